@@ -18,13 +18,13 @@ SCRIPT = f"#!/bin/sh\nsleep 0.02\necho x >{OUTPUT}\n"
 
 
 def measure(rounds: int = ROUNDS) -> list[Row]:
-    """Pool and host in turns, each time in a fresh home. The clock runs from first claim to last record."""
+    """Measure pool and host in turns, each in a fresh home, from the first claim to the last record."""
     pool, ours, used = [], [], []
-    # The homes are removed at the very end: a disk that has just forgotten many files is slow to make new ones.
+    # The homes are removed at the end, because a disk is slow to create files after many were deleted.
     with folder() as place:
         for number in range(rounds):
             pool.append(asyncio.run(_pool(place)))
-            Path(OUTPUT).unlink()  # each step hides what lies at the place of an output from itself
+            Path(OUTPUT).unlink()  # a step must find no file at the path of an output
             seconds, cpu = asyncio.run(_host(place / f"home-{number}"))
             ours.append(seconds)
             used.append(cpu)
@@ -35,7 +35,7 @@ def measure(rounds: int = ROUNDS) -> list[Row]:
             f"(b) {SANDBOXES:,} sandboxes of two chained steps of 20 ms, {PARALLEL} at once, against a plain pool",
             f"{median(ours):.2f} s",
             f"{median(pool):.2f} s",
-            f"{median(ratios):.2f} x ({spread(ratios)}; {per_step:.1f} ms of processor time a step, all included)",
+            f"{median(ratios):.2f} x ({spread(ratios)}; {per_step:.1f} ms of CPU time a step in total)",
             f"{AIM:g} x",
             median(ratios) <= AIM,
         )
@@ -43,7 +43,7 @@ def measure(rounds: int = ROUNDS) -> list[Row]:
 
 
 async def _pool(place: Path) -> float:
-    """The same scripts, and nothing else: no ledger, no outputs, no folder of their own."""
+    """Run only the scripts: no ledger, no outputs, no separate folders."""
     script = place / "script"
     script.write_text(SCRIPT, encoding="utf-8")
     script.chmod(0o755)

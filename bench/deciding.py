@@ -1,4 +1,4 @@
-"""(d) How long `decide` thinks about a run of 64 units, at the moments of its life that differ most."""
+"""(d) How long `decide` takes for a run of 64 units, in its most different states."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AIM_MS = 1.0
 
 
 def measure() -> list[Row]:
-    """The slowest of the moments, all of them measured in turns."""
+    """Return the slowest state; all are measured in turns."""
     plan = dag()
     moments = {
         "at its birth": World(run=_run(plan), ref="here"),
@@ -38,12 +38,12 @@ def measure() -> list[Row]:
     slowest = max(took, key=lambda name: median(took[name]))
     value = median(took[slowest])
     others = ", ".join(f"{name} {median(took[name]):.2f}" for name in moments if name != slowest)
-    what = f"(d) `decide` on a DAG of {UNITS} units, slowest moment of its life ({slowest})"
+    what = f"(d) `decide` on a DAG of {UNITS} units, slowest state ({slowest})"
     return [Row(what, f"{value:.2f} ms", "-", f"{value:.2f} ms ({others})", f"under {AIM_MS:g} ms", value < AIM_MS)]
 
 
 def dag() -> Plan:
-    """Eight rows of eight create units; each reads two of the row before. Half as many resources as rows."""
+    """Return eight rows of eight create units, each reading two of the row before. Two rows share a resource."""
     rows = UNITS // ACROSS
     documents = []
     for number in range(0, rows, 2):
@@ -76,7 +76,7 @@ def _run(plan: Plan) -> Run:
 
 
 def half_done(plan: Plan) -> World:
-    """Half of the units have succeeded, the next row runs."""
+    """Return a world in which half of the units have succeeded and the next row runs."""
     steps = list(plan.steps)
     done, running = steps[: UNITS // 2], steps[UNITS // 2 : UNITS // 2 + ACROSS]
     moves: list[Claim | Record] = [Claim(unit=name, attempt=1, ref="here", at=NOW - 9_000) for name in done + running]
@@ -87,7 +87,7 @@ def half_done(plan: Plan) -> World:
 
 
 def closing(plan: Plan) -> World:
-    """The same, and somebody wants it to end."""
+    """Return the same world for a run that is to end."""
     world = half_done(plan)
     request = EndRequest(at=NOW, reason="Deleted", message="deleted")
     run = transitions.apply(world.run, [Close(request=request)], lambda _: True)

@@ -1,4 +1,4 @@
-"""(e) How much memory a server holds that has nothing to do but keep ten thousand idle sandboxes."""
+"""(e) Memory of a server with ten thousand idle sandboxes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SANDBOXES = 10_000
 WRITERS = 4
 AIM_MB = 150
-# Its sync with the hosts goes over all sandboxes every few seconds: what that needs belongs to being idle.
+# The sync with hosts visits all sandboxes every few seconds. Its memory counts as idle memory.
 SETTLE_S = 10
 PLUGIN = {
     "name": "db",
@@ -38,13 +38,13 @@ PLUGIN = {
         ],
     },
 }
-# One in ten has a resource that was provisioned: what has ended takes no memory, and ten thousand steps take minutes.
+# One in ten has a provisioned resource: ended steps use no memory, and ten thousand steps would take minutes.
 WITH_RESOURCE = 10
 RESOURCES = [{"name": "db", "plugin": "db"}]
 
 
 def measure(sandboxes: int = SANDBOXES) -> list[Row]:
-    """Sandboxes through the REST API until all are ready, listed at least once; then the server's own memory."""
+    """Create sandboxes through the REST API until all are ready, list them once, and return the server's memory."""
     with folder() as place, running(place / "home") as server:
         empty = resident(server.pid)
         server.client().put("resource-plugins", "db", body=PLUGIN)
@@ -88,7 +88,7 @@ def resident(pid: int) -> float:
     for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024 / 1e6
-    raise ValueError(f"process {pid} tells no VmRSS")
+    raise ValueError(f"process {pid} has no VmRSS")
 
 
 if __name__ == "__main__":

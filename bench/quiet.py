@@ -1,7 +1,7 @@
-"""A `/tmp` of our own, so that what others have left there does not count, and a `/dev/shm` with it.
+"""A separate `/tmp` and `/dev/shm`, so that files of other programs do not affect the measurements.
 
-Every step sees the entries of `/tmp` one by one (each is bound into its private directory), so on a machine with a
-crowded `/tmp` a bench would measure the crowd.
+Every entry of `/tmp` is mounted into the private directory of each step. On a machine with a full `/tmp` a benchmark
+would measure mainly these mounts.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _MS_REC_PRIVATE = 0x4000 | 0x40000
 
 
 def own_tmp() -> None:
-    """Give this process and its children a `/tmp` with as many entries as a quiet machine has; needs root rights.
+    """Give this process and its children a `/tmp` with as many entries as a quiet machine has. It needs root.
 
-    Without them, or if the checkout itself lies there, `/tmp` stays as it is; the report says how full it was.
+    Without root, or if the checkout is in `/tmp`, it stays unchanged. The report contains its number of entries.
     """
     if ROOT.is_relative_to(TMP):
         return
@@ -37,7 +37,7 @@ def _enter() -> None:
     library = ctypes.CDLL(None, use_errno=True)
     _check(library.unshare(_CLONE_NEWNS))
     _check(library.mount(None, b"/", None, ctypes.c_ulong(_MS_REC_PRIVATE), None))
-    # Of homes in the machine's own /tmp we would think that they are gone, and sweep what they have in /dev/shm away.
+    # Otherwise Dayfly would consider homes in the machine's /tmp as deleted, and remove their files in /dev/shm.
     for place in (bytes(TMP), b"/dev/shm"):
         _check(library.mount(b"bench", place, b"tmpfs", ctypes.c_ulong(0), b"mode=1777"))
 

@@ -1,6 +1,6 @@
-"""Runs the benches of one `make` target and writes what they found into the page that keeps it, with machine and day.
+"""Run the benchmarks of one `make` target and write the results to a page, with machine and date.
 
-Usage: `python -m bench.report PAGE [TARGET]`; the page's text between that target's two marks is replaced, all else
+Usage: `python -m bench.report PAGE [TARGET]`. It replaces the text between that target's two marks.
 stays.
 """
 
@@ -26,13 +26,13 @@ def _machine_alone() -> Iterator[Row | Table]:
 
 
 def _cluster() -> Iterable[Row | Table]:
-    from bench.cluster import suite  # what it imports is not there for whoever runs the other benches alone
+    from bench.cluster import suite  # its imports are not installed for the other benchmarks
 
     return suite.measure()
 
 
 def _server() -> Iterator[Row | Table]:
-    from bench import route  # likewise
+    from bench import route  # as above
     from bench.cluster import link
     from bench.cluster import route as in_cluster
     from bench.fleet import latency, suite
@@ -52,9 +52,9 @@ TARGETS: dict[str, Callable[[], Iterable[Row | Table]]] = {
 
 
 def main(page: Path, target: str = "bench") -> None:
-    """Measure all, telling each figure as it comes, then write the tables."""
+    """Measure everything, print each result, then write the tables."""
     begin = f"<!-- written by `make {target}` -->\n"
-    _parts(page, begin)  # a page without a place for them is refused before minutes are spent
+    _parts(page, begin)  # fails early if the page has no marks
     if target == "bench":
         quiet.own_tmp()
     about = machine()
@@ -79,13 +79,13 @@ def _parts(page: Path, begin: str) -> tuple[str, str]:
 
 
 def line(row: Row) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     met = "yes" if row.met else "**no**"
     return f"| {row.what} | {row.ours} | {row.yardstick} | {row.value} | {row.aim} | {met} |\n"
 
 
 def machine() -> str:
-    """What was measured on, in two lines: what else it was doing matters as much as what it is."""
+    """Return machine and load in two lines. The load affects the results as much as the machine."""
     cpu = next(
         (text.partition(":")[2].strip() for text in _lines("/proc/cpuinfo") if text.startswith("model name")),
         platform.machine(),
@@ -96,7 +96,7 @@ def machine() -> str:
     return (
         f"{time.strftime('%Y-%m-%d')}: {os.cpu_count()} cores ({cpu}), {memory_gib:.0f} GiB, Linux "
         f"{platform.release()}, Python {platform.python_version()}.\n"
-        f"Load average at the beginning {load:.1f}, {entries} entries in the benches' /tmp.\n"
+        f"Load average at the start {load:.1f}, {entries} entries in the benchmarks' /tmp.\n"
     )
 
 

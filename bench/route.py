@@ -1,4 +1,4 @@
-"""(i) From the PUT of a sandbox to the first request that its fork answers, against the start of the fork's program."""
+"""(i) The time from the PUT of a sandbox to its fork's first response, compared with its program's start."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 ROUNDS = 15
 AIM = 1.2
-# How soon it is asked again after another has answered, or nobody has.
-AGAIN_S = 0.002
-ANSWER_S = 0.25
-# Says whose it is, as soon as a service of Python's standard library can; a real one takes longer to start.
+# The interval between requests, and the timeout of each.
+POLL_INTERVAL_S = 0.002
+REQUEST_TIMEOUT_S = 0.25
+# A minimal service of Python's standard library that returns its name; a real service takes longer to start.
 APP = (
     "import http.server,os\n"
     "class H(http.server.BaseHTTPRequestHandler):\n"
@@ -37,12 +37,12 @@ APP = (
     "http.server.ThreadingHTTPServer(('127.0.0.1',int(os.environ['PORT'])),H).serve_forever()\n"
 )
 COMMAND = [sys.executable, "-c", APP]
-# A service that is ready at once, and one that loads for a second before it listens.
+# A service that listens immediately, and another that loads for a second first.
 SLOW = {"that listens at once": 0.0, "that loads for a second first": 1.0}
 
 
 def measure(rounds: int = ROUNDS) -> Iterator[Row]:
-    """Sandboxes before a real Envoy, and bare processes, in turns."""
+    """Measure sandboxes behind a real Envoy, and bare processes, in turns."""
     with folder() as place, running(place / "home", "--routing") as server, _baselines(server.client()) as ports:
         for what, port in ports.items():
             ours, bare = [], []
@@ -75,7 +75,7 @@ def _routed(client: ServerClient, name: str, what: str, port: int) -> float:
 def _bare(slow: float) -> float:
     port = _free()
     began = time.perf_counter()
-    # In a session of its own, as a fork is: Linux shares the processor among sessions.
+    # In a new session, like a fork, because Linux shares CPU time among sessions.
     process = subprocess.Popen(COMMAND, env={"PORT": str(port), "SLOW": str(slow)}, start_new_session=True)
     try:
         until(lambda: said(HOST, port) == "baseline")
@@ -87,7 +87,7 @@ def _bare(slow: float) -> float:
 
 @contextlib.contextmanager
 def _baselines(client: ServerClient) -> Iterator[dict[str, int]]:
-    """One of each kind; where requests to it are taken in."""
+    """Create a baseline of each kind, and yield the ports of their entry points."""
     taken, processes = {}, []
     try:
         for what, slow in SLOW.items():
@@ -107,9 +107,9 @@ def _name(what: str) -> str:
 
 
 def said(address: str, port: int, key: str = "", host: str = "") -> str:
-    """Who answers there; empty if nobody does."""
-    # To an address of a Service that no node knows of yet a packet is lost, and nobody says so.
-    connection = http.client.HTTPConnection(address, port, timeout=ANSWER_S)
+    """Return the name of the service that answers, or an empty string."""
+    # Packets to a Service address that the node does not know yet are dropped silently.
+    connection = http.client.HTTPConnection(address, port, timeout=REQUEST_TIMEOUT_S)
     headers = {"baggage": f"sd-routing-key={key}"} if key else {}
     with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
         connection.request("GET", "/", headers=headers | ({"Host": host} if host else {}))
@@ -119,12 +119,12 @@ def said(address: str, port: int, key: str = "", host: str = "") -> str:
 
 
 def until(so: Callable[[], bool]) -> None:
-    """Wait for it, looking often."""
+    """Poll until the condition is true."""
     deadline = time.monotonic() + 60
     while not so():
         if time.monotonic() > deadline:
-            raise TimeoutError("nothing has come of it in a minute")
-        time.sleep(AGAIN_S)
+            raise TimeoutError("the condition was not true within a minute")
+        time.sleep(POLL_INTERVAL_S)
 
 
 def _free() -> int:

@@ -1,4 +1,4 @@
-"""What a bench has to say, and the few ways of measuring that several of them share."""
+"""Result rows, and measuring functions that several benchmarks share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Row(NamedTuple):
-    """One line of the table: a figure, its yardstick from the same run, and how far apart they may be."""
+    """One line of the table: a figure, its yardstick from the same run, their ratio or difference, and the aim."""
 
     what: str
     ours: str
@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What is worth more than a line: a table that stands behind all lines, with a sentence above it."""
+    """A separate table below all lines, with a sentence above it."""
 
     title: str
     text: str
@@ -35,7 +35,7 @@ class Table(NamedTuple):
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A folder on the checkout's own disk, where a sync costs what it costs; removed at the end."""
+    """Provide a folder on the checkout's own disk, so that syncs have realistic costs; it is removed at the end."""
     place = ROOT / ".cache" / "bench"
     place.mkdir(parents=True, exist_ok=True)
     path = Path(tempfile.mkdtemp(dir=place))
@@ -46,23 +46,23 @@ def folder() -> Iterator[Path]:
 
 
 def median(values: list[float]) -> float:
-    """The middle one: a neighbour's noise moves it least."""
+    """Return the median, which noise affects least."""
     return statistics.median(values)
 
 
 def spread(values: list[float]) -> str:
-    """The smallest and the largest, so that a reader sees how quiet the machine was."""
+    """Return the smallest and largest value, which show how quiet the machine was."""
     return f"{min(values):.2f} to {max(values):.2f}"
 
 
 def cpu_seconds() -> float:
-    """Processor time of this process and of the children it has waited for."""
+    """Return the CPU time of this process and its ended children."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def show(measure: Callable[[], list[Row]]) -> None:
-    """Run one bench alone and print its lines."""
+    """Run one benchmark and print its lines."""
     for row in measure():
         verdict = "met" if row.met else "NOT MET"
         sys.stdout.write(f"{row.what}: {row.ours} against {row.yardstick}: {row.value}, aim {row.aim}, {verdict}\n")

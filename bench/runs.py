@@ -1,4 +1,4 @@
-"""Runs to measure with: documents as `compile` would give them, offered to an embedded host without a server."""
+"""Runs for benchmarks: documents as from `compile`, offered to an embedded host without a server."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def host(home: Path, *, parallel: int = 16, webhooks: Sequence[str] = ()) -> AsyncIterator[EmbeddedHost]:
-    """An embedded host in a home of its own, which is wiped out at the end. It takes no turns before its `start`.
+    """Provide an embedded host in a separate home, which is deleted at the end. It takes no turns before its `start`.
 
-    A server hears all its news, as in a server. `webhooks` are servers (`HOST:PORT`) that may be anywhere.
+    It sends its reports to a listener, as to a server. `webhooks` are allowed servers (`HOST:PORT`).
     """
     opened = await EmbeddedHost.open(home, runner=installed.find_runner(), parallel=parallel, webhooks=list(webhooks))
     Link(opened.end)
@@ -32,16 +32,16 @@ async def host(home: Path, *, parallel: int = 16, webhooks: Sequence[str] = ()) 
         yield opened
     finally:
         await opened.close()
-        # The home may keep its attempts elsewhere, in memory.
+        # The attempt folders of this home may be elsewhere, in memory.
         shutil.rmtree(open_storage(home).work, ignore_errors=True)
 
 
 def chain(uid: str, script: str, length: int, output: str = "") -> Offer:
-    """A run of one resource whose create steps come one after the other, each reading the output of the one before.
+    """Return a run of one resource whose create steps run in sequence, each reading the output of the one before.
 
-    Without `output`, the path of the file that the script writes, a step reads a constant and the chain is one long.
+    `output` is the path of the file that the script writes. Without it, the chain has one step, which reads a constant.
     """
-    assert output or length == 1, "steps are chained by what they write"
+    assert output or length == 1, "steps are chained by their outputs"
     outputs = (UnitOutput(name="o", path=output),) if output else ()
     steps = [_step("s0", script, (), outputs)]
     for number in range(1, length):
@@ -57,13 +57,13 @@ def _step(name: str, script: str, inputs: tuple[UnitInput, ...], outputs: tuple[
 
 
 async def all_ready(opened: EmbeddedHost, offers: list[Offer]) -> None:
-    """Wait until every run is ready, looking seldom and at runs at rest: what is measured is the host, not its watcher.
+    """Wait until every run is ready. It polls rarely, so that only the host is measured.
 
-    The last one is looked at first: when it is ready most others are, and their reports cost when the clock has
-    stopped.
+    The last run is checked first: when it is ready, most others are. So the costs of their reports come after the
+    measured time.
 
     Raises:
-        RuntimeError: one of them failed; then nothing was measured.
+        RuntimeError: a run failed, so the measurement is not valid.
     """
     for offer in reversed(offers):
         while not _is_ready(opened, offer.uid):
@@ -76,12 +76,12 @@ async def all_ready(opened: EmbeddedHost, offers: list[Offer]) -> None:
 def _is_ready(opened: EmbeddedHost, uid: str) -> bool:
     report = opened.report(uid)
     if report is None or report.reason == Reason.RESOURCE_FAILED:
-        raise RuntimeError(f"{uid}: {report.message if report else 'is not known'}")
+        raise RuntimeError(f"{uid}: {report.message if report else 'is unknown'}")
     return report.ready
 
 
 def times(opened: EmbeddedHost, offers: list[Offer]) -> tuple[int, int]:
-    """When the first claim and the last record were written, in unix milliseconds, as the ledger's history tells."""
+    """Return the times of the first claim and the last record in Unix milliseconds, from the ledger's history."""
     written = [entry for offer in offers for entry in opened.history(offer.uid)]
     claims = [entry.at for entry in written if entry.move == "Claim"]
     records = [entry.at for entry in written if entry.move == "Record"]

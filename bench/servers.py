@@ -1,4 +1,4 @@
-"""A real server in a home of its own: `dayfly up`, as a user starts it."""
+"""A real server in a separate home: `dayfly up`, as a user starts it."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 
 class Server(NamedTuple):
-    """A server that runs: its process, its home, and the environment in which the command line finds it."""
+    """A running server: its process, its home, and the environment with which the command line finds it."""
 
     pid: int
     home: Home
     environment: dict[str, str]
 
     def client(self) -> ServerClient:
-        """A connection to it."""
+        """Return a client of it."""
         return ServerClient.open(self.home)
 
 
 @contextlib.contextmanager
 def running(path: Path, *options: str) -> Iterator[Server]:
-    """Start a server in the home at `path`; stop it and remove what the home keeps elsewhere at the end.
+    """Start a server in the home at `path`. At the end stop it, and remove its files outside the home.
 
-    `options` are further ones of `dayfly up`.
+    `options` are further options of `dayfly up`.
     """
     home = Home(path)
     names = ("DAYFLY_URL", "DAYFLY_API_KEY")

@@ -1,4 +1,4 @@
-"""(c) How soon the command line answers, against the same interpreter that does nothing."""
+"""(c) Response time of the command line, compared with an interpreter that does nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROUNDS = 31
 MODULE = (sys.executable, "-m", "dayfly")
 CHECKOUT = (str(ROOT / "dayfly"),)
 NOTHING = (sys.executable, "-c", "pass")
-# What is called, how, and how many times as long as nothing it may take.
+# The command's label, the command, and the maximum ratio to the empty program.
 CASES = (
     ("`dayfly --version`, as `python -m dayfly`", (*MODULE, "--version"), 6),
     ("`dayfly --version`, as `./dayfly`", (*CHECKOUT, "--version"), 6),
@@ -28,7 +28,7 @@ SANDBOXES = 3
 
 
 def measure() -> list[Row]:
-    """Each command and the empty program in turns, with a server running that has a few sandboxes."""
+    """Measure each command and the empty program in turns, while a server with a few sandboxes runs."""
     nothing: list[float] = []
     found: dict[str, list[float]] = {name: [] for name, _, _ in CASES}
     with folder() as place, running(place / "home") as server:
@@ -38,7 +38,7 @@ def measure() -> list[Row]:
         for number in range(ROUNDS + 1):
             for name, command, _ in CASES:
                 nothing_took, took = _took(NOTHING, server.environment), _took(command, server.environment)
-                if number:  # the first round compiles, and fills the disk's cache
+                if number:  # the first round compiles, and fills caches
                     nothing.append(nothing_took)
                     found[name].append(took)
     rows = []

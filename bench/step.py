@@ -1,4 +1,4 @@
-"""(a) One step on the embedded host, its ledger writes made durable, against a bare `subprocess.run` of its script."""
+"""(a) One step on the embedded host with durable ledger writes, compared with a bare `subprocess.run` of its script."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 ROUNDS = 9
 STEPS = 24
 AIM_MS = 5.0
-# It writes its output where a step's files usually lie; the bare process writes the very same file.
+# The output is at a typical path. The bare process writes the same file.
 OUTPUT = "/tmp/dayfly-bench-output"
 SCRIPT = f"#!/bin/sh\necho x >{OUTPUT}\n"
 
 
 def measure() -> list[Row]:
-    """Chains of steps and bare processes in turns; what a step costs more, by the clock and in processor time."""
+    """Measure chains of steps and bare processes in turns. Return the additional time and CPU time of a step."""
     with folder() as home:
         return asyncio.run(_measure(home))
 
@@ -50,7 +50,7 @@ async def _measure(home: Path) -> list[Row]:
             "(a) one step, outputs and durable commits included, against `subprocess.run`",
             f"{median(ours):.2f} ms",
             f"{median(bare):.2f} ms",
-            f"+{median(more):.2f} ms ({spread(more)}; +{more_cpu:.2f} ms of processor time)",
+            f"+{median(more):.2f} ms ({spread(more)}; +{more_cpu:.2f} ms of CPU time)",
             f"+{AIM_MS:g} ms",
             median(more) <= AIM_MS,
         )
@@ -62,12 +62,12 @@ def _bare(script: Path) -> tuple[float, float]:
     for _ in range(STEPS):
         subprocess.run([script], check=True)
     wall, used = time.perf_counter() - begun, cpu_seconds() - used
-    Path(OUTPUT).unlink()  # each step hides what lies at the place of an output from itself
+    Path(OUTPUT).unlink()  # a step must find no file at the path of an output
     return wall / STEPS * 1e3, used / STEPS * 1e3
 
 
 async def _chain(host: EmbeddedHost, uid: str) -> tuple[float, float]:
-    """Milliseconds for one step: by the ledger's clock from first claim to last record, and of processor time."""
+    """Return milliseconds for one step: by the ledger's clock from first claim to last record, and in CPU time."""
     offer = runs.chain(uid, SCRIPT, STEPS, OUTPUT)
     used = cpu_seconds()
     await host.offer(offer)

@@ -1,4 +1,4 @@
-"""(f) One webhook on the embedded host, against the same request by the standard library in a fresh process."""
+"""(f) One webhook on the embedded host, compared with the same request by the standard library in a fresh process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 ROUNDS = 9
 REQUESTS = 12
 AIM = 1.3
-# What it answers to is of no matter: a record with an identity, as services give it.
+# The response is arbitrary: a record with an id, as services return it.
 SERVER = """
 import http.server, sys
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -65,7 +65,7 @@ with urllib.request.urlopen(urllib.request.Request(sys.argv[1], body, headers), 
 
 
 def measure() -> list[Row]:
-    """Chains of webhooks and processes that send the same, in turns, before one server."""
+    """Measure chains of webhooks, and processes that send the same requests, in turns at one server."""
     with folder() as home, _server() as port:
         return asyncio.run(_measure(home, f"http://127.0.0.1:{port}/v1/records", f"127.0.0.1:{port}"))
 
@@ -83,7 +83,7 @@ async def _measure(home: Path, url: str, name: str) -> list[Row]:
             ours.append(wall)
             ours_cpu.append(used)
             ratios.append(ours[-1] / bare[-1])
-    cpu = f"processor time {median(ours_cpu):.1f} and {median(bare_cpu):.1f} ms"
+    cpu = f"CPU time {median(ours_cpu):.1f} and {median(bare_cpu):.1f} ms"
     return [
         Row(
             "(f) one webhook, a value taken from its answer, against `urllib` in a fresh process",
@@ -119,7 +119,7 @@ def _bare(url: str) -> tuple[float, float]:
 
 
 async def _chain(host: EmbeddedHost, uid: str, url: str) -> tuple[float, float]:
-    """Milliseconds for one webhook: by the ledger's clock from first claim to last record, and of processor time."""
+    """Return milliseconds for one webhook: by the ledger's clock from first claim to last record, and in CPU time."""
     offer = _offer(uid, url)
     used = cpu_seconds()
     await host.offer(offer)

@@ -1,6 +1,6 @@
 import { defineConfig } from "vite";
 
-// `npm run build` writes where Dayfly serves from; scripts/page.sh calls it.
+// `npm run build` writes to the folder that Dayfly serves; scripts/page.sh calls it.
 export default defineConfig({
   base: "/page/",
   build: {
@@ -8,7 +8,7 @@ export default defineConfig({
     emptyOutDir: true,
     target: "es2022",
     modulePreload: { polyfill: false },
-    // A data: address would be a script or style that no digest names.
+    // A data: address would be a script or style without a digest in the Content-Security-Policy.
     assetsInlineLimit: 0,
     chunkSizeWarningLimit: 400,
   },

@@ -1,7 +1,7 @@
 import { defineConfig } from "vitest/config";
 
-// Not in vite.config.ts: what says how the page is built is read by its build alone.
+// A separate file, because only the build should read vite.config.ts.
 export default defineConfig({
-  // A bound for what hangs. On a machine with other work the longest takes longer than the usual five seconds.
+  // An upper bound for tests that hang. On a loaded machine the longest test exceeds the default of five seconds.
   test: { testTimeout: 100_000 },
 });

@@ -13,7 +13,8 @@ struct ahead ahead_nothing(void) {
 
 void ahead_mount_proc(struct ahead *ahead) {
     if (ahead->own_proc) return;
-    /* Refused where parts of /proc are masked; then the step sees the caller's, which also knows it. */
+    /* The kernel refuses this if parts of /proc are masked. Then the step sees the caller's /proc, which also knows
+     * it. */
     ahead->own_proc = mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0;
 }
 
@@ -26,7 +27,7 @@ static int undo(struct ahead *ahead) {
     return result;
 }
 
-/* True once something lies over the directory that was on this device. */
+/* True if another file system has been mounted over the directory, which was on this device. */
 static bool is_laid_over(const char *path, dev_t device) {
     struct stat now;
     return stat(path, &now) == 0 && now.st_dev != device;
@@ -49,7 +50,7 @@ void ahead_make(struct ahead *ahead, struct inside *inside, const char *const *p
     undo(ahead);
 }
 
-/* True if the order asks for it, and for none that lies around it. */
+/* True if the order requests PATH as private, and no directory that contains it. */
 static bool is_wanted(const char *folder, const struct order *order) {
     bool found = false;
     for (size_t i = 0; i < order->private_count; i++) {
@@ -67,7 +68,7 @@ static bool is_wanted_all(const struct ahead *ahead, const struct order *order) 
     return true;
 }
 
-/* One of the order's own places: the host's entry there would have been left out. */
+/* The path of an input or output: here the host's entry would have been left out. */
 static int clear_place(struct ahead *ahead, const char *path) {
     const char *name = strrchr(path, '/');
     bool is_ours = false;
@@ -107,7 +108,7 @@ int ahead_furnish(struct ahead *ahead, struct privates *privates, const struct o
     *privates = ahead->privates;
     for (size_t i = 0; i < order->private_count; i++) {
         const char *path = order->privates[i];
-        if (is_within("/proc", path)) ahead->own_proc = false; /* it is laid over */
+        if (is_within("/proc", path)) ahead->own_proc = false; /* the mount of PATH will hide it */
         if (!has(ahead, path) && privates_lay(privates, order, path, order->isolation, fault) < 0) return -1;
     }
     return 0;

@@ -1,5 +1,5 @@
-/* What of a step's space is made before there is its order: it costs the kernel the most, and a processor may be free
- * while another step runs. */
+/* Prepares the namespaces of a step before its order arrives. This is the most expensive part for the kernel, and a
+ * processor may be idle while another step runs. */
 #ifndef DAYFLY_AHEAD_H
 #define DAYFLY_AHEAD_H
 
@@ -10,24 +10,24 @@
 enum { AHEAD_LIMIT = LAID_LIMIT };
 
 struct ahead {
-    int proc; /* the caller's /proc, opened before another was laid over it; -1 where nothing was made */
-    bool own_proc; /* there is another */
+    int proc; /* the caller's /proc, opened before another was laid over it; -1 if nothing was prepared */
+    bool own_proc; /* a /proc of the step's own namespace is mounted over it */
     struct privates privates;
     const char *folders[AHEAD_LIMIT];
     size_t count;
 };
 
-/* Nothing is made. */
+/* Sets "nothing prepared". */
 struct ahead ahead_nothing(void);
 
-/* In fresh namespaces: settles them, and lays a /proc and these private directories over the host's. What cannot be made
- * is left to when there is an order, which hears why. PATHS must stay. */
+/* Sets up fresh namespaces: mounts a /proc and these private directories over the host's. A part that fails is retried
+ * when the order arrives, so that the receipt can report the reason. PATHS must stay valid. */
 void ahead_make(struct ahead *ahead, struct inside *inside, const char *const *paths, size_t count);
 
-/* Gives the order its private directories, those that were made ahead only if they are as the order wants them. */
+/* Makes the order's private directories. Prepared ones are used only if they match the order. */
 int ahead_furnish(struct ahead *ahead, struct privates *privates, const struct order *order, struct fault *fault);
 
-/* Lays a /proc of our own namespace over the caller's, where that can be and none is there. */
+/* Mounts a /proc of our own namespace over the caller's, if that is possible and not done yet. */
 void ahead_mount_proc(struct ahead *ahead);
 
 #endif

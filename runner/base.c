@@ -60,7 +60,7 @@ int write_all(int fd, const void *bytes, size_t length) {
 int take_room(int fd, size_t size) {
     static const char nothing[4096];
     if (posix_fallocate(fd, 0, (off_t)size) == 0) return 0;
-    /* There is none, or the file system cannot tell (NFS, 9p, ramfs): it gives room to what is written. */
+    /* The file system does not support it (NFS, 9p, ramfs), so space is allocated at the first write. */
     for (size_t at = 0; at < size;) {
         ssize_t written = pwrite(fd, nothing, size - at < sizeof nothing ? size - at : sizeof nothing, (off_t)at);
         if (written < 0 && errno == EINTR) continue;
@@ -77,7 +77,7 @@ int write_file(int dir, const char *name, unsigned mode, const void *bytes, size
         fd = openat(dir, name, AFRESH, mode);
     }
     if (fd < 0) return -1;
-    /* fchmod, because the umask has had its say in open. */
+    /* fchmod, because open applies the umask. */
     int result = fchmod(fd, mode) < 0 || write_all(fd, bytes, length) < 0 ? -1 : 0;
     int error = errno;
     if (close(fd) < 0 && result == 0) return -1;

@@ -1,4 +1,4 @@
-/* Small things every other file needs: faults with a sentence, whole reads and writes, the clock. */
+/* Common functions: faults with a message, complete reads and writes, the clock. */
 #ifndef DAYFLY_BASE_H
 #define DAYFLY_BASE_H
 
@@ -8,7 +8,7 @@
 
 #define VERSION "1"
 
-/* Why something could not be done: one English sentence that ends up in the receipt's `detail`. */
+/* Why an action failed: one English sentence, which becomes the receipt's `detail`. */
 struct fault {
     char text[700];
 };
@@ -32,27 +32,27 @@ int64_t now_ms(void);
 /* Writes all bytes or returns -1 with errno set. Interrupted and short writes are continued. */
 int write_all(int fd, const void *bytes, size_t length);
 
-/* Takes room on the disk for the first SIZE bytes of a file, whose content counts for nothing. Returns 0, or -1 with errno. */
+/* Reserves disk space for the first SIZE bytes of a file, whatever they contain. Returns 0, or -1 with errno. */
 int take_room(int fd, size_t size);
 
-/* Creates NAME in DIR afresh (a left-over of that name is removed first) with exactly MODE and these bytes. */
+/* Creates NAME in DIR with exactly MODE and these bytes. An existing file of that name is removed first. */
 int write_file(int dir, const char *name, unsigned mode, const void *bytes, size_t length);
 
-/* Reads a regular file of at most LIMIT bytes into malloc'd memory with a NUL behind it. -1 with errno set
- * (EFBIG when longer, EINVAL when it is no regular file). */
+/* Reads a regular file of at most LIMIT bytes into malloc'd memory and appends a NUL. -1 with errno set
+ * (EFBIG if it is longer, EINVAL if it is not a regular file). */
 int read_file(int dir, const char *name, size_t limit, char **bytes, size_t *length);
 
 /* True for an absolute path without empty, `.` and `..` components and without a slash at its end. */
 bool is_clean_path(const char *path);
 
-/* True when PATH is DIR or lies below it. Both are clean paths. */
+/* True if PATH is DIR or below it. Both are clean paths. */
 bool is_within(const char *path, const char *dir);
 
-/* Fills PATH with the folder in which we were begun if an image names it and we may write there: not `/`, which is what
- * images without one have. */
+/* Fills PATH with our working directory if an image sets it and we may write to it. `/` does not count, because images
+ * without a setting have it. */
 bool image_folder(char *path, size_t size);
 
-/* Closes every descriptor from FIRST upwards: a caller's descriptors are none of the step's business. */
+/* Closes every descriptor from FIRST upwards, so that the step inherits none of the caller's. */
 void close_from(int first);
 
 #endif

@@ -10,19 +10,19 @@
 #include <unistd.h>
 
 #define MOST_WORDS 64
-#define DEEPEST 4 /* scripts whose interpreters are scripts; the kernel follows as many */
-#define HEAD 4096 /* bytes at the start of a program that say how it is loaded */
+#define DEEPEST 4 /* how many scripts in a row may have a script as interpreter; the kernel's limit */
+#define HEAD 4096 /* bytes read from the start of a program */
 
 extern char **environ;
 
 /* The folders that `env` searches without a PATH: the defaults of the C libraries, and some more. */
 static const char default_path[] = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:.";
 
-/* The arguments of `env`, as far as they are read. */
-struct told {
+/* The arguments of `env` that have been read. */
+struct env_args {
     char text[HEAD];  /* the words of -S */
     size_t used;      /* of TEXT */
-    const char *path; /* where programs are searched for */
+    const char *path; /* search path of programs */
     const char *program;
 };
 
@@ -66,7 +66,7 @@ static const char *loader(const char *head, size_t length) {
     return NULL;
 }
 
-/* Whether the kernel finds what a program names as its interpreter or loader. True if that is unknown. */
+/* Whether the kernel finds the interpreter or loader of a program. True if that is unknown. */
 static bool has_interpreter(const char *path) {
     char name[PATH_MAX];
     snprintf(name, sizeof name, "%s", path);
@@ -87,7 +87,7 @@ static bool has_interpreter(const char *path) {
     return true;
 }
 
-/* Whether PATH has a program NAME that can be executed. */
+/* Whether the folders of PATH contain an executable NAME. */
 static bool is_in_path(const char *name, const char *path) {
     char candidate[PATH_MAX];
     if (strchr(name, '/') != NULL) return is_program(name) && has_interpreter(name);
@@ -103,26 +103,26 @@ static bool is_in_path(const char *name, const char *path) {
     }
 }
 
-/* Splits the text of -S into WORDS, up to ROOM of them. False if `env` might read it differently. */
-static bool split(struct told *told, const char *text, const char **words, size_t room, size_t *count) {
+/* Splits the text of -S into WORDS, at most ROOM of them. False if `env` might split it differently. */
+static bool split(struct env_args *env_args, const char *text, const char **words, size_t room, size_t *count) {
     for (;;) {
         text += strspn(text, " \t");
         if (*text == '\0') return true;
         if (*text == '#' || *count == room) return false;
-        words[(*count)++] = told->text + told->used;
+        words[(*count)++] = env_args->text + env_args->used;
         for (char quote = '\0'; *text != '\0' && (quote != '\0' || strchr(" \t", *text) == NULL); text++) {
-            if (*text == '\\' || *text == '$' || told->used >= sizeof told->text - 1) return false;
+            if (*text == '\\' || *text == '$' || env_args->used >= sizeof env_args->text - 1) return false;
             if (quote == '\0' && (*text == '"' || *text == '\'')) quote = *text;
             else if (*text == quote) quote = '\0';
-            else told->text[told->used++] = *text;
+            else env_args->text[env_args->used++] = *text;
             if (text[1] == '\0' && quote != '\0') return false;
         }
-        if (told->used >= sizeof told->text) return false;
-        told->text[told->used++] = '\0';
+        if (env_args->used >= sizeof env_args->text) return false;
+        env_args->text[env_args->used++] = '\0';
     }
 }
 
-/* The text that an option has `env` split; NULL if it is another option. NEXT is the argument behind it. */
+/* The text of an option that makes `env` split it; NULL for other options. NEXT is the argument after the option. */
 static const char *text_to_split(const char *word, const char *next, size_t *taken) {
     static const char name[] = "--split-string=";
     *taken = 1;
@@ -136,7 +136,7 @@ static const char *text_to_split(const char *word, const char *next, size_t *tak
 }
 
 /* Reads WORDS as `env` does, up to the program. False if an option is unknown. */
-static bool read_words(struct told *told, const char *const *words, size_t count) {
+static bool read_words(struct env_args *env_args, const char *const *words, size_t count) {
     bool options = true;
     for (size_t index = 0; index < count; index++) {
         const char *word = words[index], *next = index + 1 < count ? words[index + 1] : NULL;
@@ -145,18 +145,18 @@ static bool read_words(struct told *told, const char *const *words, size_t count
         if (options && *word == '-') {
             const char *text = text_to_split(word, next, &taken);
             if (text != NULL) {
-                if (strncmp(word, "--", 2) != 0 && memchr(word, 'i', strcspn(word, "S")) != NULL) told->path = default_path;
-                if (!split(told, text, more, MOST_WORDS, &found)) return false;
+                if (strncmp(word, "--", 2) != 0 && memchr(word, 'i', strcspn(word, "S")) != NULL) env_args->path = default_path;
+                if (!split(env_args, text, more, MOST_WORDS, &found)) return false;
                 for (size_t at = index + taken; at < count && found < MOST_WORDS; at++) more[found++] = words[at];
-                return found < MOST_WORDS && read_words(told, more, found);
+                return found < MOST_WORDS && read_words(env_args, more, found);
             }
             if (strcmp(word, "-") == 0 || strcmp(word, "-i") == 0 || strcmp(word, "--ignore-environment") == 0) {
-                told->path = default_path;
+                env_args->path = default_path;
             } else if (strcmp(word, "-u") == 0 && next != NULL) {
-                if (strcmp(next, "PATH") == 0) told->path = default_path;
+                if (strcmp(next, "PATH") == 0) env_args->path = default_path;
                 index++;
             } else if (strncmp(word, "--unset=", 8) == 0) {
-                if (strcmp(word + 8, "PATH") == 0) told->path = default_path;
+                if (strcmp(word + 8, "PATH") == 0) env_args->path = default_path;
             } else if (strcmp(word, "--") == 0) {
                 options = false;
             } else if (strcmp(word, "-v") != 0 && strcmp(word, "--debug") != 0) {
@@ -167,10 +167,10 @@ static bool read_words(struct told *told, const char *const *words, size_t count
         }
         options = false;
         if (strchr(word, '=') == NULL) {
-            told->program = word;
+            env_args->program = word;
             return true;
         }
-        if (strncmp(word, "PATH=", 5) == 0) told->path = word + 5;
+        if (strncmp(word, "PATH=", 5) == 0) env_args->path = word + 5;
     }
     return true;
 }
@@ -181,27 +181,27 @@ static bool is_env(const char *program) {
 }
 
 bool behind_env_check(char *const *arguments, bool first_line, struct fault *fault) {
-    struct told told = {.path = getenv("PATH")};
+    struct env_args env_args = {.path = getenv("PATH")};
     size_t count = 0;
     if (!is_env(arguments[0])) return true;
-    if (told.path == NULL) told.path = default_path;
+    if (env_args.path == NULL) env_args.path = default_path;
     while (arguments[count + 1] != NULL) count++;
-    if (!read_words(&told, (const char *const *)arguments + 1, count) || told.program == NULL) return true;
-    if (first_line && told.program == arguments[count]) {
+    if (!read_words(&env_args, (const char *const *)arguments + 1, count) || env_args.program == NULL) return true;
+    if (first_line && env_args.program == arguments[count]) {
         fail(fault, "The script's first line names no program behind env: it would start the script without end.");
         return false;
     }
-    if (is_in_path(told.program, told.path)) return true;
-    size_t length = strlen(told.program);
+    if (is_in_path(env_args.program, env_args.path)) return true;
+    size_t length = strlen(env_args.program);
     const char *whose = first_line ? "script's interpreter" : "program";
-    if (first_line && length > 0 && told.program[length - 1] == '\r') {
+    if (first_line && length > 0 && env_args.program[length - 1] == '\r') {
         fail(fault, "The script's first line, #!... %.*s, ends in a carriage return: save it with Unix line ends.",
-             (int)length - 1, told.program);
-    } else if ((strchr(told.program, '/') != NULL && is_program(told.program))) {
+             (int)length - 1, env_args.program);
+    } else if ((strchr(env_args.program, '/') != NULL && is_program(env_args.program))) {
         fail(fault, "The %s %.200s, which env starts, cannot be executed: it exists, but the loader or interpreter that it "
-             "names does not.", whose, told.program);
+             "names does not.", whose, env_args.program);
     } else {
-        fail(fault, "The %s %.200s, for which env searches in PATH, does not exist here.", whose, told.program);
+        fail(fault, "The %s %.200s, for which env searches in PATH, does not exist here.", whose, env_args.program);
     }
     return false;
 }

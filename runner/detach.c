@@ -10,7 +10,8 @@
 
 enum { FIRST = 3 };
 
-/* A caller without standard streams may have made what we opened one of them, and each may stand where another is to be. */
+/* If the caller has no standard streams, open() may have returned one of their numbers. Any KEPT descriptor may also
+ * have the number that another one needs. */
 static int keep_descriptors(int *const *kept, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (*kept[i] >= 0 && (*kept[i] = fcntl(*kept[i], F_DUPFD_CLOEXEC, FIRST + (int)count)) < 0) return -1;

@@ -1,12 +1,12 @@
-/* Leaving a caller's session, terminal and descriptors behind. */
+/* Detaches from the caller's session, terminal and descriptors. */
 #ifndef DAYFLY_DETACH_H
 #define DAYFLY_DETACH_H
 
 #include <stddef.h>
 
-/* Becomes the leader of a session of its own. What is KEPT (COUNT descriptors, each -1 if there is none) is renumbered
- * from 3 on; nothing else stays open, and nothing is heard or said. A caller that made us a group leader (a shell) gets a
- * parent that waits and passes the exit code on. */
+/* Becomes the leader of a new session. The descriptors in KEPT (COUNT, each may be -1) are renumbered from 3 upwards;
+ * all others are closed, and the standard streams are /dev/null. If the caller made us a group leader (a shell does), a
+ * parent process waits and returns the exit code. */
 int detach(int *const *kept, size_t count);
 
 #endif

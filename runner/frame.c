@@ -25,7 +25,7 @@ static bool is_key(const char *key, size_t length) {
     return true;
 }
 
-/* Reads one record at the cursor without changing a byte: the digest is still to be computed over them. */
+/* Reads one record at the cursor. It must not change the bytes, because their digest is computed later. */
 static int next_record(struct cursor *cursor, struct record *record, size_t *key_length, struct fault *fault) {
     char *start = cursor->bytes + cursor->at;
     size_t rest = cursor->length - cursor->at;

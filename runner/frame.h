@@ -1,4 +1,4 @@
-/* The framed document: how work orders and receipts are written down (README.md has the grammar).
+/* The framed document: the format of work orders and receipts (README.md has the grammar).
  * Its twin is src/dayfly/spec/frames.py; both must accept and refuse the same bytes. */
 #ifndef DAYFLY_FRAME_H
 #define DAYFLY_FRAME_H
@@ -7,7 +7,7 @@
 
 #define KEY_LIMIT 32
 
-/* One record. Key and value end in a NUL of our own making; a value may hold further NULs. */
+/* One record. The parser adds a NUL after key and value; a value may contain further NULs. */
 struct record {
     const char *key;
     char *value;
@@ -20,14 +20,14 @@ struct document {
     size_t count;
 };
 
-/* Parses BYTES (which it then owns and rewrites in place) as a document of that kind. */
+/* Parses BYTES as a document of this kind. It takes ownership of BYTES and changes them in place. */
 int frame_parse(struct document *document, char *bytes, size_t length, const char *kind, struct fault *fault);
 
 void frame_begin(struct buffer *buffer, const char *kind);
 void frame_add(struct buffer *buffer, const char *key, const void *value, size_t length);
 void frame_text(struct buffer *buffer, const char *key, const char *value);
 void frame_number(struct buffer *buffer, const char *key, int64_t value);
-/* Seals the document with the digest of all before. */
+/* Completes the document with the digest of all bytes before. */
 void frame_end(struct buffer *buffer);
 
 #endif

@@ -26,13 +26,13 @@ enum gate gate_look(int dir) {
     if (read_file(dir, "marker", 4096, &text, &length) < 0) return errno == ENOENT ? GATE_OPEN : GATE_USED;
     bool is_void = strncmp(text, "void", 4) == 0 && (text[4] == '\0' || text[4] == '\n');
     free(text);
-    /* Whatever is not plainly void may have run. */
+    /* If the marker is not clearly `void`, the step may have run. */
     return is_void ? GATE_VOID : GATE_USED;
 }
 
-/* GATE_OPEN when our own marker is in place. */
+/* GATE_OPEN if our own marker is in place. */
 static enum gate put(int dir, const char *text, struct fault *fault) {
-    /* Afresh, never rewritten: a left-over marker.tmp may be another name of the marker itself. */
+    /* A new file, never a rewritten one: an old marker.tmp may be a second name of the marker. */
     bool written = write_file(dir, "marker.tmp", 0600, text, strlen(text)) == 0;
     bool linked = written && linkat(dir, "marker.tmp", dir, "marker", 0) == 0;
     int error = errno;
@@ -48,10 +48,10 @@ enum gate gate_void(int dir, struct fault *fault) {
     return gate == GATE_OPEN ? GATE_VOID : gate;
 }
 
-/* A resident runner has it read before it forks a launcher. */
+/* A resident runner reads it before it forks a launcher. */
 static char known_boot[64];
 
-/* The kernel's name for this boot, or "-" where there is no /proc to tell. */
+/* The kernel's boot ID, or "-" if there is no /proc. */
 static void read_boot_id(int proc, char *text, size_t size) {
     if (known_boot[0] != '\0') {
         snprintf(text, size, "%s", known_boot);
@@ -73,7 +73,7 @@ void gate_know_boot(void) {
     close(proc);
 }
 
-/* When a living process began, in the kernel's ticks since the boot; 0 for one that is dead or not to be seen. */
+/* The start time of a living process in clock ticks since boot; 0 if it is dead or not visible. */
 static unsigned long long began(int proc, int pid) {
     char path[32], text[1024], state;
     unsigned long long ticks;
@@ -82,7 +82,7 @@ static unsigned long long began(int proc, int pid) {
     ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
     if (fd >= 0) close(fd);
     text[length > 0 ? length : 0] = '\0';
-    /* The command's name stands in parentheses and may itself hold any character. */
+    /* The command's name is in parentheses and may contain any character. */
     const char *behind = strrchr(text, ')');
     const char *format = ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu";
     if (behind == NULL || sscanf(behind, format, &state, &ticks) != 2) return 0;

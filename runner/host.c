@@ -36,16 +36,16 @@ struct host {
     struct traces traces;
     struct log log;
     struct mask mask;
-    off_t log_begin; /* the log may hold other things before ours */
+    off_t log_begin; /* earlier size of the log, which may have other content */
     struct log_file log_file;
     struct times times;
     struct watch watch;
     int log_writer, control_peer;
-    bool isolated; /* then we are the first process of a PID namespace from `enter` on */
+    bool isolated; /* after `enter` we are the first process of a PID namespace */
     struct inside inside;
     struct ahead ahead;
     struct step step;
-    pid_t pid; /* as our caller sees us */
+    pid_t pid; /* in our caller's PID namespace */
     struct caller caller;
     int draft;  /* of the receipt; -1 until it is opened */
     char image_folder[4096]; /* empty if there is none */
@@ -71,7 +71,7 @@ static int read_order(struct host *host, struct fault *fault) {
     return result;
 }
 
-/* The file that becomes the receipt, opened once. */
+/* The file that becomes the receipt. It is opened only once. */
 static int open_receipt(struct host *host) {
     if (host->draft < 0) {
         host->draft = openat(host->dir, "receipt.tmp", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -79,7 +79,7 @@ static int open_receipt(struct host *host) {
     return host->draft;
 }
 
-/* Takes the space for the receipt now: a step that fills the disk must not cost us its own report. */
+/* Reserves the space for the receipt now, so that a step that fills the disk does not prevent it. */
 static int reserve_receipt(struct host *host, struct fault *fault) {
     if (open_receipt(host) < 0 || take_room(host->draft, 4096 + 256 * host->order.output_count) < 0) {
         return fail(fault, "There is no room for the receipt: %s.", strerror(errno));
@@ -99,14 +99,14 @@ static int seal(struct host *host) {
     return 0;
 }
 
-/* Ends an attempt of which nothing ran. */
+/* Ends an attempt in which no program ran. */
 static int seal_unstarted(struct host *host, const char *outcome) {
     host->receipt.outcome = outcome;
     return seal(host);
 }
 
 static int open_channels(struct host *host, struct fault *fault) {
-    /* The first process of a namespace is told by nobody: it is the launcher itself. */
+    /* The first process of a namespace has no messages to read: it is the launcher itself. */
     int pipes[2], sockets[2] = {-1, -1};
     mask_begin(&host->mask, &host->order);
     host->log = (struct log){
@@ -140,7 +140,7 @@ static int write_script(struct host *host, char *path, size_t size, struct fault
     return 0;
 }
 
-/* The process id that the caller's /proc knows us by. */
+/* Our process id in the caller's /proc. */
 static pid_t seen_from(int proc) {
     char text[32];
     ssize_t length = readlinkat(proc, "self", text, sizeof text - 1);
@@ -148,7 +148,7 @@ static pid_t seen_from(int proc) {
     return length > 0 ? (pid_t)atoi(text) : -1;
 }
 
-/* All that must be in order before the gate. Nothing of the user's runs in here. */
+/* Everything that must succeed before the gate. No program of the user runs here. */
 static int prepare(struct host *host, char *program, size_t size, struct fault *fault) {
     if (fchdir(host->dir) < 0 || getcwd(host->attempt_dir, sizeof host->attempt_dir) == NULL ||
         chdir("/") < 0) {
@@ -165,7 +165,7 @@ static int prepare(struct host *host, char *program, size_t size, struct fault *
         if (inputs_place(&host->order, &host->privates, host->attempt_dir, fault) < 0) return -1;
         ahead_mount_proc(&host->ahead);
         if (spaces_can_share(&host->inside) && host->ahead.own_proc) {
-            giver_watch(&host->caller.giver, &host->privates);
+            room_sender_watch(&host->caller.room_sender, &host->privates);
         }
         return step_enter_folder(&host->order, fault);
     }
@@ -178,7 +178,7 @@ static int prepare(struct host *host, char *program, size_t size, struct fault *
     return inputs_plan(&host->order, &host->traces, fault);
 }
 
-/* Without a namespace, forks the process that stands for it and waits until it stands before the gate. */
+/* Without a PID namespace: forks the process that replaces it, and waits until that is ready at the gate. */
 static int fork_init(struct host *host, struct fault *fault) {
     struct message message;
     host->watch.child = fork();
@@ -199,7 +199,7 @@ static int fork_init(struct host *host, struct fault *fault) {
     return -1;
 }
 
-/* Lets the waiting init go without running anything; it removes what it created. */
+/* Releases the waiting init without running the program; it removes the files it created. */
 static void dismiss_init(struct host *host) {
     if (host->isolated) return;
     close(host->watch.control);
@@ -217,7 +217,7 @@ static void on_terminate(void *state) {
     else message_send(host->watch.control, WORD_TERMINATE, 0, NULL);
 }
 
-/* Without a namespace the children of its stand-in become ours, and are swept away after. */
+/* Without a PID namespace, the children of init become ours when it dies, and are then killed. */
 static void on_kill(void *state) {
     struct host *host = state;
     kill(host->isolated ? -1 : host->watch.child, SIGKILL);
@@ -237,11 +237,11 @@ static int keep_output(void *state, const char *name, const char *bytes, size_t 
     return -1;
 }
 
-/* Past the gate: starts the program, and returns once nothing of the step lives. */
+/* After the gate: starts the program, and returns when every process of the step is dead. */
 static void run_program(struct host *host, struct end *end) {
     if (!host->isolated) {
         message_send(host->watch.control, WORD_GO, 0, NULL);
-        /* From here on what the init created is ours to remove. */
+        /* From here on we must remove the files that init created. */
         host->traces.input_count = host->order.input_count;
         host->traces.outputs = true;
         watch_run(&host->watch, false, end);
@@ -265,7 +265,7 @@ static int run(struct host *host) {
     watch_drain(&host->watch, &end);
     log_finish(&host->log, watch_left(&end));
     if (host->log.fd >= 0) {
-        /* What is written into its middle must not be appended. */
+        /* Masking overwrites parts of the log, so it must not be in append mode. */
         fcntl(host->log.fd, F_SETFL, 0);
         mask_file(&host->mask, host->log.fd, host->log_begin);
         close(host->log.fd);
@@ -282,13 +282,13 @@ static int run(struct host *host) {
         if (host->receipt.detail.text[0] == '\0') host->receipt.detail = note;
     }
     inputs_remove(&host->order, &host->traces);
-    /* Nobody has a use for them any more, and the order holds the inputs' values. */
+    /* They are no longer needed, and the order contains the inputs' values. */
     unlinkat(host->dir, "script", 0);
     unlinkat(host->dir, "order", 0);
     return seal(host);
 }
 
-/* Writes the receipt that the state of the gate calls for when the step is not to run. */
+/* Writes the receipt for a step that does not run. The outcome depends on the state of the gate. */
 static int seal_at_gate(struct host *host, enum gate gate) {
     if (gate == GATE_USED) {
         gate_settle(host->dir, host->proc);
@@ -340,15 +340,16 @@ static int attempt(struct host *host) {
     return seal_at_gate(host, gate);
 }
 
-/* Says that the receipt is there. Nothing is lost if nobody hears it: our end says the same. */
-static void tell(const struct host *host) {
+/* Reports that the receipt is in place. A lost message does no harm, because our exit reports the same. */
+static void report_receipt(const struct host *host) {
     int32_t pid = (int32_t)host->pid;
-    if (host->caller.teller >= 0 && pid > 0) send(host->caller.teller, &pid, sizeof pid, MSG_DONTWAIT | MSG_NOSIGNAL);
+    int notify = host->caller.notify_socket;
+    if (notify >= 0 && pid > 0) send(notify, &pid, sizeof pid, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 int host_main(const char *attempt_dir, const struct inside *inside, const struct ahead *ahead,
               const struct caller *caller) {
-    static struct host host; /* most of it is never touched; on the stack all of it would have to be cleared */
+    static struct host host; /* most of it stays untouched; on the stack it would have to be cleared */
     host.dir = open(attempt_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     host.inside = *inside;
     host.ahead = *ahead;
@@ -361,7 +362,7 @@ int host_main(const char *attempt_dir, const struct inside *inside, const struct
     }
     if (!image_folder(host.image_folder, sizeof host.image_folder)) host.image_folder[0] = '\0';
     watch_block_signals();
-    int *kept[] = {&host.dir, &host.caller.teller, &host.caller.giver.socket, &host.proc};
+    int *kept[] = {&host.dir, &host.caller.notify_socket, &host.caller.room_sender.socket, &host.proc};
     if (detach(kept, sizeof kept / sizeof *kept) < 0) return EXIT_NO_RECEIPT;
     int locked = gate_lock(host.dir);
     if (locked <= 0) return locked < 0 ? EXIT_NO_RECEIPT : EXIT_TAKEN;
@@ -371,7 +372,7 @@ int host_main(const char *attempt_dir, const struct inside *inside, const struct
     host.receipt.outcome = "refused";
     int code = attempt(&host);
     if (code != 0) return code;
-    tell(&host);
-    giver_give(&host.caller.giver, &host.privates, &host.order);
+    report_receipt(&host);
+    room_sender_send(&host.caller.room_sender, &host.privates, &host.order);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* Host mode: one attempt of a step on this machine, from the order in ATTEMPT_DIR to the receipt in it. */
+/* Host mode: one attempt of a step on this machine. It reads the order in ATTEMPT_DIR and writes the receipt there. */
 #ifndef DAYFLY_HOST_H
 #define DAYFLY_HOST_H
 
@@ -6,16 +6,15 @@
 #include "rooms.h"
 #include "spaces.h"
 
-/* The sockets of a caller that stays with a launcher; each is -1 where there is none. */
+/* The sockets of a resident parent; each may be -1. */
 struct caller {
-    int teller; /* told who we are once the receipt is there: our end takes the kernel a while longer */
-    struct giver giver; /* who may take our mounts when we have no more use for them */
+    int notify_socket; /* gets our process id once the receipt is in place, because our exit takes the kernel longer */
+    struct room_sender room_sender; /* where our mounts go after the step */
 };
 
-/* INSIDE tells where we stand: in the namespaces that the order asks for, or in our caller's; then a child runs the
- * attempt in them, and we pass on what we hear. AHEAD tells what is made there already.
- * Returns the exit code: 0 a receipt is there, 2 no such directory, 3 another launcher is at it, 4 no receipt could
- * be written. */
+/* INSIDE describes our namespaces: either those of the order or the caller's. In the caller's, a child runs the attempt
+ * and we forward signals and its exit. AHEAD describes what is already prepared. Returns the exit code: 0 a receipt is
+ * in place, 2 no such directory, 3 another launcher has the attempt, 4 no receipt could be written. */
 int host_main(const char *attempt_dir, const struct inside *inside, const struct ahead *ahead,
               const struct caller *caller);
 

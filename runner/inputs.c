@@ -19,7 +19,7 @@ static int refuse(struct fault *fault, const char *path, const char *why) {
     return fail(fault, "The input file %s cannot be placed: %s.", path, why);
 }
 
-/* Notes a directory once. */
+/* Records a directory once. */
 static int note_directory(struct traces *traces, const char *path) {
     for (size_t i = 0; i < traces->directory_count; i++) {
         if (strcmp(traces->directories[i], path) == 0) return 0;
@@ -31,7 +31,7 @@ static int note_directory(struct traces *traces, const char *path) {
     return grown[traces->directory_count++] == NULL ? -1 : 0;
 }
 
-/* What to do about a missing parent: with `privates` it is created if it will be private, with `traces` only noted. */
+/* Handles a missing parent: with `privates` it is created if it will be private, with `traces` only recorded. */
 struct parents {
     const struct privates *privates;
     struct traces *traces;
@@ -46,7 +46,7 @@ static int add_parent(const char *path, const char *prefix, struct parents how, 
     return mkdir(prefix, 0755) < 0 ? bad(fault, path, prefix) : 0;
 }
 
-/* Walks down the parents of PATH. On success `parent` tells about the last one that exists. */
+/* Walks down the parents of PATH. On success `parent` describes the last existing parent. */
 static int walk_parents(const char *path, struct parents how, struct stat *parent, struct fault *fault) {
     char prefix[PATH_MAX];
     if (stat("/", parent) < 0) return bad(fault, path, "/");
@@ -66,7 +66,7 @@ static int walk_parents(const char *path, struct parents how, struct stat *paren
     return 0;
 }
 
-/* Sees to the parents of outputs, where they are to be made. One that cannot be made is for the program to meet. */
+/* Creates the parents of outputs if the order requests it. If that fails, the program gets the error when it writes. */
 static void walk_output_parents(const struct order *order, struct parents how) {
     struct stat parent;
     struct fault unused;
@@ -81,14 +81,14 @@ static int create(const struct input *input) {
     int result = fchmod(fd, 0400) < 0 || write_all(fd, input->bytes, input->length) < 0 ? -1 : 0;
     int error = errno;
     close(fd);
-    /* Nobody else would know that it is ours: half a secret would stay, in the way of the next attempt. */
+    /* Remove it here: no other code knows that we created it, and a partial secret would block the next attempt. */
     if (result < 0) unlink(input->path);
     errno = error;
     return result;
 }
 
-/* Lays a staged file over a file of the host. A memory file system is laid over the stage for a moment:
- * the bind mount keeps its file alive, and the secret never lies on a disk. */
+/* Mounts a staged file over a file of the host. It is written to a memory file system that is mounted on the stage only
+ * briefly. The bind mount keeps the file alive, and the secret is never on a disk. */
 static int bind_over(const struct input *input, const char *stage, struct fault *fault) {
     char staged[PATH_MAX + 8];
     struct stat host;
@@ -111,7 +111,7 @@ static int create_new(const struct input *input, struct fault *fault) {
     return bad(fault, input->path, "writing");
 }
 
-/* A file that is there beforehand would be taken for the step's output, and with isolation `none` be removed. */
+/* An existing file would be mistaken for the step's output and, with isolation `none`, be removed. */
 static int check_outputs(const struct order *order, struct fault *fault) {
     for (size_t i = 0; i < order->output_count; i++) {
         const struct output *output = &order->outputs[i];
@@ -143,7 +143,7 @@ int inputs_plan(const struct order *order, struct traces *traces, struct fault *
 int inputs_create(const struct order *order, struct traces *traces, struct fault *fault) {
     traces->outputs = true;
     for (size_t i = 0; i < traces->directory_count; i++) {
-        /* Another step may have created it meanwhile; whoever ends last finds it empty. */
+        /* Another step may have created it in the meantime. The last step that ends finds it empty. */
         if (mkdir(traces->directories[i], 0755) < 0 && errno != EEXIST && i < traces->needed_count) {
             bad(fault, traces->directories[i], "creating the directory");
             inputs_remove(order, traces);

@@ -8,14 +8,15 @@ bool log_at_line_start(const struct log *log) {
     return log->kept == 0 || log->last == '\n';
 }
 
-/* Writes BYTES with each mark at the start of a line doubled, so that no line of the step passes for ours. */
+/* Writes BYTES and doubles a mark at the start of a line, so that no line of the step looks like the runner's own. */
 static int write_marked(const struct log *log, const char *bytes, size_t length) {
     const char mark = LOG_MARK;
     bool start = log_at_line_start(log);
     while (length > 0) {
         if (start && bytes[0] == mark && write_all(log->fd, &mark, 1) < 0) return -1;
         const char *end = memchr(bytes, '\n', length);
-        /* Up to the next line that needs a mark, not line by line: a chatty step must not cost a call for each. */
+        /* Writes up to the next line that needs a mark, because a call for each line would be slow for a step with much
+         * output. */
         while (end != NULL && end + 1 < bytes + length && end[1] != mark) {
             end = memchr(end + 1, '\n', (size_t)(bytes + length - end - 1));
         }
@@ -35,9 +36,9 @@ static void keep(void *state, const char *bytes, size_t length) {
     size_t taken = length < room ? length : room;
     log->cut = taken < length;
     if (taken == 0) return;
-    /* A full disk ends the log, never the step. */
+    /* A full disk truncates the log but never ends the step. */
     if (log->fd < 0) log->fd = log->open(log->state);
-    /* First the time: bytes that are there without one would pass for as old as those before. */
+    /* The time first: bytes without an entry would count as written at the previous time. */
     if (log->fd >= 0 && log->times != NULL) times_note(log->times, log->kept, log->now);
     if (log->fd < 0 || (log->marked ? write_marked(log, bytes, taken) : write_all(log->fd, bytes, taken)) < 0) {
         log->cut = true;

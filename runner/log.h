@@ -1,4 +1,4 @@
-/* The log of a step: what it printed, up to a limit. */
+/* The log of a step: its output, up to a limit. */
 #ifndef DAYFLY_LOG_H
 #define DAYFLY_LOG_H
 
@@ -6,18 +6,18 @@
 #include "mask.h"
 #include "times.h"
 
-/* Begins each line that is the runner's own where the log shares a stream with it (pod mode). */
+/* Marks the runner's own lines if log and runner share a stream (pod mode). */
 #define LOG_MARK '\x1e'
 
 struct log {
     int fd;                   /* -1: none yet */
-    int (*open)(void *state); /* makes it when the first byte comes; -1 where that fails */
+    int (*open)(void *state); /* called at the first byte; -1 on failure */
     void *state;
     int64_t limit, kept;
-    bool marked; /* a line of the step that begins with the mark gets one more mark in front */
-    struct mask *mask; /* NULL: all goes in as it is printed */
-    struct times *times; /* NULL: nobody notes when it was written */
-    int64_t now;         /* of what is being written */
+    bool marked; /* a second mark is added to a line of the step that begins with one */
+    struct mask *mask; /* NULL: no masking */
+    struct times *times; /* NULL: no times are recorded */
+    int64_t now;         /* time of the current write */
     bool cut;    /* bytes were dropped: the limit is reached or the disk is full */
     char last;   /* the last byte kept */
 };
@@ -25,7 +25,7 @@ struct log {
 void log_write(struct log *log, const char *bytes, size_t length);
 /* Adds a last line if processes of the step were ended after its program (LEFT names them), or if the log was cut. */
 void log_finish(struct log *log, const char *left);
-/* True when what comes next begins a line. */
+/* True if the next byte begins a line. */
 bool log_at_line_start(const struct log *log);
 
 #endif

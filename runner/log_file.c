@@ -7,7 +7,7 @@
 
 enum { FLAGS = O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC };
 
-/* Only with the step's first word, for most say none and a disk is slow to make files. */
+/* Called at the first byte of output: most steps print nothing, and creating files is slow on disks. */
 int log_file_make(void *state) {
     struct log_file *file = state;
     int fd = openat(file->folder, file->tail, FLAGS | O_CREAT, 0600);

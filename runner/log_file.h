@@ -1,21 +1,21 @@
-/* The log of a step on this machine: a file, which is made when there is something to say. */
+/* The log of a step on this machine: a file that is created at the first byte. */
 #ifndef DAYFLY_LOG_FILE_H
 #define DAYFLY_LOG_FILE_H
 
 #include "base.h"
 
-/* Where a log can be made that is not there. */
+/* The path for a missing log. */
 struct log_file {
-    int folder; /* the folder two above it */
-    char *tail; /* the last two names of its path, which lead from there to it */
+    int folder; /* the folder two levels above the log */
+    char *tail; /* the rest of its path: folder and name */
 };
 
-/* Opens the file at PATH, or without a PATH that in the attempt's directory. *FD is -1 where there is none yet, and
- * FILE then tells whence it can be made. Returns -1 with a fault. */
+/* Opens the log at PATH or, if PATH is NULL, in the attempt's directory. If it does not exist, *FD is -1 and FILE
+ * describes where to create it. Returns -1 with a fault. */
 int log_file_find(struct log_file *file, int dir, const char *path, int *fd, struct fault *fault);
 
-/* Makes the file, of a `struct log_file`. What is private to the step by then is not looked into: the way there begins
- * at a folder that was opened before. -1 where that fails. */
+/* Creates the log of a `struct log_file`. It starts from a folder that was opened earlier, so private directories mounted
+ * since then have no effect. Returns -1 on failure. */
 int log_file_make(void *file);
 
 #endif

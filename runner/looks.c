@@ -11,8 +11,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-/* What is mounted on an entry moves with it when it is renamed where it is no mount point, in a copy of the mounts; the
- * inode that is told here is that of the entry below. */
+/* Records the inode of each entry itself, not of a mount on it. In a copy of the mounts an entry may be no mount point.
+ * Then it can be renamed there, and the mount moves with it. */
 static int note_entries(struct looks *looks, int folder) {
     struct entry { /* getdents64(2) */
         uint64_t inode, next;
@@ -44,8 +44,8 @@ static int note(struct looks *looks, int folder) {
     looks->mode = status.st_mode;
     looks->uid = status.st_uid;
     looks->gid = status.st_gid;
-    /* By the kernel's own call: C libraries differ in the type of its number. Older kernels have none on a memory file
-     * system. */
+    /* A direct system call, because C libraries differ in the type of its number. Older kernels have no such flags on a
+     * memory file system. */
     if (syscall(SYS_ioctl, folder, FS_IOC_GETFLAGS, &looks->flags) < 0 && errno != ENOTTY && errno != EOPNOTSUPP) return -1;
     looks->attributes = flistxattr(folder, NULL, 0);
     looks->room = system.f_blocks;
@@ -57,7 +57,7 @@ static int note(struct looks *looks, int folder) {
 }
 
 int looks_note(struct looks *looks, const char *path) {
-    memset(looks, 0, sizeof *looks); /* also what lies between, for it is compared as a whole */
+    memset(looks, 0, sizeof *looks); /* padding too, because the struct is compared as a whole */
     int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0) return -1;
     int result = note(looks, folder);

@@ -1,5 +1,5 @@
-/* A directory of a step's own, and the memory file system on which it lies, as they look: by this we know whether a step
- * has left them as they were. */
+/* The observable state of a private directory and its memory file system. Comparing two of them shows whether a step has
+ * left the directory unchanged. */
 #ifndef DAYFLY_LOOKS_H
 #define DAYFLY_LOOKS_H
 
@@ -16,10 +16,10 @@ struct looks {
     int flags;          /* as `chattr` sets them */
     ssize_t attributes; /* bytes of their names */
     uint64_t room, free_room, files, free_files, options; /* of the file system */
-    char entries[SHA256_HEX + 1]; /* their names, each with the inode that has it */
+    char entries[SHA256_HEX + 1]; /* digest of their names and inodes */
 };
 
-/* -1 with errno if they cannot be told. */
+/* -1 with errno if the state cannot be read. */
 int looks_note(struct looks *looks, const char *path);
 
 bool looks_are(const struct looks *looks, const char *path);

@@ -1,4 +1,4 @@
-/* dayfly-runner: runs one step on a machine or as a pod's first process. README.md has the formats. */
+/* dayfly-runner runs one step, on a machine or as a pod's first process. README.md has the formats. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ int main(int count, char **arguments) {
     if (count == 3 && strcmp(arguments[1], "host") == 0) {
         struct inside inside = spaces_outside();
         struct ahead ahead = ahead_nothing();
-        struct caller nobody = {.teller = -1, .giver = giver_none()};
+        struct caller nobody = {.notify_socket = -1, .room_sender = room_sender_none()};
         return host_main(arguments[2], &inside, &ahead, &nobody);
     }
     if (count == 2 && strcmp(arguments[1], "serve") == 0) return serve_main(false);

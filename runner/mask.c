@@ -21,7 +21,7 @@ static void add_pattern(struct mask *mask, const char *bytes, size_t length, siz
     *begins = (unsigned short)mask->count;
 }
 
-/* Without the padding, which tells nothing: so it is found with it and without. */
+/* Without the padding, so that the value is found with it and without. */
 static void add_base64(struct mask *mask, const char *bytes, size_t length, const char *last_two) {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
     char *text = malloc(length / 3 * 4 + 4);
@@ -44,7 +44,7 @@ static bool is_plain(char byte) {
     return strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~", byte) != NULL && byte != '\0';
 }
 
-/* As in a URL, where `safe` bytes beside the plain ones stand as they are. */
+/* Percent-encoded; the bytes in `safe` are left unchanged, like letters and digits. */
 static void add_percent(struct mask *mask, const char *bytes, size_t length, const char *digits, const char *safe) {
     char *text = malloc(3 * length);
     size_t made = 0;
@@ -62,7 +62,7 @@ static void add_percent(struct mask *mask, const char *bytes, size_t length, con
     free(text);
 }
 
-/* How many bytes the character has that begins there, and which it is; 0 for what is no UTF-8. */
+/* The length in bytes of the UTF-8 character at this position, and its code point; 0 if it is not UTF-8. */
 static size_t read_rune(const char *bytes, size_t length, unsigned *rune) {
     static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
     unsigned char first = (unsigned char)bytes[0];
@@ -88,8 +88,8 @@ static size_t write_rune(char *text, unsigned rune) {
     return write_unit(text, 0xd800 + ((rune - 0x10000) >> 10)) + write_unit(text + 6, 0xdc00 + (rune & 0x3ff));
 }
 
-/* As within a string of JSON: with escapes for what has to have one, for `more` (Go's are <>&), and, if `ascii` (as
- * Python's), for all that is not ASCII. */
+/* As in a JSON string. Required characters are escaped, those in `more` (Go escapes <>&), and with `ascii` (like Python)
+ * every character outside ASCII. */
 static void add_json(struct mask *mask, const char *bytes, size_t length, const char *more, bool ascii) {
     static const char plain[] = "\"\\\b\f\n\r\t", escaped[] = "\"\\bfnrt";
     char *text = malloc(6 * length);
@@ -117,7 +117,7 @@ static void add_json(struct mask *mask, const char *bytes, size_t length, const 
     free(text);
 }
 
-/* A text of several lines is often printed with something before each. */
+/* Programs often print a prefix before each line of a text, so each line is masked too. */
 static void add_lines(struct mask *mask, const char *bytes, size_t length) {
     for (const char *end = bytes + length; bytes < end;) {
         const char *stop = memchr(bytes, '\n', (size_t)(end - bytes));
@@ -160,11 +160,11 @@ void mask_begin(struct mask *mask, const struct order *order) {
     for (size_t i = 0; i < order->masked_count; i++) mask_add(mask, order->masked[i].bytes, order->masked[i].length);
 }
 
-/* Reads a sensitive output that is there, and is not as it was. Nothing of the step may hold us up, or lead us away. */
+/* Reads a sensitive output if its file exists and has changed. It must not block or follow links of the step. */
 static void look_at(struct mask *mask, const struct output *output, struct stat *seen) {
     struct stat now;
     if (!output->sensitive || !output_path_allowed(output->path) || lstat(output->path, &now) < 0) return;
-    /* By the time of its change, which no program can set: `cp -p` and `touch -r` set the other. */
+    /* Compares the change time, because no program can set it; `cp -p` and `touch -r` set the modification time. */
     bool same = now.st_ino == seen->st_ino && now.st_size == seen->st_size &&
                 now.st_ctim.tv_sec == seen->st_ctim.tv_sec && now.st_ctim.tv_nsec == seen->st_ctim.tv_nsec;
     if (same || !S_ISREG(now.st_mode) || now.st_size > MASK_MOST) return;
@@ -183,11 +183,13 @@ static void look(struct mask *mask) {
     }
 }
 
-/* The longest value that begins at BYTES, 0 for none. `more` says whether what follows may make one, or a longer one. */
+/* The length of the longest value at BYTES, 0 if none. `more` is set if further bytes may complete a value or a longer
+ * one. */
 static size_t match(const struct mask *mask, const char *bytes, size_t length, bool *more) {
     size_t longest = 0;
     *more = false;
-    /* A value of many lines is as many patterns, and each byte of a log is asked about: most begin with another one. */
+    /* A value of many lines gives as many patterns, and each byte of the log is checked. Most patterns begin
+     * differently. */
     for (unsigned short at = mask->begins[(unsigned char)bytes[0]]; at != 0; at = mask->patterns[at - 1].next) {
         const struct pattern *pattern = &mask->patterns[at - 1];
         bool whole = pattern->length <= length;
@@ -229,7 +231,7 @@ void mask_feed(struct mask *mask, const char *bytes, size_t length, mask_sink *s
         return;
     }
     char *joined = malloc(mask->held_length + length);
-    if (joined == NULL) return; /* rather a gap in the log than a value */
+    if (joined == NULL) return; /* a gap in the log is better than an unmasked value */
     memcpy(joined, mask->held, mask->held_length);
     memcpy(joined + mask->held_length, bytes, length);
     pass(mask, joined, mask->held_length + length, false, sink, state);

@@ -1,4 +1,4 @@
-/* Sensitive values in what a step prints: each becomes three stars before the log has it. */
+/* Sensitive values in a step's output: each becomes three stars before it is written to the log. */
 #ifndef DAYFLY_MASK_H
 #define DAYFLY_MASK_H
 
@@ -12,31 +12,32 @@ enum { MASK_LEAST = 4, MASK_LEAST_LINE = 8, MASK_MOST = 64 << 10, MASK_PATTERNS 
 struct pattern {
     char *bytes;
     size_t length;
-    unsigned short next; /* another one that begins with the same byte, counted from 1; 0 for none */
+    unsigned short next; /* index + 1 of the next pattern with the same first byte; 0: none */
 };
 
 struct mask {
     const struct order *order;
     struct pattern patterns[MASK_PATTERNS];
     size_t count;
-    unsigned short begins[256]; /* by its first byte a pattern, counted from 1; 0 for none */
-    char *held;       /* the end of what was printed, which may be the beginning of a value */
+    unsigned short begins[256]; /* by first byte: index + 1 of a pattern; 0: none */
+    char *held;       /* the last bytes, if a value may begin there */
     size_t held_length;
-    struct stat *outputs; /* of each output of the order, as its file was when it was last read */
+    struct stat *outputs; /* of each output file when it was last read */
 };
 
-/* Takes the order's own values; its sensitive outputs are read as soon as they are there. */
+/* Takes the order's values. Its sensitive outputs are read as soon as their files exist. */
 void mask_begin(struct mask *mask, const struct order *order);
 
-/* Adds a value, in every form in which it is masked. One shorter than MASK_LEAST bytes would mask half a log. */
+/* Adds a value in every masked form. Values shorter than MASK_LEAST bytes are ignored, because they would mask half a
+ * log. */
 void mask_add(struct mask *mask, const char *bytes, size_t length);
 
-/* Hands what was printed on, masked. What may be the beginning of a value is held back until more comes, or the end. */
+/* Forwards output, masked. Bytes that may begin a value are held back until more arrives, or the end. */
 typedef void mask_sink(void *state, const char *bytes, size_t length);
 void mask_feed(struct mask *mask, const char *bytes, size_t length, mask_sink *sink, void *state);
 void mask_end(struct mask *mask, mask_sink *sink, void *state);
 
-/* Once every process of the step is dead: what it printed of an output before the file was there, from FROM on. */
+/* Call when every process of the step is dead. Masks values printed before their output file existed, from FROM on. */
 void mask_file(struct mask *mask, int fd, off_t from);
 
 #endif

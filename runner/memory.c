@@ -7,7 +7,7 @@
 
 #define GROUPS "/sys/fs/cgroup"
 
-/* Version 1 writes "no limit" as the largest number of whole pages; no machine has as much as this. */
+/* Version 1 writes "no limit" as the largest number of whole pages, which is more than any machine has. */
 static const int64_t BOUNDLESS = (int64_t)1 << 60;
 
 int64_t memory_number(const char *text, const char *name) {
@@ -30,7 +30,7 @@ int64_t memory_number(const char *text, const char *name) {
     return -1;
 }
 
-/* A kernel file says that it is empty, so it is read until its end. */
+/* Kernel files report size 0, so this reads to the end. */
 static int64_t ask(const char *path, const char *name) {
     char text[4096];
     size_t filled = 0;
@@ -47,8 +47,8 @@ static int64_t ask(const char *path, const char *name) {
     return memory_number(text, name);
 }
 
-/* Where a runtime mounts a container's own control group, version 2 and version 1. In the first the root of a whole
- * machine has no such file, so a machine's figure is never taken for a container's. */
+/* The paths at which runtimes mount a container's own control group, version 2 and version 1. In version 2 the root
+ * group of a machine has no such file, so a machine's number is never mistaken for a container's. */
 int64_t memory_kills(void) {
     int64_t kills = ask(GROUPS "/memory.events", "oom_kill");
     return kills >= 0 ? kills : ask(GROUPS "/memory/memory.oom_control", "oom_kill");

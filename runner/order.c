@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a key's value goes. Keys up to ISOLATION may come once; the rest may repeat. */
+/* The field for each key. Keys up to ISOLATION may appear once; the others may repeat. */
 enum shape { TEXT, NUMBER, PATH, SCRIPT, ISOLATION, ARGUMENT, ENVIRONMENT, INPUT, OUTPUT, PRIVATE, MASKED, SECRET_ENV, SECRET_FILE };
 
 struct key {
@@ -119,7 +119,7 @@ static int read_secret(struct order *order, const struct record *record, bool va
     return 0;
 }
 
-/* Keeps the list sorted: in byte order a directory comes before all that lies in it. */
+/* Keeps the list sorted: in byte order a directory precedes everything below it. */
 static int read_private(struct order *order, const struct record *record, struct fault *fault) {
     if (!is_clean_path(record->value)) return bad(fault, record, "is not an absolute, normalised path");
     size_t at = order->private_count;
@@ -191,7 +191,7 @@ static int read_all(struct order *order, const struct document *document, struct
         const struct record *record = &document->records[i];
         size_t k = 0;
         while (k < KEY_COUNT && strcmp(keys[k].name, record->key) != 0) k++;
-        /* An unknown key may carry a condition that we would break by ignoring it. */
+        /* An unknown key may carry a condition that would be violated by ignoring it. */
         if (k == KEY_COUNT) return bad(fault, record, "is unknown to this runner (version " VERSION ")");
         if (seen[k] && !may_repeat(keys[k].shape)) return bad(fault, record, "comes twice");
         seen[k] = true;
@@ -265,9 +265,9 @@ int order_inherit(struct order *order, char **environment, struct fault *fault) 
     return 0;
 }
 
-/* Kubernetes' rule: `$(NAME)` is a variable's value, `$$` a dollar, and what names no variable stays as it is. A value
- * is not looked at again. It ends early once there is more than ROOM: each of thousands of names can stand for a value
- * of any size. */
+/* Kubernetes' rule: `$(NAME)` becomes a variable's value, `$$` a dollar sign. Unknown names are left unchanged. Values
+ * are not expanded again. It stops when the result exceeds ROOM, because each of thousands of names may have a large
+ * value. */
 static struct buffer expanded(const struct order *order, const char *word, size_t room) {
     struct buffer buffer = {0};
     while (buffer.length <= room) {
@@ -287,8 +287,8 @@ static struct buffer expanded(const struct order *order, const char *word, size_
 
 int order_expand(struct order *order, struct fault *fault) {
     if (order->expand == 0 || order->arguments[0] == NULL) return 0;
-    size_t room = ORDER_LIMIT; /* what a whole order may have; no kernel starts a program with as much */
-    /* Never the first: which program is run is no input's business. */
+    size_t room = ORDER_LIMIT; /* the limit of a whole order; no kernel starts a program with that much */
+    /* The first argument is not expanded: inputs must not decide which program runs. */
     for (char **word = order->arguments + 1; *word != NULL; word++) {
         struct buffer whole = expanded(order, *word, room);
         if (whole.failed) return fail(fault, "There is no memory for the program's arguments.");

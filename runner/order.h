@@ -1,4 +1,4 @@
-/* The work order: what is to be run, with what, and for how long. README.md lists the keys. */
+/* The work order: the program, its inputs and its limits. README.md lists the keys. */
 #ifndef DAYFLY_ORDER_H
 #define DAYFLY_ORDER_H
 
@@ -16,14 +16,14 @@ struct input {
     size_t length;
 };
 
-/* An output: the file at `path` is kept under `name` when the step has ended. */
+/* An output: the file at `path` is kept as `name` when the step has ended. */
 struct output {
     const char *name;
     const char *path;
-    bool sensitive; /* its value must not stand in the log */
+    bool sensitive; /* masked in the log */
 };
 
-/* A value that must not stand in the log. */
+/* A value that is masked in the log. */
 struct masked {
     const char *bytes;
     size_t length;
@@ -31,8 +31,8 @@ struct masked {
 
 /* A secret of a pod: a mounted file whose content becomes an environment variable or a file elsewhere. */
 struct secret {
-    const char *name; /* the variable, or the path of the file to be */
-    const char *file; /* where it is mounted */
+    const char *name; /* the variable, or the path of the new file */
+    const char *file; /* its mount path */
     bool variable;
     bool sensitive;
 };
@@ -44,11 +44,11 @@ struct order {
     size_t script_length;
     char **arguments; /* NULL-terminated, as is `environment` */
     char **environment;
-    int64_t expand; /* other than 0: `$(NAME)` in an argument behind the first is that variable */
-    int64_t make_folders; /* other than 0: missing folders of outputs are made, where that can be */
-    int64_t inherit_env; /* host: other than 0 takes the caller's variables as well, where `environment` has none */
+    int64_t expand; /* nonzero: expand `$(NAME)` in arguments after the first */
+    int64_t make_folders; /* nonzero: create missing folders of outputs if possible */
+    int64_t inherit_env; /* host, nonzero: add the caller's variables that `environment` does not set */
     const char *cwd; /* NULL: the mode's default */
-    int64_t inherit_cwd; /* host: other than 0 prefers the caller's folder (an image's), where it names one */
+    int64_t inherit_cwd; /* host, nonzero: prefer the caller's folder (an image's) if it has one */
     const char *log; /* NULL: the file `log` in the attempt's folder */
     struct input *inputs;
     size_t input_count;
@@ -64,17 +64,17 @@ struct order {
     int64_t run_ms, grace_ms, start_before_ms, unit_limit, log_limit; /* 0: no deadline, no last start */
 };
 
-/* Parses BYTES (malloc'd; the order keeps pointing into them). On failure `nonce` and `attempt` are set as far as
- * they were legible, so that even a refusal says what it refuses. */
+/* Parses BYTES (malloc'd; the order keeps pointing into them). On failure `nonce` and `attempt` are set if they were
+ * legible, so that a refusal can name the attempt. */
 int order_parse(struct order *order, char *bytes, size_t length, struct fault *fault);
 
-/* Adds what another environment says to what the order says (an image's: we run in its container). */
+/* Adds another environment to the order's: an image's, when we run in its container. */
 int order_inherit(struct order *order, char **environment, struct fault *fault);
 
-/* Puts the environment, when it is whole, into the arguments that name parts of it. */
+/* Expands variables in the arguments, once the environment is complete. */
 int order_expand(struct order *order, struct fault *fault);
 
-/* True when PATH is an input's or an output's own place. */
+/* True if PATH is the path of an input or output. */
 bool order_declares(const struct order *order, const char *path);
 
 #endif

@@ -14,7 +14,7 @@ bool output_path_allowed(const char *path) {
            !is_within(path, "/dev");
 }
 
-/* A link among the parents may still lead into the kernel's own file systems. */
+/* A link in a parent directory may still lead into one of the kernel's file systems. */
 static bool on_kernel_file_system(int fd) {
     struct statfs system;
     if (fstatfs(fd, &system) < 0) return true;
@@ -22,7 +22,7 @@ static bool on_kernel_file_system(int fd) {
            system.f_type == CGROUP_SUPER_MAGIC || system.f_type == CGROUP2_SUPER_MAGIC;
 }
 
-/* Reads at most SIZE bytes; everything that could have made the file longer is dead. */
+/* Reads at most SIZE bytes. All processes that could extend the file are dead. */
 static ssize_t read_whole(int fd, char *bytes, size_t size) {
     size_t filled = 0;
     while (filled < size) {
@@ -55,7 +55,7 @@ static void collect(const struct output *output, int64_t room, struct keeper kee
                     struct fault *note) {
     *result = (struct kept_output){.name = output->name, .state = "refused"};
     if (!output_path_allowed(output->path)) return;
-    /* O_NONBLOCK: a FIFO in the file's place must not hold us up. */
+    /* O_NONBLOCK, so that a FIFO at this path does not block us. */
     int fd = open(output->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0) {
         if (errno == ENOENT || errno == ENOTDIR) result->state = "missing";

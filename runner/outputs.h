@@ -5,17 +5,17 @@
 #include "order.h"
 #include "receipt.h"
 
-/* Takes one output's content; returns -1 with errno set when it cannot be kept. */
+/* Stores one output's content; returns -1 with errno set on failure. */
 struct keeper {
     int (*keep)(void *state, const char *name, const char *bytes, size_t length);
     void *state;
 };
 
-/* False for a path with `..` or other detours, and for one under /proc, /sys and /dev. */
+/* False for a path that is not normalised, or below /proc, /sys or /dev. */
 bool output_path_allowed(const char *path);
 
-/* Fills RESULTS (one per output of the order) and hands each present output to the keeper. NOTE receives a sentence
- * when an output could not be kept for a reason that its state alone does not tell. */
+/* Fills RESULTS (one per output of the order) and passes each present output to the keeper. If an output could not be
+ * kept, NOTE gets a sentence with the reason, unless its state already shows it. */
 void outputs_collect(const struct order *order, struct keeper keeper, struct kept_output *results, struct fault *note);
 
 #endif

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Room for one descriptor, as the kernel wants it aligned. */
+/* Space for one descriptor, aligned as the kernel requires. */
 union control {
     struct cmsghdr header;
     char bytes[CMSG_SPACE(sizeof(int))];

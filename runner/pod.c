@@ -43,7 +43,7 @@ static int read_order(struct pod *pod, struct fault *fault) {
     int result = order_parse(&pod->order, bytes, length, fault);
     char *uid;
     size_t uid_length;
-    /* Logs are found by name: whoever follows one learns from this which pod of that name it was. */
+    /* Logs are found by the pod's name. The UID shows the reader which pod of that name wrote this log. */
     if (read_file(AT_FDCWD, POD_UID, UID_LIMIT, &uid, &uid_length) == 0) pod->receipt.pod = uid;
     pod->receipt.nonce = pod->order.nonce;
     pod->receipt.attempt = pod->order.attempt;
@@ -56,7 +56,7 @@ static int read_order(struct pod *pod, struct fault *fault) {
     return result;
 }
 
-/* The variable's place in the environment, or NULL. NAME may be a whole "NAME=value". */
+/* The variable's index in the environment, or NULL. NAME may be a whole "NAME=value". */
 static char **find_variable(char **environment, const char *name) {
     size_t length = strcspn(name, "=");
     for (char **entry = environment; *entry != NULL; entry++) {
@@ -88,7 +88,7 @@ static int merge_environment(struct pod *pod, struct fault *fault) {
     return 0;
 }
 
-/* Makes what is missing of the way to PATH, as far as that can be: whoever writes there says what could not. */
+/* Creates the missing parents of PATH if possible. Errors are reported by the later write. */
 static void make_folders(const char *path) {
     char prefix[PATH_MAX];
     for (const char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
@@ -128,7 +128,7 @@ static int take_secret(struct pod *pod, const struct secret *secret, struct faul
     return result;
 }
 
-/* The order's folder, else the image's own where it names one that the step may write, else an empty one of ours. */
+/* The order's folder. Without it the image's, if writable. Without both an empty folder of the runner. */
 static int enter_folder(const struct pod *pod, struct fault *fault) {
     char own[PATH_MAX];
     if (pod->order.cwd == NULL && image_folder(own, sizeof own)) return 0;
@@ -184,7 +184,7 @@ static void on_kill(void *state) {
     signal_step(state, SIGKILL);
 }
 
-/* Kills whatever else lives in the PID namespace, and waits until it is gone. */
+/* Kills all other processes in the PID namespace, and waits until they are gone. */
 static void end_all(const struct pod *pod) {
     if (pod->first) sweep_space();
     else sweep_away();
@@ -217,7 +217,7 @@ static int seal(struct pod *pod, const char *outcome) {
     return store_seal(pod->state, &pod->receipt, log_at_line_start(&pod->log) || pod->log.cut);
 }
 
-/* Ends an attempt of which nothing ran: first it is made sure that no later instance runs it after all. */
+/* Ends an attempt that never ran. Before that it ensures that no later instance runs it. */
 static int seal_unstarted(struct pod *pod, const char *outcome) {
     struct fault unused;
     store_mark(pod->state, "void\n", &unused);
@@ -239,7 +239,7 @@ static int open_channels(struct pod *pod, struct step *step, struct fault *fault
     return watch_open(&pod->watch, fault);
 }
 
-/* Whatever was killed since KILLS were counted was the step's: nothing else runs in the container. */
+/* All kills since KILLS was read concern the step, because nothing else runs in the container. */
 static void count_kills(struct pod *pod, int64_t kills) {
     int64_t now = kills < 0 ? -1 : memory_kills();
     if (now <= kills) return;
@@ -304,7 +304,7 @@ static int attempt(struct pod *pod, bool recalled) {
 int pod_main(bool recalled) {
     struct pod pod = {.first = getpid() == 1, .state = -1};
     pod.receipt.outcome = "refused";
-    /* Secrets pass through this process: no other of the same user may read its memory. */
+    /* Secrets pass through this process, so other processes of the same user must not read its memory. */
     prctl(PR_SET_DUMPABLE, 0);
     watch_block_signals();
     close_from(3);

@@ -1,5 +1,5 @@
-/* Pod mode: first process of a pod's only container. Order and secrets come from mounted files, the state of the
- * attempt lies in a volume that outlives the container, the receipt goes to the termination message and the log. */
+/* Pod mode: first process of a pod's only container. Order and secrets come from mounted files. The attempt's state is in
+ * a volume that outlives the container. The receipt goes to the termination message and the log. */
 #ifndef DAYFLY_POD_H
 #define DAYFLY_POD_H
 
@@ -10,8 +10,8 @@
 #define POD_STATE "/dayfly-state"
 #define POD_MESSAGE "/dev/termination-log"
 
-/* Runs the step, unless it is RECALLED: then the step may not start any more, and the receipt says whether it did.
- * Returns the container's exit code: the script's own, 128 + signal, 127 not executable, 3 another instance is at it,
+/* Runs the step. If it is RECALLED, the step may no longer start, and the receipt reports whether it ran.
+ * Returns the container's exit code: the script's own, 128 + signal, 127 not executable, 3 another instance is running,
  * 125 everything else. */
 int pod_main(bool recalled);
 

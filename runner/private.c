@@ -8,14 +8,14 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
-/* One directory on its way to being private: the host's own, and the fresh one laid over it. */
+/* One directory while it becomes private: the host's, and the new one mounted over it. */
 struct layer {
-    const char *path;   /* as the order names it */
-    const char *target; /* where the fresh directory can be reached by path */
+    const char *path;   /* path in the order */
+    const char *target; /* a path that leads to the new directory */
     int host, fresh;
     bool root_rights;
-    struct shown before; /* the host's, before its entries were looked at */
-    bool plain;          /* each of the host's, as itself */
+    struct shown before; /* the host's state before its entries were listed */
+    bool plain;          /* every entry of the host appears as itself */
 };
 
 static int bad_entry(const struct layer *layer, const char *name, struct fault *fault) {
@@ -31,28 +31,28 @@ static int copy_link(const struct layer *layer, const char *name) {
     if (length < 0) return -1;
     target[length] = '\0';
     if (symlinkat(target, layer->fresh, name) < 0) return -1;
-    /* In a sticky directory the kernel follows a link only for its owner, so the owner matters. */
+    /* In a sticky directory the kernel follows a link only for its owner, so the owner is copied. */
     if (layer->root_rights) return fchownat(layer->fresh, name, status.st_uid, status.st_gid, AT_SYMLINK_NOFOLLOW);
     return 0;
 }
 
-/* What kind of entry it is (DT_DIR, ...). A file system that does not say so in its listing is asked; DT_UNKNOWN, with
- * errno set, when it cannot say it then either. */
+/* The type of an entry (DT_DIR, ...). Some file systems do not list it, so it is requested with fstatat. DT_UNKNOWN, with
+ * errno set, if that fails too. */
 static unsigned char kind_of(const struct layer *layer, const struct dirent *entry) {
     struct stat status;
     if (entry->d_type != DT_UNKNOWN) return entry->d_type;
     return fstatat(layer->host, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0 ? DT_UNKNOWN : IFTODT(status.st_mode);
 }
 
-/* Shows one entry of the host's directory in the fresh one. The working directory is the host's directory: a bind
- * mount takes its source by name, and by that name only it can still be reached below the new mount. */
+/* Shows one entry of the host's directory in the new one. The working directory is the host's directory, because a bind
+ * mount takes its source by path, and only a relative path still reaches it below the new mount. */
 static int show_entry(struct layer *layer, const struct dirent *entry, struct fault *fault) {
     char target[8192];
     const char *name = entry->d_name;
     unsigned char kind = kind_of(layer, entry);
     if (kind == DT_UNKNOWN) return errno == ENOENT ? 0 : bad_entry(layer, name, fault);
     if (kind == DT_LNK) {
-        layer->plain = false; /* a step could put another in its place */
+        layer->plain = false; /* a step could replace it */
         return copy_link(layer, name) < 0 && errno != ENOENT ? bad_entry(layer, name, fault) : 0;
     }
     bool directory = kind == DT_DIR;
@@ -61,12 +61,12 @@ static int show_entry(struct layer *layer, const struct dirent *entry, struct fa
     snprintf(target, sizeof target, "%s/%s", layer->target, name);
     if (mount(name, target, NULL, MS_BIND | MS_REC, NULL) == 0) return 0;
     if (errno != ENOENT) return bad_entry(layer, name, fault);
-    /* It went away between listing and binding, as entries of /tmp do. */
+    /* It disappeared between listing and mounting, as entries of /tmp do. */
     unlinkat(layer->fresh, name, directory ? AT_REMOVEDIR : 0);
     return 0;
 }
 
-/* Takes the host's directory for its own, and closes it. */
+/* Enters the host's directory, and closes the descriptor. */
 static int show_entries(struct layer *layer, const struct order *order, struct fault *fault) {
     char path[8192];
     DIR *list = fdopendir(layer->host);
@@ -86,8 +86,8 @@ static int show_entries(struct layer *layer, const struct order *order, struct f
     return result;
 }
 
-/* Lays a memory file system with the host directory's mode and owner over it. In a user namespace the host's owner
- * is often nobody we could name; then the directory is the caller's, which is the one who must write there. */
+/* Mounts a memory file system with the mode and owner of the host's directory. A user namespace often has no mapping for
+ * that owner; then the directory belongs to the caller, who must be able to write to it. */
 static int lay_over(struct layer *layer, struct stat *fresh, struct fault *fault) {
     struct stat host;
     char options[128];
@@ -110,7 +110,7 @@ struct privates privates_none(void) {
     return (struct privates){.plain = true};
 }
 
-/* Notes how it was laid, if there is a place for that. */
+/* Records the mount, if there is space for the record. */
 static void note(struct privates *privates, const struct layer *layer, const struct stat *fresh) {
     size_t length = strlen(layer->path);
     if (privates->count >= LAID_LIMIT || length >= LAID_PATH || length == 1 || !layer->plain) {
@@ -127,7 +127,8 @@ static void note(struct privates *privates, const struct layer *layer, const str
 int privates_lay(struct privates *privates, const struct order *order, const char *path, enum isolation isolation,
                  struct fault *fault) {
     bool whole = path[1] == '\0';
-    /* A mount over `/` does not move us: "/" is still the host's root, and "/.." steps up into what lies over it. */
+    /* A mount over `/` does not move us: "/" is still the host's root, and "/.." leads to the file system mounted over
+     * it. */
     struct layer layer = {.path = path, .target = whole ? "/.." : path, .host = -1, .fresh = -1,
                           .root_rights = isolation == ISOLATION_ROOT, .plain = true};
     struct stat fresh;

@@ -1,4 +1,4 @@
-/* Private directories: what is made in one belongs to the step alone, and the host's entries are shown in it as they are. */
+/* Private directories: new entries belong only to the step, and the host's entries appear in it unchanged. */
 #ifndef DAYFLY_PRIVATE_H
 #define DAYFLY_PRIVATE_H
 
@@ -11,7 +11,7 @@
 
 enum { PRIVATE_LIMIT = 64, LAID_LIMIT = 4, LAID_PATH = 64 };
 
-/* A private directory as it was laid over the host's: by this we know whether either has been changed since. */
+/* A private directory at the time it was mounted. Comparing shows whether it or the host's has changed since. */
 struct laid {
     char path[LAID_PATH];
     struct shown host;
@@ -19,18 +19,18 @@ struct laid {
     struct looks looks;
 };
 
-/* The file systems made for private directories; whatever lies on one of them belongs to the step alone. */
+/* The file systems mounted for private directories. Any file on one of them belongs only to the step. */
 struct privates {
     dev_t devices[PRIVATE_LIMIT];
     size_t count;
-    struct laid laid[LAID_LIMIT]; /* of the first ones */
-    bool plain; /* of all of them, and each shows every entry of the host's as itself: what else is there is the step's */
+    struct laid laid[LAID_LIMIT]; /* at most LAID_LIMIT */
+    bool plain; /* all are recorded and show every entry of the host as itself; other entries are the step's */
 };
 
 struct privates privates_none(void);
 
-/* Gives the directory a memory file system that shows the host's entries as they are, except the inputs and outputs of
- * an order (or NULL), and keeps whatever is new. */
+/* Mounts a memory file system over the directory. It shows the host's entries unchanged, except the inputs and outputs of
+ * the order (or NULL), and holds all new entries. */
 int privates_lay(struct privates *privates, const struct order *order, const char *path, enum isolation isolation,
                  struct fault *fault);
 

@@ -74,8 +74,8 @@ void base64_lines(struct buffer *buffer, const char *head, const char *bytes, si
     }
 }
 
-/* The message with the contents of the outputs marked in INLINED, if it is short enough; else nothing. A message
- * without room even for the outputs' digests leaves them (INLINED is NULL) to the log. */
+/* The message with the contents of the outputs marked in INLINED, if it is short enough; otherwise nothing. If even the
+ * outputs' digests do not fit, INLINED is NULL and they are only in the log. */
 static bool try_message(const struct receipt *receipt, const char *digest, const bool *inlined, struct buffer *message) {
     struct buffer document = {0};
     char line[80];

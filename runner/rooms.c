@@ -15,17 +15,17 @@
 
 #include "packet.h"
 
-/* All rooms are let go a second after the last launcher was asked for (`serve.c`); what came later would stay. */
-enum { GIVEN_WITHIN_MS = 500 };
+/* Rooms are dropped a second after the last request (`serve.c`). A room that arrived later would stay in use. */
+enum { MAX_STEP_MS = 500 };
 
-/* What a launcher sends with its namespace. */
-struct given {
+/* The data that a launcher sends with its namespace. */
+struct room_message {
     unsigned generation;
     size_t count;
     struct laid laid[LAID_LIMIT];
 };
 
-/* The kernel's number of the mount on which our `/` lies; -1 if it does not say. Its inode is the caller's to compare. */
+/* The kernel's ID of the mount of our `/`; -1 if unknown. The caller compares its inode. */
 static int root_mount(struct stat *root) {
     char path[64], text[512];
     int mount = -1, folder = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -41,7 +41,7 @@ static int root_mount(struct stat *root) {
     return mount;
 }
 
-/* True if our `/` is that of our mounts. Elsewhere (chroot) whoever enters a copy of them would see another one. */
+/* True if our `/` is the root of our mounts. In a chroot it is not, and a copy of the mounts would show another root. */
 static bool is_at_root(void) {
     struct stat before, after;
     int status;
@@ -56,13 +56,13 @@ static bool is_at_root(void) {
 
 void rooms_begin(struct rooms *rooms) {
     int sockets[2];
-    *rooms = (struct rooms){.taker = -1, .giver = -1};
+    *rooms = (struct rooms){.receive_socket = -1, .send_socket = -1};
     rooms->own = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
     rooms->changes = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
     if (rooms->own < 0 || rooms->changes < 0 || !is_at_root()) return;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0) return;
-    rooms->taker = sockets[0];
-    rooms->giver = sockets[1];
+    rooms->receive_socket = sockets[0];
+    rooms->send_socket = sockets[1];
 }
 
 int rooms_expect(struct rooms *rooms, const char *paths, size_t length) {
@@ -78,34 +78,34 @@ int rooms_expect(struct rooms *rooms, const char *paths, size_t length) {
     return 0;
 }
 
-static void let_go_of_kept(struct rooms *rooms) {
+static void drop_kept(struct rooms *rooms) {
     while (rooms->count > 0) close(rooms->kept[--rooms->count].mounts);
 }
 
 unsigned rooms_generation(struct rooms *rooms) {
-    struct pollfd told = {rooms->changes, POLLPRI, 0};
-    if (poll(&told, 1, 0) == 0) return rooms->generation;
-    let_go_of_kept(rooms);
+    struct pollfd mount_changes = {rooms->changes, POLLPRI, 0};
+    if (poll(&mount_changes, 1, 0) == 0) return rooms->generation;
+    drop_kept(rooms);
     return ++rooms->generation;
 }
 
-/* Takes what launchers have given, as far as there is place for it. */
+/* Receives rooms from launchers while there is space for them. */
 static void receive(struct rooms *rooms) {
     struct {
-        struct given given;
+        struct room_message message;
         char end;
     } packet;
-    struct pollfd asked = {rooms->taker, POLLIN, 0};
-    while (poll(&asked, 1, 0) > 0) {
+    struct pollfd waiting_data = {rooms->receive_socket, POLLIN, 0};
+    while (poll(&waiting_data, 1, 0) > 0) {
         int mounts;
-        ssize_t got = packet_receive(rooms->taker, (char *)&packet, sizeof packet.given + 1, &mounts);
+        ssize_t got = packet_receive(rooms->receive_socket, (char *)&packet, sizeof packet.message + 1, &mounts);
         if (got <= 0) return;
-        bool whole = got == (ssize_t)sizeof packet.given && mounts >= 0;
-        if (whole && packet.given.generation == rooms->generation && rooms->count < ROOMS_LIMIT) {
+        bool whole = got == (ssize_t)sizeof packet.message && mounts >= 0;
+        if (whole && packet.message.generation == rooms->generation && rooms->count < ROOMS_LIMIT) {
             struct room *room = &rooms->kept[rooms->count++];
             room->mounts = mounts;
-            room->count = packet.given.count;
-            memcpy(room->laid, packet.given.laid, sizeof room->laid);
+            room->count = packet.message.count;
+            memcpy(room->laid, packet.message.laid, sizeof room->laid);
         } else if (mounts >= 0) {
             close(mounts);
         }
@@ -132,20 +132,20 @@ bool rooms_take(struct rooms *rooms, struct room *room) {
     return false;
 }
 
-void rooms_let_go(struct rooms *rooms) {
+void rooms_drop(struct rooms *rooms) {
     receive(rooms);
-    let_go_of_kept(rooms);
+    drop_kept(rooms);
 }
 
 void rooms_close(struct rooms *rooms) {
-    let_go_of_kept(rooms);
-    if (rooms->taker >= 0) close(rooms->taker);
-    rooms->taker = -1;
+    drop_kept(rooms);
+    if (rooms->receive_socket >= 0) close(rooms->receive_socket);
+    rooms->receive_socket = -1;
 }
 
 static bool enter(const struct rooms *rooms, const struct room *room, struct ahead *ahead) {
     if (setns(room->mounts, CLONE_NEWNS) < 0) return false;
-    /* What is there is of processes that are gone. */
+    /* The room's /proc belongs to a dead PID namespace. */
     if (umount2("/proc", MNT_DETACH) == 0) ahead_mount_proc(ahead);
     if (ahead->own_proc) return true;
     if (setns(rooms->own, CLONE_NEWNS) < 0) _exit(1);
@@ -167,33 +167,33 @@ void rooms_enter(const struct rooms *rooms, const struct room *room, struct insi
     inside->settled = true;
 }
 
-struct giver giver_none(void) {
-    return (struct giver){.socket = -1, .changes = -1};
+struct room_sender room_sender_none(void) {
+    return (struct room_sender){.socket = -1, .changes = -1};
 }
 
-struct giver giver_of(const struct rooms *rooms) {
-    return (struct giver){rooms->giver, rooms->generation, now_ms(), -1, rooms};
+struct room_sender room_sender_of(const struct rooms *rooms) {
+    return (struct room_sender){rooms->send_socket, rooms->generation, now_ms(), -1, rooms};
 }
 
-static bool is_usual(const struct giver *giver, const struct privates *privates) {
-    const struct rooms *rooms = giver->rooms;
-    if (giver->socket < 0 || !privates->plain || privates->count != rooms->folder_count) return false;
+static bool is_usual(const struct room_sender *room_sender, const struct privates *privates) {
+    const struct rooms *rooms = room_sender->rooms;
+    if (room_sender->socket < 0 || !privates->plain || privates->count != rooms->folder_count) return false;
     for (size_t i = 0; i < privates->count; i++) {
         if (strcmp(privates->laid[i].path, rooms->folders[i]) != 0) return false;
     }
     return privates->count > 0;
 }
 
-void giver_watch(struct giver *giver, const struct privates *privates) {
-    if (is_usual(giver, privates)) giver->changes = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
+void room_sender_watch(struct room_sender *room_sender, const struct privates *privates) {
+    if (is_usual(room_sender, privates)) room_sender->changes = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
 }
 
-/* Below a folder that is there the host's may lie, or what a link of the step's leads to. */
+/* Removes only a direct entry of FOLDER: a subfolder may be the host's, or a link of the step. */
 static void clear_place(const char *path, const char *folder) {
     if (is_within(path, folder) && strrchr(path, '/') == path + strlen(folder)) unlink(path);
 }
 
-/* Takes away what the order itself wanted there, while no mount lies over it. */
+/* Removes the order's own inputs and outputs from the directory, while nothing is mounted over them. */
 static void clear(const struct privates *privates, const struct order *order) {
     for (size_t i = 0; i < privates->count; i++) {
         const char *folder = privates->laid[i].path;
@@ -202,10 +202,10 @@ static void clear(const struct privates *privates, const struct order *order) {
     }
 }
 
-void giver_give(const struct giver *giver, const struct privates *privates, const struct order *order) {
-    struct pollfd changed = {giver->changes, POLLPRI, 0};
-    if (giver->changes < 0 || now_ms() - giver->since >= GIVEN_WITHIN_MS) return;
-    /* That a step has shared its mounts changes none of them, but from then on a copy's changes come into them. */
+void room_sender_send(const struct room_sender *room_sender, const struct privates *privates, const struct order *order) {
+    struct pollfd changed = {room_sender->changes, POLLPRI, 0};
+    if (room_sender->changes < 0 || now_ms() - room_sender->since >= MAX_STEP_MS) return;
+    /* A step may have made its mounts shared. That counts as no change, but later changes of a copy would propagate. */
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || poll(&changed, 1, 0) != 0) return;
     clear(privates, order);
     for (size_t i = 0; i < privates->count; i++) {
@@ -213,8 +213,8 @@ void giver_give(const struct giver *giver, const struct privates *privates, cons
     }
     int mounts = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
     if (mounts < 0) return;
-    struct given given = {.generation = giver->generation, .count = privates->count};
-    memcpy(given.laid, privates->laid, sizeof given.laid);
-    packet_send(giver->socket, (const char *)&given, sizeof given, mounts);
+    struct room_message message = {.generation = room_sender->generation, .count = privates->count};
+    memcpy(message.laid, privates->laid, sizeof message.laid);
+    packet_send(room_sender->socket, (const char *)&message, sizeof message, mounts);
     close(mounts);
 }

@@ -1,5 +1,5 @@
-/* Rooms: the mounts of a step that has left its private directories as they were serve a later step. To make them takes
- * a launcher more than all else that it does, and the more the more entries they show. */
+/* Rooms: a later step reuses the mounts of a step that left its private directories unchanged. Making them is the most
+ * expensive part of a launcher's work, and the cost grows with the number of entries. */
 #ifndef DAYFLY_ROOMS_H
 #define DAYFLY_ROOMS_H
 
@@ -12,21 +12,21 @@
 
 enum { ROOMS_LIMIT = 32 };
 
-/* The mounts of one that has ended: its namespace, and how its private directories were laid. */
+/* The mounts of an ended step: its namespace, and how its private directories were mounted. */
 struct room {
     int mounts;
     size_t count;
     struct laid laid[LAID_LIMIT];
 };
 
-/* What a resident runner keeps. Each room is a copy of its own mounts and keeps what is unmounted in use, so none stays
- * for long. */
+/* The rooms of a resident runner. Each is a copy of the runner's mounts and keeps unmounted file systems in use, so all
+ * are dropped after a short time. */
 struct rooms {
-    int taker, giver; /* launchers send into the one what we take from the other; -1 where rooms cannot be kept */
+    int receive_socket, send_socket; /* a socket pair, from launchers to the runner; -1 if rooms are not possible */
     int own;          /* our own mounts */
-    int changes;      /* tells of each change of them; -1 where nobody can tell */
+    int changes;      /* poll() reports each change of our mounts; -1 if unsupported */
     unsigned generation; /* how often they have changed */
-    char usual[PATH_MAX]; /* the private directories of every step: rooms have just these */
+    char usual[PATH_MAX]; /* the private directories of every step and of each room */
     const char *folders[LAID_LIMIT];
     size_t folder_count;
     struct room kept[ROOMS_LIMIT];
@@ -35,41 +35,41 @@ struct rooms {
 
 void rooms_begin(struct rooms *rooms);
 
-/* Notes which private directories every step has; PATHS with a NUL between them. -1 with errno if they are too many. */
+/* Records the private directories of every step; PATHS are separated by NUL. -1 with errno if they are too long. */
 int rooms_expect(struct rooms *rooms, const char *paths, size_t length);
 
-/* How often our own mounts have changed until now. No room is older than the last change. */
+/* How often our own mounts have changed. Rooms that are older than the last change are dropped. */
 unsigned rooms_generation(struct rooms *rooms);
 
-/* Takes a room that is still as a new one would be. Its namespace is the caller's to close. */
+/* Takes a room that is equivalent to a new one. The caller must close its namespace. */
 bool rooms_take(struct rooms *rooms, struct room *room);
 
-/* Lets go of all, and of those that came meanwhile. */
-void rooms_let_go(struct rooms *rooms);
+/* Drops all rooms, and those that have just arrived. */
+void rooms_drop(struct rooms *rooms);
 
-/* In a child that stays: the rooms are none of its own. */
+/* Call in a long-lived child: it gives up its copies of the rooms. */
 void rooms_close(struct rooms *rooms);
 
-/* In a child that `spaces_fork_for_mounts` made: enters the room. If that cannot be it stands in fresh mounts, as any
- * other that is forked into the namespaces of its order. */
+/* Call in a child of `spaces_fork_for_mounts`: enters the room. If that fails, the child makes fresh mounts, like any
+ * other child in the namespaces of its order. */
 void rooms_enter(const struct rooms *rooms, const struct room *room, struct inside *inside, struct ahead *ahead);
 
-/* What a launcher gives its room on with. */
-struct giver {
-    int socket; /* -1: nobody would take it */
+/* The state that a launcher needs to hand over its room. */
+struct room_sender {
+    int socket; /* -1: rooms are not collected */
     unsigned generation;
-    int64_t since; /* when it was asked for, in Unix ms */
-    int changes;   /* tells whether the step has changed its mounts; -1 until `giver_watch` */
+    int64_t since; /* time of the request, in Unix ms */
+    int changes;   /* poll() reports a change by the step; -1 before `room_sender_watch` */
     const struct rooms *rooms;
 };
 
-struct giver giver_none(void);
-struct giver giver_of(const struct rooms *rooms);
+struct room_sender room_sender_none(void);
+struct room_sender room_sender_of(const struct rooms *rooms);
 
-/* All is laid for the step: from now on a change is the step's. */
-void giver_watch(struct giver *giver, const struct privates *privates);
+/* All mounts for the step are made: every change from now on is the step's. */
+void room_sender_watch(struct room_sender *room_sender, const struct privates *privates);
 
-/* Nothing of the step lives any more, and its outputs are kept: gives the room on if it is as it was. */
-void giver_give(const struct giver *giver, const struct privates *privates, const struct order *order);
+/* Call when every process of the step is dead and its outputs are kept: hands over the room if it is unchanged. */
+void room_sender_send(const struct room_sender *room_sender, const struct privates *privates, const struct order *order);
 
 #endif

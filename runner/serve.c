@@ -22,9 +22,9 @@
 #include "rooms.h"
 #include "watch.h"
 
-enum { EXIT_USAGE = 64, TELLER = 3, IDLE_MS = 1000 };
+enum { EXIT_USAGE = 64, NOTIFY_FD = 3, IDLE_MS = 1000 };
 
-/* True if the packet begins with this word; what is asked for is behind it then. */
+/* True if the packet begins with this word; the rest follows it. */
 static bool takes_word(const char *word, const char **packet) {
     size_t length = strlen(word);
     if (strncmp(*packet, word, length) != 0) return false;
@@ -32,7 +32,7 @@ static bool takes_word(const char *word, const char **packet) {
     return true;
 }
 
-/* What the packet asks for: `root ` or `user ` before the path, or the path alone. */
+/* Parses the packet: `root ` or `user ` before the path, or only the path. */
 static enum isolation read_isolation(const char **path) {
     static const char *const words[] = {[ISOLATION_USER] = "user ", [ISOLATION_ROOT] = "root "};
     for (int each = ISOLATION_USER; each <= ISOLATION_ROOT; each++) {
@@ -41,40 +41,40 @@ static enum isolation read_isolation(const char **path) {
     return ISOLATION_NONE;
 }
 
-/* Who is to become a launcher: it stands in the namespaces of a step and waits for its folder. */
+/* A prepared process that waits in a step's namespaces to become a launcher. */
 struct waiting {
     pid_t pid;
-    int socket; /* where it is told; -1 if there is none */
+    int socket; /* socket for its request; -1 if there is none */
     enum isolation isolation;
-    unsigned generation; /* of the caller's mounts, of which it has a copy */
-    struct shown shown[LAID_LIMIT]; /* the directories that its private ones show */
+    unsigned generation; /* of the mounts that it has copied */
+    struct shown shown[LAID_LIMIT]; /* the host's directories below its private ones */
     size_t count;
 };
 
-/* What a child comes back with: it is a launcher, or it is to become one. */
+/* The role in which a child returns: a launcher, or a process that waits to become one. */
 struct launch {
     bool is_child;
     const char *path;
     struct inside inside;
     struct ahead ahead;
-    struct giver giver;
+    struct room_sender room_sender;
 };
 
-/* A launcher is our caller's child, not ours: the caller reaps it and may hold a descriptor of it, and our own end
- * means nothing to it. */
+/* A launcher is our caller's child, not ours. The caller reaps it and may hold a descriptor of it, and our exit does not
+ * affect it. */
 static pid_t fork_for_caller(struct rooms *rooms, struct launch *launch) {
     sigset_t before;
     struct room room;
     bool in_room = spaces_can_share(&launch->inside) && rooms_take(rooms, &room);
-    /* The kernel drops what the first process of a namespace neither handles nor blocks, and a request to end may come
-     * before its first instruction. */
+    /* The kernel discards signals that the first process of a namespace neither handles nor blocks, and a request to
+     * end may arrive before its first instruction. */
     sigprocmask(SIG_SETMASK, NULL, &before);
     watch_block_signals();
     pid_t launcher =
         in_room ? spaces_fork_for_mounts(CLONE_PARENT) : spaces_fork(&launch->inside, launch->inside.isolation, CLONE_PARENT);
     int error = errno;
     if (launcher == 0) {
-        launch->giver = giver_of(rooms);
+        launch->room_sender = room_sender_of(rooms);
         if (in_room) rooms_enter(rooms, &room, &launch->inside, &launch->ahead);
         return 0;
     }
@@ -84,8 +84,7 @@ static pid_t fork_for_caller(struct rooms *rooms, struct launch *launch) {
     return launcher;
 }
 
-/* Notes the directories as they are. One that was changed in this very tick of the clock may be changed once more in it,
- * and nobody could tell. */
+/* Records the state of the directories. A change within the current clock tick could hide another change in that tick. */
 static int look(struct waiting *waiting, const struct rooms *rooms) {
     struct stat status;
     for (waiting->count = 0; waiting->count < rooms->folder_count; waiting->count++) {
@@ -103,12 +102,12 @@ static bool all_unchanged(const struct waiting *waiting, struct rooms *rooms) {
 }
 
 static void dismiss(struct waiting *waiting) {
-    if (waiting->socket >= 0) close(waiting->socket); /* it ends then */
+    if (waiting->socket >= 0) close(waiting->socket); /* its end of the socket closes, so it exits */
     waiting->socket = -1;
 }
 
-/* Tells the folder to who waits, if it would still be forked just so. Nobody waits afterwards: our caller ends who was
- * not taken, and must never end a launcher. */
+/* Sends the attempt's directory to the waiting process, if a new one would be forked the same way. After that no
+ * process is waiting: our caller kills those that were not used, and must never kill a launcher. */
 static bool is_taken(struct waiting *waiting, struct rooms *rooms, const struct launch *launch) {
     if (waiting->socket < 0) return false;
     bool taken = waiting->isolation == launch->inside.isolation && all_unchanged(waiting, rooms) &&
@@ -117,7 +116,7 @@ static bool is_taken(struct waiting *waiting, struct rooms *rooms, const struct 
     return taken;
 }
 
-/* The next packet on standard input; a descriptor that comes along is nobody's. */
+/* Returns the next packet on standard input. An attached descriptor is closed. */
 static ssize_t recv_packet(char *packet, size_t size) {
     int descriptor;
     ssize_t got = packet_receive(STDIN_FILENO, packet, size, &descriptor);
@@ -125,7 +124,7 @@ static ssize_t recv_packet(char *packet, size_t size) {
     return got;
 }
 
-/* In the child: prepares, and waits to be told. Whoever forked us is gone, or does not want us, once nobody can tell. */
+/* In the child: prepares, and waits for the request. If the socket closes, our parent has exited or does not need us. */
 static void wait_for_folder(struct rooms *rooms, int socket, char *packet, size_t size, struct launch *launch) {
     rooms_close(rooms);
     if (dup2(socket, STDIN_FILENO) < 0) _exit(1);
@@ -133,17 +132,17 @@ static void wait_for_folder(struct rooms *rooms, int socket, char *packet, size_
     if (launch->ahead.count == 0) ahead_make(&launch->ahead, &launch->inside, rooms->folders, rooms->folder_count);
     if (recv_packet(packet, size) <= 0) _exit(0);
     launch->path = packet;
-    launch->giver.since = now_ms();
+    launch->room_sender.since = now_ms();
 }
 
-/* Forks who is to become a launcher. */
+/* Forks a process that waits to become a launcher. */
 static pid_t fork_ahead(struct waiting *waiting, struct rooms *rooms, char *packet, size_t size, size_t length,
                         struct launch *launch) {
     int sockets[2];
     dismiss(waiting);
     errno = ENOTSUP;
     if (rooms->changes < 0) return -1;
-    waiting->generation = rooms_generation(rooms); /* what was changed until now is in its copy */
+    waiting->generation = rooms_generation(rooms); /* its copy contains all changes so far */
     if (rooms_expect(rooms, launch->path, length) < 0 || look(waiting, rooms) < 0) return -1;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0) return -1;
     pid_t child = fork_for_caller(rooms, launch);
@@ -166,13 +165,13 @@ static bool answer(int32_t number) {
     return send(STDIN_FILENO, &number, sizeof number, MSG_NOSIGNAL) == (ssize_t)sizeof number;
 }
 
-/* Lets go of all rooms once nothing has been asked for a while: what is unmounted meanwhile is in use in them. */
+/* Drops all rooms after a time without requests: they keep file systems in use that were unmounted in the meantime. */
 static void keep_rooms_while_asked(struct rooms *rooms) {
-    struct pollfd asked = {STDIN_FILENO, POLLIN, 0};
-    if (poll(&asked, 1, IDLE_MS) == 0) rooms_let_go(rooms);
+    struct pollfd waiting_data = {STDIN_FILENO, POLLIN, 0};
+    if (poll(&waiting_data, 1, IDLE_MS) == 0) rooms_drop(rooms);
 }
 
-/* True while there may be more to serve. A child comes back from here, and stands inside. */
+/* True while there may be more requests. A child returns from here too, inside its namespaces. */
 static bool serve_once(struct waiting *waiting, struct rooms *rooms, char *packet, size_t size,
                        struct launch *launch) {
     keep_rooms_while_asked(rooms);
@@ -181,14 +180,14 @@ static bool serve_once(struct waiting *waiting, struct rooms *rooms, char *packe
     launch->path = packet;
     if (strcmp(packet, "let go") == 0) {
         dismiss(waiting);
-        rooms_let_go(rooms);
+        rooms_drop(rooms);
         return answer(0);
     }
     bool early = takes_word("ahead ", &launch->path);
     launch->inside.isolation = read_isolation(&launch->path);
     pid_t launcher;
     if (launch->inside.own_user && launch->inside.isolation != ISOLATION_USER) {
-        launcher = -1; /* it would not stand where it is wanted */
+        launcher = -1; /* its namespaces are not the requested ones */
         errno = EINVAL;
     } else if (early) {
         launcher = fork_ahead(waiting, rooms, packet, size, (size_t)(packet + got - launch->path), launch);
@@ -203,15 +202,15 @@ static bool serve_once(struct waiting *waiting, struct rooms *rooms, char *packe
     return answer(number);
 }
 
-/* Descriptor 3, where a caller that wants to be told of receipts has put a socket; -1 if it is none. */
-static int find_teller(void) {
+/* Descriptor 3, if it is a socket: the caller wants to be notified of receipts there. Otherwise -1. */
+static int find_notify_socket(void) {
     int type = 0;
     socklen_t size = sizeof type;
-    return getsockopt(TELLER, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET ? TELLER : -1;
+    return getsockopt(NOTIFY_FD, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET ? NOTIFY_FD : -1;
 }
 
-/* What each launcher would do for itself, done once. Memory that was had is had again, size by size, without asking the
- * kernel for more. */
+/* Does once what each launcher would do for itself. It allocates and frees memory, so that later allocations of the same
+ * sizes need no system calls. */
 static void prepare_launchers(void) {
     enum { SMALLEST = 16, LARGEST = 16384, SIZES = 11 };
     void *kept[SIZES];
@@ -223,7 +222,7 @@ static void prepare_launchers(void) {
 
 int serve_main(bool user) {
     char packet[PATH_MAX];
-    struct launch launch = {.inside = spaces_outside(), .ahead = ahead_nothing(), .giver = giver_none()};
+    struct launch launch = {.inside = spaces_outside(), .ahead = ahead_nothing(), .room_sender = room_sender_none()};
     struct waiting waiting = {.socket = -1};
     static struct rooms rooms;
     int type = 0;
@@ -232,13 +231,13 @@ int serve_main(bool user) {
         fprintf(stderr, "dayfly-runner: serve needs a sequenced-packet socket as its standard input\n");
         return EXIT_USAGE;
     }
-    /* It may stay for months: it must hold no folder of its caller's. */
+    /* It may run for months, so it must not use a folder of its caller. */
     if (chdir("/") < 0) return EXIT_USAGE;
-    int teller = find_teller();
+    int notify_socket = find_notify_socket();
     if (user) spaces_enter_user(&launch.inside);
     rooms_begin(&rooms);
     prepare_launchers();
     while (serve_once(&waiting, &rooms, packet, sizeof packet, &launch)) {}
-    struct caller caller = {.teller = teller, .giver = launch.giver};
+    struct caller caller = {.notify_socket = notify_socket, .room_sender = launch.room_sender};
     return launch.is_child ? host_main(launch.path, &launch.inside, &launch.ahead, &caller) : 0;
 }

@@ -1,4 +1,4 @@
-/* SHA-256 (FIPS 180-4), written out because the program has no library but libc. */
+/* SHA-256 (FIPS 180-4), implemented here because the program has no library except libc. */
 #ifndef DAYFLY_SHA256_H
 #define DAYFLY_SHA256_H
 

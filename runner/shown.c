@@ -7,7 +7,8 @@ static int64_t nanoseconds(const struct timespec *time) {
     return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
 }
 
-/* From when on another change has another stamp. Some file systems keep whole seconds (ext4 with small inodes), or two. */
+/* The time after which another change gets another timestamp. Some file systems store whole seconds (ext4 with small
+ * inodes), or two. */
 static int64_t settled(int64_t stamp) {
     enum { SECOND = 1000000000 };
     return stamp % SECOND == 0 ? stamp + 2LL * SECOND : stamp;
@@ -21,7 +22,7 @@ static struct shown of(const struct stat *status) {
 int shown_note(struct shown *shown, const struct stat *status) {
     struct timespec now;
     *shown = of(status);
-    /* What files are stamped by goes by steps. */
+    /* The clock for file timestamps advances in ticks. */
     if (clock_gettime(CLOCK_REALTIME_COARSE, &now) < 0) return -1;
     errno = EAGAIN;
     return settled(shown->modified) < nanoseconds(&now) && settled(shown->changed) < nanoseconds(&now) ? 0 : -1;

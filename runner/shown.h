@@ -1,4 +1,4 @@
-/* A directory of the host's as it was when somebody looked, to be told from what it has become. */
+/* The recorded state of a host's directory, to detect later changes. */
 #ifndef DAYFLY_SHOWN_H
 #define DAYFLY_SHOWN_H
 
@@ -12,11 +12,11 @@ struct shown {
     int64_t modified, changed; /* nanoseconds of Unix time */
 };
 
-/* Notes it. -1 with errno: EAGAIN where it was changed in this very tick of the clock, or of its file system's, so that one
- * more change in it could not be told. */
+/* Records the state. -1 with errno: EAGAIN if it was changed within the current tick of the clock, or of its file system,
+ * because another change in the same tick could not be detected. */
 int shown_note(struct shown *shown, const struct stat *status);
 
-/* True if the directory at PATH is the one that was noted, and nothing was made, removed or renamed in it since. */
+/* True if the directory at PATH is the recorded one, and no entry was created, removed or renamed since. */
 bool shown_is_unchanged(const struct shown *shown, const char *path);
 
 #endif

@@ -22,7 +22,7 @@ static int write_map(const char *path, const char *text) {
     return result;
 }
 
-/* In the user namespace the caller keeps its ids, so files it owns outside stay its own inside. */
+/* In the user namespace the caller keeps its ids, so it also owns its files inside. */
 static int map_ids(uid_t uid, gid_t gid) {
     char text[64];
     if (write_map("/proc/self/setgroups", "deny") < 0 && errno != ENOENT) return -1;
@@ -37,7 +37,7 @@ struct inside spaces_outside(void) {
 }
 
 void spaces_enter_user(struct inside *inside) {
-    /* In a child first: there is no way back. */
+    /* In a child first, because it cannot be undone. */
     pid_t child = fork();
     int status;
     if (child == 0) _exit(unshare(CLONE_NEWUSER) < 0 || map_ids(inside->uid, inside->gid) < 0);
@@ -52,7 +52,7 @@ pid_t spaces_fork(const struct inside *inside, enum isolation wanted, unsigned l
     if (wanted == ISOLATION_USER && !inside->own_user) own |= CLONE_NEWUSER;
     pid_t child = (pid_t)syscall(SYS_clone, flags | own | SIGCHLD, NULL, NULL, NULL, NULL);
     if (child >= 0 || errno != EINVAL || own == 0 || flags != 0) return child;
-    /* An emulator of another processor knows no namespaces in `clone`. Whoever asks only stands by from here on. */
+    /* CPU emulators do not support namespaces in `clone`. From here on this process only supervises its child. */
     return unshare((int)own) < 0 ? -1 : fork();
 }
 
@@ -76,7 +76,7 @@ int spaces_settle(struct inside *inside, struct fault *fault) {
     return 0;
 }
 
-/* Stands by while the child runs the attempt: passes on a request to end, and how it ended. */
+/* Supervises the child that runs the attempt: forwards termination signals, and returns its exit. */
 static _Noreturn void stand_by(pid_t child) {
     sigset_t heard;
     sigemptyset(&heard);
@@ -104,7 +104,7 @@ int spaces_enter(struct inside *inside, enum isolation wanted, struct fault *fau
                     strerror(errno));
     }
     if (child > 0) stand_by(child);
-    /* Had our parent died before this call, the pipe would be at its end, which is seen before anything is started. */
+    /* If our parent died before this call, the pipe is closed; that is detected before anything starts. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) return fail(fault, "No parent-death signal: %s.", strerror(errno));
     close(alive[1]);
     struct pollfd parent = {alive[0], POLLIN, 0};
@@ -121,7 +121,7 @@ static bool grants(enum isolation isolation) {
     if (child == 0) {
         struct fault fault;
         if (spaces_settle(&inside, &fault) < 0) _exit(1);
-        /* Some kernels grant the namespace and then refuse every mount in it, or any child. */
+        /* Some kernels grant the namespace but refuse every mount in it, or every child. */
         if (mount("dayfly", "/", "tmpfs", 0, NULL) < 0) _exit(1);
         pid_t other = fork();
         if (other == 0) _exit(0);

@@ -1,4 +1,4 @@
-/* Namespaces: what keeps two steps on one machine out of each other's way. */
+/* Namespaces isolate the steps on one machine from each other. */
 #ifndef DAYFLY_SPACES_H
 #define DAYFLY_SPACES_H
 
@@ -6,40 +6,40 @@
 
 #include "order.h"
 
-/* Where a process stands: in which namespaces, and who it was before it was put into them. */
+/* A process: its namespaces, and its ids before it entered them. */
 struct inside {
-    enum isolation isolation; /* ISOLATION_NONE: in its caller's */
+    enum isolation isolation; /* ISOLATION_NONE: the caller's namespaces */
     uid_t uid;
     gid_t gid;
-    bool own_user; /* its caller's user namespace is made for steps: it takes no other one */
+    bool own_user; /* the caller's user namespace is for steps, so no new one is made */
     bool settled; /* ids and mounts are as a step needs them */
 };
 
-/* A process in the namespaces of its caller. */
+/* A process in its caller's namespaces. */
 struct inside spaces_outside(void);
 
-/* Enters a user namespace for good, of which all that is forked from here on has a part. Nothing has changed where that
- * cannot be; then each one has its own. */
+/* Enters a user namespace, which all later children share. If that fails, nothing has changed, and each child gets its
+ * own. */
 void spaces_enter_user(struct inside *inside);
 
-/* Forks, as `fork` does but with FLAGS of `clone`: the child is the first process of the namespaces WANTED, and enters
+/* Forks like `fork`, with FLAGS for `clone`. The child is the first process of the namespaces WANTED, and it must enter
  * them before it mounts anything. */
 pid_t spaces_fork(const struct inside *inside, enum isolation wanted, unsigned long flags);
 
-/* True if one that stands there may enter the mounts of another one. */
+/* True if such a process may enter the mount namespace of another one. */
 bool spaces_can_share(const struct inside *inside);
 
-/* The same for who brings mounts of its own (`rooms.h`): it shares its caller's until it enters them. */
+/* The same for a child that brings its own mounts (`rooms.h`): it shares its caller's mounts until it enters them. */
 pid_t spaces_fork_for_mounts(unsigned long flags);
 
-/* Makes ids and mounts in our own namespaces what a step needs; what is done is not done again. */
+/* Sets up ids and mounts in our own namespaces for a step. Parts that are already done are skipped. */
 int spaces_settle(struct inside *inside, struct fault *fault);
 
-/* Returns as the first process of the namespaces WANTED. Whoever has forked us into them has spared us a process; else
- * a child returns, and dies with us. SIGTERM, SIGINT and SIGCHLD are blocked. */
+/* Returns as the first process of the namespaces WANTED. If we were not forked into them, a child returns instead and
+ * dies with us. SIGTERM, SIGINT and SIGCHLD are blocked. */
 int spaces_enter(struct inside *inside, enum isolation wanted, struct fault *fault);
 
-/* The strongest isolation this kernel grants to this caller, by trying it in a child. */
+/* The strongest isolation that this kernel grants this caller. It tries each in a child. */
 enum isolation spaces_probe(void);
 
 #endif

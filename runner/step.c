@@ -32,7 +32,7 @@ int message_receive(int socket, struct message *message, int flags) {
     }
 }
 
-/* Which part of exec's failure the message must name: a file can be there and lack the loader that it names. */
+/* The cause of a failed exec. A file may exist although its loader does not. */
 static const char *cause(const char *program, int error) {
     if (error == ENOEXEC) return "it is no program of this machine's architecture";
     if (error != ENOENT || strchr(program, '/') == NULL || access(program, F_OK) < 0) return strerror(error);
@@ -47,7 +47,7 @@ static bool env_finds(const struct step *step, struct fault *fault) {
     return !first_line_read(&line, step->order->script, step->program) || behind_env_check(line.arguments, true, fault);
 }
 
-/* Says why exec failed in words that name what to repair; for a script that is usually the interpreter. */
+/* Describes why exec failed, and names the file to repair; for a script that is usually the interpreter. */
 static void explain(const struct step *step, int error, struct fault *fault) {
     const char *program = step->program != NULL ? step->program : step->order->arguments[0];
     const char *script = step->order->script;
@@ -78,7 +78,7 @@ static void explain(const struct step *step, int error, struct fault *fault) {
     }
 }
 
-/* Looks a bare name up in the order's own PATH. Not execvp: that hands files without #! to a shell. */
+/* Searches for a bare name in the order's own PATH. Not execvp, because it runs files without #! in a shell. */
 static void execute_service(char **arguments) {
     char path[PATH_MAX];
     const char *rest = getenv("PATH");
@@ -92,7 +92,8 @@ static void execute_service(char **arguments) {
         int needed = snprintf(path, sizeof path, "%.*s/%s", (int)length, rest, arguments[0]);
         errno = ENOENT;
         if (needed > 0 && (size_t)needed < sizeof path) execve(path, arguments, environ);
-        /* What may not be entered or executed there hides nothing behind it, as for a shell; it is said if nothing is. */
+        /* Like a shell, continue if this entry cannot be entered or executed; the error is reported if no other is
+         * found. */
         if (errno == EACCES) seen = EACCES;
         else if (errno != ENOENT && errno != ENOTDIR) return;
         rest += length + (rest[length] == ':');
@@ -100,8 +101,8 @@ static void execute_service(char **arguments) {
     errno = seen;
 }
 
-/* By the kernel's own call: the C library keeps signals 32 and 33 to itself and refuses to touch them, yet a server
- * started by a program that ignored them would hand that down to every script. */
+/* A direct system call, because the C library reserves signals 32 and 33 and refuses to change them. If a server was
+ * started with these ignored, every script would inherit that. */
 static void reset_signals(void) {
     static const unsigned long standard[8];
     for (int number = 1; number < NSIG; number++) syscall(SYS_rt_sigaction, number, standard, NULL, sizeof(uint64_t));
@@ -132,9 +133,8 @@ static _Noreturn void execute(struct step *step) {
 }
 
 pid_t step_start(struct step *step) {
-    /* The child borrows our memory until its exec, or its end, and gives it back as it was but for `environ`, of which
-     * we have no use, and for what it says of an exec that failed: a copy would cost more than all that is done with
-     * it. */
+    /* The child shares our memory until its exec or exit. It changes only `environ`, which we do not use, and the report
+     * of a failed exec. A copy of the memory would cost more than everything else here. */
     pid_t program = vfork();
     if (program == 0) execute(step);
     return program;
@@ -150,18 +150,18 @@ static int prepare(const struct step *step, struct fault *fault) {
         return fail(fault, "The step's processes cannot be adopted: %s.", strerror(errno));
     }
     if (step_enter_folder(step->order, fault) < 0) return -1;
-    /* Here and not in the launcher: we outlive its violent death and can remove them. */
+    /* Here and not in the launcher, because we survive if it is killed and can remove the files. */
     return inputs_create(step->order, step->traces, fault);
 }
 
-/* The launcher is gone, or lets us go before the gate. What the step left on the host must not outlive it. */
+/* The launcher is gone, or releases us before the gate. Files that the step left on the host must be removed. */
 static _Noreturn void abandon(const struct step *step) {
     sweep_away();
     inputs_remove(step->order, step->traces);
     _exit(1);
 }
 
-/* Reaps whatever has ended; true when PROGRAM was among it. */
+/* Reaps all ended children. Returns true if PROGRAM was among them. */
 static bool reap(pid_t program, int *status) {
     bool ended = false;
     int any;

@@ -11,10 +11,11 @@
 #include "pod.h"
 #include "sha256.h"
 
-/* An output's contents may be larger than any order, but not without bound. */
+/* The contents of outputs may be larger than any order, but must have a limit. */
 #define RECEIPT_LIMIT (256 << 20)
 
-/* Of the kubelet's file for our message. Opened before a step runs, which may take the right to write it away. */
+/* The kubelet's file for the termination message. It is opened before a step runs, because a step may revoke our
+ * access. */
 static int message_file = -1;
 
 int store_open(int *state, struct fault *fault) {
@@ -37,7 +38,7 @@ enum gate store_mark(int state, const char *word, struct fault *fault) {
     return written ? GATE_OPEN : GATE_FAULT;
 }
 
-/* Puts a file into the state volume so that it is there whole or not at all, and stays. */
+/* Writes a file to the state volume atomically, and syncs it. */
 static int keep(int state, const char *name, const char *bytes, size_t length) {
     if (write_file(state, "new", 0600, bytes, length) < 0) return -1;
     int fd = openat(state, "new", O_RDONLY | O_CLOEXEC);
@@ -46,7 +47,7 @@ static int keep(int state, const char *name, const char *bytes, size_t length) {
     return synced && renameat(state, "new", state, name) == 0 ? sync_directory(state) : -1;
 }
 
-/* The whole document as the last lines of the log, each behind the mark, and the message for the kubelet. */
+/* Writes the whole document as the last, marked lines of the log, and the message for the kubelet. */
 static void say(const struct buffer *whole, const struct buffer *message, bool line_start) {
     static const char mark[] = {LOG_MARK, '\0'}, line[] = {LOG_MARK, '=', '\0'};
     struct buffer out = {0};
@@ -60,7 +61,7 @@ static void say(const struct buffer *whole, const struct buffer *message, bool l
     base64_lines(&out, line, whole->bytes, whole->length);
     snprintf(text, sizeof text, "%sdayfly-end %s\n", mark, hex);
     buffer_text(&out, text);
-    /* The message first: it is short, while the log waits for whoever reads it. */
+    /* The message first, because it is short, while writing the log may block on its reader. */
     if (message_file >= 0 && ftruncate(message_file, 0) == 0 && lseek(message_file, 0, SEEK_SET) == 0) {
         write_all(message_file, message->bytes, message->length);
     }
@@ -77,7 +78,7 @@ int store_seal(int state, const struct receipt *receipt, bool line_start) {
     struct buffer whole = {0}, message = {0};
     receipt_encode(receipt, &whole);
     receipt_message(receipt, &whole, &message);
-    /* The receipt last: who finds it finds both. A volume that takes no more leaves the pod's own two channels. */
+    /* The receipt last: if it exists, both others do. If the volume is full, the pod still has these two. */
     if (state >= 0 && keep(state, "message", message.bytes, message.length) == 0) {
         keep(state, "receipt", whole.bytes, whole.length);
     }

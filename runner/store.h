@@ -1,5 +1,5 @@
-/* What a pod's attempt leaves in its state volume, so that a second instance of the container repeats nothing:
- * the lock, the start marker, the sealed receipt. Everything is on disk before it counts. */
+/* The state volume of a pod's attempt, so that a second instance of the container repeats nothing: the lock, the start
+ * marker, the sealed receipt. Each is synced to disk before it takes effect. */
 #ifndef DAYFLY_STORE_H
 #define DAYFLY_STORE_H
 
@@ -7,16 +7,17 @@
 #include "gate.h"
 #include "receipt.h"
 
-/* Opens the state directory and takes its lock. -1: fault; 0: taken by another instance; 1: ours. */
+/* Opens the state directory and takes its lock. Returns 1 if we have it, 0 if another instance has it, -1 with a
+ * fault. */
 int store_open(int *state, struct fault *fault);
 
-/* Creates the marker with the word `started` or `void`; word and name are on disk when this returns GATE_OPEN. */
+/* Creates the marker with the word `started` or `void`. Word and name are on disk when this returns GATE_OPEN. */
 enum gate store_mark(int state, const char *word, struct fault *fault);
 
-/* Encodes the receipt, stores it, says it. Returns the container's exit code. STATE is -1 when there is none. */
+/* Encodes, stores and prints the receipt. Returns the container's exit code. STATE is -1 without a state volume. */
 int store_seal(int state, const struct receipt *receipt, bool line_start);
 
-/* Says the receipt an earlier instance stored. -1 when there is none; else the exit code stored with it. */
+/* Prints the receipt that an earlier instance stored, and returns its exit code; -1 if there is none. */
 int store_repeat(int state);
 
 #endif

@@ -39,7 +39,7 @@ static bool read_process(pid_t pid, struct process *process) {
     close(fd);
     if (length <= 0) return false;
     text[length] = '\0';
-    /* The command's name stands in parentheses and may itself hold any character. */
+    /* The command's name is in parentheses and may contain any character. */
     char *behind = strrchr(text, ')');
     int parent;
     if (behind == NULL || sscanf(behind, ") %c %d", &process->state, &parent) != 2) return false;
@@ -107,7 +107,7 @@ void sweep_describe(struct fault *left) {
     char self[16] = "";
     left->text[0] = '\0';
     if (sweep_finds_none()) return;
-    /* Where this namespace has no /proc of its own the numbers there are others. */
+    /* If this namespace has no /proc of its own, process ids there differ. */
     if (readlink("/proc/self", self, sizeof self - 1) < 0 || atoi(self) != (int)getpid()) {
         snprintf(left->text, sizeof left->text, "their names are unknown here");
         return;
@@ -155,8 +155,8 @@ void sweep_away(void) {
     struct table table = {0};
     useconds_t pause = 500;
     while (!reap()) {
-        /* Stopped processes do not fork and keep their places under a process limit: a fork bomb starves, while
-         * killing one by one would only make room for the next. */
+        /* Stopped processes do not fork, and they still count towards a process limit. So a fork bomb is blocked, while
+         * killing one by one would only free slots for new processes. */
         for (int round = 0; round < 50 && signal_all(&table, SIGSTOP) > 0; round++) {}
         signal_all(&table, SIGKILL);
         usleep(pause);

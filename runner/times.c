@@ -26,7 +26,7 @@ void times_note(struct times *times, int64_t length, int64_t now) {
     unsigned char entry[TIMES_ENTRY];
     put(entry, times->begin + length);
     put(entry + 8, now);
-    /* Behind half an entry (the disk is full) nothing could be read any more. */
+    /* After a partial entry (the disk is full) no further entry could be read. */
     times->kept = times->fd >= 0 && write(times->fd, entry, sizeof entry) == (ssize_t)sizeof entry;
     times->noted = now;
     times->entries++;

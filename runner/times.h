@@ -1,27 +1,28 @@
-/* When a log was written: a file beside it that says from which byte on which time holds. */
+/* The times of a log: a file beside it that maps byte offsets to times. */
 #ifndef DAYFLY_TIMES_H
 #define DAYFLY_TIMES_H
 
 #include "log_file.h"
 
-/* What is printed within so many ms counts as printed at once. */
+/* Output within this many ms gets one entry. */
 enum { TIMES_STEP_MS = 10 };
-/* There are so many entries at most, and one for each so many bytes of the log. */
+/* At most TIMES_FREE entries, plus one for each TIMES_SHARE bytes of the log. */
 enum { TIMES_ENTRY = 16, TIMES_FREE = 4096, TIMES_SHARE = 64 };
 
 struct times {
-    bool kept; /* there is a place for them */
+    bool kept; /* times are recorded */
     int fd;    /* -1: none yet */
     struct log_file file;
-    int64_t begin; /* bytes of the log that are not ours */
-    int64_t noted; /* the time of the last entry; no later one is before it, whatever the clock says */
+    int64_t begin; /* bytes in the log before this step */
+    int64_t noted; /* time of the last entry; times never decrease, even if the clock does */
     int64_t entries;
 };
 
-/* Beside a LOG named NAME.log it is NAME.times. Where that cannot be there are none: no step fails for it. */
+/* The times of LOG, NAME.log, go to NAME.times. If that is impossible, there are none; a step never fails because of
+ * them. */
 void times_find(struct times *times, int dir, const char *log, int64_t begin);
 
-/* What comes behind LENGTH bytes of our part of the log is written at NOW (Unix time in ms). */
+/* Records that the bytes after the first LENGTH of our part of the log are written at NOW (Unix time in ms). */
 void times_note(struct times *times, int64_t length, int64_t now);
 
 #endif

@@ -27,7 +27,7 @@ void watch_block_signals(void) {
     sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGPIPE);
     sigprocmask(SIG_BLOCK, &set, NULL);
-    /* An ignored SIGCHLD, inherited from a careless caller, would make every wait fail. */
+    /* If the caller ignored SIGCHLD, we inherited that, and every wait would fail. */
     signal(SIGCHLD, SIG_DFL);
 }
 
@@ -38,12 +38,12 @@ bool watch_cancelled(void) {
 }
 
 static void arm(int timer, int64_t milliseconds) {
-    /* A zero would disarm the timer instead of letting it fire at once. */
+    /* Zero would disarm the timer instead of firing it immediately. */
     struct itimerspec when = {.it_value = {milliseconds / 1000, milliseconds % 1000 * 1000000 + 1}};
     timerfd_settime(timer, 0, &when, NULL);
 }
 
-/* How many bytes were read; 0 when there may be no more. */
+/* Returns how many bytes were read; 0 at the end. */
 static size_t pump(struct watch *watch) {
     char bytes[65536];
     ssize_t got = read(watch->log_pipe, bytes, sizeof bytes);
@@ -57,7 +57,7 @@ static size_t pump(struct watch *watch) {
     return 0;
 }
 
-/* True when there may be another message. */
+/* True if there may be another message. */
 static bool listen_once(struct watch *watch, struct end *end) {
     struct message message;
     int got = message_receive(watch->control, &message, MSG_DONTWAIT);
@@ -78,15 +78,15 @@ static bool listen_once(struct watch *watch, struct end *end) {
     return true;
 }
 
-/* Ends the step: politely the first time, then with force. */
-static void stop(struct watch *watch, bool *asked) {
-    if (*asked || watch->grace_ms == 0) {
+/* Ends the step: SIGTERM the first time, then SIGKILL. */
+static void stop(struct watch *watch, bool *stopping) {
+    if (*stopping || watch->grace_ms == 0) {
         watch->kill(watch->state);
     } else {
         watch->terminate(watch->state);
         arm(watch->timer, watch->grace_ms);
     }
-    *asked = true;
+    *stopping = true;
 }
 
 static bool reaped(struct watch *watch, bool child_is_program, struct end *end) {
@@ -106,7 +106,7 @@ int watch_open(struct watch *watch, struct fault *fault) {
     sigset_t set;
     watched_signals(&set);
     watch->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    /* Boot time goes on while the machine sleeps, so a deadline is a deadline. */
+    /* CLOCK_BOOTTIME continues during suspend, so the deadline includes it. */
     watch->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     if (watch->signals < 0 || watch->timer < 0 || fcntl(watch->log_pipe, F_SETFL, O_NONBLOCK) < 0) {
         return fail(fault, "The step cannot be watched: %s.", strerror(errno));
@@ -117,7 +117,7 @@ int watch_open(struct watch *watch, struct fault *fault) {
 void watch_run(struct watch *watch, bool child_is_program, struct end *end) {
     struct signalfd_siginfo caught;
     uint64_t expirations;
-    bool asked = false, gone = false;
+    bool stopping = false, gone = false;
     if (watch->run_ms > 0) arm(watch->timer, watch->run_ms);
     while (!gone) {
         struct pollfd polled[] = {
@@ -126,23 +126,23 @@ void watch_run(struct watch *watch, bool child_is_program, struct end *end) {
         if (polled[2].revents != 0) pump(watch);
         if (polled[3].revents != 0) listen_once(watch, end);
         if (polled[1].revents != 0 && read(watch->timer, &expirations, sizeof expirations) > 0) {
-            if (!asked) end->cause = BY_DEADLINE;
-            stop(watch, &asked);
+            if (!stopping) end->cause = BY_DEADLINE;
+            stop(watch, &stopping);
         }
         while (read(watch->signals, &caught, sizeof caught) == (ssize_t)sizeof caught) {
-            if (caught.ssi_signo == SIGCHLD || asked) continue;
-            /* The kernel tells 0 of a sender outside. */
+            if (caught.ssi_signo == SIGCHLD || stopping) continue;
+            /* The kernel sets the sender to 0 if it is outside of our PID namespace. */
             if (watch->first && caught.ssi_pid != 0) continue;
             end->cause = BY_CANCEL;
-            stop(watch, &asked);
+            stop(watch, &stopping);
         }
         gone = reaped(watch, child_is_program, end);
     }
 }
 
 void watch_drain(struct watch *watch, struct end *end) {
-    /* Not until its end: a process elsewhere may have been handed the pipe's other side, and may print without end. What
-     * the step has printed is in it by now, so there is no more of that than it can hold. */
+    /* Reads no further than the current content of the pipe, which includes all of the step's output. A process
+     * elsewhere may have received the write end and may print forever. */
     int held = watch->log_pipe >= 0 ? fcntl(watch->log_pipe, F_GETPIPE_SZ) : 0;
     size_t most = held > 0 ? (size_t)held : 0;
     for (size_t all = 0, got = 0; all < most && (got = pump(watch)) > 0; all += got) {}
@@ -168,7 +168,7 @@ void watch_report(const struct end *end, int64_t run_ms, struct receipt *receipt
     } else if (end->cause != BY_ITSELF) {
         receipt->outcome = end->cause == BY_DEADLINE ? "deadline" : "cancelled";
         if (!end->known) {
-            /* The force we used took the process with it that would have reported. */
+            /* Our SIGKILL also killed the process that would have reported the exit. */
             receipt->code = SIGKILL;
             how = "ended by signal";
         }

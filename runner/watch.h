@@ -1,4 +1,4 @@
-/* Waiting for a step: its output, its end, its deadline, a request to cancel it. */
+/* Watches a step: its output, its end, its deadline, a cancel request. */
 #ifndef DAYFLY_WATCH_H
 #define DAYFLY_WATCH_H
 
@@ -10,9 +10,9 @@
 struct watch {
     pid_t child;     /* the process whose end is the step's end */
     int control;     /* our end of the socket to the step */
-    int log_pipe;    /* read end; -1 once it is at its end */
+    int log_pipe;    /* read end; -1 after end of file */
     int signals, timer;
-    bool first;      /* we are the first process of a PID namespace: what the step itself sends us is no request */
+    bool first;      /* we are the first process of a PID namespace: signals from the step itself are ignored */
     int64_t run_ms;  /* 0: no deadline */
     int64_t grace_ms;
     void (*print)(void *state, const char *bytes, size_t length);
@@ -21,36 +21,36 @@ struct watch {
     void *state;
 };
 
-/* How it ended. */
+/* How the step ended. */
 struct end {
     enum { BY_ITSELF, BY_DEADLINE, BY_CANCEL } cause;
     bool known;  /* `status` is the program's wait status */
     int status;
     bool not_executable;
-    struct fault left; /* names the processes that lived on after the program and were ended; empty if there were none */
-    bool no_process; /* and that because the kernel made no process for it, which another try may change */
+    struct fault left; /* the processes that outlived the program and were killed, or empty */
+    bool no_process; /* the kernel could not create a process; a retry may succeed */
     struct fault fault;
 };
 
-/* Blocks the signals the watch will read; before the first fork. */
+/* Blocks the signals that the watch reads. Call it before the first fork. */
 void watch_block_signals(void);
-/* True when SIGTERM or SIGINT is waiting. */
+/* True if SIGTERM or SIGINT is pending. */
 bool watch_cancelled(void);
 
-/* Opens what the watch waits on; before the gate, because afterwards nothing may fail any more. */
+/* Opens the descriptors of the watch. Call it before the gate, because nothing may fail after it. */
 int watch_open(struct watch *watch, struct fault *fault);
 
-/* Returns once the child is reaped. A child that is the program itself (and not an init that reports on it) leaves
- * its wait status in `end`. */
+/* Returns once the child is reaped. If the child is the program itself, and not an init that reports on it, `end` gets
+ * its wait status. */
 void watch_run(struct watch *watch, bool child_is_program, struct end *end);
 
-/* Reads what is left in the log pipe and the control socket; every process of the step is dead. */
+/* Reads the rest of the log pipe and the control socket. Every process of the step must be dead. */
 void watch_drain(struct watch *watch, struct end *end);
 
-/* The processes that lived on after the program of a step that ended by itself; empty if there were none. */
+/* The processes that outlived the program of a step that ended by itself; empty if there were none. */
 const char *watch_left(const struct end *end);
 
-/* Outcome, code and detail of a step that was started. */
+/* Sets outcome, code and detail of a step that was started. */
 void watch_report(const struct end *end, int64_t run_ms, struct receipt *receipt);
 
 #endif

@@ -30,14 +30,14 @@ resources:
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML without anchors: nobody reads them here."""
+    """A YAML dumper without anchors, which make manifests hard to read."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the library's own signature
         return True
 
 
 def files() -> dict[Path, str]:
-    """Path and text of all that is generated."""
+    """Return path and text of all generated files."""
     made = {
         FOLDER / f"{definition['spec']['names']['plural']}.yaml": HEAD
         + yaml.dump(definition, Dumper=_Dumper, sort_keys=False, width=120)
@@ -48,7 +48,7 @@ def files() -> dict[Path, str]:
 
 
 def install(definitions: dict[Path, str]) -> str:
-    """All that deploy/base names, in its order, as one text."""
+    """Return all manifests that deploy/base lists, in its order, as one text."""
     parts = []
     for name in yaml.safe_load((DEPLOY / "base" / "kustomization.yaml").read_text())["resources"]:
         parts += definitions.values() if name == "../crds" else [(DEPLOY / "base" / name).read_text()]

@@ -1,18 +1,18 @@
 #!/bin/sh
-# Installs packages from Debian, without starting the services that some of them bring.
-# Usage: debian.sh PACKAGE...  (needs root and apt-get; a line that says so and code 1 where they are not)
-# Several calls wait for each other, and for another program that holds apt's locks.
+# Installs packages from Debian, without starting services.
+# Usage: debian.sh PACKAGE...  (without root or apt-get: a message and exit code 1)
+# Parallel calls wait for each other, and for another program that holds apt's locks.
 set -eu
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
     echo "dayfly: installing needs root and apt-get; not installed: $*" >&2
     exit 1
 fi
-# One at a time on this machine, whatever the checkout; apt and dpkg have locks of their own beside it.
+# One call at a time on this machine, for all checkouts; apt and dpkg have separate locks.
 exec 9</var/lib/dpkg
 flock 9
 
-# Debian's own way to keep services from starting. A machine's own answer (containers have one) comes back at the end,
-# also after a call that was killed before it could put it back.
+# Debian's method to keep services from starting. An existing policy (containers have one) is restored at the end, or by the
+# next call if this one is killed.
 policy=/usr/sbin/policy-rc.d
 restore() {
     rm -f "$policy"
@@ -33,7 +33,7 @@ if ! { apt-get update -qq -o DPkg::Lock::Timeout=600 &&
     >"$log" 2>&1 9<&- </dev/null; then
     tail -n 20 "$log" >&2
     rm -f "$log"
-    echo "dayfly: apt-get could not install $*; its last words are above" >&2
+    echo "dayfly: apt-get could not install $*; see its output above" >&2
     exit 1
 fi
 rm -f "$log"

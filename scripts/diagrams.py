@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Draw the ledger's moves and the default clocks into docs/how-it-works.md, from the code that obeys them.
+"""Draw the ledger's moves and the default clocks into docs/how-it-works.md, from the code that implements them.
 
-With --check nothing is written and an old page is named.
+With --check the script writes nothing, and fails if the page is not current.
 """
 
 import argparse
@@ -28,7 +28,7 @@ PAGE = ROOT / "docs" / "how-it-works.md"
 LANE = 12
 _END = "<!-- end -->"
 
-# A sandbox with a step in each event that says nothing of clocks or tries, and one that may be repeated.
+# A sandbox with a step in each event without clocks or tries of its own, and a step that may be repeated.
 _BARE = """
 name: bare
 spec:
@@ -49,17 +49,17 @@ spec:
 """
 
 Row = tuple[str, StrEnum, StrEnum, str]
-"""A move's name, from where, to where, and what it means."""
+"""A move's name, its state before and after, and its meaning."""
 
 
 def unit_moves() -> str:
-    """The states of a unit, with every move that the table holds."""
+    """Return the states of a unit, with every move of the table."""
     rows = [(kind.__name__, before, after, _meaning(kind)) for (before, kind), after in transitions.UNIT_MOVES.items()]
     return _lanes(State, rows)
 
 
 def run_moves() -> str:
-    """The phases of a run. Where a move leads after a request to abandon is asked of the table's own `apply`."""
+    """Return the phases of a run. The result of a move after a request to abandon comes from `apply` itself."""
     rows: list[Row] = []
     for (before, kind), after in transitions.RUN_MOVES.items():
         rows.append((kind.__name__, before, after, _meaning(kind)))
@@ -71,7 +71,7 @@ def run_moves() -> str:
 
 
 def clocks() -> str:
-    """For a step of each event that says nothing itself: how often it is tried, how soon again, for how long."""
+    """Return a table of default tries, backoff and timeouts for a step of each event."""
     plan = _bare_plan()
     lines = [
         "| step | tries | between tries | to be placed | to start then | to run | from SIGTERM to SIGKILL |",
@@ -97,7 +97,7 @@ def clocks() -> str:
 
 
 def reasons() -> str:
-    """The catalogue of reasons, a table for each thing that a reason is said of."""
+    """Return the catalogue of reasons, with a table for each kind of subject."""
     lines: list[str] = []
     for of, rows in reason_catalog.SECTIONS.items():
         lines += [f"**{of}**", "", "| reason | what it means | what to do |", "|---|---|---|"]
@@ -112,16 +112,16 @@ def reasons() -> str:
 PARTS: dict[str, Callable[[], str]] = {"units": unit_moves, "runs": run_moves, "clocks": clocks, "reasons": reasons}
 
 
-def drawn(page: str) -> str:
-    """The page with each part between its marks drawn anew.
+def updated_page(page: str) -> str:
+    """Return the page with new content for each marked part.
 
     Raises:
-        ValueError: the marks of a part are not there once.
+        ValueError: a part does not have its marks exactly once.
     """
     for name, draw in PARTS.items():
         mark = f"<!-- drawn: {name} -->\n"
         if page.count(mark) != 1:
-            raise ValueError(f"{page.count(mark)} places are marked `drawn: {name}`, one is wanted")
+            raise ValueError(f"{page.count(mark)} places are marked `drawn: {name}`, exactly one is required")
         before, _, rest = page.partition(mark)
         _, end, after = rest.partition(_END)
         if not end:
@@ -138,7 +138,7 @@ def _meaning(kind: type[Move]) -> str:
 
 
 def _lanes(states: type[StrEnum], rows: Sequence[Row]) -> str:
-    """One lane for each state and one arrow for each move, from `o` to its head; `@` is a move that stays."""
+    """Return one lane for each state and an arrow for each move, from `o` to its head; `@` stays in its state."""
     order = list(states)
     width = max(len(name) for name, *_ in rows) + 2
     lines = [" " * width + "".join(state.value.ljust(LANE) for state in order).rstrip()]
@@ -164,9 +164,9 @@ def _arrow(start: int, end: int, lanes: int) -> str:
 
 
 def _bare_plan() -> dict[str, SealedStep]:
-    """A step of each kind, by the words of the page."""
+    """Return a step of each kind, by its name in the table."""
     sandbox = documents.load(text.parse_one(_BARE, file="bare"))
-    assert isinstance(sandbox, Sandbox), "it is written above"
+    assert isinstance(sandbox, Sandbox), "the text above is a Sandbox"
     plan = seal(compiler.compile(sandbox, {}, uid="u", routing_key="k").documents)
     found = {(step.unit.name, step.event): step for step in plan.steps.values()}
     return {
@@ -195,7 +195,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is not current")
     check = parser.parse_args().check
     before = PAGE.read_text()
-    after = drawn(before)
+    after = updated_page(before)
     if check and after != before:
         sys.exit(f"not current, run .venv/bin/python scripts/diagrams.py: {PAGE.relative_to(ROOT)}")
     if not check:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Make a site of the docs: docs.py FOLDER, with the packages of requirements/docs.txt (`make docs` installs them).
+"""Build a site from the docs: docs.py FOLDER, with the packages of requirements/docs.txt (`make docs` installs them).
 
-The pages stay as they are, readable on a forge. A copy of them is laid out for Sphinx, and differs in three things: the
-README is the first page, its tables under "Read on" are the navigation, and what is linked but is no page (an example's
-folder, its files, the licence) becomes one. A link or an anchor that leads nowhere ends the build with an error.
+The pages stay as they are, readable on a forge. Sphinx gets a copy with three differences: the README is the first
+page, its tables under "Read on" are the navigation, and linked files and folders (an example, the licence) become
+pages. A broken link or anchor fails the build.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ README = ROOT / "README.md"
 EXAMPLES = ROOT / "examples"
 STAGE = ROOT / ".cache" / "site"
 PICTURES = {".png", ".svg"}
-# Markdown as a forge reads it; nothing is loaded from anywhere else.
+# Markdown as forges read it. The site loads nothing from other hosts.
 SETTINGS = {
     "project": "Dayfly",
     "html_title": "Dayfly",
@@ -29,7 +29,7 @@ SETTINGS = {
     "html_copy_source": "0",
     "html_show_copyright": "0",
     "myst_heading_anchors": "4",
-    # What a console prints is not always of the language that it is in.
+    # The content of a console block is often not in the language of the block.
     "suppress_warnings": "misc.highlighting_failure",
 }
 LANGUAGES = {
@@ -47,14 +47,14 @@ _FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 
 
 def tracked() -> set[Path]:
-    """The files of the project, as git knows them: also those not added yet, but nothing that was made."""
+    """Return the files of the project that git tracks or would add, without generated files."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return {path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()}
 
 
 def navigation(readme: str) -> dict[str, list[str]]:
-    """For each kind of reader the pages that the README's tables under "Read on" give them."""
+    """Return the pages in each of the README's tables under "Read on", by heading."""
     groups: dict[str, list[str]] = {}
     for part in readme.partition("\n## Read on\n")[2].partition("\n## ")[0].split("\n### ")[1:]:
         heading, _, rows = part.partition("\n")
@@ -63,7 +63,7 @@ def navigation(readme: str) -> dict[str, list[str]]:
 
 
 class Site:
-    """The pages as Sphinx is to see them. A page that links to another brings it in."""
+    """The pages for Sphinx. A page adds all pages that it links to."""
 
     def __init__(self, files: set[Path]) -> None:
         self.files = files
@@ -71,7 +71,7 @@ class Site:
         self._wanted: list[Path] = []
 
     def add(self, page: Path) -> None:
-        """Bring in a page and all that it leads to."""
+        """Add a page and all pages that it links to, directly or indirectly."""
         self._wanted.append(page)
         while self._wanted:
             source = self._wanted.pop()
@@ -80,7 +80,7 @@ class Site:
                 self.pages[at] = self._linked(source, self._text(source))
 
     def write(self, stage: Path, groups: dict[str, list[str]]) -> None:
-        """Lay the pages and the pictures out, the first page with the navigation."""
+        """Write the pages and pictures, the first page with the navigation."""
         shutil.rmtree(stage, ignore_errors=True)
         for at, text in self.pages.items():
             (stage / at).parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ class Site:
             pages = [_place(_source((ROOT / name).resolve())) for name in names]
             _navigate(stage / "index.md", f":caption: {heading}", pages)
             shown.update(pages)
-        # What no reader is led to first lies below the examples: Sphinx wants each page to have a place.
+        # All other pages are below the examples, because Sphinx requires each page to be in the navigation.
         rest = [Path(relpath(at, "examples")) for at in sorted(self.pages) if at not in shown]
         _navigate(stage / "examples" / "index.md", "", rest)
 
@@ -111,7 +111,7 @@ class Site:
         return "\n".join([text, "## Files", "", *(_shown(path, source.parent) for path in files)])
 
     def _linked(self, source: Path, text: str) -> str:
-        """The page's text with each link leading to where its target is shown."""
+        """Return the page's text with links to the pages of the site."""
         parts = _FENCE.split(text)
         parts[::2] = [_LINK.sub(lambda found: self._link(found[0], source), part) for part in parts[::2]]
         return "".join(parts)
@@ -122,7 +122,7 @@ class Site:
         if not name or ":" in name or target.suffix in PICTURES:
             return link
         if target not in self.files and not any(target in path.parents for path in self.files):
-            return link  # Sphinx says that it leads nowhere, and where it stands
+            return link  # Sphinx reports the broken link and its place
         page = _source(target)
         self._wanted.append(page)
         if target in self.files and target != page:
@@ -131,7 +131,7 @@ class Site:
 
 
 def _source(target: Path) -> Path:
-    """What is shown for a file or folder: of all that an example holds, its README."""
+    """Return the file shown for a target: the README of an example for all of its files."""
     for folder in (target, *target.parents):
         if EXAMPLES in folder.parents and (folder / "README.md").is_file():
             return folder / "README.md"
@@ -139,7 +139,7 @@ def _source(target: Path) -> Path:
 
 
 def _place(source: Path) -> Path:
-    """Where the page lies that shows it."""
+    """Return the path of a file's page in the site."""
     if source == README:
         return Path("index.md")
     here = source.relative_to(ROOT)

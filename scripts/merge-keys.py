@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Write src/dayfly/kube/merge_keys.json, by which lists of Kubernetes' own kinds are merged, from a real API server.
+"""Write src/dayfly/kube/merge_keys.json, the merge keys of lists in Kubernetes' own kinds, from a real API server.
 
     testcluster/up --no-kubelet
     kubectl get --raw /openapi/v2 | scripts/merge-keys.py
 
-The table holds, for each type that has or leads to a list with a merge strategy, those fields alone. A field that is
-not in it merges by the general rule: maps key by key, everything else is replaced.
+For each type that has or refers to a list with a merge strategy, the table contains only those fields. Other fields
+merge by the general rule: maps key by key, everything else is replaced.
 """
 
 import json
@@ -19,7 +19,7 @@ OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
 def own(definitions: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:
-    """Each field of a type that refers to another type or has a strategy."""
+    """Return each field of a type that refers to another type or has a strategy."""
     fields = {}
     for field, schema in definitions[name].get("properties", {}).items():
         target = (schema.get("items") or schema).get("$ref", "").removeprefix("#/definitions/")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Follow the pages as a newcomer would, against the clock: newcomer.py docs/first-steps.md writes the table there.
+"""Follow the pages as a newcomer would, and measure the time: newcomer.py docs/first-steps.md writes the table there.
 
-A fresh clone, an empty HOME, and what the pages say, literally. Three things are added up: words to read until then,
-commands to type or copy, and what the machine takes, which is measured. Needs the environment of `make dev`, and for
-the last way what `make cluster` needs.
+It uses a fresh clone and an empty HOME, and follows the pages literally. The time is the sum of three parts: words to
+read, commands to type or copy, and the measured time of the machine. It needs the environment of `make dev` and, for
+the last journey, that of `make cluster`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from docs.transcript import commands, follow  # noqa: E402 - found beside this s
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-WORDS = 200  # read in a minute
-TYPING = 5.0  # seconds for a command that is typed or a block that is copied
+WORDS_PER_MIN = 200  # words read per minute
+TYPING_S = 5.0  # seconds for a command that is typed or a block that is copied
 KEPT = {"PATH", "LANG", "LC_ALL", "SSL_CERT_FILE", "SSL_CERT_DIR", "TERM"}
-REGISTRIES = ("PIP_", "GO", "UV_", "http", "HTTP", "https", "HTTPS", "no_proxy", "NO_PROXY")  # how packages come here
+REGISTRIES = ("PIP_", "GO", "UV_", "http", "HTTP", "https", "HTTPS", "no_proxy", "NO_PROXY")  # package registries
 BEGIN, END = "<!-- measured: scripts/newcomer.py writes it -->\n", "<!-- end -->"
 HEAD = "| way | read | type | the machine | all | target |\n|---|---|---|---|---|---|\n"
 
 
 class Part(NamedTuple):
-    """What of a page has to be read: from the line that begins so to the line that begins so."""
+    """The part of a page to read: between the lines that start with `begin` and `end`."""
 
     page: str
     begin: str
@@ -44,22 +44,22 @@ class Part(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Its Markdown."""
+        """The Markdown of this part."""
         whole = (ROOT / self.page).read_text()
         begin = whole.index(f"\n{self.begin}") if self.begin else 0
         return whole[begin : whole.index(f"\n{self.end}", begin + 1)]
 
 
-class Way(NamedTuple):
-    """From nothing to something: what leads there, and in how many minutes it should."""
+class Journey(NamedTuple):
+    """A goal, its target time in minutes, and the parts of pages that lead to it."""
 
-    to: str
+    goal: str
     minutes: float
     parts: tuple[Part, ...]
 
 
-class Took(NamedTuple):
-    """What a way took, in seconds: reading, typing, and the machine's part."""
+class Effort(NamedTuple):
+    """The measured effort: words to read, commands to type, and the machine's seconds."""
 
     words: int
     typed: int
@@ -67,14 +67,14 @@ class Took(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """All of it."""
-        return self.words / WORDS * 60 + self.typed * TYPING + self.machine
+        """The sum in seconds."""
+        return self.words / WORDS_PER_MIN * 60 + self.typed * TYPING_S + self.machine
 
 
-WAYS = {
-    "resource": Way("the first resource", 2, (Part("README.md", "", "## Use it"),)),
-    "plugin": Way("a plugin of one's own, tested", 10, (Part("docs/plugins.md", "", "## A program of the image"),)),
-    "cluster": Way(
+JOURNEYS = {
+    "resource": Journey("the first resource", 2, (Part("README.md", "", "## Use it"),)),
+    "plugin": Journey("a plugin of one's own, tested", 10, (Part("docs/plugins.md", "", "## A program of the image"),)),
+    "cluster": Journey(
         "a sandbox in a cluster",
         20,
         (
@@ -86,13 +86,13 @@ WAYS = {
 
 
 def words(text: str) -> int:
-    """Of what is read, without what is typed and what is printed."""
+    """Count the words to read, without commands and their output."""
     prose = re.sub(r"^```.*?^```$|^    \S[^\n]*$|^\|[-|]+$", "", text, flags=re.MULTILINE | re.DOTALL)
     return len(re.findall(r"[\w./'`-]*\w[\w./'`-]*", re.sub(r"\]\([^)]*\)", "]", prose)))
 
 
 class Newcomer:
-    """Somebody with an empty home, a clone in it, and the variables that any shell of this machine has."""
+    """A home with a clone in it, and only the variables that any shell on this machine has."""
 
     def __init__(self, home: Path) -> None:
         self.home, self.checkout = home, home / "dayfly"
@@ -103,26 +103,26 @@ class Newcomer:
         kept = {name: value for name, value in os.environ.items() if name in KEPT or name.startswith(REGISTRIES)}
         self.environment = {**kept, "HOME": str(home), "NO_COLOR": "1", "KUBERC": "off"}
 
-    def take(self, way: Way) -> Took:
-        """Type all that a way says."""
+    def follow_journey(self, journey: Journey) -> Effort:
+        """Execute all commands of a journey."""
         read = typed = 0
         begun, said = time.monotonic(), ""
-        for part in way.parts:
+        for part in journey.parts:
             said = self._follow(part, said)
             read += words(part.text)
             typed += len(commands(self._page))
-        return Took(read, typed, time.monotonic() - begun)
+        return Effort(read, typed, time.monotonic() - begun)
 
     @property
     def _page(self) -> Path:
         return self.home / "page.md"
 
     def _follow(self, part: Part, said: str) -> str:
-        """Type a part in the folder that it speaks of; what was said before may tell of variables to set."""
+        """Execute a part in the folder that its page names, with the variables exported in earlier output."""
         exports = "".join(f"{line}\n" for line in re.findall(r"^    (export .*)$", said, re.MULTILINE))
         self._page.write_text((f"```sh\n{exports}```\n" if exports else "") + part.text)
         folder, environment = self.checkout, self.environment
-        if part.page == "docs/plugins.md":  # it says: in an empty folder, with dayfly on the path
+        if part.page == "docs/plugins.md":  # the page requires an empty folder, and dayfly on the path
             folder = Path(tempfile.mkdtemp(dir=self.home))
             environment = {**environment, "PATH": f"{environment['PATH']}:{self.checkout}"}
         if part.page == "docs/cluster.md":
@@ -132,10 +132,10 @@ class Newcomer:
 
 @contextlib.contextmanager
 def newcomer() -> Iterator[Newcomer]:
-    """Somebody who comes and goes."""
+    """Provide a newcomer, and remove everything afterwards."""
     home = Path(tempfile.mkdtemp(prefix="ada-"))
     found = Newcomer(home)
-    # Kubernetes, its tools and its images are not built again: that is the quarter of an hour which is not counted.
+    # Kubernetes, its tools and its images are not built again: these 15 minutes do not count.
     cache = os.environ.get("DAYFLY_CACHE") or Path.home() / ".cache" / "dayfly"
     found.environment["DAYFLY_CACHE"] = str(cache)
     try:
@@ -146,16 +146,16 @@ def newcomer() -> Iterator[Newcomer]:
         shutil.rmtree(home)
 
 
-def row(way: Way, took: Took) -> str:
-    """A line of the table."""
-    reading, typing = took.words / WORDS * 60, took.typed * TYPING
+def row(journey: Journey, effort: Effort) -> str:
+    """Return a row of the table."""
+    reading, typing = effort.words / WORDS_PER_MIN * 60, effort.typed * TYPING_S
     cells = (
-        way.to,
-        f"{took.words} words, {_span(reading)}",
-        f"{took.typed} times, {_span(typing)}",
-        _span(took.machine),
-        f"**{_span(took.seconds)}**",
-        f"{way.minutes:g} min",
+        journey.goal,
+        f"{effort.words} words, {_span(reading)}",
+        f"{effort.typed} times, {_span(typing)}",
+        _span(effort.machine),
+        f"**{_span(effort.seconds)}**",
+        f"{journey.minutes:g} min",
     )
     return f"| {' | '.join(cells)} |"
 
@@ -165,31 +165,31 @@ def _span(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def written(page: str, rows: list[str], commit: str) -> str:
-    """The page with the measured part anew."""
+def updated_page(page: str, rows: list[str], commit: str) -> str:
+    """Return the page with a new measured part."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}{HEAD}" + "".join(f"{each}\n" for each in rows) + f"\nMeasured at `{commit}`.\n{END}{after}"
 
 
-def took(name: str) -> Took:
-    """Follow a way as somebody new."""
-    with newcomer() as somebody:
-        if name != "resource":  # whose clone has been set up by the first way
-            setup = [somebody.checkout / "scripts" / "setup.sh", "run"]
-            subprocess.run(setup, env=somebody.environment, check=True)
-        return somebody.take(WAYS[name])
+def measure(name: str) -> Effort:
+    """Measure one journey, from a fresh home."""
+    with newcomer() as fresh:
+        if name != "resource":  # the first journey sets up the clone itself
+            setup = [fresh.checkout / "scripts" / "setup.sh", "run"]
+            subprocess.run(setup, env=fresh.environment, check=True)
+        return fresh.follow_journey(JOURNEYS[name])
 
 
 def main() -> None:
     rows = []
-    for name, way in WAYS.items():
-        print(f"the way to {way.to} ({name})", file=sys.stderr)
-        rows.append(row(way, took(name)))
+    for name, journey in JOURNEYS.items():
+        print(f"following the pages to {journey.goal} ({name})", file=sys.stderr)
+        rows.append(row(journey, measure(name)))
         print(rows[-1], file=sys.stderr)
     commit = subprocess.check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True).strip()
     page = Path(sys.argv[1])
-    page.write_text(written(page.read_text(), rows, commit))
+    page.write_text(updated_page(page.read_text(), rows, commit))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Builds the page into src/dayfly/page/static, unless what is there is of these very sources.
+# Builds the page into src/dayfly/page/static, unless the existing files are from the same sources.
 # Usage: page.sh [test|tools|types]
-# "test" also runs the tests of its pure parts; "tools" makes what the browser's tests need; "types" renews src/openapi.d.ts.
+# "test" also runs the unit tests. "tools" installs the tools for browser tests. "types" regenerates src/openapi.d.ts.
 set -eu
 root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd -P)
 page="$root/page"
@@ -10,7 +10,7 @@ cache="$root/.cache/page"
 mkdir -p "$cache"
 say() { printf 'dayfly: %s\n' "$1" >&2; }
 
-# Two calls at once must not share a half-made folder.
+# Parallel calls must not share an incomplete folder.
 exec 9>"$cache/lock"
 command -v flock >/dev/null 2>&1 && flock 9
 
@@ -21,11 +21,11 @@ sum() {
 }
 fresh_enough() { "$1" -e 'process.exit(process.versions.node.split(".")[0] >= 20 ? 0 : 1)' >/dev/null 2>&1; }
 
-# Node: this machine's, or PyPI's.
+# Node from this machine, or from PyPI.
 node_and_npm() {
     if ! { command -v node >/dev/null 2>&1 && command -v npm >/dev/null 2>&1 && fresh_enough node; }; then
         if [ ! -x "$cache/node/bin/node" ]; then
-            say 'getting Node from PyPI, once, for the page'
+            say 'downloading Node from PyPI, once, to build the page'
             rm -rf "$cache/node"
             "${DAYFLY_PYTHON:-python3}" -m venv "$cache/node"
             "$cache/node/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r "$root/requirements/node.txt" >&2
@@ -36,7 +36,7 @@ node_and_npm() {
 
 modules() {
     [ -e "$page/node_modules/.stamp" ] && [ "$page/node_modules/.stamp" -nt "$page/package-lock.json" ] && return
-    say "fetching what the page is built with, once"
+    say "downloading the packages that build the page, once"
     (cd "$page" && npm ci --no-progress --loglevel=error >&2)
     touch "$page/node_modules/.stamp"
 }
@@ -55,7 +55,7 @@ tools)
     exit ;;
 esac
 
-# What one checkout has built, the next one takes.
+# The result is cached for all checkouts.
 now=$(sum)
 kept="${DAYFLY_CACHE:-${HOME:-$root}/.cache/dayfly}/page"
 if ! { [ -e "$static/index.html" ] && [ "$(cat "$cache/built" 2>/dev/null)" = "$now" ]; }; then

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes the pictures of the page that the docs show, of real sandboxes in the real browser: docs/page-*.png.
+"""Take the screenshots of the page for the docs, with real sandboxes in a real browser: docs/page-*.png.
 
 Needs the page built, chromium, and the environment of `make dev`: .venv/bin/python scripts/pictures.py
 """

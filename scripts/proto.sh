@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes src/dayfly/routeserver/routes_pb2.py of routes.proto, with the protoc of grpcio-tools in a folder of its own.
-# Usage: proto.sh [OUT]  (OUT: another folder than that of routes.proto)
+# Generates src/dayfly/routeserver/routes_pb2.py from routes.proto, with the protoc of grpcio-tools in a separate environment.
+# Usage: proto.sh [OUT]  (OUT: a folder for the result; the default is that of routes.proto)
 set -eu
 cd "$(dirname -- "$0")/.."
 out=${1:-src/dayfly/routeserver}

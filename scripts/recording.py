@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Film the README's first commands in a real terminal: recording.py FILE.svg (`make recording` does it).
+"""Record the README's first commands in a real terminal: recording.py FILE.svg (`make recording` does it).
 
-A shell in a terminal of its own types what the README tells one to type, against a fresh home. Of what it prints, every
-state of every line becomes a text of one SVG, and CSS shows each at its time: no script, no font, no address, and the
-text can be selected. Colours follow the reader's light or dark, and who wants no motion sees the end.
+A shell in a pseudo terminal executes the commands of the README in a fresh home. Every state of every line of its
+output becomes a text in one SVG, and CSS shows each at its time. The SVG has no script, font or address, and its text
+can be selected. It follows light and dark mode, and shows only the end if the reader prefers no motion.
 
-A state is shown for a moment at least, else nobody would see it: that is the film's only untruth. The renderers for
-asciinema's casts that are packaged know one theme, and have had no release for years.
+Each state is visible for a minimum time, so this is slower than reality. The packaged renderers for asciinema's casts
+support only one theme, and have had no release for years.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 COLUMNS, ROWS = 100, 40
-# Those of the README that a newcomer needs to have seen; what the others print is long, or says where things lie.
+# The commands of the README that matter to a newcomer. The others have long output, or only list locations.
 SHOWN = ("folder=", "up ", "apply ", "why ", "env ", "sandbox delete ", "down")
-PROMPT = "\x1b]133;D;$?\x07"  # by which a shell says how a command ended, and that it waits for another
+PROMPT = "\x1b]133;D;$?\x07"  # the shell's report of an exit code, before the next command
 _WAITS = re.compile(rb"\x1b\]133;D;(\d+)\x07$")
 TYPED, HELD, LEAST, END = 0.035, 1.2, 0.4, 9.0  # seconds: a letter, after a command, a state, the last one
 CELL, LINE, MARGIN, BAR = 8.4, 20, 16, 36
@@ -52,22 +52,22 @@ g g{visibility:hidden}g .end{visibility:visible}
 
 
 class Said(NamedTuple):
-    """A command, and what it printed: when after it was typed, and what."""
+    """A command, and its output with the time of each piece."""
 
     command: str
     printed: list[tuple[float, str]]
 
 
 def commands(readme: str) -> list[str]:
-    """What the README tells one to type of what is filmed, without the notes beside it."""
+    """Return the README's commands that are recorded, without comments."""
     block = re.search(r"## Use it\n+```sh\n(.*?)```", readme, re.DOTALL)
-    assert block, "the README has a block of commands to begin with"
+    assert block, "the README begins with a block of commands"
     typed = [line.partition("  #")[0].rstrip() for line in block[1].splitlines()]
     return [line for line in typed if f"{line.removeprefix('./dayfly ')} ".startswith(SHOWN)]
 
 
 def play(typed: list[str], environment: Mapping[str, str]) -> Iterator[Said]:
-    """Type commands into a shell in a terminal, each when the one before has ended."""
+    """Type commands into a shell in a terminal, each after the end of the one before."""
     process, terminal = pty.fork()
     if not process:
         os.chdir(ROOT)
@@ -93,7 +93,7 @@ def _until_it_waits(terminal: int) -> Iterator[tuple[float, str]]:
         assert ready, f"nothing for a minute after {said!r}"
         kept += os.read(terminal, 65536)
         waits = _WAITS.search(kept)
-        with contextlib.suppress(UnicodeDecodeError):  # cut within a letter: the rest comes
+        with contextlib.suppress(UnicodeDecodeError):  # an incomplete character: the rest follows
             if text := (kept[: waits.start()] if waits else kept).decode():
                 yield time.monotonic() - begun, text
             kept, said = b"", said + text
@@ -104,7 +104,7 @@ def _until_it_waits(terminal: int) -> Iterator[tuple[float, str]]:
 
 @contextlib.contextmanager
 def newcomer() -> Iterator[tuple[dict[str, str], str]]:
-    """The environment of somebody whose home is empty, and where that home is."""
+    """Provide an environment with an empty home, and the path of that home."""
     home = tempfile.mkdtemp(prefix="ada-")
     try:
         steers = ("DAYFLY_", "XDG_", "COLUMNS", "LINES", "NO_COLOR", "HOSTNAME", "USER", "LOGNAME")
@@ -118,10 +118,10 @@ def newcomer() -> Iterator[tuple[dict[str, str], str]]:
 
 
 class Film:
-    """Every state of every line, with the time at which it is shown and the time at which it is not any more."""
+    """Every state of every line, with the times at which it appears and disappears."""
 
     def __init__(self) -> None:
-        from pyte import ByteStream, Screen  # noqa: PLC0415 - playing without drawing does not need it
+        from pyte import ByteStream, Screen  # noqa: PLC0415 - needed only for drawing
 
         self.screen = Screen(COLUMNS, ROWS)
         self._stream = ByteStream(self.screen)
@@ -130,14 +130,14 @@ class Film:
         self.states: list[tuple[int, float, float | None, str]] = []
 
     def add(self, said: Said) -> None:
-        """Type a command and show what it printed."""
+        """Type a command and show its output."""
         self._feed("\x1b[32m$\x1b[0m ", 0.5)
         for part in re.findall(r".{1,3}", said.command):
             self._feed(part, TYPED * len(part))
         self._feed("\r\n", LEAST)
         last = 0.0
         for at, text in said.printed:
-            # Where a picture is drawn anew is a state of its own, also if both came in one piece.
+            # Each redraw of a progress display is a separate state, even if several arrived in one read.
             for piece in re.split(r"(?=\x1b\[2K(?:\x1b\[1A)+)", text.replace("\r\n\x1b[2K", "\n\r\x1b[2K")):
                 self._feed(piece, max(at - last, LEAST))
                 last = at
@@ -155,7 +155,7 @@ class Film:
         self.now += lasts
 
     def _line(self, row: int) -> str:
-        """A line's texts, one for each run of a style."""
+        """Return the texts of a line, one for each run of a style."""
         cells = [self.screen.buffer[row][column] for column in range(COLUMNS)]
         while cells and cells[-1].data == " ":
             cells.pop()
@@ -169,7 +169,7 @@ class Film:
         return "".join(_text(column, text, style) for column, text, style in runs if text.strip())
 
     def svg(self) -> str:
-        """The whole film."""
+        """Return the complete SVG."""
         last = [(row, begun, None, drawn) for row, (begun, drawn) in self._shown.items() if drawn]
         states = sorted([*self.states, *last], key=lambda state: (state[0], state[1]))
         length = self.now + END
@@ -199,14 +199,14 @@ class Film:
 
 
 def _text(column: int, text: str, style: str) -> str:
-    """As wide as its cells, whatever font the reader has."""
+    """Return a text that is as wide as its cells in any font."""
     at, wide = f"{column * CELL:g}", f"{len(text.rstrip()) * CELL:g}"
     kind = f' class="{style}"' if style else ""
     return f'<text x="{at}" textLength="{wide}"{kind}>{html.escape(text.rstrip())}</text>'
 
 
 def _keyframes(name: str, begun: float, ended: float | None, length: float) -> str:
-    """Seen from one time to another, in a film that begins again at its end."""
+    """Return CSS that shows a state between two times, in a recording that repeats."""
     gone = f"{ended / length:.2%}{{visibility:hidden}}" if ended else ""
     frames = f"0%{{visibility:hidden}}{begun / length:.2%}{{visibility:visible}}{gone}"
     return f"@keyframes {name}{{{frames}}}.{name}{{animation:{name} {length:.1f}s step-end infinite}}\n"
@@ -218,7 +218,7 @@ def main() -> None:
         for said in play(commands((ROOT / "README.md").read_text()), environment):
             film.add(Said(said.command, [(at, text.replace(home, "/home/ada")) for at, text in said.printed]))
     drawn = film.svg()
-    assert str(ROOT) not in drawn, "a film says nothing of where it was made"
+    assert str(ROOT) not in drawn, "the recording must not contain the path of the checkout"
     Path(sys.argv[1]).write_text(drawn)
     print(f"{sys.argv[1]}: {len(drawn) // 1000} kB")
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/reference.md anew, from the types that read files."""
+"""Generate docs/reference.md from the types that parse files."""
 
 import sys
 from pathlib import Path

@@ -1,17 +1,17 @@
 #!/bin/sh
-# Makes or refreshes .venv. Usage: setup.sh run|operator|dev|docs
-# "run" holds what `dayfly` itself needs; "operator" adds what speaks with clusters, "dev" what tests and linters need.
-# "docs" makes a site of the docs, and has a place of its own.
-# Quick the second time: a stamp newer than the locked requirements means there is nothing to do.
+# Creates or updates .venv. Usage: setup.sh run|operator|dev|docs
+# "run" contains the dependencies of `dayfly`. "operator" adds those for clusters, "dev" those of tests and linters.
+# "docs" builds a site of the docs in a separate environment.
+# A repeated call is fast: if a stamp is newer than the locked requirements, there is nothing to do.
 set -eu
 kind=${1:-run}
-# Where it really is: the way by which it was called may be a link that goes.
+# The real path, because this may be called through a link that is removed later.
 root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd -P)
 venv="$root/.venv"
 [ "$kind" != docs ] || venv="$root/.cache/docs"
 stamp="$venv/.stamp-$kind"
-wish="$root/requirements/$kind.txt"
-[ -e "$stamp" ] && [ "$stamp" -nt "$wish" ] && exit 0
+locked="$root/requirements/$kind.txt"
+[ -e "$stamp" ] && [ "$stamp" -nt "$locked" ] && exit 0
 
 say() { printf 'dayfly: %s\n' "$1" >&2; }
 fresh_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
@@ -22,11 +22,11 @@ for candidate in "${DAYFLY_PYTHON:-python3}" python3.13 python3.12 python3.11 /u
 done
 [ -n "$python" ] || { say 'Python 3.11 or newer is needed; install it or name it in DAYFLY_PYTHON.'; exit 1; }
 
-# Two calls at once (make -j, two terminals) must not share a half-made environment.
+# Parallel calls (make -j, two terminals) must not share an incomplete environment.
 mkdir -p "$root/.cache"
 exec 9>"$root/.cache/setup.lock"
 command -v flock >/dev/null 2>&1 && flock 9
-[ -e "$stamp" ] && [ "$stamp" -nt "$wish" ] && exit 0
+[ -e "$stamp" ] && [ "$stamp" -nt "$locked" ] && exit 0
 
 say "setting up $venv ($kind), once"
 if [ ! -x "$venv/bin/pip" ]; then
@@ -41,18 +41,18 @@ if [ ! -x "$venv/bin/pip" ]; then
         fi
     fi
 fi
-# pip compiles one module after the other; all processors do it in less time.
-install() { "$venv/bin/pip" install --quiet --no-compile --disable-pip-version-check --require-hashes -r "$wish" "$@" >&2; }
-# What one checkout has fetched, the next one takes: to choose among all the files of an index is three quarters of an install.
-# What is taken is held to the same hashes.
+# pip compiles modules one after the other; compileall uses all processors.
+install() { "$venv/bin/pip" install --quiet --no-compile --disable-pip-version-check --require-hashes -r "$locked" "$@" >&2; }
+# Downloads are cached for all checkouts: choosing among all files of an index takes three quarters of an install. Cached files
+# must match the same hashes.
 take_or_fetch() {
     wheels="${DAYFLY_CACHE:-${HOME:-$root}/.cache/dayfly}/wheels"
     mkdir -p "$wheels" 2>/dev/null || { install; return; }
     tag=$("$venv/bin/python" -c 'import sys, sysconfig; print(sysconfig.get_platform(), sys.implementation.cache_tag, sep="-")')
-    mine="$wheels/$(cksum <"$wish" | cut -d ' ' -f 1)-$tag"
+    mine="$wheels/$(cksum <"$locked" | cut -d ' ' -f 1)-$tag"
     [ ! -d "$mine" ] || ! install --no-deps --no-index --find-links "$mine" || return 0
     fetched="$wheels/.$$"
-    "$venv/bin/pip" download --quiet --no-deps --disable-pip-version-check --require-hashes -r "$wish" -d "$fetched" >&2
+    "$venv/bin/pip" download --quiet --no-deps --disable-pip-version-check --require-hashes -r "$locked" -d "$fetched" >&2
     install --no-deps --no-index --find-links "$fetched"
     rm -rf "$mine"
     mv "$fetched" "$mine"
@@ -60,7 +60,7 @@ take_or_fetch() {
 }
 if [ "$kind" = dev ]; then take_or_fetch; else install; fi
 site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-# Where PYTHONDONTWRITEBYTECODE is set, nothing else would cache these modules. Modules that only linters import
+# If PYTHONDONTWRITEBYTECODE is set, no later call would compile these modules. Modules that only linters import
 # are skipped.
 unused='/(pip|setuptools|pkg_resources|mypy|mypyc|coverage)/|/pygments/lexers/|/tests?/'
 "$venv/bin/python" -m compileall -q -j 0 -x "$unused" "$site" >/dev/null 2>&1 || true
@@ -68,7 +68,7 @@ unused='/(pip|setuptools|pkg_resources|mypy|mypyc|coverage)/|/pygments/lexers/|/
 printf '%s\n' "$root/src" >"$site/dayfly-checkout.pth"
 "$venv/bin/python" -m compileall -q -j 0 "$root/src" >&2 || true
 touch "$stamp"
-# What is more holds what is less.
+# Larger environments include smaller ones.
 [ "$kind" = run ] || touch "$venv/.stamp-run"
 [ "$kind" = dev ] && touch "$venv/.stamp-operator"
 exit 0

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what the tests drive for real and Debian has; quick where it is there already.
-# Usage: test-deps.sh  (needs root and apt-get; elsewhere it says what is missing and goes on)
+# Installs the Debian programs that the tests use; fast if they are installed.
+# Usage: test-deps.sh  (needs root and apt-get; otherwise it lists the missing programs and continues)
 set -eu
 missing=
 want() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
@@ -30,4 +30,4 @@ want conntrack conntrack
 want qemu-aarch64-static qemu-user-static
 [ -n "$missing" ] || exit 0
 # shellcheck disable=SC2086
-"$(dirname -- "$0")/debian.sh" $missing || echo "dayfly: tests that need these will say so:$missing" >&2
+"$(dirname -- "$0")/debian.sh" $missing || echo "dayfly: tests that need these are skipped or fail:$missing" >&2

@@ -1,4 +1,4 @@
-"""What a cluster is made of: programs built once into a cache, and tools from Debian packages."""
+"""Build the programs of a cluster once into a cache, and install tools from Debian packages."""
 
 import contextlib
 import fcntl
@@ -19,10 +19,10 @@ COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-schedul
 CNI = Path("/usr/lib/cni")
 _KUBERNETES, _KUBECTL = HERE / "go", "./kubectl"
 _QUICKLY = "all=-l -dwarf=false"
-_OLDEST_GO = (1, 21)  # from then on it fetches the version that a module asks for by itself
+_OLDEST_GO = (1, 21)  # newer ones download the version that a module requires
 _BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 
-# A file or command, and the Debian package that brings it.
+# A file or command, and the Debian package that contains it.
 TOOLS = {
     "ip": "iproute2",
     "openssl": "openssl",
@@ -41,11 +41,11 @@ NODE_TOOLS = {
 
 
 class UnavailableError(Exception):
-    """This machine cannot run a test cluster; the text says why and what would help."""
+    """An error for a machine that cannot run a test cluster. The message has the reason and a remedy."""
 
 
 def cache() -> Path:
-    """Outside the checkout, so that a fresh clone does not build again."""
+    """Return the cache folder. It is outside the checkout, so that a fresh clone does not build again."""
     home = os.environ.get("DAYFLY_CACHE")
     return (Path(home) if home else Path.home() / ".cache" / "dayfly") / "testcluster"
 
@@ -74,15 +74,15 @@ def check_machine(*, kubelet: bool = True) -> None:
 
 
 def has_kubernetes() -> bool:
-    """Whether the program that is all components is built already."""
+    """Return whether the program that contains all components is already built."""
     return _program("kube", _KUBERNETES).exists() and _program("kubectl", _KUBERNETES, _KUBECTL).exists()
 
 
 def check_go(what: str) -> None:
-    """Refuse a machine whose Go, if it has any, is too old to build this.
+    """Refuse a machine whose Go is missing or too old to build this.
 
     Raises:
-        UnavailableError: with what would help.
+        UnavailableError: with a remedy.
     """
     if not shutil.which("go"):
         raise UnavailableError(f"needs Go to build {what}; no `go` on PATH and no earlier build in the cache")
@@ -94,10 +94,10 @@ def check_go(what: str) -> None:
 
 
 def module(folder: Path, name: str) -> Path:
-    """Where the files of a Go module are that the one in that folder asks for; it is fetched if it is not here.
+    """Return the folder of a Go module, in the version that the module in `folder` requires. Download it if necessary.
 
     Raises:
-        UnavailableError: with the last words of what failed.
+        UnavailableError: with the last output of the failed command.
     """
     command = ["go", "mod", "download", "-json", name]
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -107,14 +107,15 @@ def module(folder: Path, name: str) -> Path:
 
 
 def install_tools(*, kubelet: bool = True) -> None:
-    """Install what is missing by apt-get; nothing to do is the usual case.
+    """Install missing tools with apt-get. Usually there is nothing to do.
 
     Raises:
-        UnavailableError: with the last words of what failed.
+        UnavailableError: with the last output of the failed command.
     """
     install(TOOLS | NODE_TOOLS if kubelet else TOOLS)
     if kubelet and not _BRIDGED.exists():
-        # Without it a Service's answer takes the short way over the bridge and is not known to who asked.
+        # Without it, responses of a Service on the same bridge bypass the address translation, and the client drops
+        # them.
         if modprobe := shutil.which("modprobe"):
             subprocess.run([modprobe, "--quiet", "br_netfilter"], check=False)
         if not _BRIDGED.exists():
@@ -125,55 +126,55 @@ def install_tools(*, kubelet: bool = True) -> None:
 
 
 def install(wanted: Mapping[str, str]) -> None:
-    """Install the Debian packages of those files and commands that are not here.
+    """Install the Debian packages of missing files and commands.
 
     Raises:
-        UnavailableError: with the last words of what failed.
+        UnavailableError: with the last output of the failed command.
     """
     if missing := _missing(wanted):
         _run([str(HERE.parent / "scripts" / "debian.sh"), *missing])
 
 
 def kubernetes() -> Path:
-    """The program that is all components but kubectl; built at the first call (minutes), then found in the cache.
+    """Return the program that contains all components except kubectl. It is built at the first call (minutes) and
+    cached.
 
-    Without inlining, and without tables for debuggers, it takes a third less time to build. Earlier builds that have
-    them are as good.
+    The build takes a third less time without inlining and debug tables. Earlier builds that have them are equally good.
     """
     return _build("kube", _KUBERNETES, ".", _versioned(), compiler=_QUICKLY)
 
 
 def kubectl() -> Path:
-    """What asks a cluster; built at the first call, in seconds after `kubernetes`, whose parts it shares."""
+    """Return kubectl, built at the first call. After `kubernetes` that takes seconds, because both share packages."""
     return _build("kubectl", _KUBERNETES, _KUBECTL, _versioned(), compiler=_QUICKLY)
 
 
 def _versioned() -> str:
-    """What the linker is told, so that programs know which Kubernetes they are of."""
+    """Return linker flags that set the Kubernetes version of the programs."""
     found = re.search(r"k8s\.io/kubernetes v((\d+)\.(\d+)\.\S+)", (_KUBERNETES / "go.mod").read_text())
-    assert found, "go.mod names no version of k8s.io/kubernetes"
+    assert found, "go.mod has no version of k8s.io/kubernetes"
     stamp = "k8s.io/component-base/version.git"
     return f"-s -w -X {stamp}Version=v{found[1]} -X {stamp}Major={found[2]} -X {stamp}Minor={found[3]}"
 
 
 def kwok() -> Path:
-    """The program that plays the kubelet for any number of nodes; built at the first call."""
+    """Return KWOK, which simulates the kubelets of any number of nodes; built at the first call."""
     return _build("kwok", HERE / "kwok", "sigs.k8s.io/kwok/cmd/kwok", "-s -w")
 
 
 def envoy_gateway() -> Path:
-    """The program that drives Envoy by the Gateway API; built at the first call."""
+    """Return Envoy Gateway, which configures Envoy by the Gateway API; built at the first call."""
     package = "github.com/envoyproxy/gateway/cmd/envoy-gateway"
     return _build("envoy-gateway", HERE / "gateway", package, "-s -w", compiler=_QUICKLY)
 
 
 def istiod() -> Path:
-    """Istio's control plane; built at the first call."""
+    """Return Istio's control plane; built at the first call."""
     return _build("pilot-discovery", HERE / "istio", "istio.io/istio/pilot/cmd/pilot-discovery", "-s -w")
 
 
 def pause() -> Path:
-    """The program of a pod's own container; it waits for SIGTERM."""
+    """Return the program of a pod's own container, which waits for SIGTERM."""
     source = HERE / "pause.c"
     target = cache() / f"pause-{_digest(source)}"
     if target.exists():
@@ -188,7 +189,7 @@ def pause() -> Path:
 
 @contextlib.contextmanager
 def lock(name: str) -> Iterator[None]:
-    """One at a time on this machine, for callers that share a cache."""
+    """Hold a lock on this machine, for callers that share a cache."""
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / f"{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -196,7 +197,7 @@ def lock(name: str) -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """Tell the person at the shell; standard output is kept for results."""
+    """Print a message for the user to standard error; standard output is for results."""
     sys.stderr.write(f"testcluster: {text}\n")
 
 
@@ -209,7 +210,7 @@ def _build(name: str, folder: Path, package: str, ldflags: str, *, compiler: str
     if target.exists():
         return target
     with lock(name):
-        if target.exists():  # somebody else built it while we waited
+        if target.exists():  # another process built it while this one waited
             return target
         say(f"building {name}, once: this takes minutes (into {target})")
         began = time.monotonic()
@@ -226,7 +227,7 @@ def _build(name: str, folder: Path, package: str, ldflags: str, *, compiler: str
 
 
 def _program(name: str, folder: Path, package: str = ".") -> Path:
-    """Where it is in the cache: known by its module, and by its own sources where they are ours."""
+    """Return the path in the cache. Its key is a hash of the module and of our own sources, if the module has any."""
     found = {*folder.iterdir(), *(folder / package).glob("*")}
     sources = [path for path in sorted(found) if path.suffix in {".go", ".mod", ".sum"}]
     return cache() / f"{name}-{_digest(*sources)}"

@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from testcluster import asking, build, components, host, images
+from testcluster import api_requests, build, components, host, images
 
-START_SECONDS = 60  # generous: other work may hold the machine
+START_SECONDS = 60  # generous, because the machine may be loaded
 
 
 class StartError(Exception):
-    """The cluster did not come up; the text has the end of what its components said."""
+    """The cluster did not start. The message has the last output of its components."""
 
 
 class CommandError(Exception):
@@ -30,7 +30,7 @@ class CommandError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """A cluster that was started here, known by its folder alone."""
+    """A started cluster, identified only by its folder."""
 
     folder: Path
 
@@ -40,7 +40,7 @@ class Cluster:
 
     @property
     def network(self) -> host.Network:
-        """Addresses: `host` is this machine as pods see it, `node` the API server's and the kubelet's."""
+        """Addresses: `host` is this machine as pods see it, `node` that of the API server and the kubelet."""
         return host.network_of(self.name)
 
     @property
@@ -49,13 +49,15 @@ class Cluster:
 
     @property
     def audit_log(self) -> Path:
-        """One JSON event a line, if the cluster was started with `audit`."""
+        """A log with one JSON event per line, if the cluster was started with `audit`."""
         return self.folder / components.AUDIT_LOG
 
     def alive(self) -> bool:
-        """Whether any process of it is left. Process 1 and its parent hold a lock on a file in the folder.
+        """Return whether any process of the cluster is left. Process 1 and its parent hold a lock on a file in the
+        folder.
 
-        Killed both, they let go of it before the kernel has killed the rest of the namespaces; process 1 ends last.
+        If both are killed, they release it before the kernel has killed the other processes. Process 1 is the last to
+        end.
         """
         try:
             with (self.folder / "lock").open() as file:
@@ -67,26 +69,26 @@ class Cluster:
             return True
 
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
-        """What kubectl says on standard output, as an administrator.
+        """Run kubectl as an administrator and return its standard output.
 
         Raises:
-            CommandError: kubectl refused; the text has what it said.
+            CommandError: kubectl failed; the message has its output.
         """
         command = [str(self.folder / "bin" / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments]
-        env = os.environ | {"KUBERC": "off", "HOME": str(self.folder)}  # nobody's own settings
-        env |= {"GOGC": "off", "GOMEMLIMIT": "512MiB"}  # a third of its time was spent on what its end frees anyway
+        env = os.environ | {"KUBERC": "off", "HOME": str(self.folder)}  # no settings of the user
+        env |= {"GOGC": "off", "GOMEMLIMIT": "512MiB"}  # garbage collection took a third of its time
         return _output(subprocess.run(command, input=stdin, env=env, check=False, capture_output=True, text=True))
 
     def load(self, archive: Path) -> None:
-        """Bring an image archive (see `images.build`) to the node; pods use it by its name."""
+        """Load an image archive (see `images.build`) on the node. Pods use it by its name."""
         command = ["ctr", f"--address={components.CONTAINERD_SOCKET}", "--namespace=k8s.io", "images", "import", "-"]
         self.run_inside(command, stdin=archive)
 
     def run_inside(self, command: Sequence[str], *, stdin: Path = Path(os.devnull)) -> str:
-        """Run a command of this machine inside the cluster's namespaces and give its standard output.
+        """Run a command of this machine inside the cluster's namespaces and return its standard output.
 
         Raises:
-            CommandError: it failed; the text has what it said.
+            CommandError: it failed; the message has its output.
         """
         pid = (self.folder / "pid").read_text()
         enter = ["nsenter", f"--target={pid}", "--mount", "--net", "--pid", *command]
@@ -94,12 +96,12 @@ class Cluster:
             return _output(subprocess.run(enter, stdin=source, check=False, capture_output=True, text=True))
 
     def answers(self, path: str) -> bool:
-        """Whether a GET of this path succeeds now."""
+        """Return whether a GET of this path succeeds now."""
         return self.get(path)[0] == http.HTTPStatus.OK
 
     def get(self, path: str) -> tuple[int, Any]:
-        """Status and body (JSON parsed, else text) of a GET to the API server, as an administrator."""
-        return asking.get(self.folder, self.network.node, path)
+        """Return status and body (parsed JSON, else text) of a GET to the API server, as an administrator."""
+        return api_requests.get(self.folder, self.network.node, path)
 
 
 def up(
@@ -112,20 +114,20 @@ def up(
     without: Sequence[str] = (),
     way_out: bool = False,
 ) -> Cluster:
-    """Build what is missing, start a cluster and wait until it takes pods.
+    """Build missing programs, start a cluster and wait until it accepts pods.
 
     Args:
-        kubelet: run a real node; without it the API server, its controllers and etcd run alone.
-        kwok_nodes: so many nodes played by KWOK, whose pods run nothing.
-        stages: KWOK stages beside the usual ones, as YAML; of two that match a pod, the one with a weight is played.
-        audit: an audit policy by which the API server keeps `Cluster.audit_log`; without one it keeps none.
-        owner: a process with whose end the cluster ends too.
-        without: controllers of the controller-manager that do not run, by their names.
-        way_out: the node pulls images from whatever registry this machine reaches; its pods stay shut in.
+        kubelet: run a real node. Without it, only the API server, its controllers and etcd run.
+        kwok_nodes: the number of nodes simulated by KWOK, whose pods have no processes.
+        stages: additional KWOK stages, as YAML. If two match a pod, the one with a weight is used.
+        audit: an audit policy for `Cluster.audit_log`. Without one there is no audit log.
+        owner: a process whose end also ends the cluster.
+        without: names of controllers of the controller-manager that do not run.
+        way_out: the node can pull images from every registry that this machine reaches. Its pods remain isolated.
 
     Raises:
-        build.UnavailableError: this machine cannot run one.
-        StartError: it did not come up; nothing of it is left.
+        build.UnavailableError: this machine cannot run a cluster.
+        StartError: it did not start, and was removed.
     """
     build.check_machine(kubelet=kubelet)
     build.install_tools(kubelet=kubelet)
@@ -136,13 +138,13 @@ def up(
     with host.lock():
         _sweep()
         cluster, lock = _reserve()
-        in_memory = kubelet and not way_out and host.spares_memory()  # nobody knows how large what is pulled will be
+        in_memory = kubelet and not way_out and host.spares_memory()  # the size of pulled images is unknown
         shape = components.Shape(
             cluster.name, kubelet, kwok_nodes, audit is not None, tuple(without), way_out, images_in_memory=in_memory
         )
         outside = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in ("net", "mnt")] if way_out else []
         try:
-            with contextlib.ExitStack() as ours:  # these end here, those of the started processes go on
+            with contextlib.ExitStack() as ours:  # these close here; the started processes keep their copies
                 for number in (lock, *outside):
                     ours.callback(os.close, number)
                 (cluster.folder / "bin").mkdir()
@@ -165,29 +167,31 @@ def up(
 
 
 def down(cluster: Cluster) -> None:
-    """End a cluster and remove all that is left of it, in whatever state it is.
+    """End a cluster and remove everything of it, in any state.
 
     Raises:
-        TimeoutError: something would not go; the text names it. Calling again continues.
+        TimeoutError: something could not be removed, and the message names it. Calling again continues.
     """
     deadline = time.monotonic() + 30
     while cluster.alive():  # more than once: it may be killed at any point of its start
         _kill_process_one(cluster)
         if time.monotonic() > deadline:
-            raise TimeoutError(f"processes of {cluster.name} do not end; see who holds {cluster.folder / 'lock'}")
+            raise TimeoutError(
+                f"processes of {cluster.name} do not end; find the process that holds {cluster.folder / 'lock'}"
+            )
         time.sleep(0.02)
-    asking.close(cluster.folder)
+    api_requests.close(cluster.folder)
     host.remove(cluster.name)
     _remove_folder(cluster.folder)
 
 
 def all_known() -> list[Cluster]:
-    """All clusters of this cache, dead ones too as long as anything of them is left."""
+    """Return all clusters of this cache, including dead ones that are not completely removed."""
     return [Cluster(folder) for folder in sorted(_home().glob(f"{host.PREFIX}*"))]
 
 
 def sweep() -> None:
-    """Remove what clusters left behind whose processes are gone (their owner ended, or somebody killed them)."""
+    """Remove the remains of clusters whose processes are gone, because their owner ended or they were killed."""
     with host.lock():
         _sweep()
 
@@ -212,7 +216,7 @@ def _home() -> Path:
 
 
 def _reserve() -> tuple[Cluster, int]:
-    """A fresh cluster folder and its held lock, which is to live on in the processes that inherit it."""
+    """Return a new cluster folder and its held lock. The processes that inherit the lock keep it."""
     _home().mkdir(parents=True, exist_ok=True)
     number = next(host.free_numbers(), None)
     if number is None:
@@ -225,7 +229,7 @@ def _reserve() -> tuple[Cluster, int]:
 
 
 def _start(cluster: Cluster, kept: Sequence[int]) -> IO[bytes]:
-    """Start process 1 of new namespaces with these files open; give the pipe on which it waits for its order."""
+    """Start process 1 of new namespaces with these open files. Return the pipe from which it reads its order."""
     (cluster.folder / "logs").mkdir()
     command = ["setsid", "--fork", "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child"]
     command += [sys.executable, "-m", "testcluster.node", str(cluster.folder)]
@@ -233,12 +237,12 @@ def _start(cluster: Cluster, kept: Sequence[int]) -> IO[bytes]:
     with (cluster.folder / "logs" / "node.log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=kept, env=env)
     assert process.stdin
-    process.wait()  # setsid has left; what it started is nobody's child, and outlives us
+    process.wait()  # setsid has ended; its child is now independent and outlives this process
     return process.stdin
 
 
 def _connect(cluster: Cluster, order: IO[bytes], settings: dict[str, Any]) -> None:
-    """Give the new namespaces their link to the host, then the order to begin."""
+    """Connect the new namespaces to the host, then send the order to start."""
     try:
         with order:
             _wait(cluster, (cluster.folder / "pid").exists, "its first process")
@@ -258,7 +262,7 @@ def _wait_ready(cluster: Cluster, shape: components.Shape, archives: list[Path])
     _wait(cluster, lambda: cluster.answers("/readyz"), "the API server")
     if shape.kwok_nodes:
         _make_kwok_nodes(cluster, shape.kwok_nodes)
-    # Without it the first pod is refused.
+    # Without the default service account the first pod is refused.
     _wait(cluster, lambda: cluster.answers("/api/v1/namespaces/default/serviceaccounts/default"), "the ServiceAccount")
     nodes = 1 if shape.kubelet else shape.kwok_nodes
     _wait(cluster, lambda: _ready_nodes(cluster) == nodes, f"{nodes} ready nodes")
@@ -271,7 +275,7 @@ def _ready_nodes(cluster: Cluster) -> int:
 
 
 def _make_kwok_nodes(cluster: Cluster, count: int) -> None:
-    """Nodes as KWOK wants them; it answers for them from now on."""
+    """Create the nodes for KWOK, which then manages them."""
     room = {"cpu": "1000", "memory": "4Ti", "pods": "10000"}
     nodes = [
         {
@@ -294,7 +298,7 @@ def _wait(cluster: Cluster, condition: Callable[[], bool], what: str) -> None:
         if not cluster.alive():
             raise StartError(f"{cluster.name} ended while waiting for {what}\n{_last_words(cluster)}")
         if time.monotonic() > deadline:
-            raise StartError(f"{cluster.name}: {what} did not come in {START_SECONDS} s\n{_last_words(cluster)}")
+            raise StartError(f"{cluster.name}: {what} did not happen within {START_SECONDS} s\n{_last_words(cluster)}")
         time.sleep(0.05)
 
 
@@ -304,7 +308,7 @@ def _last_words(cluster: Cluster) -> str:
 
 
 def _kill_process_one(cluster: Cluster) -> None:
-    """With it the kernel ends all others of its namespaces. A number that is somebody else's by now is left alone."""
+    """Kill process 1, so that the kernel kills all others. A process id reused by another process is ignored."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         pid = int((cluster.folder / "pid").read_text())
         if str(cluster.folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
@@ -312,7 +316,7 @@ def _kill_process_one(cluster: Cluster) -> None:
 
 
 def _remove_folder(folder: Path) -> None:
-    """Remove all of it; images have many files, and somebody who starts a cluster may be sweeping it away, too."""
+    """Remove the folder. Images have many files, and another process that starts a cluster may be removing it too."""
 
     def unless_gone(_: Callable[..., Any], __: str, problem: tuple[Any, BaseException, Any]) -> None:
         if not isinstance(problem[1], FileNotFoundError):
@@ -322,7 +326,7 @@ def _remove_folder(folder: Path) -> None:
     while folder.exists():
         try:
             shutil.rmtree(folder, onerror=unless_gone)
-        except OSError:  # the last process may be ending still, and writing
+        except OSError:  # the last process may still be ending, and write files
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)

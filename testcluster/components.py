@@ -1,6 +1,6 @@
-"""Which programs a cluster runs, with which options and files.
+"""Programs of a cluster, with their options and files.
 
-All paths are those inside the cluster's namespaces, where its folder is mounted at HOME.
+All paths are paths inside the cluster's namespaces, where its folder is mounted at HOME.
 """
 
 import dataclasses
@@ -14,10 +14,10 @@ from typing import Any
 from testcluster import build, host, pki
 
 HOME = "/run/testcluster"
-# Beside the programs of Kubernetes: nsenter, by the name that its log is to have.
+# In addition to Kubernetes' programs: nsenter, under the name of its log.
 WAY_OUT = "way-out"
 PROGRAMS = {WAY_OUT: "nsenter"}
-# Where the node's own programs find it. No pod comes there.
+# The address for the node's own programs. Pods cannot reach it.
 WAY_OUT_ADDRESS = ("127.0.0.1", 3128)
 NODE = "node"
 PAUSE_IMAGE = "dayfly.test/pause:1"
@@ -30,10 +30,11 @@ AUDIT_LOG = "logs/audit.log"
 _AUDITING = [
     f"--audit-policy-file={HOME}/audit.json",
     f"--audit-log-path={HOME}/{AUDIT_LOG}",
-    "--audit-log-maxsize=2000",  # megabytes; a log that is cut off tells only half
+    "--audit-log-maxsize=2000",  # megabytes; large enough that the log is not rotated
 ]
 
-# The kubelet sets these for the whole machine. Inside the cluster's namespaces they already read as it wants them.
+# The kubelet sets these for the whole machine. In the cluster's namespaces, files with the expected values replace
+# them.
 KERNEL_SETTINGS = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -46,7 +47,7 @@ KERNEL_SETTINGS = {
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """What sort of cluster: its name (hence its addresses), and who plays the nodes."""
+    """The shape of a cluster: its name (which determines its addresses), and the kind of its nodes."""
 
     name: str
     kubelet: bool = True
@@ -66,7 +67,7 @@ class Shape:
 
 
 def write_files(folder: Path, shape: Shape, *, stages: str = "", audit: dict[str, Any] | None = None) -> None:
-    """Everything the programs read, into the cluster's folder as the host sees it; the tail is as in `cluster.up`."""
+    """Write the files of all programs to the cluster's folder on the host. For `stages` and `audit` see `up`."""
     network = shape.network
     pki.make(folder / "pki", node=NODE, addresses=[network.node], service_address=network.first_service)
     server = f"https://{network.node}:6443"
@@ -85,7 +86,7 @@ def write_files(folder: Path, shape: Shape, *, stages: str = "", audit: dict[str
 
 
 def commands(shape: Shape) -> tuple[list[list[str]], list[list[str]]]:
-    """Two lists of commands: those to start at once, and those to start when the API server answers."""
+    """Return two lists of commands: those to start immediately, and those to start when the API server is ready."""
     audit = _AUDITING if shape.audited else []
     first, then = [_etcd(), [*_apiserver(shape.network), *audit]], [_controller_manager(shape)]
     if shape.schedules:
@@ -99,16 +100,16 @@ def commands(shape: Shape) -> tuple[list[list[str]], list[list[str]]]:
 
 
 def way_out(listening: int, network: int, mounts: int) -> list[str]:
-    """The command that serves at an open socket from the machine's namespaces, by the numbers of their open files."""
+    """Return the proxy's command: it serves the open socket `listening` from the machine's namespaces."""
     enter = [WAY_OUT, f"--net=/proc/self/fd/{network}", f"--mount=/proc/self/fd/{mounts}", "--"]
     return [*enter, sys.executable, "-m", "testcluster.way_out", str(listening)]
 
 
 def environment(shape: Shape, name: str) -> dict[str, str]:
-    """What a program finds set beside PATH and HOME."""
+    """Return the environment of a program, without PATH and HOME."""
     if name == WAY_OUT:
-        return dict(os.environ)  # the proxies of whoever started the cluster, and where our modules are
-    # Collecting less often takes a sixth off the processor time of a start and of what follows, for 200 MB more.
+        return dict(os.environ)  # the caller's proxies and module path
+    # Less garbage collection saves a sixth of the CPU time of a start and later work, for 200 MB more memory.
     seldom = {"GOGC": "400"}
     if name == "containerd" and shape.way_out:
         return seldom | {"HTTPS_PROXY": "http://{}:{}".format(*WAY_OUT_ADDRESS)}
@@ -123,7 +124,7 @@ def _etcd() -> list[str]:
     return [
         "etcd",
         f"--data-dir={HOME}/etcd",
-        "--unsafe-no-fsync",  # its data ends with the cluster
+        "--unsafe-no-fsync",  # its data is deleted with the cluster
         "--listen-client-urls=http://127.0.0.1:2379",
         "--advertise-client-urls=http://127.0.0.1:2379",
         "--listen-peer-urls=http://127.0.0.1:2380",
@@ -188,7 +189,7 @@ def _proxy(network: host.Network) -> list[str]:
         f"--hostname-override={NODE}",
         "--proxy-mode=iptables",
         f"--cluster-cidr={network.pods}",
-        # These would be set for the whole machine; 0 leaves them as they are.
+        # These apply to the whole machine; 0 leaves them unchanged.
         "--conntrack-max-per-core=0",
         "--conntrack-tcp-timeout-established=0",
         "--conntrack-tcp-timeout-close-wait=0",
@@ -211,19 +212,19 @@ def _kubelet(shape: Shape) -> dict[str, object]:
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{shape.name}",
         "failCgroupV1": False,
-        # As version 1 has it: the one process that is too large, not all of its container.
+        # As in version 1: the kernel kills only the largest process, not all of its container.
         "singleProcessOOMKill": True,
         "failSwapOn": False,
         "podLogsDir": f"{HOME}/pods",
         "volumePluginDir": f"{HOME}/volume-plugins",
         "resolvConf": f"{HOME}/resolv.conf",
-        # Nobody answers there but `dns.names`; without a value each pod gets a warning event.
+        # Only `dns.names` answers at this address. Without a value each pod gets a warning event.
         "clusterDNS": [shape.network.dns],
         "clusterDomain": "cluster.local",
         "kubeAPIQPS": 200,
         "kubeAPIBurst": 400,
         "maxPods": 250,
-        # A full disk of the machine is not this node's business: imported images cannot be pulled again.
+        # Ignore a full disk of the machine: deleted images could not be pulled again.
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,
     }

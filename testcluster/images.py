@@ -26,7 +26,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What an image tells a container that says nothing itself. Empty means unset."""
+    """The default configuration of containers of an image. Empty means unset."""
 
     entrypoint: Sequence[str] = ()
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -35,13 +35,13 @@ class Settings:
 
 
 def build(name: str, layers: Sequence[Path], settings: Settings, *, to: Path) -> Path:
-    """Write an OCI archive, which `Cluster.load` or `ctr images import` takes.
+    """Write an OCI archive for `Cluster.load` or `ctr images import`.
 
     Args:
-        name: as pods name it, with a tag other than `latest` (which would be pulled): `dayfly.test/shell:1`.
-        layers: folders, lower ones first; their files keep mode, owner and links, times are dropped.
-        settings: entry point and the like.
-        to: the archive's path; it appears there complete or not at all.
+        name: the name that pods use. Its tag must not be `latest`, which would be pulled: `dayfly.test/shell:1`.
+        layers: folders, lower ones first. Their files keep mode, owner and links; times are dropped.
+        settings: entry point and other settings.
+        to: the archive's path. The file is renamed into place when it is complete.
     """
     with readable(), tempfile.TemporaryDirectory(dir=to.parent) as scratch:
         blobs = Path(scratch, "blobs", "sha256")
@@ -76,7 +76,7 @@ def build(name: str, layers: Sequence[Path], settings: Settings, *, to: Path) ->
 
 
 def pause() -> Path:
-    """The image of a pod's own container."""
+    """Return the image of a pod's own container."""
     program = programs.pause()
 
     def fill(root: Path) -> None:
@@ -86,12 +86,12 @@ def pause() -> Path:
 
 
 def shell() -> Path:
-    """The image SHELL: busybox with links for its applets, and nothing else. Its `wget` crashes; use `nc`."""
+    """Return the image SHELL: only busybox, with links for its applets. Its `wget` crashes; use `nc`."""
     return cached(SHELL, BUSYBOX, with_shell, Settings(entrypoint=["/bin/sh"], environment={"PATH": "/bin"}))
 
 
 def with_shell(root: Path) -> None:
-    """Lay out a root with busybox, links for its applets, users and places to write."""
+    """Fill a root folder with busybox, links for its applets, users and writable folders."""
     for folder in ("bin", "etc", "root", "tmp", "var/tmp"):
         (root / folder).mkdir(parents=True)
     for folder in ("tmp", "var/tmp"):
@@ -105,7 +105,7 @@ def with_shell(root: Path) -> None:
 
 
 def cached(name: str, program: Path, fill: Callable[[Path], None], settings: Settings) -> Path:
-    """Make an image of one layer, which `fill` lays out, once for each version of its program and of these scripts."""
+    """Make an image of one layer, which `fill` writes, once for each version of its program and of these modules."""
     scripts = Path(__file__), Path(fill.__code__.co_filename)
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in (program, *scripts))).hexdigest()[:16]
     folder = programs.cache() / "images"
@@ -122,7 +122,7 @@ def cached(name: str, program: Path, fill: Callable[[Path], None], settings: Set
 
 @contextlib.contextmanager
 def readable() -> Iterator[None]:
-    """What is made meanwhile others may read, as users in containers do, whatever the umask of who makes it."""
+    """Make new files readable for all users, as users in containers require, whatever the caller's umask."""
     old = os.umask(0o022)
     try:
         yield
@@ -131,7 +131,7 @@ def readable() -> Iterator[None]:
 
 
 def _pack(root: Path, blobs: Path) -> dict[str, Any]:
-    """One folder as a layer; the same files give the same digest."""
+    """Pack a folder as a layer. The same files give the same digest."""
 
     def without_time(entry: tarfile.TarInfo) -> tarfile.TarInfo:
         entry.mtime = 0

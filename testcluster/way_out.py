@@ -1,11 +1,11 @@
-"""The way out of a cluster's node: what asks it to CONNECT is connected from this machine, as this machine connects.
+"""An HTTP proxy by which a cluster's node reaches registries: it opens connections from this machine.
 
-A cluster's processes have a network of their own without a way out. Where one is wished for, this is a proxy between
-the two: its socket listens on the node's loopback, where no pod comes, and it runs in this machine's network with this
-machine's names, and with the proxy that HTTPS_PROXY names where the machine itself needs one (NO_PROXY counts too).
-What cannot be reached is said in the answer's first line, which a node's runtime repeats in the event of its pod.
+A cluster's processes have a separate network without access to others. This proxy connects the two: its socket listens
+on the node's loopback, which pods cannot reach. It runs in this machine's network, with its DNS, and uses the proxy of
+HTTPS_PROXY and NO_PROXY if they are set. A failed connection is reported in the response's status line, which the
+node's runtime repeats in an Event of the pod.
 
-Started by process 1 of the cluster as `python -m testcluster.way_out SOCKET`, with the number of the open socket.
+Process 1 of the cluster starts it as `python -m testcluster.way_out SOCKET`, with the number of the open socket.
 """
 
 import base64
@@ -19,18 +19,18 @@ import urllib.request
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-SECONDS = 20  # for a connection to stand; what goes through it afterwards may take any time
+SECONDS = 20  # timeout for opening a connection; transfers have none
 _CHUNK = 1 << 16
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection from the node: it may lead to any one place."""
+    """One connection from the node, to any address."""
 
-    rbufsize = 0  # what follows the head is not ours to read ahead
+    rbufsize = 0  # read no bytes after the request's head
     timeout = SECONDS
 
     def do_CONNECT(self) -> None:
-        """Join whoever asks with the place it names, until both have said all."""
+        """Connect the client to the requested address, until both have closed their side."""
         try:
             far = connect(self.path)
         except (OSError, ValueError, http.client.HTTPException) as problem:
@@ -49,7 +49,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Serves at a socket that listens already."""
+    """A server on a socket that is already listening."""
 
     daemon_threads = True
 
@@ -60,11 +60,11 @@ class Server(ThreadingHTTPServer):
 
 
 def connect(place: str) -> socket.socket:
-    """A connection to `host:port`, through the machine's own proxy where one is set for it.
+    """Open a connection to `host:port`, through the machine's own proxy if one is set for it.
 
     Raises:
-        OSError: there is none to be had.
-        ValueError: this is no such place.
+        OSError: no connection is possible.
+        ValueError: the address or proxy is not valid.
     """
     host, port = _host_and_port(place)
     proxy = urllib.request.getproxies_environment().get("https")
@@ -72,7 +72,7 @@ def connect(place: str) -> socket.socket:
         return socket.create_connection((host, port), timeout=SECONDS)
     through = urllib.parse.urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     if through.scheme != "http" or not through.hostname:
-        raise ValueError("HTTPS_PROXY is none that is spoken to by http")
+        raise ValueError("HTTPS_PROXY must be an http:// address")
     connection = http.client.HTTPConnection(through.hostname, through.port or 80, timeout=SECONDS)
     connection.set_tunnel(host, port, _credentials(through))
     connection.connect()
@@ -94,18 +94,18 @@ def _credentials(proxy: urllib.parse.SplitResult) -> dict[str, str]:
 
 
 def _pass_on(source: socket.socket, target: socket.socket) -> None:
-    """Everything that one end says, to its end, to the other."""
+    """Copy all bytes from one connection to the other, until the end."""
     try:
         while chunk := source.recv(_CHUNK):
             target.sendall(chunk)
         target.shutdown(socket.SHUT_WR)
-    except OSError:  # one end is gone, and so is what the other would say to it
+    except OSError:  # one connection is gone, so the other is closed too
         for end in (source, target):
             _shut(end)
 
 
 def _shut(end: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # it is shut
+    with contextlib.suppress(OSError):  # it is already closed
         end.shutdown(socket.SHUT_RDWR)
 
 

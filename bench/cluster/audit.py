@@ -1,8 +1,8 @@
-"""What the API server's audit log says was stored: each write with its writer, told from requests that changed nothing.
+"""Stored writes from the API server's audit log: each write with its writer, without requests that changed nothing.
 
-A change that leaves an object as it is succeeds too, and stores nothing: its answer carries the resource version that
-was there before. So a write counts if its answer has a version that no answer had before, or removes the object.
-tests/cluster/test_bench.py holds the sum to etcd's own count of revisions.
+A request that leaves an object unchanged succeeds too, but stores nothing. Its response has the old resource version.
+So a write counts if its response has a version that no earlier response had, or if it removes the object.
+tests/cluster/test_bench.py compares the sum with etcd's own count of revisions.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ FIRST_REFUSAL = 300
 
 
 class Write(NamedTuple):
-    """One stored change: the user's name, and the change as `named` calls it."""
+    """One stored change: the user's name, and the request in the form of `named`."""
 
     writer: str
     what: str
 
 
 def named(event: dict[str, Any]) -> str:
-    """An event's request by verb and object: `patch pods/status`."""
+    """Return an event's request by verb and object: `patch pods/status`."""
     of = event["objectRef"]
     return f"{event['verb']} {of['resource']}/{of.get('subresource', '')}".removesuffix("/")
 
 
 class Audit:
-    """Reads a log from where the last reading ended."""
+    """Reads a log from the position where the last call ended."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
         self._read = 0
         self._known: dict[str, _State] = {}
 
-    def news(self) -> list[Write]:
-        """What was stored since the last call."""
+    def new_writes(self) -> list[Write]:
+        """Return the writes stored since the last call."""
         return [write for event in self.events() if (write := self._write(event))]
 
     def events(self) -> Iterable[dict[str, Any]]:
-        """The log's lines since the last call; the last one only when it is whole."""
+        """Return the log's lines since the last call, without an incomplete last line."""
         with self._log.open("rb") as file:
             file.seek(self._read)
             text = file.read()
@@ -64,18 +64,18 @@ class Audit:
         if answer.get("kind") == "Status":  # a binding, or an object that is removed
             return True
         meta = answer.get("metadata") or {}
-        if "resourceVersion" not in meta:  # a review, or a token: asked for, never kept
+        if "resourceVersion" not in meta:  # a review or a token, which is not stored
             return False
         before = self._known.get(meta["uid"])
         now = self._known[meta["uid"]] = _State(meta["resourceVersion"], bool(meta.get("finalizers")))
         if before is None or before.version != now.version:
             return True
-        # Who takes the last finalizer off a deleted object removes it; the answer has it as it was.
+        # The removal of the last finalizer deletes the object; the response has its previous version.
         return before.held and not now.held and "deletionTimestamp" in meta
 
 
 class _State(NamedTuple):
-    """What is known of an object: its last version, and whether finalizers hold it."""
+    """The last known version of an object, and whether finalizers hold it."""
 
     version: str
     held: bool

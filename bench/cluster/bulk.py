@@ -1,7 +1,7 @@
-"""(d) A thousand sandboxes of three steps on nodes played by KWOK, against a bare loop that makes the same writes.
+"""(d) A thousand sandboxes of three steps on KWOK nodes, compared with a bare loop that makes the same writes.
 
-KWOK's pods end at once, with the receipt that a runner would have sealed; they have no logs to follow, so all is told
-by their status. Operator and loop each have a cluster of their own, and take wave after wave of sandboxes in turns.
+KWOK's pods end immediately, with the receipt of a runner. They have no logs, so the status contains the whole receipt.
+Operator and loop have separate clusters, and run wave after wave of sandboxes in turns.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from bench.cluster import floor, wishes
+from bench.cluster import floor, manifests
 from bench.cluster.audit import FIRST_REFUSAL, Audit, named
 from bench.cluster.model import Model, model
 from bench.cluster.place import HOME, OPERATOR, RUNNERS, client, cpu_seconds, operator, place
-from bench.cluster.seen import watching
 from bench.cluster.steps import recorded
+from bench.cluster.watches import watching
 from bench.rows import ROOT, Row
 from dayfly.execute.pod.names import run_name
 from dayfly.kube.objects import PODS
@@ -40,7 +40,7 @@ STEPS = len(floor.STEPS)
 POSTING = 16
 ALONE = "the-one-and-only"
 AIM_RATE, AIM_CPU = 0.9, 1.5
-# Once, or by the clock: nothing that a sandbox costs.
+# Written once, or by the clock: not costs of a sandbox.
 _NOT_OF_SANDBOXES = frozenset({"namespaces", "configmaps", "leases", "resourceplugins"})
 
 
@@ -51,29 +51,29 @@ class Side(NamedTuple):
     pid: int
 
 
-class Took(NamedTuple):
-    """What a side took: seconds from the first POST to the last record, processor time until all its pods were gone."""
+class Cost(NamedTuple):
+    """Seconds of a side from the first POST to the last record, and its CPU time until all pods were gone."""
 
     seconds: float
     cpu: float
     changes: Counter[str]
 
     @classmethod
-    def of(cls, waves: list[Took]) -> Took:
-        """All waves together."""
+    def of(cls, waves: list[Cost]) -> Cost:
+        """Return the sum of all waves."""
         changes = sum((wave.changes for wave in waves), Counter[str]())
         return cls(sum(wave.seconds for wave in waves), sum(wave.cpu for wave in waves), changes)
 
 
 def measure() -> list[Row]:
-    """All waves, and how far operator and loop are apart."""
+    """Run all waves, and compare operator and loop."""
     return rows(*compare(), WAVES * OF)
 
 
-def compare(waves: int = WAVES, of: int = OF) -> tuple[Took, Took]:
-    """The operator goes first with each wave: what it asked for is what the loop is told to ask for."""
-    ours: list[Took] = []
-    bare: list[Took] = []
+def compare(waves: int = WAVES, of: int = OF) -> tuple[Cost, Cost]:
+    """Run each wave with the operator first. The loop then gets the operator's numbers of requests."""
+    ours: list[Cost] = []
+    bare: list[Cost] = []
     said = _model()
     with ExitStack() as stack:
         first = stack.enter_context(place(kwok_nodes=NODES))
@@ -85,17 +85,17 @@ def compare(waves: int = WAVES, of: int = OF) -> tuple[Took, Took]:
             _publish(side.where)
         for number in range(waves):
             took = asyncio.run(_wave(running, number, of))
-            _tell(process, floor.Order(of, dict(took.changes), said))
+            _send(process, floor.Order(of, dict(took.changes), said))
             ours.append(took)
             bare.append(asyncio.run(_wave(loop, number, of)))
-    return Took.of(ours), Took.of(bare)
+    return Cost.of(ours), Cost.of(bare)
 
 
-def rows(ours: Took, bare: Took, sandboxes: int) -> list[Row]:
-    """Steps a second, and processor time of a step."""
+def rows(ours: Cost, bare: Cost, sandboxes: int) -> list[Row]:
+    """Return rows for steps per second, and for CPU time of a step."""
     steps = sandboxes * STEPS
     rate, cost = bare.seconds / ours.seconds, ours.cpu / bare.cpu
-    asked = f"{ours.changes.total() / steps:.1f} and {bare.changes.total() / steps:.1f} changes asked for a step"
+    asked = f"{ours.changes.total() / steps:.1f} and {bare.changes.total() / steps:.1f} requested changes a step"
     return [
         Row(
             f"(d) {sandboxes:,} sandboxes of {STEPS} steps on KWOK, against a bare loop with the same writes",
@@ -106,7 +106,7 @@ def rows(ours: Took, bare: Took, sandboxes: int) -> list[Row]:
             rate >= AIM_RATE,
         ),
         Row(
-            "(d) processor time of the operator for each of these steps, against the loop's",
+            "(d) CPU time of the operator for each of these steps, against the loop's",
             f"{ours.cpu / steps * 1e3:.1f} ms",
             f"{bare.cpu / steps * 1e3:.1f} ms",
             f"{cost:.2f} x",
@@ -117,12 +117,12 @@ def rows(ours: Took, bare: Took, sandboxes: int) -> list[Row]:
 
 
 def _publish(where: Place) -> None:
-    body = wishes.plugin("bulk", STEPS, chained=STEPS - 1)
+    body = manifests.plugin("bulk", STEPS, chained=STEPS - 1)
     where.cluster.kubectl("create", "--filename=-", stdin=json.dumps(body))
 
 
 def _model() -> Model:
-    """What the operator says for one sandbox that has a cluster to itself."""
+    """Record the operator's requests for one sandbox, alone in a cluster."""
     with place(kwok_nodes=1, everything=True) as where, operator(where):
         _publish(where)
         uid = asyncio.run(_alone(where))
@@ -139,7 +139,7 @@ async def _alone(where: Place) -> str:
         watching(asking, PODS.metadata_only(), RUNNERS) as pods,
         watching(asking, SANDBOXES, HOME) as sandboxes,
     ):
-        made = await asking.create(SANDBOXES, wishes.sandbox(ALONE, "bulk"), HOME)
+        made = await asking.create(SANDBOXES, manifests.sandbox(ALONE, "bulk"), HOME)
         await runs.until(run_name(ALONE, made.metadata.uid), lambda seen: recorded(seen, STEPS))
         await sandboxes.until(
             ALONE, lambda seen: seen is not None and seen.status is not None and seen.status.ready, HOME
@@ -163,22 +163,22 @@ def _floor(where: Place) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def _tell(process: subprocess.Popen[str], order: floor.Order) -> None:
+def _send(process: subprocess.Popen[str], order: floor.Order) -> None:
     assert process.stdin, "asked for"
     assert process.stdout, "asked for"
     process.stdin.write(msgspec.json.encode(order).decode() + "\n")
     process.stdin.flush()
     if process.stdout.readline() != "ready\n":
-        raise RuntimeError("the bare loop has ended; it said why on standard error")
+        raise RuntimeError("the bare loop ended; see its standard error")
 
 
-async def _wave(side: Side, number: int, of: int) -> Took:
+async def _wave(side: Side, number: int, of: int) -> Cost:
     async with AsyncExitStack() as stack:
         asking = await stack.enter_async_context(client(side.where.cluster.kubeconfig))
         runs = await stack.enter_async_context(watching(asking, RUNS))
         pods = await stack.enter_async_context(watching(asking, PODS.metadata_only(), RUNNERS))
         audit = Audit(side.where.cluster.audit_log)
-        audit.events()  # those of waves before
+        audit.events()  # skip those of earlier waves
         used, began = cpu_seconds(side.pid), time.perf_counter()
         for run in await _post(asking, [f"bulk-{number}-{each}" for each in range(of)]):
             await runs.until(run, lambda seen: recorded(seen, STEPS))
@@ -186,23 +186,23 @@ async def _wave(side: Side, number: int, of: int) -> Took:
         await pods.until_none()
         used = cpu_seconds(side.pid) - used
     changes = Counter(named(event) for event in audit.events() if _counts(event))
-    return Took(ended - began, used, changes)
+    return Cost(ended - began, used, changes)
 
 
 def _counts(event: dict[str, Any]) -> bool:
-    """Whether a request of the audit log was granted, and is what a sandbox costs."""
+    """Return whether a request of the audit log succeeded, and is a cost of a sandbox."""
     granted: bool = event["responseStatus"]["code"] < FIRST_REFUSAL
     return granted and event["objectRef"]["resource"] not in _NOT_OF_SANDBOXES
 
 
 async def _post(asking: Client, names: list[str]) -> list[str]:
-    """Apply all sandboxes, some at a time; the names of their runs."""
+    """Create all sandboxes, some in parallel. Return the names of their runs."""
     left = iter(names)
     runs: list[str] = []
 
     async def some() -> None:
         for name in left:
-            made = await asking.create(SANDBOXES, wishes.sandbox(name, "bulk"), HOME)
+            made = await asking.create(SANDBOXES, manifests.sandbox(name, "bulk"), HOME)
             runs.append(run_name(name, made.metadata.uid))
 
     await asyncio.gather(*(some() for _ in range(POSTING)))

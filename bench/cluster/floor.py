@@ -1,13 +1,13 @@
-"""The yardstick of `bulk`: a bare loop that asks the API server for as many changes as the operator did, and no more.
+"""The yardstick of `bulk`: a bare loop with exactly as many requests to the API server as the operator had.
 
-It makes for each Sandbox the same objects in the same order (documents, Run, pods behind their gates, claims, Secrets,
-records), word for word as the operator makes them (`model`), sees pods end through the same kind of watch, and speaks
-the same client, without bound. It compiles, validates, decides, checks and recovers nothing. How often each kind is
-written is told to it: what its own order of work does not need (statuses, Events, further versions of the Run) it
-writes beside it, spread over the steps.
+For each Sandbox it creates the same objects in the same order (documents, Run, gated pods, claims, Secrets, records),
+with the operator's own bodies (`model`). It observes the ends of pods by the same kind of watch, and uses the same
+client without rate limits. It compiles, validates, decides, checks and recovers nothing. `bulk` passes the number of
+requests of each kind. Requests that the loop's own sequence does not need (statuses, Events, further versions of the
+Run) are spread over the steps.
 
-Started by `bulk` as a process of its own: `python -m bench.cluster.floor KUBECONFIG`, with an order for each wave of
-sandboxes as a line on standard input; it answers `ready` to each.
+`bulk` starts it as a process: `python -m bench.cluster.floor KUBECONFIG`. Each line on standard input is the order for
+a wave of sandboxes; the response to each is `ready`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import msgspec
 
 from bench.cluster.model import Model, Words
 from bench.cluster.place import HOME, RUNNERS, client
-from bench.cluster.seen import watching
+from bench.cluster.watches import watching
 from dayfly.kube import objects as kinds
 from dayfly.kube.client import Client
 from dayfly.kube.forms import Style
@@ -34,12 +34,12 @@ from dayfly.operator.cluster.objects import SandboxObject
 from dayfly.operator.status.resource_status import RESOURCES as _RESOURCES
 
 if TYPE_CHECKING:
-    from bench.cluster.seen import Seen
+    from bench.cluster.watches import Watched
     from dayfly.kube.cache import Change
 
 
 class Made(Slim, frozen=True):
-    """All that a bare loop reads of an answer."""
+    """The fields of a response that a bare loop needs."""
 
     metadata: ObjectMeta
 
@@ -47,11 +47,11 @@ class Made(Slim, frozen=True):
 DOCUMENTS, RUNS, RESOURCES = objects.DOCUMENTS.read_as(Made), objects.RUNS.read_as(Made), _RESOURCES.read_as(Made)
 SANDBOXES, SECRETS, EVENTS = objects.SANDBOXES.read_as(Made), kinds.SECRETS.read_as(Made), kinds.EVENTS.read_as(Made)
 PODS = kinds.PODS.read_as(Made)
-# As many as the operator has workers for runs and for wishes.
+# As many as the operator's workers for runs and for specs.
 IN_FLIGHT = 32
 STEPS = ("db/s0", "db/s1", "db/s2")
 AT_ONCE, THEN = ("db/s0", "db/s2"), "db/s1"
-# How often the loop's own work asks for what, for each sandbox; of documents and Resources it makes as many as ordered.
+# The loop's own requests for each sandbox. It creates as many documents and Resources as ordered.
 OWN = Counter(
     {
         "create runs": 1,
@@ -67,7 +67,7 @@ AS_ORDERED = ("create objectlifecyclemethods", "create resources")
 
 
 class Order(msgspec.Struct):
-    """How many sandboxes will come, how often each change is to be asked for, for all of them together, and how."""
+    """The number of sandboxes, the total number of each kind of request, and the model of their bodies."""
 
     sandboxes: int
     changes: dict[str, int]
@@ -77,7 +77,7 @@ class Order(msgspec.Struct):
 class Floor:
     """One loop over all sandboxes."""
 
-    def __init__(self, asking: Client, pods: Seen[Pod]) -> None:
+    def __init__(self, asking: Client, pods: Watched[Pod]) -> None:
         self._client = asking
         self._order: Order | None = None
         self._begun = 0
@@ -87,15 +87,15 @@ class Floor:
         pods.cache.listen(self._pod_changed)
 
     def take(self, order: Order) -> None:
-        """From now on the sandboxes of this order come."""
+        """Use this order for the following sandboxes."""
         self._order, self._begun = order, 0
 
     def sandbox_changed(self, change: Change[SandboxObject]) -> None:
-        """Begin the life of a new one."""
+        """Start the life of a new sandbox."""
         if change.old is None and change.new is not None and (order := self._order) is not None:
             number, of = self._begun, order.sandboxes
             self._begun += 1
-            # Each its share, so that all together are asked for as often as ordered.
+            # The requests are divided among the sandboxes, so that their sum is as ordered.
             due = {kind: (number + 1) * all_ // of - number * all_ // of for kind, all_ in order.changes.items()}
             meta = change.new.metadata
             words = Words(order.model, meta.name, meta.uid)
@@ -111,10 +111,10 @@ class Floor:
         self._lives.discard(task)
         if not task.cancelled() and (fault := task.exception()):
             sys.stderr.write(f"{fault!r}\n")
-            os._exit(1)  # what is left is nothing to compare with
+            os._exit(1)  # the comparison is no longer valid
 
     async def ended(self, pod: str) -> None:
-        """Until the watch tells that the pod has succeeded."""
+        """Wait until the watch reports that the pod has succeeded."""
         await self._ended.setdefault(pod, asyncio.Event()).wait()
 
     async def create(self, resource: Resource[Made], body: Any, namespace: str = "") -> ObjectMeta:
@@ -135,7 +135,7 @@ class Floor:
 
 
 class Life:
-    """One sandbox from its first document until its last pod is let go, in the words of the model."""
+    """One sandbox from its first document until the release of its last pod, with the bodies of the model."""
 
     def __init__(self, floor: Floor, meta: ObjectMeta, due: Counter[str], words: Words) -> None:
         self._floor = floor
@@ -153,9 +153,9 @@ class Life:
         self._steps_left = len(STEPS)
 
     async def live(self) -> None:
-        """All of it: steps 0 and 2 at once, step 1 when the outputs of 0 are kept."""
+        """Run everything: steps 0 and 2 in parallel, step 1 when the outputs of 0 are stored."""
         await self._birth()
-        for name in self._words.names("create pods"):  # behind their gates: which one goes is the ledger's to say
+        for name in self._words.names("create pods"):  # gated: the ledger decides which one starts
             [unit] = [unit for unit in STEPS if name.startswith(f"r-{unit.replace('/', '-')}-")]
             self._pods[unit] = await self._make("create pods", PODS, RUNNERS)
         await self._put()
@@ -171,7 +171,7 @@ class Life:
             self._resource = (await self._make("create resources", RESOURCES)).name
 
     async def _make(self, request: str, resource: Resource[Made], namespace: str = "") -> ObjectMeta:
-        """Make what the model has made next by such a request."""
+        """Create the next object that the model created by such a request."""
         names = self._words.names(request)
         body, number = self._words.next(request), self._words.times(request) - 1
         made = await self._floor.create(resource, body, namespace)
@@ -201,7 +201,7 @@ class Life:
         await self._floor.patch(PODS, operations, pod.name, RUNNERS, style=Style.JSON)
 
     async def _put(self) -> None:
-        """Write the ledger; what comes while it is being written goes together in the next writing."""
+        """Write the ledger. Changes that arrive during a write are combined in the next one."""
         self._changed = True
         async with self._writing:
             if self._changed:
@@ -214,7 +214,7 @@ class Life:
         self._run = await self._floor.update(RUNS, body, self._run.name)
 
     async def _speak(self) -> None:
-        """This step's share of what the operator wrote and a bare loop has no need of."""
+        """Send this step's share of the operator's requests that a bare loop does not need."""
         share = math.ceil(len(self._beside) / self._steps_left)
         self._steps_left -= 1
         for _ in range(share):
@@ -228,12 +228,12 @@ class Life:
                 case "patch resources/status":
                     said = self._words.next(kind)
                     await self._floor.patch(RESOURCES, said, self._resource, subresource="status")
-                case _:  # whatever else it was: something new, as large as an Event
+                case _:  # another request: a new object as large as an Event
                     await self._make("create events", EVENTS, HOME)
 
 
 async def main(kubeconfig: Path) -> None:
-    """Begin a life for each sandbox that comes, until there are no more orders."""
+    """Start a life for each sandbox, until there are no more orders."""
     async with client(kubeconfig) as asking, watching(asking, kinds.PODS, RUNNERS) as pods:
         floor = Floor(asking, pods)
         async with watching(asking, objects.SANDBOXES, HOME) as sandboxes:

@@ -1,4 +1,4 @@
-"""(e) An operator beside ten thousand sandboxes that need nothing: its memory, and how soon a new one is ready."""
+"""(e) An operator with ten thousand idle sandboxes: its memory, and the time until a new process is ready."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from bench.cluster import wishes
+from bench.cluster import manifests
 from bench.cluster.place import HOME, client, operator, place
-from bench.cluster.seen import watching
+from bench.cluster.watches import watching
 from bench.memory import resident
 from bench.rows import Row
 from dayfly.kube.objects import ObjectMeta, Slim
@@ -23,12 +23,12 @@ POSTING = 16
 AIM_MB, AIM_S = 150, 10
 # One Sandbox, its sealed document, its Run.
 OBJECTS = 3
-# So long without a turn, and it has gone over all of them.
+# After this time without a turn the operator has visited all of them.
 QUIET_S = 5.0
 
 
 def measure(sandboxes: int = SANDBOXES_IN_ALL) -> list[Row]:
-    """Sandboxes without resources through the API; when all are ready and all is quiet, a new operator's process."""
+    """Create sandboxes without resources. When all are ready and the operator is idle, start a new operator process."""
     with place(kwok_nodes=1) as where:
         with operator(where) as first:
             empty = resident(first.pid)
@@ -60,14 +60,14 @@ def measure(sandboxes: int = SANDBOXES_IN_ALL) -> list[Row]:
 
 
 class Spoken(Slim, frozen=True):
-    """A Sandbox as its owner reads it."""
+    """The fields of a Sandbox that its owner reads."""
 
     metadata: ObjectMeta
     status: dict[str, Any] = {}
 
 
 async def _make(where: Place, sandboxes: int) -> None:
-    """Apply them, some at a time, and wait until all are ready."""
+    """Create the sandboxes, some in parallel, and wait until all are ready."""
     names = [f"idle-{number}" for number in range(sandboxes)]
     left = iter(names)
     async with AsyncExitStack() as stack:
@@ -76,7 +76,7 @@ async def _make(where: Place, sandboxes: int) -> None:
 
         async def some() -> None:
             for name in left:
-                await asking.create(SANDBOXES, wishes.sandbox(name), HOME)
+                await asking.create(SANDBOXES, manifests.sandbox(name), HOME)
 
         await asyncio.gather(*(some() for _ in range(POSTING)))
         for name in names:
@@ -84,7 +84,7 @@ async def _make(where: Place, sandboxes: int) -> None:
 
 
 def _wait_until_quiet(running: Operator) -> float:
-    """Until it leads and has taken no turn for a while; how many seconds after the call it took the last one."""
+    """Wait until it leads and has taken no turn for a while. Return the seconds from the call to its last turn."""
     began = time.monotonic()
     while not running.figure("dayfly_leading"):
         time.sleep(0.25)

@@ -1,6 +1,6 @@
-"""(l): a sandbox with two steps made through a server, and the same made with kubectl: when what is where.
+"""(l) A sandbox with two steps created through a server, compared with the same sandbox created with kubectl.
 
-The server is one replica on SQLite, the operator a process of this machine, the cluster real and otherwise idle.
+The server is one replica on SQLite, the operator a process on this machine, the cluster real and otherwise idle.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import aiohttp
 
-from bench.cluster import wishes
+from bench.cluster import manifests
 from bench.cluster.idle import Spoken
 from bench.cluster.place import ACCOUNT, HOME, SYSTEM, client, operator, place
-from bench.cluster.seen import watching
+from bench.cluster.watches import watching
 from bench.fleet import servers
 from bench.route import until
 from bench.rows import Row, folder, median, show, spread
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bench.cluster.place import Place
-    from bench.cluster.seen import Seen
+    from bench.cluster.watches import Watched
     from bench.fleet.servers import Server
 
 ROUNDS = 8
@@ -35,7 +35,7 @@ AIMS_S = {"the PUT returns": 0.15, "the object exists": 0.1, "the server knows a
 
 
 class Through(NamedTuple):
-    """Seconds since the PUT, of one sandbox."""
+    """Seconds since the PUT of one sandbox, by event."""
 
     returned: float
     exists: float
@@ -44,7 +44,7 @@ class Through(NamedTuple):
 
 
 def measure(rounds: int = ROUNDS) -> Iterator[Row]:
-    """Both in turns."""
+    """Measure both in turns."""
     with folder() as here, place() as where, servers.sqlite(here) as server:
         token = _join(where, server)
         bound = f"{servers.ORG}={NAMESPACE}"
@@ -73,7 +73,7 @@ def _join(where: Place, server: Server) -> Any:
     grant = ["--clusterrole=dayfly-agent", f"--serviceaccount={SYSTEM}:{ACCOUNT}", f"--namespace={NAMESPACE}"]
     where.cluster.kubectl("create", "rolebinding", "dayfly-agent", *grant)
     server.ask("PUT", f"clusters/{CLUSTER}", {})
-    plugin = wishes.plugin("two", 2)
+    plugin = manifests.plugin("two", 2)
     server.ask("PUT", "resource-plugins/two", {"name": "two@1.0.0", "spec": _spec(plugin)})
     token = where.cluster.folder / "token"
     token.write_text(server.ask("POST", f"clusters/{CLUSTER}/tokens", {})["token"], encoding="ascii")
@@ -93,22 +93,22 @@ async def _rounds(where: Place, server: Server, rounds: int) -> tuple[list[Throu
         kind = SANDBOXES.read_as(Spoken)
         ours = await stack.enter_async_context(watching(asking, kind, NAMESPACE))
         theirs = await stack.enter_async_context(watching(asking, kind, HOME))
-        await asking.create(PLUGINS, wishes.plugin("two", 2))
+        await asking.create(PLUGINS, manifests.plugin("two", 2))
         for number in range(-1, rounds):
             name = f"s{number + 1}"
             began = time.perf_counter()
-            await asking.create(SANDBOXES, wishes.sandbox(name, "two"), HOME)
+            await asking.create(SANDBOXES, manifests.sandbox(name, "two"), HOME)
             took = await theirs.until(name, _is_ready, HOME) - began
             await asking.delete(SANDBOXES, name, HOME)
             await theirs.until_none()
             found = await _through(session, f"{server.url}/api/v2/orgs/{servers.ORG}/sandboxes/{name}", ours)
-            if number >= 0:  # the first of each pulls the image
+            if number >= 0:  # the first of each kind pulls the image
                 alone.append(took)
                 through.append(found)
     return through, alone
 
 
-async def _through(session: aiohttp.ClientSession, at: str, seen: Seen[Spoken]) -> Through:
+async def _through(session: aiohttp.ClientSession, at: str, seen: Watched[Spoken]) -> Through:
     spec = {"cluster": CLUSTER, "resources": [{"name": "db", "plugin": "two"}]}
     exists = asyncio.create_task(seen.until_many(lambda _: True, 1))
     ready = asyncio.create_task(seen.until_many(_is_ready, 1))

@@ -1,8 +1,8 @@
-"""What the operator says to the API server for one sandbox: the bare loop says the same for each of its own.
+"""The operator's requests for one sandbox, as a model: the bare loop sends the same for each of its sandboxes.
 
-Taken from the audit log of a cluster with nothing else in it, so that the loop's bodies are those that the operator of
-this very version writes, to the last field. They are text that is filled in: a loop that takes bodies apart and puts
-them together would not be bare.
+The model comes from the audit log of a cluster with no other work. So the loop's bodies are exactly those of this
+version of the operator. They are texts with placeholders, because parsing and encoding bodies would be too much work
+for a bare loop.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from dayfly.execute.pod.names import run_name
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# They stand in the bodies where each writing has a version and a number of its own.
+# Placeholders in the bodies for the version and sequence number of each request.
 _VERSION, _SEQUENCE = "the-version-before", 987654321
-# The tail of a name is a digest of the run it belongs to; so many letters of it are ours.
+# The end of a name is a digest of its run. This many characters are replaced.
 _DIGEST = 8
 
 
 class Model(msgspec.Struct):
-    """`said` has the bodies of each kind of request (`patch pods`), in order.
+    """`said` contains the bodies of each kind of request (`patch pods`), in order.
 
-    Of what stands in them `sandbox` and `uid` are those of the sandbox, `uids` those of the objects that were made, by
-    name, and `names` the names of these, by request and in order.
+    `sandbox` and `uid` are those of the recorded sandbox. `uids` are those of the created objects, by name. `names` are
+    the names of these objects, by request and in order.
     """
 
     sandbox: str
@@ -40,7 +40,7 @@ class Model(msgspec.Struct):
 
 
 def model(sandbox: str, uid: str, events: Iterable[dict[str, Any]]) -> Model:
-    """From the operator's requests that were granted, as the audit log has them with their bodies and answers."""
+    """Build the model from the operator's successful requests in the audit log, with their bodies and responses."""
     found = Model(sandbox, uid)
     for event in events:
         body, request = event.get("requestObject"), named(event)
@@ -59,7 +59,7 @@ def model(sandbox: str, uid: str, events: Iterable[dict[str, Any]]) -> Model:
 
 
 class Words:
-    """The model's bodies as another sandbox says them, under its own names and UIDs."""
+    """The model's bodies with the names and UIDs of another sandbox."""
 
     def __init__(self, of: Model, sandbox: str, uid: str) -> None:
         self._model = of
@@ -72,19 +72,19 @@ class Words:
         self._call(run_name(of.sandbox, of.uid), run_name(sandbox, uid))
 
     def names(self, request: str) -> list[str]:
-        """Whatever the model has made by such requests, by its names there."""
+        """Return the names, in the model, of objects created by such requests."""
         return self._model.names[request]
 
     def times(self, request: str) -> int:
-        """How often `next` was asked for it."""
+        """Return how often `next` was called for this request."""
         return self._said.get(request, 0)
 
     def made(self, name: str, uid: str) -> None:
-        """The server has made the object that has this name in the model, with this UID."""
+        """Record the UID of the created object that has this name in the model."""
         self._call(self._model.uids[name], uid)
 
     def next(self, request: str, *, version: str = "", sequence: int = 0) -> msgspec.Raw:
-        """The body of the next such request, or the last one again; with the object's version where it has one."""
+        """Return the body of the next such request, or the last one again, with the object's version if it has one."""
         bodies, number = self._model.said[request], self._said.get(request, 0)
         self._said[request] = number + 1
         last = min(number, len(bodies) - 1)
@@ -110,7 +110,7 @@ _patterns: dict[str, re.Pattern[bytes]] = {}
 
 def _pattern(of: Model) -> re.Pattern[bytes]:
     if of.uid not in _patterns:
-        # The longest first: names of objects begin with the sandbox's.
+        # The longest first, because names of objects begin with the sandbox's name.
         words = {of.sandbox, of.uid, _VERSION, str(_SEQUENCE), *of.uids, *of.uids.values()}
         ordered = sorted(words, key=len, reverse=True)
         _patterns[of.uid] = re.compile("|".join(map(re.escape, ordered)).encode())

@@ -1,11 +1,11 @@
-"""(f) What others feel of a namespace that asks for more than its share: how long their own sandboxes take.
+"""(f) The effect of a busy namespace on the others: the duration of their sandboxes.
 
-One operator, on KWOK's nodes. A few others take sandbox after sandbox, first with the cluster to themselves and then
-beside a namespace whose sandboxes never end coming: it has the usual bound, so its steps wait for each other. They take
-their time, as steps do: those that end at once would have all of a small machine, whoever is bounded.
+One operator, with KWOK nodes. A few users create one sandbox after another, first alone in the cluster and then beside
+a namespace that always creates more sandboxes. That namespace has the default limit, so its steps wait for each other.
+Its steps take some time, because steps that end immediately would use all of a small machine in spite of the limit.
 
-In turns with each sandbox goes a chain of bare pods of the same shape, of which no operator knows. What these wait for
-is the cluster, its scheduler and the machine alone.
+Each sandbox alternates with a chain of bare pods of the same shape, unknown to the operator. They wait only for the
+cluster, its scheduler and the machine.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import math
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bench.cluster import wishes
+from bench.cluster import manifests
 from bench.cluster.place import HOME, client, operator, place
-from bench.cluster.seen import Seen, watching
 from bench.cluster.steps import recorded, succeeded
+from bench.cluster.watches import Watched, watching
 from bench.rows import Row
 from dayfly.execute.pod.names import run_name
 from dayfly.kube.objects import PODS
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 SANDBOXES_EACH, AT_ONCE = 200, 2
 STEPS = 3
-# So many sandboxes of the neighbour are there at any moment: many times what its bound lets run.
+# The constant number of the neighbour's sandboxes, many times its limit of parallel steps.
 NOISE = 200
 NODES = 5
 TAKES = "4s"
@@ -43,11 +43,11 @@ NEIGHBOUR = "neighbour"
 
 
 def measure(sandboxes: int = SANDBOXES_EACH, noise: int = NOISE) -> list[Row]:
-    """Alone and beside the neighbour, on one cluster, one after the other."""
+    """Measure alone and beside the neighbour, on one cluster."""
     with place(kwok_nodes=NODES) as where, operator(where):
         where.cluster.kubectl("create", "namespace", NEIGHBOUR)
         for name, overlay in (("bulk", ""), ("slow", _SLOW)):
-            body = wishes.plugin(name, STEPS, chained=STEPS - 1, overlay=overlay)
+            body = manifests.plugin(name, STEPS, chained=STEPS - 1, overlay=overlay)
             where.cluster.kubectl("create", "--filename=-", stdin=json.dumps(body))
         alone, beside, claimed = asyncio.run(_compare(where, sandboxes, noise))
     slowest, calm = percentile(beside.ours, 99), percentile(alone.ours, 99)
@@ -60,26 +60,26 @@ def measure(sandboxes: int = SANDBOXES_EACH, noise: int = NOISE) -> list[Row]:
             f"{calm:.2f} s",
             f"{apart:.2f} x (medians {percentile(beside.ours, 50):.2f} and {percentile(alone.ours, 50):.2f} s; "
             f"bare pods in turns with them {theirs:.2f} x, medians {percentile(beside.bare, 50):.2f} and "
-            f"{percentile(alone.bare, 50):.2f} s; the neighbour had {claimed} of its own meanwhile)",
+            f"{percentile(alone.bare, 50):.2f} s; the neighbour claimed {claimed} in that time)",
             f"{AIM:g} x",
             apart < AIM,
         )
     ]
 
 
-class Took(NamedTuple):
-    """Seconds that each sandbox took from its wish to its last step, and each chain of bare pods."""
+class Durations(NamedTuple):
+    """Seconds from the creation of each sandbox to its last step, and of each chain of bare pods."""
 
     ours: list[float]
     bare: list[float]
 
 
 def percentile(values: list[float], of: int) -> float:
-    """The value that so many in a hundred do not exceed."""
+    """Return the value that this percentage of values does not exceed."""
     return sorted(values)[math.ceil(len(values) * of / 100) - 1]
 
 
-async def _compare(where: Place, sandboxes: int, noise: int) -> tuple[Took, Took, int]:
+async def _compare(where: Place, sandboxes: int, noise: int) -> tuple[Durations, Durations, int]:
     async with (
         client(where.cluster.kubeconfig) as asking,
         watching(asking, RUNS) as runs,
@@ -92,7 +92,7 @@ async def _compare(where: Place, sandboxes: int, noise: int) -> tuple[Took, Took
         try:
             await runs.until_many(_is_neighbours, noise)
             beside = await others.take("beside", sandboxes)
-            assert not neighbour.done(), "else nothing was measured"
+            assert not neighbour.done(), "the neighbour must still be running"
         finally:
             neighbour.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -102,17 +102,17 @@ async def _compare(where: Place, sandboxes: int, noise: int) -> tuple[Took, Took
 
 
 class _Others:
-    """Who has a share of the cluster, and takes less of it."""
+    """Users that need less than their share of the cluster."""
 
-    def __init__(self, asking: Client, runs: Seen[RunObject], pods: Seen[Pod]) -> None:
+    def __init__(self, asking: Client, runs: Watched[RunObject], pods: Watched[Pod]) -> None:
         self._asking = asking
         self._runs = runs
         self._pods = pods
 
-    async def take(self, name: str, sandboxes: int) -> Took:
-        """So many of each."""
+    async def take(self, name: str, sandboxes: int) -> Durations:
+        """Run this many sandboxes and chains of bare pods."""
         left = iter([f"{name}-{number}" for number in range(sandboxes)])
-        took = Took([], [])
+        took = Durations([], [])
 
         async def some() -> None:
             for each in left:
@@ -125,34 +125,34 @@ class _Others:
         return took
 
     async def _bare(self, name: str) -> float:
-        """Two pods at once, and a third when the first has succeeded: the shape of the plugin's steps."""
+        """Run two pods in parallel, and a third when the first has succeeded, like the plugin's steps."""
         began = time.perf_counter()
         first, beside, then = (f"{name}-s{number}" for number in (0, 2, 1))
         for each in (first, beside):
-            await self._asking.create(PODS, wishes.pod(each), HOME)
+            await self._asking.create(PODS, manifests.pod(each), HOME)
         await self._pods.until(first, succeeded, HOME)
-        await self._asking.create(PODS, wishes.pod(then), HOME)
+        await self._asking.create(PODS, manifests.pod(then), HOME)
         ended = [await self._pods.until(each, succeeded, HOME) for each in (then, beside)]
         for each in (first, beside, then):
             await self._asking.delete(PODS, each, HOME)
         return max(ended) - began
 
 
-async def _noise(asking: Client, runs: Seen[RunObject], noise: int) -> None:
-    """Always so many that have not come to their end."""
+async def _noise(asking: Client, runs: Watched[RunObject], noise: int) -> None:
+    """Keep this many unfinished sandboxes."""
 
     async def one(place: int) -> None:
         number = 0
         while True:
             number += 1
             run = await _make(asking, f"noise-{place}-{number}", "slow", NEIGHBOUR)
-            await runs.until(run, lambda seen: recorded(seen, STEPS), patience=None)
+            await runs.until(run, lambda seen: recorded(seen, STEPS), timeout_s=None)
 
     await asyncio.gather(*(one(place) for place in range(noise)))
 
 
 async def _make(asking: Client, name: str, plugin: str, namespace: str) -> str:
-    body: dict[str, Any] = wishes.sandbox(name, plugin, namespace)
+    body: dict[str, Any] = manifests.sandbox(name, plugin, namespace)
     made = await asking.create(SANDBOXES, body, namespace)
     return run_name(name, made.metadata.uid)
 

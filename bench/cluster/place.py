@@ -1,4 +1,4 @@
-"""A cluster of its own with Dayfly installed, the operator as a process of this machine, and a client beside it."""
+"""A separate cluster with Dayfly installed, the operator as a process of this machine, and a client."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ SYSTEM = "dayfly-system"
 RUNNERS = "dayfly-runners"
 OPERATOR = f"system:serviceaccount:{SYSTEM}:{ACCOUNT}"
 HOME = "bench"
-PATIENCE_S = 120
-GOODBYE_S = 30
-# Ours alone: no figure is to be bound by how fast this side may ask.
+TIMEOUT_S = 120
+CLOSE_TIMEOUT_S = 30
+# Only for this client, so that its rate limits affect no result.
 UNBOUND = Limits(rate=100_000.0, burst=100_000)
-# Every change with its answer, which tells whether it was stored; of reading, who follows which log.
+# Record every change with its response, which shows whether it was stored; and requests that follow logs.
 _EVERYTHING = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -51,7 +51,7 @@ _EVERYTHING = {
         {"level": "RequestResponse"},
     ],
 }
-# In bulk: which changes the operator asked for, and no more; a whole log would take a good part of the server's time.
+# For bulk: only the operator's changes. A whole log would take much of the server's time.
 _OURS = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -74,9 +74,9 @@ exec "$@"
 
 
 class Place(NamedTuple):
-    """The cluster, and the account with which its operator runs: a pod's own, with what its manifest grants.
+    """The cluster, and the operator's account with the rights of its manifest.
 
-    `address` is the API server's host and port, as a pod is told of it; `kubeconfig` is the same account for others.
+    `address` is the API server's host and port, as pods get it. `kubeconfig` is the same account for other programs.
     """
 
     cluster: Cluster
@@ -87,14 +87,14 @@ class Place(NamedTuple):
 
 
 class Operator(NamedTuple):
-    """One operator's process; `ready_after` is how many seconds it took to answer that its caches are whole."""
+    """An operator process. `ready_after` is the time in seconds until its caches were complete."""
 
     pid: int
     port: int
     ready_after: float
 
     def figure(self, name: str, **labels: str) -> float:
-        """One of its metrics, as it stands now; 0 for one that was never counted."""
+        """Return the current value of a metric; 0 if it does not exist yet."""
         wanted = name + ("{" + ",".join(f'{key}="{value}"' for key, value in labels.items()) + "}" if labels else "")
         for line in _ask(self.port, "metrics").splitlines():
             if line.startswith(f"{wanted} "):
@@ -103,7 +103,7 @@ class Operator(NamedTuple):
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time that a process has used."""
+    """Return the CPU time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -112,11 +112,12 @@ def cpu_seconds(pid: int) -> float:
 def place(
     *, kwok_nodes: int = 0, everything: bool = False, audit: dict[str, Any] | None = None, checkout: Path = ROOT
 ) -> Iterator[Place]:
-    """Start a cluster, with a real node or with KWOK's, and install all of a checkout's manifest but its Deployment.
+    """Start a cluster, with a real node or KWOK nodes, and install a checkout's manifest without its Deployment.
 
-    Its audit log tells what the policy `audit` says; else `everything` on a real node, and of KWOK's if it is asked to.
+    `audit` is the policy of its audit log. By default a real node has the policy `everything`, and KWOK nodes have none
+    unless requested.
     """
-    owner = os.pidfd_open(os.getpid())  # a killed bench leaves no cluster behind
+    owner = os.pidfd_open(os.getpid())  # the cluster ends even if the benchmark is killed
     try:
         stages = _STAGES.read_text(encoding="utf-8")
         audit = audit or (_OURS if kwok_nodes and not everything else _EVERYTHING)
@@ -130,7 +131,9 @@ def place(
 
 
 def _install(own: Cluster, checkout: Path) -> Place:
-    if own.kubectl("get", "nodes", "--selector=!kubernetes.io/arch", "--output=name"):  # KWOK's own say nothing
+    if own.kubectl(
+        "get", "nodes", "--selector=!kubernetes.io/arch", "--output=name"
+    ):  # KWOK's nodes have no such label
         own.kubectl("label", "nodes", "--all", "kubernetes.io/arch=amd64", "kubernetes.io/os=linux")
     install(own, checkout)
     own.kubectl("create", "namespace", HOME)
@@ -155,14 +158,14 @@ def _install(own: Cluster, checkout: Path) -> Place:
 
 
 def install(own: Cluster, checkout: Path) -> None:
-    """All of a checkout's manifest but its Deployment, also where an older one is installed."""
+    """Install a checkout's manifest without its Deployment, also over an older version."""
     for part in ("namespaces", "access", "policies", "network", "quota"):
         own.kubectl("apply", f"--filename={checkout / 'deploy' / 'base' / part}.yaml")
-    own.kubectl("delete", "resourcequota", "--all", f"--namespace={RUNNERS}")  # what is measured is the operator
+    own.kubectl("delete", "resourcequota", "--all", f"--namespace={RUNNERS}")  # no quota may limit the operator
     own.kubectl("apply", f"--kustomize={checkout / 'deploy' / 'crds'}")
-    # Not `--for=condition`, which ends in an error where a definition has no conditions yet.
+    # Not `--for=condition`, which fails for a definition that has no conditions yet.
     served = 'jsonpath={.status.conditions[?(@.type=="Established")].status}=True'
-    own.kubectl("wait", f"--for={served}", "crd", "--all", f"--timeout={PATIENCE_S}s")
+    own.kubectl("wait", f"--for={served}", "crd", "--all", f"--timeout={TIMEOUT_S}s")
 
 
 @contextmanager
@@ -171,18 +174,18 @@ def operator(
     *options: str,
     variables: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Operator]:
-    """Run an operator as its Deployment would, but for the image, until the block ends; it is stopped gracefully.
+    """Run an operator like its Deployment, but without the image, until the block ends. It is stopped gracefully.
 
     Args:
         where: Its cluster.
-        options: Of `dayfly operator`, beside those that it needs anywhere.
-        variables: What it finds set beside what is set here.
+        options: Further options of `dayfly operator`.
+        variables: Further environment variables.
     """
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
     program = [sys.executable, "-m", "dayfly", "operator", f"--runner={where.runner}", f"--port={port}", *options]
-    # In a pod its account lies there; a mount of its own lets it lie there for this process alone.
+    # Pods have their account at a fixed path. A private mount puts it there only for this process.
     command = ["unshare", "--mount", "sh", "-ec", _AS_IN_A_POD, "sh", str(where.account), *program]
     host, secure = where.address
     environment = os.environ | variables | {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": secure}
@@ -193,19 +196,19 @@ def operator(
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
         while not _ready(port):
-            if process.poll() is not None or time.monotonic() > began + PATIENCE_S:
+            if process.poll() is not None or time.monotonic() > began + TIMEOUT_S:
                 raise RuntimeError(f"the operator does not start; see {log.name}")
             time.sleep(0.02)
         yield Operator(process.pid, port, time.monotonic() - began)
     finally:
         process.terminate()
-        process.wait(timeout=PATIENCE_S)
+        process.wait(timeout=TIMEOUT_S)
 
 
 def _ready(port: int) -> bool:
     try:
         return _ask(port, "readyz") == "ready\n"
-    except OSError:  # nobody listens yet, or it says that it is not ready
+    except OSError:  # the port is not open yet, or the operator is not ready
         return False
 
 
@@ -216,25 +219,26 @@ def _ask(port: int, path: str) -> str:
 
 @asynccontextmanager
 async def client(kubeconfig: Path) -> AsyncIterator[Client]:
-    """A client of the operator's own kind that may ask as fast as it can."""
+    """Provide a Kubernetes client without rate limits."""
     before = _sockets()
     opened = Client(HttpTransport(await load(kubeconfig)), UNBOUND)
     try:
         yield opened
     finally:
         await opened.close()
-        # A watch's connection is closed once the server has answered its goodbye; an event loop that ended sooner
-        # would leave it to the garbage collector, and that complains.
-        for _ in range(GOODBYE_S * 100):
+        # A watch's connection is closed only after the server's closing handshake. If the event loop ended sooner, the
+        # garbage
+        # collector would close it and warn.
+        for _ in range(CLOSE_TIMEOUT_S * 100):
             if _sockets() <= before:
                 break
             await asyncio.sleep(0.01)
 
 
 def _sockets() -> int:
-    """How many sockets this process has open."""
+    """Return the number of open sockets of this process."""
     count = 0
     for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # the one by which we look
+        with suppress(FileNotFoundError):  # the descriptor of this listing
             count += str(descriptor.readlink()).startswith("socket:")
     return count

@@ -1,4 +1,4 @@
-"""(j) From the PUT of a sandbox at a server to the first request that its fork answers, against a pod alone."""
+"""(j) The time from the PUT of a sandbox at a server to its fork's first response, compared with a bare Deployment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 9
 CLUSTER, NAMESPACE, GATEWAY, FRONT = "bench", "shop", "edge", "front"
-# Says its word as soon as a service of Python's standard library can; a real one takes longer to start.
+# A minimal service of Python's standard library that returns a word; a real service takes longer to start.
 APP = """
 import http.server, os, time
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -40,12 +40,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 time.sleep(float(os.environ["SLOW"]))
 http.server.ThreadingHTTPServer(("", 8080), Handler).serve_forever()
 """
-# A service that is ready at once, and one that loads for some seconds before it listens.
+# A service that listens immediately, and another that loads for some seconds first.
 SLOW = {"that listens at once": 0, "that loads for five seconds first": 5}
 
 
 class Made(Slim, frozen=True):
-    """All that is read of an answer."""
+    """The fields of a response that are read."""
 
     metadata: ObjectMeta
 
@@ -55,7 +55,7 @@ SERVICES = run.SERVICES.read_as(Made)
 
 
 class Edge(NamedTuple):
-    """A server, its cluster, and where that takes requests in."""
+    """A server, its cluster, and the address of the cluster's Gateway."""
 
     server: Server
     where: Place
@@ -63,7 +63,7 @@ class Edge(NamedTuple):
 
 
 def measure(rounds: int = ROUNDS) -> Iterator[Row]:
-    """Sandboxes behind a real Gateway, and bare Deployments with their Services, in turns."""
+    """Measure sandboxes behind a real Gateway, and bare Deployments with their Services, in turns."""
     with _edge() as edge:
         for what, slow in SLOW.items():
             name = f"{FRONT}-{slow}"
@@ -183,7 +183,7 @@ async def _started(edge: Edge, asking: Client, name: str, slow: int) -> float:
 
 
 def _alone(edge: Edge) -> None:
-    """Until the pods of the baselines are all that is left: none that ends is to slow down the next."""
+    """Wait until only the pods of the baselines are left, so that ending pods do not slow down the next round."""
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
     def so() -> bool:

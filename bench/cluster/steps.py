@@ -1,4 +1,4 @@
-"""(a), (b) Steps on a real kubelet against bare pods that run the same script, in turns."""
+"""(a), (b) Steps on a real kubelet, compared with bare pods that run the same script, in turns."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.cluster import wishes
+from bench.cluster import manifests
 from bench.cluster.place import HOME, client
-from bench.cluster.seen import watching
+from bench.cluster.watches import watching
 from bench.rows import Row, median, spread
 from dayfly.execute.pod.names import run_name
 from dayfly.kube.objects import PODS, Pod
@@ -17,25 +17,27 @@ from dayfly.operator.cluster.objects import PLUGINS, RUNS, SANDBOXES, RunObject
 
 if TYPE_CHECKING:
     from bench.cluster.place import Place
-    from bench.cluster.seen import Seen
+    from bench.cluster.watches import Watched
     from dayfly.kube.client import Client
 
 ROUNDS = 15
-# What a chain of so many steps may take, as a part of what as many bare pods take in sequence.
+# The maximum duration of a chain, by length, as a part of the duration of as many bare pods in sequence.
 AIMS = {1: 0.5, 2: 0.6}
 
 
 class View(NamedTuple):
-    """The client, and what it watches."""
+    """The client, and its watches."""
 
     client: Client
-    pods: Seen[Pod]
-    runs: Seen[RunObject]
+    pods: Watched[Pod]
+    runs: Watched[RunObject]
 
 
 def measure(where: Place, rounds: int = ROUNDS) -> list[Row]:
-    """Chains and bare pods in turns. From the POST of the Sandbox to its last result seen recorded in the Run, against
-    from the POST of the first pod to the last one's phase Succeeded; both seen by a watch of the same client.
+    """Measure chains and bare pods in turns.
+
+    For a chain this is the time from the POST of the Sandbox to its last result recorded in the Run. For bare pods it
+    is the time from the POST of the first to the last one's phase Succeeded. A watch of the same client observes both.
     """
     return asyncio.run(_measure(where, rounds))
 
@@ -49,7 +51,7 @@ async def _measure(where: Place, rounds: int) -> list[Row]:
         runs = await stack.enter_async_context(watching(asking, RUNS))
         view = View(asking, pods, runs)
         for length in AIMS:
-            await asking.create(PLUGINS, wishes.plugin(f"chain-{length}", length))
+            await asking.create(PLUGINS, manifests.plugin(f"chain-{length}", length))
         for number in range(rounds + 1):
             for length in AIMS:
                 one = await _bare(view, f"bare-{length}-{number}", length)
@@ -80,7 +82,7 @@ async def _bare(view: View, name: str, length: int) -> float:
     names = [f"{name}-{number}" for number in range(length)]
     began = ended = time.perf_counter()
     for each in names:
-        await view.client.create(PODS, wishes.pod(each), HOME)
+        await view.client.create(PODS, manifests.pod(each), HOME)
         ended = await view.pods.until(each, succeeded, HOME)
     for each in names:
         await view.client.delete(PODS, each, HOME)
@@ -89,10 +91,10 @@ async def _bare(view: View, name: str, length: int) -> float:
 
 
 def succeeded(pod: Pod | None) -> bool:
-    """Whether it has ended well.
+    """Return whether the pod has succeeded.
 
     Raises:
-        RuntimeError: it has failed; then nothing was measured.
+        RuntimeError: it has failed, so the measurement is not valid.
     """
     if pod is not None and pod.status.phase == "Failed":
         raise RuntimeError(f"bare pod {pod.metadata.name} failed: {pod.status.message}")
@@ -101,7 +103,7 @@ def succeeded(pod: Pod | None) -> bool:
 
 async def _chain(view: View, name: str, length: int) -> float:
     began = time.perf_counter()
-    made = await view.client.create(SANDBOXES, wishes.sandbox(name, f"chain-{length}"), HOME)
+    made = await view.client.create(SANDBOXES, manifests.sandbox(name, f"chain-{length}"), HOME)
     run = run_name(name, made.metadata.uid)
     ended = await view.runs.until(run, lambda seen: recorded(seen, length))
     await view.client.delete(SANDBOXES, name, HOME)
@@ -110,10 +112,10 @@ async def _chain(view: View, name: str, length: int) -> float:
 
 
 def recorded(run: RunObject | None, length: int) -> bool:
-    """Whether the ledger has a success for so many steps.
+    """Return whether the ledger has `length` successes.
 
     Raises:
-        RuntimeError: one has failed; then nothing was measured.
+        RuntimeError: a step has failed, so the measurement is not valid.
     """
     if run is None:
         return False

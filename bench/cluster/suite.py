@@ -1,4 +1,4 @@
-"""All benches of the cluster, one after the other: first on a real node, then on KWOK's."""
+"""Run all benchmarks of the cluster: first on a real node, then on KWOK nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def measure() -> Iterator[Row | Table]:
-    """Every line, and two tables that say where writes and time go."""
+    """Yield every line, and two tables about writes and time."""
     with place() as where, operator(where):
         yield from steps.measure(where)
         moments = timeline.table(Audit(where.cluster.audit_log).events())
@@ -26,4 +26,4 @@ def measure() -> Iterator[Row | Table]:
     yield from idle.measure()
     yield from neighbours.measure()
     yield Table("Between the two steps of (b), in milliseconds; medians:", moments)
-    yield Table("What (c) has counted, by writer and object:", writes.table(counted))
+    yield Table("Writes counted in (c), by writer and object:", writes.table(counted))

@@ -1,4 +1,4 @@
-"""Where the time between two chained steps goes: moments from the API server's audit log and from the ledger itself."""
+"""The time between two chained steps, in parts: moments from the API server's audit log and from the ledger."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 FIRST, SECOND = "db/s0", "db/s1"
-# Names of the audit log's own.
+# Field names of the audit log.
 ASKED, ANSWERED = "requestReceivedTimestamp", "stageTimestamp"
 
 
 class Moment(enum.StrEnum):
-    """In the order in which they come; a pod may be made, and a log opened, before their turn."""
+    """The moments in their usual order. A pod may be created, and a log opened, earlier."""
 
     SEALED = "first step's receipt sealed by its runner"
     FOLLOWED = "its log could be opened"
     KEPT = "its outputs kept in their Secret"
     RECORDED = "its result recorded in the Run"
-    MADE = "second step's pod made, behind its gate"
+    MADE = "second step's pod created, gated"
     CLAIMED = "claimed in the Run"
-    LET_GO = "gate off"
+    RELEASED = "gate off"
     PLACED = "placed by the scheduler"
-    TAKEN_UP = "kubelet's first word on it"
+    FIRST_STATUS = "kubelet's first status"
     STARTED = "second step's script started"
     SEALED_TOO = "second step's receipt sealed by its runner"
     RECORDED_TOO = "its result recorded"
 
 
-# Of a pod: by whose it is and what was asked.
+# Requests about pods: by user and request.
 _OF_PODS = {
     (FIRST, "get pods/log"): Moment.FOLLOWED,
     (SECOND, "create pods"): Moment.MADE,
-    (SECOND, "patch pods"): Moment.LET_GO,
+    (SECOND, "patch pods"): Moment.RELEASED,
     (SECOND, "create pods/binding"): Moment.PLACED,
-    (SECOND, "patch pods/status"): Moment.TAKEN_UP,
+    (SECOND, "patch pods/status"): Moment.FIRST_STATUS,
 }
 
 
 def table(events: Iterable[dict[str, Any]]) -> str:
-    """Medians over all chains that a log tells of."""
+    """Return medians over all chains in a log."""
     chains = lives(events)
     lines = ["| moment | ms after the first | from | to |\n|---|---|---|---|\n"]
     for moment in Moment:
@@ -57,23 +57,24 @@ def table(events: Iterable[dict[str, Any]]) -> str:
 
 
 def lives(events: Iterable[dict[str, Any]], *, by: str = ANSWERED) -> list[dict[Moment, float]]:
-    """
-    Of each run with two chained steps, when each moment came first, in unix seconds.
+    """Return the time of each moment in Unix seconds, for each run with two chained steps.
 
-    A request counts `by` when it was ANSWERED, or, where only the order matters, by when it was ASKED: one that
-    another brought about is asked later, yet may be answered sooner.
+    The time of a request is when it was ANSWERED. For comparisons of order use ASKED: a request that another one caused
+    is received later, but may be answered sooner.
     """
     found: defaultdict[str, dict[Moment, float]] = defaultdict(dict)
     pods: dict[str, tuple[str, str]] = {}
     for event in sorted(events, key=lambda event: event[ASKED]):
         if event["responseStatus"]["code"] < FIRST_REFUSAL:
-            for run, moment, at in _told(event, pods, by):
+            for run, moment, at in _moments_of(event, pods, by):
                 found[run].setdefault(moment, at)
     return [life for life in found.values() if len(life) == len(Moment)]
 
 
-def _told(event: dict[str, Any], pods: dict[str, tuple[str, str]], by: str) -> Iterator[tuple[str, Moment, float]]:
-    """What one event tells of which run; `pods` are the pods known so far by name, as run and unit."""
+def _moments_of(
+    event: dict[str, Any], pods: dict[str, tuple[str, str]], by: str
+) -> Iterator[tuple[str, Moment, float]]:
+    """Yield the moments that an event shows, with their run. `pods` are the known pods by name, as run and unit."""
     what, of, answer = named(event), event["objectRef"], event.get("responseObject") or {}
     at = dt.datetime.fromisoformat(event[by]).timestamp()
     meta = answer.get("metadata") or {}

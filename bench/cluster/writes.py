@@ -1,8 +1,8 @@
 """(c) Stored writes of a step: counted at the API server, for the whole life of a sandbox, by object and writer.
 
-Chains of two lengths are lived through one at a time, from the POST of the Sandbox until nothing of it is left. What
-the longer one costs more, by step, is the price of a further step; the rest of the shorter one is the fixed part of a
-run.
+Chains of two lengths run one at a time, from the POST of the Sandbox until all its objects are gone. The difference
+between the lengths, divided by the steps, is the cost of a further step. The rest of the shorter one is the fixed cost
+of a run.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections import Counter
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.cluster import wishes
+from bench.cluster import manifests
 from bench.cluster.audit import Audit
 from bench.cluster.place import HOME, OPERATOR, RUNNERS, client
-from bench.cluster.seen import watching
 from bench.cluster.steps import recorded
+from bench.cluster.watches import watching
 from bench.rows import Row
 from dayfly.execute.pod.names import run_name
 from dayfly.kube.objects import PODS, SECRETS, PartialObjectMetadata
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
     from bench.cluster.audit import Write
     from bench.cluster.place import Place
-    from bench.cluster.seen import Seen
+    from bench.cluster.watches import Watched
     from dayfly.kube.client import Client
 
 SHORT, LONG = 2, 8
 ROUNDS = 3
 IDLE_S = 60.0
 AIM = 6.0
-# Events come a moment later than what they tell of, and labels of what is in use go two sweeps after the last use.
+# Events arrive later than the change they report, and labels of used objects go two sweeps after the last use.
 SETTLE_S, SWEPT_S = 3.0, 8.0
-# Whoever holds a Lease renews it by the clock, whatever there is to do.
+# The holder of a Lease renews it at fixed intervals.
 BY_THE_CLOCK = "leases"
 WRITERS = {
     OPERATOR: "operator",
@@ -44,14 +44,14 @@ WRITERS = {
     "system:node:node": "kubelet",
     "system:serviceaccount:kube-system:generic-garbage-collector": "garbage collector",
 }
-# How often each (request, writer) was stored; a request is its verb and object.
+# How often each (request, writer) was stored. A request is its verb and object.
 Tally = Counter[tuple[str, str]]
 
 
 class Counted(NamedTuple):
-    """Sums over `rounds` chains of each length, and over `idle` seconds in which nothing was wished for.
+    """Sums over `rounds` chains of each length, and over `idle` seconds without any request of a user.
 
-    `leases` is how often the operator renewed its Lease in that time; it is in none of the tallies.
+    `leases` is how often the operator renewed its Lease in that time. No tally contains it.
     """
 
     rounds: int
@@ -62,16 +62,16 @@ class Counted(NamedTuple):
     leases: int
 
     def a_step(self, key: tuple[str, str]) -> float:
-        """What a further step costs."""
+        """Return the cost of a further step."""
         short, long = (life[key] / self.rounds for life in self.lives)
         return (long - short) / (self.lengths[1] - self.lengths[0])
 
     def fixed(self, key: tuple[str, str]) -> float:
-        """What a run costs beside its steps."""
+        """Return the cost of a run without its steps."""
         return self.lives[0][key] / self.rounds - self.lengths[0] * self.a_step(key)
 
     def stored(self) -> list[tuple[str, str]]:
-        """Everything that was seen, in the order of the writers, the most frequent first."""
+        """Return all stored requests, by writer, the most frequent first."""
         order = [*WRITERS.values(), "others"]
         return sorted(self.lives[1], key=lambda key: (order.index(key[1]), -self.lives[1][key], key))
 
@@ -79,12 +79,12 @@ class Counted(NamedTuple):
 def count(
     where: Place, rounds: int = ROUNDS, lengths: tuple[int, int] = (SHORT, LONG), idle: float = IDLE_S
 ) -> Counted:
-    """Live through chains of both lengths in turns, then leave one that is ready alone for `idle` seconds."""
+    """Run chains of both lengths in turns, then observe a ready one for `idle` seconds."""
     return asyncio.run(_count(where, rounds, lengths, idle))
 
 
 def rows(counted: Counted) -> list[Row]:
-    """What the operator itself stores."""
+    """Return the rows about the operator's own writes."""
     ours = [key for key in counted.stored() if key[1] == "operator"]
     step, fixed = sum(map(counted.a_step, ours)), sum(map(counted.fixed, ours))
     all_of_it = sum(map(counted.a_step, counted.stored()))
@@ -99,10 +99,10 @@ def rows(counted: Counted) -> list[Row]:
             step <= AIM,
         ),
         Row(
-            f"(c) stored writes of the operator in {counted.idle:.0f} s beside a sandbox that is ready",
+            f"(c) stored writes of the operator in {counted.idle:.0f} s with one ready sandbox",
             f"{idle}",
             "-",
-            f"{idle} (and {counted.leases} of its Lease, by the clock)",
+            f"{idle} (and {counted.leases} renewals of its Lease)",
             "0",
             idle == 0,
         ),
@@ -110,7 +110,7 @@ def rows(counted: Counted) -> list[Row]:
 
 
 def table(counted: Counted) -> str:
-    """By writer and object: what a further step costs, and what a run does beside its steps."""
+    """Return a table by writer and object: the cost of a further step, and of a run without its steps."""
     lines = ["| writer | stored | a further step | once a run |\n|---|---|---|---|\n"]
     for key in counted.stored():
         step, fixed = counted.a_step(key), counted.fixed(key)
@@ -120,12 +120,12 @@ def table(counted: Counted) -> str:
 
 
 class View(NamedTuple):
-    """The client, and what it watches: runs, and what there is in the runners' namespace."""
+    """The client, and its watches: runs, and the objects in the runners' namespace."""
 
     client: Client
-    runs: Seen[RunObject]
-    pods: Seen[PartialObjectMetadata]
-    secrets: Seen[PartialObjectMetadata]
+    runs: Watched[RunObject]
+    pods: Watched[PartialObjectMetadata]
+    secrets: Watched[PartialObjectMetadata]
 
 
 async def _count(where: Place, rounds: int, lengths: tuple[int, int], idle: float) -> Counted:
@@ -140,43 +140,44 @@ async def _count(where: Place, rounds: int, lengths: tuple[int, int], idle: floa
             secrets=await stack.enter_async_context(watching(asking, SECRETS.metadata_only(), RUNNERS)),
         )
         for length in lengths:
-            await asking.create(PLUGINS, wishes.plugin(f"count-{length}", length))
-        # What plugins and the start of the operator cost is no sandbox's, nor what it makes with the first one.
+            await asking.create(PLUGINS, manifests.plugin(f"count-{length}", length))
+        # Excluded: the cost of plugins and of the operator's start, and objects that it creates only for the first
+        # sandbox.
         await _end(view, "first", await _begin(view, "first", lengths[0]))
         for number in range(rounds):
             for length, life in zip(lengths, lives, strict=True):
-                audit.news()
+                audit.new_writes()
                 run = await _begin(view, f"count-{length}-{number}", length)
                 await _end(view, f"count-{length}-{number}", run)
-                life.update(_keys(audit.news()))
+                life.update(_keys(audit.new_writes()))
         run = await _begin(view, "idle", lengths[0])
-        audit.news()
+        audit.new_writes()
         await asyncio.sleep(idle)
-        quiet = audit.news()
+        quiet = audit.new_writes()
         await _end(view, "idle", run)
     leases = sum(write.writer == OPERATOR and write.what.endswith(BY_THE_CLOCK) for write in quiet)
     return Counted(rounds, lengths, lives, idle, Tally(_keys(quiet)), leases)
 
 
 def _keys(writes: Iterable[Write]) -> Iterable[tuple[str, str]]:
-    """A client's own wishes are not counted, nor what the clock asks for."""
+    """Return writer and request of each write, without those of the client and periodic ones."""
     for write in writes:
         if write.writer != "admin" and not write.what.endswith(BY_THE_CLOCK):
             yield write.what, WRITERS.get(write.writer, "others")
 
 
 async def _begin(view: View, name: str, length: int) -> str:
-    """Live until it is ready and all is said; the name of its run."""
-    made = await view.client.create(SANDBOXES, wishes.sandbox(name, f"count-{length}"), HOME)
+    """Run a sandbox until it is ready and all is reported. Return the name of its run."""
+    made = await view.client.create(SANDBOXES, manifests.sandbox(name, f"count-{length}"), HOME)
     run = run_name(name, made.metadata.uid)
     await view.runs.until(run, lambda seen: recorded(seen, length))
-    await view.pods.until_none()  # a result may be recorded before the kubelet tells of the pod's end
+    await view.pods.until_none()  # a result may be recorded before the kubelet reports the pod's end
     await asyncio.sleep(SETTLE_S)
     return run
 
 
 async def _end(view: View, name: str, run: str) -> None:
-    """Until nothing of it is left: its pods end with the kubelet, its Secrets with the garbage collector."""
+    """Wait until all objects are gone: the kubelet ends its pods, the garbage collector deletes its Secrets."""
     await view.client.delete(SANDBOXES, name, HOME)
     await view.runs.until(run, lambda seen: seen is None)
     for left in (view.pods, view.secrets):

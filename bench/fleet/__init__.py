@@ -1,7 +1,7 @@
-"""A server for many, under load: 50 clusters' agents and ten thousand sandboxes of theirs, which change all the time.
+"""A server under load, with the agents of 50 clusters and ten thousand sandboxes that change all the time.
 
-The server is `dayfly server` as it is installed, on SQLite and on PostgreSQL. What dials it is the operator's own end
-of the link (`link.dial`, `link.host_end`) over a host that does no work (`hosts`); it shares one process
-with whoever wishes for sandboxes (`crowd`). Whoever reads and takes the time is another process (`suite`).
-`latency` measures one sandbox at a time on an idle server.
+The server is `dayfly server`, on SQLite and on PostgreSQL. Its clients are the operator's own end of the link
+(`link.dial`, `link.host_end`) over a host that does no work (`hosts`). They share one process with the clients that
+create sandboxes (`load`). Another process reads and measures (`suite`). `latency` measures one sandbox at a time on
+an idle server.
 """

@@ -1,4 +1,4 @@
-"""A host that does no work: what it is offered is ready at once, what is stopped is over. Its link is the real one."""
+"""A host that does no work: an offered run is ready immediately, a stopped one has ended. Its link is the real one."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from dayfly.spec.lifecycle import Lifecycle, Unit
 
-# What a long poll gives when nothing is to be said.
+# The response to a long poll without messages.
 NOTHING = b'{"messages":[]}'
 
 
 class Counted:
-    """The agent's own way to its server. It counts what comes: bytes of all bodies, and of those that say something."""
+    """The agent's real transport to its server. It counts responses, all bytes, and bytes of those with messages."""
 
     def __init__(self, url: str, token: str) -> None:
         self._way = HttpWay(url, token)
@@ -46,20 +46,20 @@ class Counted:
 
 
 class Noted:
-    """What was seen last, in memory: an operator keeps it in a Secret."""
+    """The last seen position, in memory; an operator keeps it in a Secret."""
 
     def __init__(self) -> None:
         self.seen = LastSeen()
 
     async def load(self) -> None:
-        """It is there."""
+        """Do nothing, because the position is in memory."""
 
     async def save(self, seen: LastSeen) -> None:
         self.seen = seen
 
 
 class IdleHost:
-    """`link.host_interface.Host`, for one cluster."""
+    """An implementation of `link.host_interface.Host` for one cluster."""
 
     routes = False
     is_remote = True
@@ -76,7 +76,7 @@ class IdleHost:
         self._over: dict[str, RunReport] = {}
 
     def turn(self, uid: str) -> None:
-        """One of its sandboxes is no longer ready, or is so again."""
+        """Change the readiness of one of its sandboxes."""
         self._ready[uid] = not self._ready[uid]
         self._versions[uid] += 1
         self.end.changed(uid)
@@ -84,7 +84,7 @@ class IdleHost:
     def _meet(self, session: Session) -> None:
         self._session = session.session
 
-    # --- what the link asks -------------------------------------------------------------------------------------------
+    # --- calls by the link --------------------------------------------------------------------------------------------
 
     def begin_session(self) -> int:
         return self._session
@@ -106,7 +106,7 @@ class IdleHost:
         return uid in self._over
 
     def admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
-        """It runs everything."""
+        """Accept every document."""
 
     async def offer(self, offer: wire.Offer) -> Verdict:
         if offer.uid in self._over:

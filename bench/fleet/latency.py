@@ -1,7 +1,8 @@
-"""(k): how soon a sandbox reaches an idle cluster through a server, and a report of the cluster reaches the server.
+"""(k) The time until a sandbox reaches an idle cluster through a server, and a report of the cluster reaches the
+server.
 
-The agent is connected to another replica than the one that is asked, where there are two. Its host does no work
-(`hosts`), and its cursor takes as long to save as a Secret of a small cluster.
+If there are two replicas, the agent is connected to the one that does not get the request. Its host does no work
+(`hosts`), and saving its cursor takes as long as a Secret of a small cluster.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import aiohttp
 
 from bench.fleet import servers
-from bench.fleet.crowd import PLUGIN
 from bench.fleet.hosts import IdleHost, Noted
+from bench.fleet.load import PLUGIN
 from bench.rows import Row, folder, median, show
 
 if TYPE_CHECKING:
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
     from dayfly.link.wire import Verdict
 
 ROUNDS = 20
-# Pauses between rounds are random, so that each meets whatever the server does now and then at another moment.
+# Pauses between rounds are random, so that rounds meet the server's periodic work at different moments.
 IDLE_S = (0.5, 1.5)
 SAVE_S = 0.02
 AIMS_S = {"the PUT returns": 0.15, "the host has the sandbox": 0.1, "the server knows a report": 0.1}
 
 
 class SlowCursor(Noted):
-    """A cursor that is saved over a network."""
+    """A cursor with the delay of a network write."""
 
     async def save(self, seen: LastSeen) -> None:
         await asyncio.sleep(SAVE_S)
@@ -60,14 +61,14 @@ class Client:
         self._headers = {"signadot-api-key": server.key}
 
     async def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """Return the answer to one request."""
+        """Return the response to one request."""
         async with self._session.request(method, self._at + path, json=body, headers=self._headers) as answer:
             answer.raise_for_status()
             return await answer.json()
 
 
 class Found(NamedTuple):
-    """Seconds, by round, in the order of `AIMS_S`."""
+    """Seconds by round, in the order of `AIMS_S`."""
 
     put: list[float]
     offered: list[float]
@@ -75,7 +76,7 @@ class Found(NamedTuple):
 
 
 def measure(rounds: int = ROUNDS) -> Iterator[Row]:
-    """With one server on SQLite, and with two replicas on PostgreSQL."""
+    """Measure one server on SQLite, and two replicas on PostgreSQL."""
     with folder() as place, servers.sqlite(place) as server:
         yield from _rows("one server, SQLite", asyncio.run(measure_server(server, server, rounds)))
     with folder() as place, servers.replicas(place, 2) as (first, second):
@@ -83,7 +84,7 @@ def measure(rounds: int = ROUNDS) -> Iterator[Row]:
 
 
 async def measure_server(asked: Server, dialled: Server, rounds: int) -> Found:
-    """Make sandboxes at one replica, whose cluster is connected to the other one."""
+    """Create sandboxes at one replica, while their cluster is connected to the other one."""
     asked.ask("PUT", "clusters/c", {})
     asked.ask("PUT", "resource-plugins/db", {"name": "db@1.0.0", "spec": PLUGIN})
     token = asked.ask("POST", "clusters/c/tokens", {})["token"]

@@ -1,4 +1,4 @@
-"""`dayfly server` in a process of its own on either database, and what it and its database take of the machine."""
+"""`dayfly server` as a separate process on either database, and the CPU time and memory of both."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 ORG = "acme"
 TICKS = os.sysconf("SC_CLK_TCK")
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
 class Used(NamedTuple):
-    """Seconds of a processor."""
+    """CPU seconds of the server and its database."""
 
     server: float
     database: float
 
 
 class Server(NamedTuple):
-    """One that runs. `database` is its process there; 0 where it is part of the server's own."""
+    """A running server. `database` is the process of its database; 0 if the database is part of the server."""
 
     url: str
     key: str
@@ -40,25 +40,25 @@ class Server(NamedTuple):
     database: int
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """One request of an admin."""
+        """Send one request as an admin."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"signadot-api-key": self.key, "content-type": "application/json"}
         request = urllib.request.Request(f"{self.url}/api/v2/orgs/{ORG}/{path}", data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             return json.load(answer)
 
     def used(self) -> Used:
-        """What they have taken until now."""
+        """Return the CPU time used so far."""
         return Used(_seconds(self.pid), sum(map(_seconds, _family(self.database))) if self.database else 0.0)
 
     def memory(self) -> tuple[float, float]:
-        """What they hold, in megabytes; of PostgreSQL their share, what several have counted once."""
+        """Return the memory in megabytes. For PostgreSQL, memory shared by several processes counts once."""
         return resident(self.pid), sum(map(_unshared, _family(self.database))) if self.database else 0.0
 
 
 @contextlib.contextmanager
 def sqlite(place: Path) -> Iterator[Server]:
-    """On a file."""
+    """Run a server on SQLite."""
     database = f"sqlite:///{place / 'server.db'}"
     with _serving(place / "said", database, _init(database), 0) as server:
         yield server
@@ -66,7 +66,7 @@ def sqlite(place: Path) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def postgresql(place: Path) -> Iterator[Server]:
-    """On a PostgreSQL of its own, which need not wait for the disk: as the tests have it."""
+    """Run a server on a separate PostgreSQL without synchronous commits, as in the tests."""
     with replicas(place, 1) as (server,):
         yield server
 
@@ -74,7 +74,7 @@ def postgresql(place: Path) -> Iterator[Server]:
 @contextlib.contextmanager
 def replicas(place: Path, count: int) -> Iterator[list[Server]]:
     """Run several servers on such a PostgreSQL."""
-    sys.path.append(str(ROOT / "tests"))  # who starts one lives there
+    sys.path.append(str(ROOT / "tests"))  # for the function that starts PostgreSQL
     from server.databases import postgres
 
     with postgres() as found, contextlib.ExitStack() as stack:
@@ -89,7 +89,7 @@ def _program(database: str) -> tuple[list[str], dict[str, str]]:
 
 
 def _init(database: str) -> str:
-    """Make the organisation; return the key of its admin."""
+    """Create the organisation. Return the key of its admin."""
     program, environment = _program(database)
     made = subprocess.run([*program, "init", ORG], env=environment, check=True, capture_output=True, text=True)
     return made.stdout.strip()
@@ -98,7 +98,7 @@ def _init(database: str) -> str:
 @contextlib.contextmanager
 def _serving(said: Path, database: str, key: str, pid: int) -> Iterator[Server]:
     program, environment = _program(database)
-    # Nobody is to be told to come later: it is measured how long it takes.
+    # No rate limits, because the response time of all requests is measured.
     command = [*program, "--listen", "127.0.0.1:0", "--rate", "0"]
     with said.open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
@@ -106,20 +106,20 @@ def _serving(said: Path, database: str, key: str, pid: int) -> Iterator[Server]:
         yield Server(_url(process, said), key, process.pid, pid)
     finally:
         process.terminate()
-        process.wait(PATIENCE_S)
+        process.wait(TIMEOUT_S)
 
 
 def _url(process: subprocess.Popen[bytes], said: Path) -> str:
-    """Where it serves, once it says so."""
+    """Wait for the server to print its address."""
     while process.poll() is None:
         if found := re.search(r"serves at (\S+)\n", said.read_text(encoding="utf-8")):
             return found[1]
         time.sleep(0.05)
-    raise RuntimeError(f"the server has ended: {said.read_text(encoding='utf-8')[-2000:]}")
+    raise RuntimeError(f"the server ended: {said.read_text(encoding='utf-8')[-2000:]}")
 
 
 def _family(pid: int) -> list[int]:
-    """A process and its children."""
+    """Return a process and its children."""
     found = [pid]
     for each in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
@@ -129,7 +129,7 @@ def _family(pid: int) -> list[int]:
 
 
 def _seconds(pid: int) -> float:
-    """Of a process, and of those of its children that have ended."""
+    """Return the CPU time of a process and its ended children."""
     with contextlib.suppress(OSError):
         return sum(map(int, _stat(pid)[11:15])) / TICKS
     return 0.0

@@ -1,4 +1,4 @@
-"""(g), (h): reads beside a fleet at work against the same beside one at rest; what publishing a plugin sends."""
+"""(g), (h) Reads during constant changes, compared with reads at rest; and the traffic of publishing a plugin."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from bench.fleet.servers import Server, Used
 
 AGENTS, SANDBOXES, PER_SECOND = 50, 10_000, 20
-# Idle and at work in turns; in each turn so many of each kind of read.
+# Idle turns alternate with turns under load. Each turn has this many reads of each kind.
 TURNS, READS = 5, 100
 PAGE = 100
 PUBLISHED, PUBLISHED_S = 20, 5.0
-# Nobody has said anything for so long: then it is at rest. Before a turn at work counts it has begun so long ago.
+# The fleet is at rest after this time without messages. A turn under load starts to count after this time.
 QUIET_S, BEGUN_S = 3, 2
 AIM = 3.0
 Database: TypeAlias = "Callable[[Path], AbstractContextManager[Server]]"
@@ -42,30 +42,30 @@ KINDS = {
 
 
 class Fleet:
-    """The other process."""
+    """The process that generates the load."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def tell(self, *words: object) -> dict[str, Any]:
-        """Have something done, and return when it is."""
-        assert self._process.stdin is not None, "it is a pipe"
+    def run(self, *words: object) -> dict[str, Any]:
+        """Send a command, and wait until it is done."""
+        assert self._process.stdin is not None, "opened as a pipe"
         self._process.stdin.write(" ".join(map(str, words)) + "\n")
-        return self.heard()
+        return self.response()
 
-    def heard(self) -> dict[str, Any]:
-        """Its next answer."""
-        assert self._process.stdin is not None, "it is a pipe"
-        assert self._process.stdout is not None, "it is a pipe"
+    def response(self) -> dict[str, Any]:
+        """Read the next response."""
+        assert self._process.stdin is not None, "opened as a pipe"
+        assert self._process.stdout is not None, "opened as a pipe"
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError("the fleet has ended")
+            raise RuntimeError("the fleet's process ended")
         return json.loads(line)
 
 
 class Phase(NamedTuple):
-    """One turn: by kind how long each read took, in seconds; how long it lasted, and what was used meanwhile."""
+    """One turn: the seconds of each read by kind, its duration, and the CPU time in it."""
 
     took: dict[str, list[float]]
     seconds: float
@@ -73,7 +73,7 @@ class Phase(NamedTuple):
 
 
 class Found(NamedTuple):
-    """All that was found with one database."""
+    """The results of one database."""
 
     idle: list[Phase]
     busy: list[Phase]
@@ -92,7 +92,7 @@ def measure(
     reads: int = READS,
     databases: Mapping[str, Database] = DATABASES,
 ) -> Iterator[Any]:
-    """On each of the databases."""
+    """Measure on each of the databases."""
     found = {}
     for name, database in databases.items():
         with folder() as place, database(place) as server, _fleet(server, agents) as fleet:
@@ -103,24 +103,24 @@ def measure(
 
 def _with(server: Server, fleet: Fleet, sandboxes: int, turns: int, reads: int) -> Found:
     began = os.getloadavg()[0]
-    fleet.tell("fill", sandboxes)
-    fleet.tell("settle", QUIET_S)
+    fleet.run("fill", sandboxes)
+    fleet.run("settle", QUIET_S)
     reader = Reader(server)
-    reader.turn(fleet.tell("count")["names"], 5)
-    before = fleet.tell("count")
-    fleet.tell("publish", PUBLISHED)
+    reader.turn(fleet.run("count")["names"], 5)
+    before = fleet.run("count")
+    fleet.run("publish", PUBLISHED)
     time.sleep(PUBLISHED_S)
-    first = fleet.tell("count")
+    first = fleet.run("count")
     idle, busy = [], []
     for _ in range(turns):
-        names = fleet.tell("count")["names"]
+        names = fleet.run("count")["names"]
         idle.append(reader.turn(names, reads))
-        fleet.tell("flow", PER_SECOND)
+        fleet.run("flow", PER_SECOND)
         time.sleep(BEGUN_S)
         busy.append(reader.turn(names, reads))
-        fleet.tell("still")
-        fleet.tell("settle", QUIET_S)
-    last = fleet.tell("count")
+        fleet.run("still")
+        fleet.run("settle", QUIET_S)
+    last = fleet.run("count")
     return Found(
         idle,
         busy,
@@ -134,7 +134,7 @@ def _with(server: Server, fleet: Fleet, sandboxes: int, turns: int, reads: int) 
 
 
 class Reader:
-    """Asks one thing after the other over a connection that stays, as a person's client does."""
+    """Sends one request after another over a kept connection, as a client does."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -142,10 +142,10 @@ class Reader:
         self._connection = http.client.HTTPConnection(self._host)
 
     def turn(self, names: list[str], reads: int) -> Phase:
-        """So many of each kind, in turns."""
+        """Send this many requests of each kind, in turns."""
         took: dict[str, list[float]] = {kind: [] for kind in KINDS}
-        # Between turns it would be closed for being idle.
-        self._connection = http.client.HTTPConnection(self._host, timeout=servers.PATIENCE_S)
+        # Between turns the server would close an idle connection.
+        self._connection = http.client.HTTPConnection(self._host, timeout=servers.TIMEOUT_S)
         used, began = self._server.used(), time.perf_counter()
         for number in range(reads):
             for kind, path in KINDS.items():
@@ -162,7 +162,7 @@ class Reader:
         try:
             answer = self._answer(at)
         except http.client.RemoteDisconnected:
-            self._connection.close()  # it was idle for too long, so it begins anew
+            self._connection.close()  # it was idle for too long, so the next request opens another
             answer = self._answer(at)
         self.said = answer.read()
         return self._is_good(at, answer)
@@ -172,7 +172,7 @@ class Reader:
         return self._connection.getresponse()
 
     def _first_event(self, at: str) -> bool:
-        connection = http.client.HTTPConnection(self._host, timeout=servers.PATIENCE_S)
+        connection = http.client.HTTPConnection(self._host, timeout=servers.TIMEOUT_S)
         try:
             connection.request("GET", at, headers={"signadot-api-key": self._server.key})
             answer = connection.getresponse()
@@ -181,7 +181,7 @@ class Reader:
             connection.close()
 
     def _is_good(self, at: str, answer: http.client.HTTPResponse) -> bool:
-        """Whether it is there: it may have been deleted since its name was told."""
+        """Return whether the response is good. A sandbox may have been deleted since it was listed."""
         if answer.status not in (200, 404):
             raise RuntimeError(f"{at}: {answer.status} {answer.reason} {self.said}")
         return answer.status == 200
@@ -194,17 +194,17 @@ def _fleet(server: Server, agents: int) -> Iterator[Fleet]:
         name = f"c{number}"
         server.ask("PUT", f"clusters/{name}", {})
         tokens[name] = server.ask("POST", f"clusters/{name}/tokens", {})["token"]
-    command = [sys.executable, "-m", "bench.fleet.crowd"]
+    command = [sys.executable, "-m", "bench.fleet.load"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         fleet = Fleet(process)
         config = {"url": server.url, "key": server.key, "org": servers.ORG, "tokens": tokens}
         try:
-            fleet.tell(json.dumps(config))
+            fleet.run(json.dumps(config))
             yield fleet
         finally:
-            assert process.stdin is not None, "it is a pipe"
-            process.stdin.close()  # it ends then
-            process.wait(servers.PATIENCE_S)
+            assert process.stdin is not None, "opened as a pipe"
+            process.stdin.close()  # this ends the process
+            process.wait(servers.TIMEOUT_S)
 
 
 def _rows(database: str, found: Found, agents: int) -> Iterator[Row]:
@@ -212,7 +212,7 @@ def _rows(database: str, found: Found, agents: int) -> Iterator[Row]:
         idle, busy = (_all(phases, kind) for phases in (found.idle, found.busy))
         apart = _high(busy) / _high(idle)
         yield Row(
-            f"(g) reading {kind} beside {PER_SECOND} changes a second, {database}, p99 against the same at rest",
+            f"(g) reading {kind} during {PER_SECOND} changes a second, {database}, p99 against the same at rest",
             f"{_high(busy) * 1e3:.1f} ms",
             f"{_high(idle) * 1e3:.1f} ms",
             f"{apart:.1f} x (medians {_middle(busy) * 1e3:.1f} and {_middle(idle) * 1e3:.1f} ms)",
@@ -220,7 +220,7 @@ def _rows(database: str, found: Found, agents: int) -> Iterator[Row]:
             apart <= AIM,
         )
     yield Row(
-        f"(h) {PUBLISHED} versions of a plugin published that nobody uses, {database}: bytes to {agents} agents",
+        f"(h) {PUBLISHED} published versions of an unused plugin, {database}: bytes to {agents} agents",
         f"{found.published}",
         "-",
         f"{found.published} bytes",
@@ -245,12 +245,12 @@ def _table(found: dict[str, Found], agents: int, sandboxes: int) -> Table:
                 spent = sum(phase.used[which] for phase in phases) / sum(phase.seconds for phase in phases)
                 return f"{spent * 1e3:.0f}" if spent else "in the server"
 
-            line(f"processor time of the {who} {name}, reads included, ms a second", say)
-    line("reads a second meanwhile, at rest and at work", lambda each: f"{_pace(each.idle)} and {_pace(each.busy)}")
+            line(f"CPU time of the {who} {name}, reads included, ms a second", say)
+    line("reads a second, at rest and under load", lambda each: f"{_pace(each.idle)} and {_pace(each.busy)}")
     line("bytes to an agent for each change, least and most", _sent)
     line("changes that failed, of all", lambda each: f"{each.failed} of {each.changes + each.failed}")
-    line("load average at the beginning and the end", lambda each: "{:.1f} and {:.1f}".format(*each.loads))
-    title = f"{agents} agents with {sandboxes:,} sandboxes, and one who watches all changes:"
+    line("load average at the start and the end", lambda each: "{:.1f} and {:.1f}".format(*each.loads))
+    title = f"{agents} agents with {sandboxes:,} sandboxes, and one client that watches all changes:"
     return Table(title, "\n".join(lines) + "\n")
 
 

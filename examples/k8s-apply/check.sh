@@ -1,5 +1,5 @@
 
-# Asks the server to make all of it without keeping it. An object for another namespace is refused by kubectl.
+# Sends all manifests to the server as a dry run. kubectl refuses an object for another namespace.
 kubectl label --local --overwrite -f /tmp/in/manifests.yaml -o json "$mark" >marked.json
 kubectl create --namespace "$namespace" --dry-run=server -f marked.json -o name >objects
 cut -d / -f 1 objects | sort -u | paste -s -d , | tr -d '\n' >/tmp/kinds

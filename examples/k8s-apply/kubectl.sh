@@ -1,5 +1,5 @@
 #!/bin/sh
-# Each step begins with this: kubectl speaks for the plugin's account, in the namespace of the sandbox and in no other.
+# The beginning of each step: kubectl uses the plugin's account, and only the namespace of the sandbox.
 set -eu
 case $KUBERNETES_SERVICE_HOST in
     *:*) server="https://[$KUBERNETES_SERVICE_HOST]:$KUBERNETES_SERVICE_PORT" ;;

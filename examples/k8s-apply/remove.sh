@@ -1,6 +1,6 @@
 
-# Without kinds `check` has not passed, so `apply` never began and nothing was made. Otherwise everything goes that bears
-# the mark, however far `apply` came. What does not go within eight minutes is named, and tried again.
+# Without kinds `check` has failed, so `apply` never began. Otherwise all objects with the label are deleted, even after an
+# incomplete `apply`. Objects that still exist after eight minutes are named, and the step is retried.
 if [ -z "$KINDS" ]; then
     echo "nothing was made"
     exit

@@ -1,12 +1,12 @@
 #!/bin/sh
-# MariaDB makes users and databases one by one, so this can end half-way: `drop` removes whatever is there. The lock by
-# the resource's name is held until the session ends, and `drop` takes it as well.
+# MariaDB creates users and databases one by one, so this may stop half-way; `drop` removes what exists. This session holds
+# a lock with the resource's name until it ends, and `drop` takes the same lock.
 set -eu
 umask 077
 NAME="dayfly$DAYFLY_RESOURCE_ID"
 PASSWORD=$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')
 
-# Letters and digits alone: no quoting, and no `_`, which GRANT takes for any letter. MYSQL_PWD is the client's own variable for the password.
+# Only letters and digits: they need no quoting, and `_` is a wildcard for GRANT. MYSQL_PWD is the client's own variable for the password.
 mariadb --no-defaults --batch --skip-column-names \
     --host="$MARIADB_HOST" --port="$MARIADB_PORT" --protocol=tcp --user="$MARIADB_USER" >/dev/null <<SQL
 SELECT GET_LOCK('$NAME', 0);

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the product team's SQL. MariaDB ends a transaction with each CREATE, so what fails half-way stays half-way: the
-# step fails with it, and the whole database goes when the sandbox is deleted.
+# Runs the product team's SQL. MariaDB commits at each CREATE, so a failure leaves a part of it. The step then fails too,
+# and the whole database is removed when the sandbox is deleted.
 set -eu
 client() {
     mariadb --no-defaults --batch --skip-column-names --default-character-set=utf8mb4 \

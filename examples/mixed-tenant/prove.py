@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ask for the tenant's account, with its own key: an answer proves that name, key and registration fit together."""
+"""Request the tenant's account with its own key. A response proves that name, key and registration match."""
 
 import os
 import urllib.request

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A small service that many share: it opens accounts for tenants, and bills them when they go.
+"""A small shared service: it opens accounts for tenants, and bills them when they leave.
 
     service.py ADDRESS:PORT TOKEN      # port 0 takes a free one; the address is printed first
 
-With the token POST /v1/tenants {"owner", "tenant", "key", "secret"} opens an account, GET and DELETE ...?owner=ID find
-and close it, GET /v1/tenants lists those that are open, GET /v1/log what was done. With a tenant's key
-GET /v1/tenants/ID tells its account. GET /v1/bills/OWNER needs neither: an owner's id cannot be guessed.
+With the token, POST /v1/tenants {"owner", "tenant", "key", "secret"} opens an account, GET and DELETE ...?owner=ID find
+and close it, GET /v1/tenants lists open accounts, GET /v1/log lists all actions. With a tenant's key,
+GET /v1/tenants/ID returns its account. GET /v1/bills/OWNER needs neither, because an owner's id cannot be guessed.
 """
 
 import http.server
@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class Book:
-    """What the service knows."""
+    """The accounts, bills and log of the service."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -25,15 +25,15 @@ class Book:
         self.keys: dict[str, dict[str, str]] = {}
         self.log: list[str] = []
 
-    def open(self, key: str, wish: dict[str, str]) -> dict[str, str]:
-        """A tenant's account; the same for the same key against doing things twice."""
+    def open(self, key: str, request: dict[str, str]) -> dict[str, str]:
+        """Open an account. The same key returns the same account, so a request may be repeated."""
         if key not in self.keys:
-            self.keys[key] = self.tenants[wish["owner"]] = {"id": f"t-{len(self.keys) + 1}", **wish}
-            self.log.append(f"opened {wish['tenant']}")
+            self.keys[key] = self.tenants[request["owner"]] = {"id": f"t-{len(self.keys) + 1}", **request}
+            self.log.append(f"opened {request['tenant']}")
         return self.keys[key]
 
     def close(self, owner: str) -> bool:
-        """Whether there was an account to close."""
+        """Close an account. Return whether it was open."""
         found = self.tenants.pop(owner, None)
         if found is not None:
             self.bills[owner] = {"tenant": found["tenant"], "due": 0}
@@ -41,7 +41,7 @@ class Book:
         return found is not None
 
     def account(self, number: str, key: str) -> dict[str, str] | None:
-        """The account of that number, for whoever has its key."""
+        """Return the account with this number if the key is the tenant's, else None."""
         found = next((each for each in self.tenants.values() if (each["id"], each["key"]) == (number, key)), None)
         if found is None:
             return None
@@ -49,7 +49,7 @@ class Book:
         return {name: found[name] for name in ("id", "tenant", "secret")}
 
     def bill(self, owner: str) -> tuple[int, object]:
-        """Status and body for whoever asks for an owner's bill."""
+        """Return status and body for a request of an owner's bill."""
         if owner in self.tenants:
             return 409, {"error": "the account is open"}
         if owner not in self.bills:
@@ -59,12 +59,12 @@ class Book:
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """One request."""
+    """The handler of one request."""
 
     book = Book()
     token = ""
 
-    def _do(self) -> None:
+    def _handle(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else {}
         parts = urlsplit(self.path)
@@ -72,18 +72,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with self.book.lock:
             self._answer(*self._route(tuple(parts.path.strip("/").split("/")), owner, body))
 
-    do_GET = do_POST = do_DELETE = _do  # noqa: N815 - the names are the library's
+    do_GET = do_POST = do_DELETE = _handle  # noqa: N815 - names required by http.server
 
     def _route(self, path: tuple[str, ...], owner: str, body: dict[str, str]) -> tuple[int, object]:
         key = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         match (self.command, *path):
-            case ("GET", "v1", "bills", whose):
-                return self.book.bill(whose)
+            case ("GET", "v1", "bills", bill_owner):
+                return self.book.bill(bill_owner)
             case ("GET", "v1", "tenants", number):
                 found = self.book.account(number, key)
-                return (200, found) if found else (401, {"error": "another key is needed"})
+                return (200, found) if found else (401, {"error": "the key is not valid"})
             case _ if key != self.token:
-                return 401, {"error": "a token is needed"}
+                return 401, {"error": "a token is required"}
             case ("POST", "v1", "tenants"):
                 return 201, self.book.open(self.headers.get("Idempotency-Key") or "", body)
             case ("GET", "v1", "tenants") if owner in self.book.tenants:
@@ -94,7 +94,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return 200, sorted(each["tenant"] for each in self.book.tenants.values())
             case ("GET", "v1", "log"):
                 return 200, self.book.log
-        return 404, {"error": "there is none"}
+        return 404, {"error": "not found"}
 
     def _answer(self, status: int, body: object) -> None:
         data = b"" if body is None else json.dumps(body).encode()
@@ -106,7 +106,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_: object) -> None:
-        """It says nothing."""
+        """Do not log requests."""
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fetch the last bill. There is none as long as the tenant is open, so this fails then, and is called again."""
+"""Fetch the last bill. While the tenant is open there is none, so this fails and is retried."""
 
 import os
 import sys
@@ -13,4 +13,4 @@ try:
 except urllib.error.HTTPError as refusal:
     if refusal.code != 404:
         sys.exit(f"the service answers {refusal.code}: {refusal.read().decode()}")
-    print("nobody was ever registered, so there is no bill")
+    print("there is no bill, because no tenant was registered")

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Removes database and role, whichever of them is there. Nothing of `provision` is read: the name follows from the
-# resource's id. Repeating this does no harm, nor does running it when nothing was ever made.
+# Removes database and role if they exist. It needs no output of `provision`, because the name is derived from the
+# resource's id. It may run repeatedly, and also if nothing was created.
 set -eu
 NAME="dayfly_$DAYFLY_RESOURCE_ID"
 export NAME
 
 psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 --output /dev/null <<'SQL'
 \set name `printf %s "$NAME"`
--- A creation that was cut off may still be on its way through the server: wait for its end.
+-- An interrupted creation may still run in the server: wait for its end.
 SELECT pg_advisory_lock(hashtextextended(:'name', 0));
 SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = :'name') AS there \gset
 \if :there
@@ -16,7 +16,7 @@ SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = :'name') AS there \gset
 \endif
 DROP DATABASE IF EXISTS :"name" WITH (FORCE);
 \if :there
-  DROP OWNED BY :"name" CASCADE;   -- what it was granted elsewhere
+  DROP OWNED BY :"name" CASCADE;   -- rights granted to it elsewhere
   DROP ROLE :"name";
 \endif
 SQL

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the product team's SQL in the new database, all of it or nothing.
+# Runs the product team's SQL in the new database, in one transaction.
 set -eu
 psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 --single-transaction --file /tmp/in/schema.sql
 

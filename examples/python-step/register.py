@@ -14,7 +14,7 @@ except (ValueError, TypeError, KeyError) as fault:
     sys.exit(f'the param wanted must be like [{{"name": "ada", "role": "admin"}}]: {type(fault).__name__}: {fault}')
 
 accounts = [account | {"password": secrets.token_urlsafe()} for account in wanted]
-# Read and written by this user alone, and complete from the moment on at which it has its name.
+# Only this user may read it. It is renamed into place, so it is always complete.
 registry = Path(os.environ["FOLDER"]) / f"{os.environ['DAYFLY_RESOURCE_ID']}.json"
 part = registry.with_suffix(".part")
 part.touch(mode=0o600)

@@ -4,7 +4,7 @@ set -eu
 NAME="dayfly-$DAYFLY_RESOURCE_ID"
 redis() { redis-cli -e --no-auth-warning -h "$REDIS_HOST" -p "$REDIS_PORT" --user "$REDIS_USER" "$@"; }
 
-# The first answer shows that the server has read what it had been sent before: a command of a killed `provision` too.
+# The first response proves that the server has processed all earlier commands, including those of a killed `provision`.
 redis PING
 redis ACL DELUSER "$NAME"
 said=$(redis ACL SAVE 2>&1) || case $said in
@@ -12,7 +12,7 @@ said=$(redis ACL SAVE 2>&1) || case $said in
     *) echo "$said" >&2; exit 1 ;;
 esac
 
-# A thousand keys at a time, by the server itself: names of keys may hold anything, and nobody else is kept waiting.
+# The server deletes a thousand keys at a time: names of keys may contain any bytes, and other clients must not wait long.
 PAGE="local page = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', 1000)
       for _, key in ipairs(page[2]) do redis.call('UNLINK', key) end
       return page[1]"

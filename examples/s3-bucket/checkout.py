@@ -1,4 +1,4 @@
-"""Stands for a service that reads its catalogue from S3: it answers with the place it was told, as JSON."""
+"""A stand-in for a service that reads its catalogue from S3: it returns the configured location as JSON."""
 
 import json
 import os

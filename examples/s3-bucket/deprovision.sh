@@ -1,7 +1,7 @@
 #!/bin/sh
-# Empties and removes the bucket. If `provision` was cut off, BUCKET is empty although the bucket may be there.
+# Empties and removes the bucket. If `provision` was interrupted, BUCKET is empty although the bucket may exist.
 set -eu
-# A region that `provision` refuses has none of ours, and perhaps no server that could say so.
+# There is no bucket in a region that `provision` refuses, and perhaps no server there to confirm it.
 case $AWS_DEFAULT_REGION in
     eu-central-1 | eu-west-1 | us-east-1) ;;
     *) echo "no bucket was made"; exit ;;
@@ -11,7 +11,7 @@ if answer=$(aws s3api head-bucket --bucket "$bucket" 2>&1); then
     aws s3 rb --force "s3://$bucket"
     exit
 fi
-# Only the server's own "not found" proves that it is gone; any other failure is tried again.
+# Only the server's own "not found" proves that it is gone. The step is retried after any other failure.
 case $answer in
     *'(404)'*) echo "there is no bucket $bucket" ;;
     *) echo "$answer" >&2; exit 1 ;;

@@ -1,7 +1,7 @@
 #!/bin/sh
-# What `make run` shows: one sandbox from its birth to its end, in a Dayfly of its own that is gone afterwards.
+# The demonstration for `make run`: one sandbox from creation to deletion, in a temporary Dayfly home.
 set -eu
-exec 2>&1 # results and talk in one stream, in their order
+exec 2>&1 # results and messages in one stream, in order
 cd "$(dirname -- "$0")/../.."
 example=examples/sqlite-notes
 scratch=$(mktemp -d)
@@ -12,7 +12,7 @@ mkdir "$databases"
 clean_up() {
     code=$?
     trap - EXIT
-    # Whoever stops it half-way is left nothing either: not in the memory of the machine, where steps work.
+    # An interrupted demonstration leaves nothing behind either, including data that steps keep in /dev/shm.
     [ "$code" -eq 0 ] || ./dayfly sandbox delete notes-demo --timeout 30s >/dev/null 2>&1 || true
     ./dayfly down >/dev/null 2>&1 || true
     rm -rf -- "$scratch"

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Removes the database. It reads no output of `provision`: the file's name follows from the resource's id, so this
-# works whether that step finished, failed half-way or never ran, and however often it is repeated.
+# Removes the database. It needs no output of `provision`, because the file's name is derived from the resource's id. So it
+# works whether that step finished, failed or never ran, and may run repeatedly.
 set -eu
-[ -d "$FOLDER" ] || exit 0  # whoever named a folder that is none has nothing there
+[ -d "$FOLDER" ] || exit 0  # an invalid folder contains no database
 database="$FOLDER/$DAYFLY_RESOURCE_ID.db"
 rm -f -- "$database" "$database-journal"
 echo "removed $database"

@@ -1,4 +1,4 @@
-"""The notes application: GET /notes gives the notes in the database NOTES_DB as JSON, on 127.0.0.1:$PORT."""
+"""The notes application: GET /notes returns the notes in the database NOTES_DB as JSON, on 127.0.0.1:$PORT."""
 
 import json
 import os

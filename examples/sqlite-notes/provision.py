@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make an empty database that is called by its resource's id, so that `drop` finds it even if nothing is reported."""
+"""Create an empty database named after the resource's id, so that `drop` finds it even without outputs."""
 
 import os
 import sqlite3
@@ -12,7 +12,7 @@ if not folder.is_absolute() or not folder.is_dir():
 
 database = folder / f"{os.environ['DAYFLY_RESOURCE_ID']}.db"
 with sqlite3.connect(database) as connection:
-    connection.execute("VACUUM")  # an empty database has no file until something is written
+    connection.execute("VACUUM")  # SQLite creates the file only at the first write
 
 Path("/tmp/path").write_text(str(database))
 print(f"made {database}")

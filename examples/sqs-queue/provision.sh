@@ -1,11 +1,11 @@
 #!/bin/sh
-# Params go to the command as files, so whatever stands in them they are JSON or are refused.
+# Params reach the command as files. So the command either accepts them as JSON or refuses them.
 set -eu
 case $AWS_DEFAULT_REGION in
-    eu-central-1 | eu-west-1 | us-east-1) ;;   # which the platform pays for
+    eu-central-1 | eu-west-1 | us-east-1) ;;   # the regions that the platform team allows
     *) echo "the param region must be eu-central-1, eu-west-1 or us-east-1" >&2; exit 1 ;;
 esac
-# Version 1 of the command would ask Amazon whatever the variable says.
+# Version 1 of the AWS CLI ignores AWS_ENDPOINT_URL and would always send requests to Amazon.
 sqs() { aws ${AWS_ENDPOINT_URL_SQS:+--endpoint-url "$AWS_ENDPOINT_URL_SQS"} sqs "$@"; }
 name="dayfly-$DAYFLY_RESOURCE_ID"
 set -- --queue-name "$name"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Destroys what the state knows: the whole module, less if apply was cut short, or nothing. Then `sweep`, if the sandbox
-# has one, removes what carries the resource's id and no state knows. Safe to repeat.
+# Destroys the objects in the state: those of the whole module, or fewer if apply was interrupted. Then `sweep`, if the
+# sandbox passes one, removes objects with the resource's id that are not in the state. It may run repeatedly.
 set -eu
 export CHECKPOINT_DISABLE=1 TF_IN_AUTOMATION=1 TF_INPUT=0 TF_CLI_ARGS=-no-color TF_VAR_resource_id="$DAYFLY_RESOURCE_ID"
 cat >backend_override.tf <<END
@@ -8,7 +8,7 @@ terraform {
   backend "http" {}
 }
 END
-# First without the module, in the empty folder where a step begins: one that is wrong has made nothing.
+# First without the module, in the step's empty folder: an invalid module has created nothing.
 terraform init
 if [ -n "$(terraform state pull)" ] && [ -n "$(terraform state list)" ]; then
   cp backend_override.tf /tmp/module

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Each reading makes new credentials, so it is read once, into a file that nobody else may read.
+# Each read creates new credentials. So this reads them once, into a private file.
 set -eu
 umask 077
 bao read -format=json "database/creds/$ROLE" >lease.json

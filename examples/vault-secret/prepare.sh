@@ -1,7 +1,7 @@
 #!/bin/sh
-# What an administrator does once: two groups in PostgreSQL, and a Vault that may make users in them. Needs BAO_ADDR,
-# BAO_TOKEN and psql's PG* variables, of a user who may make roles. For the demo that very user is given to Vault; let
-# yours have one of its own, and change its password with `bao write -force database/rotate-root/shop`.
+# One-time preparation by an administrator: two groups in PostgreSQL, and a Vault that may create users in them. It needs
+# BAO_ADDR, BAO_TOKEN and psql's PG* variables of a user who may create roles. This demo gives that user to Vault. In
+# production, use a separate user, and change its password with `bao write -force database/rotate-root/shop`.
 set -eu
 psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 <<'SQL'
 SELECT 'CREATE ROLE ' || name FROM unnest(ARRAY['shop_reader', 'shop_writer']) AS name

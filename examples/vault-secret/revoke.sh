@@ -1,6 +1,6 @@
 #!/bin/sh
-# First the role, so that nothing new is leased by it; then all that was, told or not. Neither minds if there is none.
-# Vault answers when the database has let the users go.
+# First the role, so that no new lease is made with it; then all leases, reported or not. Both commands succeed if there is
+# none. Vault responds after the database has removed the users.
 set -eu
 name="dayfly-$DAYFLY_RESOURCE_ID"
 bao delete "database/roles/$name"

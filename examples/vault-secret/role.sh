@@ -1,6 +1,6 @@
 #!/bin/sh
-# A role of Vault for this resource alone: whatever is leased by it can be found by its name and taken back.
-# What the sandbox says chooses among what is written here. It is never a part of SQL.
+# A Vault role for this resource only, so that all its leases can be found by name and revoked. The sandbox's param only
+# selects one of the texts below. It never becomes part of SQL.
 set -eu
 name="dayfly-$DAYFLY_RESOURCE_ID"
 case $ACCESS in

@@ -1,7 +1,7 @@
-"""A controller of Machines, as small as it can be: it makes a machine's volume, and destroys it with the machine.
+"""A minimal controller of Machines: it creates a machine's volume, and deletes it with the machine.
 
-It has never heard of Dayfly. All it does for others is what many controllers do: it destroys nothing as long as the
-annotation `cluster.example.org/hold` is on the machine. Run it with: python controller.py FOLDER [KUBECONFIG]
+It does not know Dayfly. Like many controllers, it supports a hold: it deletes nothing while the annotation
+`cluster.example.org/hold` is on the machine. Run it with: python controller.py FOLDER [KUBECONFIG]
 """
 
 import asyncio
@@ -26,19 +26,19 @@ HOLD = "cluster.example.org/hold"
 
 
 class Spec(Slim, frozen=True):
-    """What a machine is to have."""
+    """The desired state of a machine."""
 
     volume: str = ""
 
 
 class Status(Slim, frozen=True):
-    """What has become of it."""
+    """The actual state of a machine."""
 
     phase: str = ""
 
 
 class Machine(Slim, frozen=True):
-    """What this controller reads of a machine."""
+    """The fields of a machine that this controller reads."""
 
     metadata: AnnotatedMeta
     spec: Spec = Spec()
@@ -49,7 +49,7 @@ MACHINES = Resource("cluster.example.org", "v1", "machines", "Machine", Machine)
 
 
 class Controller:
-    """Brings each machine and its folder one step nearer to each other; whatever it does may be done twice."""
+    """Create and delete the folder of each machine. Every action may be repeated."""
 
     def __init__(self, manager: Manager, disks: Path) -> None:
         self._client = manager.client

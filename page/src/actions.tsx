@@ -1,20 +1,20 @@
-/** What can be done to a sandbox or route group, and asked first. Only what the role allows is there; the server checks it again. */
+/** The actions on a sandbox or route group, each with a confirmation. Buttons depend on the role; the server checks it again. */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { get, may, place, request } from "./api";
+import { get, may, plainCluster, request } from "./api";
 import { spec } from "./filter";
 import { shellWord } from "./text";
-import type { Living, Report, Subject } from "./types";
+import type { SandboxOrGroup, Report, Subject } from "./types";
 import { Ask, Copy, Prose, Text } from "./ui";
 
 type Asked = "" | "delete" | "extend" | "retry" | "abandon";
 
 interface Props {
   subject: Subject;
-  /** Its address. */
+  /** The API address. */
   at: string;
   report: Report;
-  found: Living | null;
+  found: SandboxOrGroup | null;
 }
 
 export function Actions({ subject, at, report, found }: Props): JSX.Element {
@@ -28,7 +28,7 @@ export function Actions({ subject, at, report, found }: Props): JSX.Element {
   const denied = report.denied ?? {};
   const allows = (what: Asked): boolean => member && !denied[what];
   return (
-    <div class="actions" role="group" aria-label="What can be done">
+    <div class="actions" role="group" aria-label="Actions">
       {found && (
         <>
           <Copy text={() => yaml(at, kind)}>Copy as YAML</Copy>
@@ -70,7 +70,7 @@ export function Actions({ subject, at, report, found }: Props): JSX.Element {
 
 const ENDS = {
   sandbox: "Its forks stop, then its delete steps run.",
-  "route group": "Its key leads to no fork any more, then its hooks run. Its sandboxes stay.",
+  "route group": "Its routing key stops working, then its hooks run. Its sandboxes stay.",
 };
 
 const WHAT: [Asked, string][] = [
@@ -80,7 +80,7 @@ const WHAT: [Asked, string][] = [
   ["abandon", "abandon"],
 ];
 
-/** Why there are buttons that are not there; what has the same reason is said once. */
+/** Why buttons are missing; actions with the same reason are listed together. */
 function Denied({ denied }: { denied: Record<string, string> }): JSX.Element | null {
   const by = new Map<string, string[]>();
   for (const [what, title] of WHAT) if (denied[what]) by.set(denied[what], [...(by.get(denied[what]) ?? []), title]);
@@ -128,9 +128,9 @@ function Retry({ at, units, onClose }: { at: string; units: string[]; onClose: (
   return (
     <Ask title="Retry now" verb="Retry" onClose={onClose} act={() => request("POST", at, unit ? { unit } : {})}>
       <label>
-        What{" "}
+        Unit{" "}
         <select value={unit} onChange={(event) => setUnit(event.currentTarget.value)}>
-          <option value="">all that waits to be retried</option>
+          <option value="">all waiting units</option>
           {units.map((each) => (
             <option key={each} value={each}>
               {each}
@@ -147,7 +147,7 @@ function Abandon({ name, at, onClose }: { name: string; at: string; onClose: () 
   const act = (): Promise<unknown> => request("POST", at, { reason: reason.trim() });
   return (
     <Ask title={`Give up the cleanup of ${name}?`} verb="Abandon" danger ready={reason.trim() !== ""} onClose={onClose} act={act}>
-      <p>Delete steps that have not succeeded are not tried again, and what they would have removed stays. The reason is recorded.</p>
+      <p>Delete steps that have not succeeded are not retried, and anything they would have removed remains. The reason is recorded.</p>
       <label>
         Reason
         <input type="text" value={reason} maxLength={1000} required onInput={(event) => setReason(event.currentTarget.value)} />
@@ -156,14 +156,14 @@ function Abandon({ name, at, onClose }: { name: string; at: string; onClose: () 
   );
 }
 
-/** The file that would make it. */
+/** The file that creates this object with `dayfly apply` or kubectl. */
 async function yaml(at: string, kind: Subject["kind"]): Promise<string> {
-  const [found, { stringify }] = await Promise.all([get<Living>(at), import("yaml")]);
-  // Most readers of YAML take `no` and `on` for booleans: what looks like one to them is quoted.
-  return stringify(place() ? manifest(found, kind) : { name: found.name, spec: found.spec }, { lineWidth: 0, version: "1.1" });
+  const [found, { stringify }] = await Promise.all([get<SandboxOrGroup>(at), import("yaml")]);
+  // Most YAML parsers read `no` and `on` as booleans, so such strings are quoted.
+  return stringify(plainCluster() ? manifest(found, kind) : { name: found.name, spec: found.spec }, { lineWidth: 0, version: "1.1" });
 }
 
-function manifest({ name, namespace = "", spec }: Living, kind: Subject["kind"]): object {
+function manifest({ name, namespace = "", spec }: SandboxOrGroup, kind: Subject["kind"]): object {
   const metadata = { name: name.slice(name.indexOf(":") + 1), namespace };
   return { apiVersion: "dayfly.dev/v1alpha1", kind: kind === "sandbox" ? "Sandbox" : "RouteGroup", metadata, spec };
 }
@@ -172,12 +172,12 @@ async function command(at: string, kind: Subject["kind"]): Promise<string> {
   const written = await yaml(at, kind);
   let end = "YAML";
   while (written.split("\n").includes(end)) end += "_";
-  const where = place();
+  const where = plainCluster();
   const apply = where ? `kubectl --context ${shellWord(where.context)} apply` : "dayfly apply";
   return `${apply} -f - <<'${end}'\n${written}${end}\n`;
 }
 
-/** The command that shows the same. */
+/** The CLI command that shows the same data. */
 export function Shell({ words }: { words: string[] }): JSX.Element {
   return (
     <code>

@@ -1,4 +1,4 @@
-/** Requests to the server: JSON in, JSON out, and its own sentence where it refuses. */
+/** Requests to the server: JSON in, JSON out. A refusal becomes a `Refused` with the server's message. */
 import type { Session } from "./types";
 
 export class Refused extends Error {
@@ -16,12 +16,12 @@ export function signedIn(found: Session): void {
   session = found;
 }
 
-/** The plain cluster whose page this is; null where a server answers. */
-export function place(): NonNullable<Session["place"]> | null {
+/** The cluster that this page shows (`dayfly page --context`); null if the page belongs to a server. */
+export function plainCluster(): NonNullable<Session["place"]> | null {
   return session?.place ?? null;
 }
 
-/** Whether the session's role is enough for one. The server asks again. */
+/** Whether the session's role is sufficient for buttons of this role. The server checks every request again. */
 export function may(role: "member" | "admin"): boolean {
   return session !== null && (session.role === "admin" || session.role === role);
 }
@@ -51,12 +51,14 @@ export async function request<T>(method: string, path: string, body?: unknown, s
   return found as T;
 }
 
-/** An address below the organisation; each part is one segment, whatever is in it. */
-export function below(...parts: string[]): string {
+/** An address below the organisation. Each part is encoded as one path segment. */
+export function orgPath(...parts: string[]): string {
   return ["/orgs", ...[session?.org ?? "", ...parts].map(encodeURIComponent)].join("/");
 }
 
-/** The address of what is told of it. An address that says by `uid` which of a name is meant goes on saying so. */
+/** The address of a subresource, such as `.../report`. A `uid` in the query is kept, because it selects one of several
+ * sandboxes with the same name.
+ */
 export function part(at: string, name: string, query: Record<string, string> = {}): string {
   const [path, own] = at.split("?");
   const all = new URLSearchParams([...new URLSearchParams(own), ...Object.entries(query)]);
@@ -67,7 +69,7 @@ export function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return request<T>("GET", path, undefined, signal);
 }
 
-/** What somebody reads where something was refused. */
+/** The message for the user about a failed request. */
 export function words(fault: unknown): string {
   return fault instanceof Error ? fault.message : String(fault);
 }

@@ -1,10 +1,10 @@
-/** What a sandbox's history tells of the attempts of its units, for the timeline. Pure. */
+/** The attempts of each unit, computed from a sandbox's history for the timeline. Pure. */
 import type { Move, Unit } from "./types";
 
 export interface Bar {
   attempt: number;
   from: number;
-  /** 0: it still runs. */
+  /** 0 if it is still running. */
   to: number;
   state: string;
   reason: string;
@@ -15,9 +15,9 @@ export interface Row {
   bars: Bar[];
 }
 
-const SAYS = new Set(["Record", "Void", "Doubt"]);
+const MOVES_WITH_REASON = new Set(["Record", "Void", "Doubt"]);
 
-/** A row for each unit, in the units' order. The newest attempt is told by the report, which knows its times exactly. */
+/** One row for each unit, in the units' order. The newest attempt comes from the report, which has its exact times. */
 export function rows(units: readonly Unit[], moves: readonly Move[]): Row[] {
   const older = new Map<string, Map<number, Bar>>();
   for (const move of moves) {
@@ -27,13 +27,13 @@ export function rows(units: readonly Unit[], moves: readonly Move[]): Row[] {
     const bar = of.get(move.attempt) ?? { attempt: move.attempt, from: move.at, to: 0, state: "running", reason: "" };
     of.set(move.attempt, bar);
     bar.to = move.at;
-    if (SAYS.has(move.move)) bar.reason = move.reason;
+    if (MOVES_WITH_REASON.has(move.move)) bar.reason = move.reason;
     if (move.move === "Void") bar.state = "skipped"; // it never ran
     if (move.move === "Record") bar.state = move.reason.toLowerCase() === "succeeded" ? "succeeded" : "failed";
   }
   return units.map((unit) => {
     const bars = [...(older.get(unit.id)?.values() ?? [])].filter((bar) => bar.attempt < (unit.attempt ?? 0));
-    for (const bar of bars) if (bar.state === "running") bar.state = "failed"; // there is a later one
+    for (const bar of bars) if (bar.state === "running") bar.state = "failed"; // a later attempt exists
     if (unit.attempt && (unit.startedAt || unit.since)) {
       const from = unit.startedAt || unit.since || 0;
       const over = !["running", "unknown"].includes(unit.state);
@@ -50,7 +50,7 @@ export interface Scale {
   end: number;
 }
 
-/** From the first moment to the last, or to now where something still runs; never less than a second. */
+/** The range from the first to the last time, or to now if an attempt is running; at least one second. */
 export function scale(found: readonly Row[], now: number): Scale {
   const bars = found.flatMap((row) => row.bars);
   if (!bars.length) return { begin: now, end: now + 1000 };
@@ -59,7 +59,7 @@ export function scale(found: readonly Row[], now: number): Scale {
   return { begin, end: Math.max(end, begin + 1000) };
 }
 
-/** Where a bar stands between 0 and 100, at least half a part wide. */
+/** A bar's position and width in percent of the scale; the width is at least 0.5. */
 export function place(bar: Bar, at: Scale, now: number): { left: number; width: number } {
   const whole = at.end - at.begin;
   const left = Math.min(99.5, Math.max(0, ((bar.from - at.begin) / whole) * 100));
@@ -67,9 +67,9 @@ export function place(bar: Bar, at: Scale, now: number): { left: number; width: 
   return { left, width };
 }
 
-/** The units of a sandbox that has ended, whose report has none any more: as its history tells them.
+/** The units of an ended sandbox, rebuilt from its history, because its report has none.
  *
- * Who watched it end knows more of them (`before`): their events, kinds and what they read.
+ * `before` is what the page showed before the end: it adds events, kinds and inputs, which the history lacks.
  */
 export function fromHistory(moves: readonly Move[], before: readonly Unit[]): Unit[] {
   const found = new Map<string, Unit>(before.map((unit) => [unit.id, { ...unit, state: unit.state === "waiting" ? "skipped" : unit.state }]));

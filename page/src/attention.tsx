@@ -1,8 +1,8 @@
-/** What needs attention, the worst first. */
+/** The view "Needs attention", most severe first. */
 import type { JSX } from "preact";
-import { below } from "./api";
+import { orgPath } from "./api";
 import { toneOf } from "./filter";
-import { useAsked, useNow, type Live } from "./live";
+import { useQuery, useNow, type Live } from "./live";
 import { href } from "./router";
 import { duration, moment, roughly } from "./text";
 import type { Concern } from "./types";
@@ -12,14 +12,14 @@ const KINDS: Record<Concern["kind"], [title: string, state: string]> = {
   stuck: ["Cleanup is stuck", "failed"],
   failed: ["Failed", "failed"],
   silent: ["Silent cluster", "warning"],
-  held: ["Held up", "trouble"],
+  held: ["Blocked", "trouble"],
   unknown: ["Outcome unknown", "unknown"],
-  ignored: ["In part ignored", "warning"],
+  ignored: ["Partly ignored", "warning"],
   expiring: ["About to expire", "trouble"],
   abandoned: ["Abandoned", "stopped"],
 };
 
-const AGAIN_MS = 10_000;
+const POLL_INTERVAL_MS = 10_000;
 
 export interface Concerns {
   /** Null until the server has answered. */
@@ -27,11 +27,11 @@ export interface Concerns {
   fault: string;
 }
 
-/** What needs attention: the badge, its page and the hosts show the same answer of the server. */
+/** All concerns. The badge, the view and the hosts use the same response. */
 export function useConcerns(live: Live): Concerns {
   const tones = [...live.all.values(), ...live.groups.all.values()].map(toneOf);
   const changed = ["failed", "warning", "trouble"].map((tone) => tones.filter((each) => each === tone).length);
-  return useAsked<Concern[]>(below("attention"), [tones.length, ...changed].join(), AGAIN_MS);
+  return useQuery<Concern[]>(orgPath("attention"), [tones.length, ...changed].join(), POLL_INTERVAL_MS);
 }
 
 export function Attention({ found, fault }: Concerns): JSX.Element {
@@ -39,13 +39,13 @@ export function Attention({ found, fault }: Concerns): JSX.Element {
   return (
     <>
       <div class="head">
-        <Heading title="What needs attention">What needs attention</Heading>
+        <Heading title="Needs attention">Needs attention</Heading>
         <p class="count" role="status">
           {found ? (found.length === 1 ? "1 thing" : `${found.length} things`) : "Loading…"}
         </p>
       </div>
       <Fault>{fault}</Fault>
-      {found && !found.length && <p class="nothing">Nothing does: no cleanup is stuck, and every outcome is known.</p>}
+      {found && !found.length && <p class="nothing">Nothing needs attention: no cleanup is stuck, and all outcomes are known.</p>}
       <ul class="concerns">
         {(found ?? []).map((each) => (
           <li key={`${each.kind} ${each.subject} ${each.since}`}>
@@ -79,7 +79,7 @@ function One({ concern, now }: { concern: Concern; now: number }): JSX.Element {
       </p>
       {concern.until ? (
         <p class="aside">
-          {concern.kind === "expiring" ? "Ends" : "Settled by itself"} at {moment(concern.until)}
+          {concern.kind === "expiring" ? "Ends" : "Resolved automatically"} at {moment(concern.until)}
           {concern.until > now ? `, in ${duration(concern.until - now)}` : ""}.
         </p>
       ) : null}

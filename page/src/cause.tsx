@@ -1,11 +1,11 @@
-/** Why something is not as it is wished for, down to the root and with what can be done. */
+/** Why an object is not ready, down to the root cause, with advice. */
 import type { JSX } from "preact";
 import { withQuery } from "./router";
 import { moment } from "./text";
 import type { Blocker } from "./types";
 import { Prose, Text } from "./ui";
 
-/** What is said of that unit, wherever it stands below the blocker; null for one that holds nothing up. */
+/** The blocker of this unit, searched in the whole tree; null if the unit blocks nothing. */
 export function causeOf(unit: string, blocker: Blocker | null): Blocker | null {
   if (!blocker || blocker.subject === unit) return blocker;
   for (const each of blocker.because ?? []) {
@@ -15,10 +15,10 @@ export function causeOf(unit: string, blocker: Blocker | null): Blocker | null {
   return null;
 }
 
-/** `root`: a subject that is told about here anyway, and leads nowhere. */
+/** `root`: a subject that is already displayed here and gets no link. */
 export function Cause({ blocker, root }: { blocker: Blocker; root: string }): JSX.Element {
   const deeper = blocker.because ?? [];
-  // What may be left after an abandoned cleanup is named by its resource, which has no panel.
+  // Possible leftovers of an abandoned cleanup are named by their resource, which has no panel.
   const unit = blocker.subject === root || blocker.reason === "LeftoversPossible" ? "" : (blocker.subject ?? "");
   return (
     <li>

@@ -1,8 +1,8 @@
-/** Sandboxes that have ended: the newest by themselves, older ones when somebody asks. */
+/** Ended sandboxes: the newest are loaded automatically, older ones on request. */
 import type { JSX } from "preact";
 import { useLayoutEffect, useState } from "preact/hooks";
-import { below, get, place as cluster, words } from "./api";
-import { useAsked, useNow, type Live } from "./live";
+import { orgPath, get, plainCluster, words } from "./api";
+import { useQuery, useNow, type Live } from "./live";
 import { go, href, withQuery, type Place } from "./router";
 import { Table } from "./table";
 import { duration, moment, roughly } from "./text";
@@ -12,31 +12,31 @@ import { Fault, Heading, Text } from "./ui";
 const FIRST = 200;
 const MORE = 1000;
 
-/** How far back they go. */
+/** The period that the list covers. */
 function span(): string {
-  return cluster() ? "since this page is served" : "in the last week";
+  return plainCluster() ? "since this page was started" : "in the last week";
 }
 
 export function EndedView({ live, place }: { live: Live; place: Place }): JSX.Element {
   const now = useNow(10_000);
   const query = place.query.get("q") ?? "";
-  const { found: newest, fault } = useAsked<Ended[]>(`${below("ended-sandboxes")}?limit=${FIRST}`, live.all.size, 15_000);
+  const { found: newest, fault } = useQuery<Ended[]>(`${orgPath("ended-sandboxes")}?limit=${FIRST}`, live.all.size, 15_000);
   const [all, setAll] = useState<Ended[]>([]);
   const [last, setLast] = useState(0);
   const [refused, setRefused] = useState("");
-  // Before it is painted: nobody is to read that there is none.
-  useLayoutEffect(() => setAll((known) => joined(newest ?? [], known)), [newest]);
+  // A layout effect: otherwise the view would briefly show that there are none.
+  useLayoutEffect(() => setAll((known) => mergeEnded(newest ?? [], known)), [newest]);
   const terms = query.toLowerCase().split(/\s+/).filter(Boolean);
   const found = all.filter(({ name, cluster }) => terms.every((term) => `${name}\n${cluster}`.toLowerCase().includes(term)));
-  // A full answer may not be all; a cluster's page has what it has.
-  const more = !cluster() && (last && all.length > FIRST ? last === MORE : (newest ?? []).length === FIRST);
+  // A full response may be incomplete. The page of a cluster has only one response.
+  const more = !plainCluster() && (last && all.length > FIRST ? last === MORE : (newest ?? []).length === FIRST);
   const ask = async (): Promise<void> => {
     const oldest = all[all.length - 1];
     try {
-      // Of several in the same millisecond some may be known; they are told again and known by their uid.
+      // Several sandboxes may have ended in the same millisecond. They are requested again and matched by UID.
       const before = Date.parse(oldest?.endedAt ?? "") + 1;
-      const next = await get<Ended[]>(`${below("ended-sandboxes")}?before=${before}&limit=${MORE}`);
-      setAll((known) => joined(known, next));
+      const next = await get<Ended[]>(`${orgPath("ended-sandboxes")}?before=${before}&limit=${MORE}`);
+      setAll((known) => mergeEnded(known, next));
       setLast(next.length);
       setRefused("");
     } catch (why) {
@@ -52,7 +52,7 @@ export function EndedView({ live, place }: { live: Live; place: Place }): JSX.El
             id="search"
             type="search"
             aria-label="Filter ended sandboxes"
-            placeholder={`name or ${cluster() ? "namespace" : "host"}`}
+            placeholder={`name or ${plainCluster() ? "namespace" : "host"}`}
             value={query}
             spellcheck={false}
             autocomplete="off"
@@ -64,8 +64,8 @@ export function EndedView({ live, place }: { live: Live; place: Place }): JSX.El
         </p>
       </div>
       <Fault>{fault || refused}</Fault>
-      {newest && !found.length && <p class="nothing">{all.length ? "None of these fits that filter." : `No sandbox has ended ${span()}.`}</p>}
-      {cluster() && <p class="aside">A cluster keeps nothing of a sandbox that is gone: neither logs nor history. A server does, for a week.</p>}
+      {newest && !found.length && <p class="nothing">{all.length ? "No ended sandbox matches the filter." : `No sandbox has ended ${span()}.`}</p>}
+      {plainCluster() && <p class="aside">A cluster keeps neither logs nor history of a deleted sandbox. A server keeps them for a week.</p>}
       {found.length > 0 && <Rows found={found} now={now} />}
       {more && (
         <p>
@@ -78,8 +78,10 @@ export function EndedView({ live, place }: { live: Live; place: Place }): JSX.El
   );
 }
 
-/** The newer ones, and behind them of the older ones those that follow; none if what ended between them is not known. */
-export function joined(newer: readonly Ended[], older: readonly Ended[]): Ended[] {
+/** The newer sandboxes, followed by the older ones that are known. If the two lists do not overlap, the older ones are
+ * dropped: sandboxes between them may be missing.
+ */
+export function mergeEnded(newer: readonly Ended[], older: readonly Ended[]): Ended[] {
   const uids = new Set(newer.map((each) => each.uid));
   const meets = !newer.length || older.some((each) => uids.has(each.uid));
   return [...newer, ...(meets ? older.filter((each) => !uids.has(each.uid)) : [])];
@@ -93,7 +95,7 @@ function said(found: number, all: number, more: boolean): string {
 function Rows({ found, now }: { found: Ended[]; now: number }): JSX.Element {
   return (
     <Table
-      caption={`Sandboxes that have ended ${span()}, the last first`}
+      caption={`Sandboxes that have ended ${span()}, newest first`}
       rows={found}
       of={(each) => each.uid}
       columns={[
@@ -111,7 +113,7 @@ function Rows({ found, now }: { found: Ended[]; now: number }): JSX.Element {
           tip: (each) => moment(Date.parse(each.endedAt)),
         },
         { title: "Lived", cell: (each) => duration(Date.parse(each.endedAt) - Date.parse(each.createdAt)) },
-        { title: cluster() ? "Namespace" : "Host", kind: "host", cell: (each) => <Text>{each.cluster}</Text> },
+        { title: plainCluster() ? "Namespace" : "Host", kind: "host", cell: (each) => <Text>{each.cluster}</Text> },
       ]}
     />
   );

@@ -1,8 +1,8 @@
-/** What is to be known of something that lives, in pairs. */
+/** The facts about a sandbox or route group, in pairs of name and value. */
 import type { ComponentChildren, JSX } from "preact";
 import { hostOf } from "./filter";
-import { moment, outside } from "./text";
-import type { Living, Report } from "./types";
+import { moment, safeUrl } from "./text";
+import type { SandboxOrGroup, Report } from "./types";
 import { Labels, Prose, Text } from "./ui";
 
 export function Fact({ title, children }: { title: string; children: ComponentChildren }): JSX.Element {
@@ -15,7 +15,7 @@ export function Fact({ title, children }: { title: string; children: ComponentCh
 }
 
 interface Props {
-  found: Living;
+  found: SandboxOrGroup;
   description: string;
   children: ComponentChildren;
 }
@@ -23,10 +23,10 @@ interface Props {
 export function About({ found, description, children }: Props): JSX.Element {
   return (
     <section aria-labelledby="facts">
-      <h2 id="facts">About it</h2>
+      <h2 id="facts">Details</h2>
       <dl>
         {description && (
-          <Fact title="What">
+          <Fact title="Description">
             <Text>{description}</Text>
           </Fact>
         )}
@@ -54,7 +54,7 @@ export function LabelFacts({ labels }: { labels: Record<string, string> }): JSX.
   );
 }
 
-/** Where it answers. What is no plain address of the web is shown, and leads nowhere. */
+/** The endpoints. Only http and https addresses become links. */
 export function Endpoints({ endpoints }: { endpoints: Record<string, unknown>[] }): JSX.Element | null {
   if (!endpoints.length) return null;
   return (
@@ -80,7 +80,7 @@ export function Endpoints({ endpoints }: { endpoints: Record<string, unknown>[] 
 }
 
 function Url({ url }: { url: string }): JSX.Element {
-  const address = outside(url);
+  const address = safeUrl(url);
   const shown = (
     <code>
       <Text>{url}</Text>

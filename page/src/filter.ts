@@ -1,10 +1,10 @@
-/** What is typed into the search box, and which sandboxes or route groups it finds. Pure.
+/** Parse the search box and select matching sandboxes or route groups. Pure.
  *
- * Words are looked for in name, reason, host, labels and what a group matches; `key=value` is a label, `key=` any of its
- * values, `is:failed` a tone, `on:NAME` a host, `has:NAME` a sandbox of a group. All have to fit.
+  * A word matches in the name, reason, host, labels and, for a route group, its match. `key=value` matches a label, `key=` any value of that label,
+  * `is:failed` a state, `on:NAME` a host, `has:NAME` a sandbox of a group. All terms must match.
  */
 import { matchText } from "./match";
-import type { Group, Living, Spec } from "./types";
+import type { Group, SandboxOrGroup, Spec } from "./types";
 
 export interface Terms {
   words: string[];
@@ -17,22 +17,22 @@ export interface Terms {
 export const TONES = ["ready", "working", "trouble", "warning", "failed"] as const;
 export type Tone = (typeof TONES)[number];
 
-export function spec(living: Living): Spec {
+export function spec(living: SandboxOrGroup): Spec {
   return living.spec as Spec;
 }
 
-/** Where it lives: its host or, on the page of a plain cluster, its namespace. */
-export function hostOf(living: Living): string {
+/** The host, or the namespace on the page of a cluster. */
+export function hostOf(living: SandboxOrGroup): string {
   return living.namespace || (spec(living).cluster ?? "");
 }
 
-/** The sandboxes that a group has now; none for a sandbox. */
-export function matched(living: Living): readonly string[] {
+/** The sandboxes that a group currently matches; empty for a sandbox. */
+export function matchedSandboxes(living: SandboxOrGroup): readonly string[] {
   return (living as Partial<Group>).status?.matchedSandboxes ?? [];
 }
 
-/** How it stands, in one word. */
-export function toneOf(sandbox: Living): Tone {
+/** The state in one word. */
+export function toneOf(sandbox: SandboxOrGroup): Tone {
   if (sandbox.status.ready && sandbox.progress.tone === "progress") return "ready";
   return sandbox.progress.tone === "progress" ? "working" : (sandbox.progress.tone as Tone);
 }
@@ -53,12 +53,12 @@ export function parse(query: string): Terms {
   return terms;
 }
 
-export function takes(terms: Terms, sandbox: Living): boolean {
+export function takes(terms: Terms, sandbox: SandboxOrGroup): boolean {
   const { labels = {}, description = "", match } = spec(sandbox);
   const cluster = hostOf(sandbox);
   if (terms.is.length && !terms.is.includes(toneOf(sandbox))) return false;
   if (terms.on.some((name) => !cluster.toLowerCase().includes(name))) return false;
-  if (terms.has.some((name) => !matched(sandbox).some((each) => each.toLowerCase().includes(name)))) return false;
+  if (terms.has.some((name) => !matchedSandboxes(sandbox).some((each) => each.toLowerCase().includes(name)))) return false;
   if (terms.labels.some(([key, value]) => !Object.hasOwn(labels, key) || (value !== "" && labels[key] !== value))) return false;
   if (!terms.words.length) return true;
   const pairs = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
@@ -70,8 +70,8 @@ export type Order = "name" | "age" | "state" | "left";
 
 const RANK: Record<Tone, number> = { failed: 0, warning: 1, trouble: 2, working: 3, ready: 4 };
 
-/** All in an order, or the other way round; of equals by name. */
-export function sorted<T extends Living>(found: T[], by: Order, backwards = false): T[] {
+/** A sorted copy, ascending or descending. Equal keys are sorted by name. */
+export function sorted<T extends SandboxOrGroup>(found: T[], by: Order, backwards = false): T[] {
   const key: (each: T) => number = {
     name: () => 0,
     age: (each: T) => -Date.parse(each.createdAt),

@@ -1,4 +1,4 @@
-/** What is drawn of a sandbox: its units as nodes in the lanes of its events, and outputs as edges between them. Pure. */
+/** The graph of a sandbox: units are nodes in lanes by event, outputs are edges between them. Pure. */
 import type { Plan, Step, Unit } from "./types";
 
 export interface Shape {
@@ -12,7 +12,7 @@ export interface Shape {
 export interface Edge {
   from: string;
   to: string;
-  /** The outputs that go this way. Empty where only the order is known. */
+  /** The outputs that this edge carries; empty if only the order is known. */
   names: string[];
 }
 
@@ -40,7 +40,7 @@ export interface Details {
 
 const NOTHING: Details = { inputs: [], outputs: [], image: "", request: "", clocks: "", tries: "" };
 
-/** What the plan says of each unit. */
+/** The details of each unit from the plan. */
 export function details(plan: Plan | null): Map<string, Details> {
   const found = new Map<string, Details>();
   for (const event of plan?.events ?? [])
@@ -57,7 +57,7 @@ export function details(plan: Plan | null): Map<string, Details> {
   return found;
 }
 
-/** The units of a plan that no host has taken over yet. */
+/** The units of a plan that no host has accepted yet. */
 export function planned(plan: Plan): Unit[] {
   const unit = (id: string, event: string, kind: string): Unit => {
     const slash = kind === "step" ? id.lastIndexOf("/") : -1;
@@ -68,7 +68,7 @@ export function planned(plan: Plan): Unit[] {
   return [...steps, ...kept.map((each) => unit(each.id, "start", each.kind))];
 }
 
-/** `db/provision.path` as the unit and its output; null where it is no unit's. */
+/** Split `db/provision.path` into unit and output; null if it names no known unit. */
 export function producer(source: string, known: ReadonlySet<string>): [string, string] | null {
   for (let dot = source.indexOf("."); dot > 0; dot = source.indexOf(".", dot + 1)) {
     const unit = source.slice(0, dot);
@@ -77,7 +77,7 @@ export function producer(source: string, known: ReadonlySet<string>): [string, s
   return null;
 }
 
-/** The graph, from what the host reports and, as long as the sandbox lives, its plan. */
+/** Build the graph from the host's report and, while the sandbox exists, its plan. */
 export function graphOf(units: readonly Unit[], plan: Plan | null): Graph {
   const known = new Set(units.map((unit) => unit.id));
   const shapes = units.map(({ id, name, resource = "", event, kind }) => ({ id, name, resource, event, kind }));
@@ -101,7 +101,7 @@ export function graphOf(units: readonly Unit[], plan: Plan | null): Graph {
   return { shapes, edges: [...edges.values()] };
 }
 
-/** Two graphs with the same key are laid out alike: states and times are none of it. */
+/** Graphs with equal keys have the same layout. States and times are not part of the key. */
 export function layoutKey(graph: Graph): string {
   const shapes = graph.shapes.map((each) => `${each.event} ${each.id}`);
   const edges = graph.edges.map((each) => `${each.from}>${each.to}:${each.names.join(",")}`);

@@ -1,4 +1,4 @@
-/** A sandbox's graph. It is laid out when units come or go, and only then: what lives changes signs and colours. */
+/** The graph of a sandbox. Its layout changes only if units come or go; other changes update only signs and colours. */
 import type { JSX } from "preact";
 import { useMemo, useRef } from "preact/hooks";
 import { graphOf, layoutKey, type Graph } from "./graph-model";
@@ -24,7 +24,7 @@ interface Props {
   units: readonly Unit[];
   plan: Plan | null;
   chosen: string;
-  /** Lanes of other names, in which nothing runs. */
+  /** Titles of lanes whose units are not executed, such as a plugin's steps. */
   titles?: Record<string, string>;
 }
 

@@ -1,9 +1,9 @@
-/** One route group: what it matches, which sandboxes it has now and whose forks answer, and how its hooks run. */
+/** One route group: its match, the matching sandboxes and which fork answers, and the run of its hooks. */
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
-import { place as cluster } from "./api";
+import { plainCluster } from "./api";
 import { About, Ended, Endpoints, Fact, LabelFacts } from "./facts";
-import { matched, spec, toneOf } from "./filter";
+import { matchedSandboxes, spec, toneOf } from "./filter";
 import type { Live } from "./live";
 import { shown, type Shown } from "./match";
 import { href, type Place } from "./router";
@@ -14,7 +14,7 @@ import { State, Text, TONE_WORDS } from "./ui";
 export function GroupView({ name, place, live }: { name: string; place: Place; live: Live }): JSX.Element {
   const uid = place.query.get("uid") ?? "";
   const found = (!uid && live.groups.all.get(name)) || null;
-  const missing = `There is no route group of this name${cluster() ? "" : ", and none has ended in the last week"}.`;
+  const missing = `There is no route group of this name${plainCluster() ? "" : ", and none has ended in the last week"}.`;
   return (
     <Run
       subject={{ plural: "routegroups", kind: "route group", name, uid }}
@@ -42,7 +42,7 @@ function Match({ of }: { of: Shown }): JSX.Element {
   if (of.kind === "odd")
     return (
       <p>
-        It cannot be understood: <code><Text>{of.text}</Text></code>
+        Invalid match: <code><Text>{of.text}</Text></code>
       </p>
     );
   if (of.kind === "label")
@@ -51,7 +51,7 @@ function Match({ of }: { of: Shown }): JSX.Element {
         <b>
           <Text>{of.key}</Text>
         </b>{" "}
-        <span class="aside">{of.pattern ? "fits" : "is"}</span>{" "}
+        <span class="aside">{of.pattern ? "matches" : "is"}</span>{" "}
         <code>
           <Text>{of.value}</Text>
         </code>
@@ -77,7 +77,7 @@ interface Conflict {
   others?: string[];
 }
 
-/** By sandbox, what is to be said of its forks where another one of the group forks the same. */
+/** Remarks by sandbox, where several sandboxes of the group fork the same baseline. */
 function notes(group: Group): Map<string, string[]> {
   const found = new Map<string, string[]>();
   const note = (name: string, text: string): void => void found.set(name, [...(found.get(name) ?? []), text]);
@@ -88,10 +88,10 @@ function notes(group: Group): Map<string, string[]> {
   return found;
 }
 
-/** Of one height, as they come and go while one looks at what stands below. */
+/** The list has a fixed height. So the content below does not move while sandboxes come and go. */
 function Members({ group, live }: { group: Group; live: Live }): JSX.Element {
   const said = useMemo(() => notes(group), [group]);
-  const names = matched(group);
+  const names = matchedSandboxes(group);
   const clashes = (group.status.conflicts ?? []).length;
   return (
     <section aria-labelledby="members">
@@ -99,7 +99,7 @@ function Members({ group, live }: { group: Group; live: Live }): JSX.Element {
         Sandboxes now{" "}
         <span class="aside" role="status">
           {group.status.matched}
-          {clashes ? ` · ${clashes === 1 ? "one baseline is" : `${clashes} baselines are`} forked by several: the oldest answers` : ""}
+          {clashes ? ` · ${clashes === 1 ? "one baseline is" : `${clashes} baselines are`} forked by several sandboxes: the oldest answers` : ""}
         </span>
       </h2>
       <ul class="members" tabIndex={0} aria-labelledby="members">
@@ -109,7 +109,7 @@ function Members({ group, live }: { group: Group; live: Live }): JSX.Element {
         {group.status.matched > names.length && (
           <li class="aside">and {group.status.matched - names.length} more</li>
         )}
-        {!names.length && <li class="aside">None has these labels.</li>}
+        {!names.length && <li class="aside">No sandbox matches.</li>}
       </ul>
     </section>
   );
@@ -136,7 +136,7 @@ function Facts({ group, report }: { group: Group; report: Report }): JSX.Element
     <About found={group} description={description}>
       <LabelFacts labels={labels} />
       {ttl && (
-        <Fact title="Lives">
+        <Fact title="Time to live">
           <Text>{lives(ttl)}</Text>
         </Fact>
       )}
@@ -146,7 +146,7 @@ function Facts({ group, report }: { group: Group; report: Report }): JSX.Element
   );
 }
 
-/** What its time to live counts from. */
+/** The event from which the time to live is counted. */
 function lives({ duration, offsetFrom = "noMatchedSandboxes" }: { duration: string; offsetFrom?: string }): string {
   const from = { createdAt: "after it was created", updatedAt: "after its last change", noMatchedSandboxes: "after its last sandbox" };
   return `${duration} ${from[offsetFrom as keyof typeof from] ?? offsetFrom}`;

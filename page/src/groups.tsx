@@ -1,15 +1,15 @@
-/** All route groups, and which of them have a sandbox. */
+/** The list of route groups, and the groups that contain a sandbox. */
 import type { JSX } from "preact";
-import { below, place as cluster } from "./api";
-import { matched } from "./filter";
+import { orgPath, plainCluster } from "./api";
+import { matchedSandboxes } from "./filter";
 import { Listing, type Column } from "./list";
-import { useAsked, type Live } from "./live";
+import { useQuery, type Live } from "./live";
 import { matchText } from "./match";
 import type { Place } from "./router";
 import type { Group } from "./types";
 import { Text } from "./ui";
 
-/** So many are named in a row; a column has no room for more. */
+/** How many sandboxes a row names; the column has no room for more. */
 const NAMED = 8;
 
 const COLUMNS: Column<Group>[] = [
@@ -28,7 +28,7 @@ export function GroupList({ live, place }: { live: Live; place: Place }): JSX.El
       place={place}
       columns={COLUMNS}
       wider="has:sandbox"
-      help="has:name finds the groups that have a sandbox."
+      help="has:name finds the groups that contain a sandbox."
       begin={<Begin />}
     />
   );
@@ -37,14 +37,14 @@ export function GroupList({ live, place }: { live: Live; place: Place }): JSX.El
 function Begin(): JSX.Element {
   return (
     <>
-      There are no route groups{cluster()?.namespace ? ` in namespace ${cluster()?.namespace}` : ""}. Create one with:{" "}
-      <code>{cluster() ? "kubectl" : "dayfly"} apply -f FILE</code>
+      There are no route groups{plainCluster()?.namespace ? ` in namespace ${plainCluster()?.namespace}` : ""}. Create one with:{" "}
+      <code>{plainCluster() ? "kubectl" : "dayfly"} apply -f FILE</code>
     </>
   );
 }
 
 function Members({ group }: { group: Group }): JSX.Element {
-  const names = matched(group);
+  const names = matchedSandboxes(group);
   return (
     <>
       <span class="figures">{group.status.matched}</span> <Text>{names.slice(0, NAMED).join(", ")}</Text>
@@ -52,12 +52,12 @@ function Members({ group }: { group: Group }): JSX.Element {
   );
 }
 
-/** The groups that have a sandbox, by name. Where the stream does not name all sandboxes of a group, the server is asked. */
+/** The names of the groups that contain a sandbox. If the stream lists only a part of a group's sandboxes, the server is queried. */
 export function useGroupsOf(sandbox: string, live: Live): string[] {
   const all = [...live.groups.all.values()];
-  const named = all.filter((each) => matched(each).includes(sandbox)).map((each) => each.name);
-  const cut = all.filter((each) => each.status.matched > matched(each).length && !named.includes(each.name));
-  const path = cut.length ? `${below("routegroups")}?sandbox=${encodeURIComponent(sandbox)}` : null;
-  const { found } = useAsked<Group[]>(path, [...named, ...cut.map((each) => `${each.name} ${each.status.matched}`)].join());
+  const named = all.filter((each) => matchedSandboxes(each).includes(sandbox)).map((each) => each.name);
+  const cut = all.filter((each) => each.status.matched > matchedSandboxes(each).length && !named.includes(each.name));
+  const path = cut.length ? `${orgPath("routegroups")}?sandbox=${encodeURIComponent(sandbox)}` : null;
+  const { found } = useQuery<Group[]>(path, [...named, ...cut.map((each) => `${each.name} ${each.status.matched}`)].join());
   return [...new Set([...named, ...(found ?? []).map((each) => each.name)])].sort();
 }

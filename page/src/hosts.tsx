@@ -1,9 +1,9 @@
-/** Hosts: clusters and machines that carry sandboxes out. */
+/** Hosts: clusters and machines that run sandboxes. */
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
-import { below } from "./api";
+import { orgPath } from "./api";
 import { spec } from "./filter";
-import { useAsked, useNow, type Live } from "./live";
+import { useQuery, useNow, type Live } from "./live";
 import { href } from "./router";
 import { Table } from "./table";
 import { roughly } from "./text";
@@ -11,7 +11,7 @@ import type { Cluster, Concern } from "./types";
 import { Fault, Heading, Prose, State, Text } from "./ui";
 
 export function Hosts({ live, concerns }: { live: Live; concerns: Concern[] }): JSX.Element {
-  const { found, fault } = useAsked<Cluster[]>(below("clusters"), 0, 15_000);
+  const { found, fault } = useQuery<Cluster[]>(orgPath("clusters"), 0, 15_000);
   const now = useNow(10_000);
   const counted = useMemo(() => {
     const of = new Map<string, number>();
@@ -28,7 +28,7 @@ export function Hosts({ live, concerns }: { live: Live; concerns: Concern[] }): 
       {found && !found.length && <p class="nothing">No host is connected yet.</p>}
       {found && found.length > 0 && (
         <Table
-          caption="Hosts: clusters and machines that carry sandboxes out"
+          caption="Hosts: clusters and machines that run sandboxes"
           rows={found}
           of={(each) => each.name}
           columns={[

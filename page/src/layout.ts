@@ -1,8 +1,8 @@
-/** Where everything of a graph stands. Pure: the same graph is always drawn the same way.
+/** The layout of a graph. Pure: the same graph always gets the same picture.
  *
- * Each event is a lane across the picture. In a lane the units of a resource stand together in a block; blocks that read
- * each other go from left to right, all others flow like words. dagre places units in a block and blocks that belong
- * together, each a small graph, so that 256 units stay quick.
+ * Each event is a lane across the picture. Within a lane, the units of a resource form a block. Blocks that read
+ * each other are placed from left to right; all others wrap like words. dagre runs separately for each block and for each
+ * family of connected blocks. These small graphs keep 256 units fast.
  */
 import { Graph as Dagre, layout as place } from "@dagrejs/dagre";
 import { LANES, type Edge, type Graph, type Shape } from "./graph-model";
@@ -31,7 +31,7 @@ export interface Laid {
   blocks: (Box & { key: string; title: string })[];
   nodes: Map<string, { x: number; y: number }>;
   edges: { from: string; to: string; names: string[]; path: string; labels: { text: string; x: number; y: number }[] }[];
-  /** Units in the order in which they are read: by lanes, then from left to right. */
+  /** Unit IDs in reading order: by lane, then from left to right. */
   order: string[];
 }
 
@@ -81,7 +81,7 @@ function blockOf(key: string, title: string, shapes: Shape[], edges: Edge[]): Bl
   return { key, title, shapes, w: inner.w + frame.left + frame.right, h: inner.h + frame.top + frame.bottom, at };
 }
 
-/** Blocks that read each other, directly or not. */
+/** Groups of blocks that read each other, directly or indirectly. */
 function families(blocks: Block[], links: Edge[]): Block[][] {
   const root = new Map(blocks.map((block) => [block.key, block.key]));
   const find = (key: string): string => {
@@ -111,7 +111,7 @@ function between(blocks: Block[], edges: Edge[]): Edge[] {
   return [...found.values()];
 }
 
-/** Lay a graph out for a picture that is about so wide. */
+/** Compute the layout for a picture of roughly this width. */
 export function layOut(graph: Graph, wide = 1080): Laid {
   const laid: Laid = { w: 0, h: 0, lanes: [], blocks: [], nodes: new Map(), edges: [], order: [] };
   const lane = new Map(graph.shapes.map((each) => [each.id, each.event]));
@@ -151,7 +151,7 @@ function placeLane(laid: Laid, shapes: Shape[], edges: Edge[], top: number, wide
   const event = shapes[0]?.event ?? "";
   const groups = new Map<string, Shape[]>();
   for (const each of shapes) {
-    // What is no resource's stands alone: forks, and the sandbox's own hooks.
+    // Forks and the sandbox's own hooks have no resource, so each of them forms a separate block.
     const key = each.resource ? `resource ${each.resource}` : `unit ${each.id}`;
     groups.set(key, [...(groups.get(key) ?? []), each]);
   }
@@ -191,7 +191,7 @@ function drawEdges(laid: Laid, graph: Graph, lane: Map<string, string>, coming: 
       laid.edges.push({ from: edge.from, to: edge.to, names: edge.names, path: curve(x1, y1, x1 + bend, y1, x2 - bend, y2, x2, y2), labels });
       continue;
     }
-    // From lane to lane: named where it arrives, one above the other.
+    // An edge between lanes has its label at the target; labels are stacked.
     const named = (coming.get(edge.to) ?? []).filter((each) => each.names.length);
     const index = named.indexOf(edge);
     const [x1, y1, x2, y2] = [from.x + NODE_W / 2, from.y + NODE_H, to.x + NODE_W / 2, to.y];

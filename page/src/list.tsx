@@ -1,12 +1,12 @@
-/** All sandboxes, or all of another kind: as many rows as are seen are there, whatever their number. */
+/** The live list of sandboxes or route groups. Only the visible rows are in the DOM, whatever their number. */
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { place as cluster } from "./api";
+import { plainCluster } from "./api";
 import { hostOf, parse, sorted, spec, takes, toneOf, type Order } from "./filter";
 import { useNow, type Kind, type Live } from "./live";
 import { go, href, withQuery, type Place } from "./router";
 import { duration, roughly } from "./text";
-import type { Living, Sandbox } from "./types";
+import type { SandboxOrGroup, Sandbox } from "./types";
 import { Heading, Labels, State, Text, TONE_WORDS } from "./ui";
 
 const ORDERS: Order[] = ["name", "age", "state", "left"];
@@ -44,27 +44,27 @@ export function List({ live, place }: { live: Live; place: Place }): JSX.Element
   );
 }
 
-interface ListingProps<T extends Living> {
+interface ListingProps<T extends SandboxOrGroup> {
   title: string;
-  /** One of them in a sentence. */
+  /** Singular, as used in a sentence. */
   one: string;
-  /** As in their addresses. */
+  /** Plural, as used in addresses. */
   plural: string;
   known: Kind<T>;
   place: Place;
   columns: Column<T>[];
-  /** Columns behind the time left. */
+  /** Columns after the time left. */
   after?: Column<T>[];
-  /** What its filter takes beside what all take, and how that is said at length. */
+  /** Filter terms of this list only, and their description. */
   wider: string;
   help: string;
-  /** What stands there while there are none. */
+  /** Shown if the list is empty. */
   begin: JSX.Element;
 }
 
-const NO_COLUMNS: Column<Living>[] = [];
+const NO_COLUMNS: Column<SandboxOrGroup>[] = [];
 
-export function Listing<T extends Living>(props: ListingProps<T>): JSX.Element {
+export function Listing<T extends SandboxOrGroup>(props: ListingProps<T>): JSX.Element {
   const { title, one, plural, known, place, columns, after = NO_COLUMNS, wider, help, begin } = props;
   const query = place.query.get("q") ?? "";
   const wanted = place.query.get("by") ?? "name";
@@ -90,14 +90,14 @@ export function Listing<T extends Living>(props: ListingProps<T>): JSX.Element {
             type="search"
             aria-label={`Filter ${title.toLowerCase()}`}
             aria-describedby="filter-help"
-            placeholder={["name, label=value, is:failed", wider, `on:${cluster() ? "namespace" : "host"}`].filter(Boolean).join(", ")}
+            placeholder={["name, label=value, is:failed", wider, `on:${plainCluster() ? "namespace" : "host"}`].filter(Boolean).join(", ")}
             value={query}
             spellcheck={false}
             autocomplete="off"
             onInput={(event) => go(withQuery({ q: event.currentTarget.value }), "replace")}
           />
           <span id="filter-help" class="offstage">
-            Words look in names, reasons, hosts and labels. key=value finds a label, is:ready, is:working, is:trouble,
+            Words match names, reasons, hosts, labels and descriptions. key=value finds a label, is:ready, is:working, is:trouble,
             is:warning or is:failed a state, on:name a host or namespace. {help}
           </span>
         </form>
@@ -114,7 +114,7 @@ export function Listing<T extends Living>(props: ListingProps<T>): JSX.Element {
         synced={known.synced}
         columns={columns}
         after={after}
-        nothing={all.length ? `No ${one} fits that filter.` : begin}
+        nothing={all.length ? `No ${one} matches the filter.` : begin}
       />
     </>
   );
@@ -136,7 +136,7 @@ interface RowsProps<T> {
   nothing: JSX.Element | string;
 }
 
-function Rows<T extends Living>({ title, plural, found, order, backwards, synced, columns, after, nothing }: RowsProps<T>): JSX.Element {
+function Rows<T extends SandboxOrGroup>({ title, plural, found, order, backwards, synced, columns, after, nothing }: RowsProps<T>): JSX.Element {
   const now = useNow();
   const frame = useRef<HTMLDivElement>(null);
   const [seen, setSeen] = useState({ top: 0, height: 900 });
@@ -171,7 +171,7 @@ function Rows<T extends Living>({ title, plural, found, order, backwards, synced
       const step = { j: 1, k: -1, ArrowDown: 1, ArrowUp: -1 }[event.key];
       if (!step || !found.length || document.querySelector("dialog[open]")) return;
       const at = document.activeElement?.getAttribute("data-row");
-      if (event.key.startsWith("Arrow") && at === null) return; // the arrows scroll elsewhere
+      if (event.key.startsWith("Arrow") && at === null) return; // safeUrl of the list, arrow keys scroll
       event.preventDefault();
       const next = at == null ? first + (first ? BEYOND : 0) : Number(at) + step;
       const row = Math.max(0, Math.min(found.length - 1, next));
@@ -192,7 +192,7 @@ function Rows<T extends Living>({ title, plural, found, order, backwards, synced
     ["age", "Age", "age"],
     ["left", "Time left", "left"],
     ...after.map(bare),
-    ["", cluster() ? "Namespace" : "Host", "host"],
+    ["", plainCluster() ? "Namespace" : "Host", "host"],
   ];
   return (
     <div ref={frame} class="rows">
@@ -219,7 +219,7 @@ function Rows<T extends Living>({ title, plural, found, order, backwards, synced
   );
 }
 
-/** What a column's title leads to: its order, and the other way round where that is there already. */
+/** The sort order that a click on a column title selects. A second click reverses it. */
 function turned(by: Order, order: Order, backwards: boolean): string {
   const way = by === order && !backwards ? "-" : "";
   return by === "name" && !way ? "" : way + by;
@@ -228,8 +228,8 @@ function turned(by: Order, order: Order, backwards: boolean): string {
 function Begin(): JSX.Element {
   return (
     <>
-      There are no sandboxes{cluster()?.namespace ? ` in namespace ${cluster()?.namespace}` : ""}. Create one with:{" "}
-      <code>{cluster() ? "kubectl" : "dayfly"} apply -f FILE</code>
+      There are no sandboxes{plainCluster()?.namespace ? ` in namespace ${plainCluster()?.namespace}` : ""}. Create one with:{" "}
+      <code>{plainCluster() ? "kubectl" : "dayfly"} apply -f FILE</code>
     </>
   );
 }
@@ -252,7 +252,7 @@ interface RowProps<T> {
   after: Column<T>[];
 }
 
-function Row<T extends Living>({ plural, of, row, now, columns, after }: RowProps<T>): JSX.Element {
+function Row<T extends SandboxOrGroup>({ plural, of, row, now, columns, after }: RowProps<T>): JSX.Element {
   const tone = toneOf(of);
   const end = of.status.scheduledDeleteTime;
   const cell = (each: Column<T>): JSX.Element => (

@@ -1,13 +1,15 @@
-/** What lives on the server, kept up to date while somebody looks: all sandboxes and route groups, and one's report. */
+/** Live data: all sandboxes and route groups from the stream of changes, and the report of one of them. Requests pause
+ * while the page is hidden.
+ */
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Refused, below, get, part, words } from "./api";
-import type { Group, Living, Report, Sandbox } from "./types";
+import { Refused, orgPath, get, part, words } from "./api";
+import type { Group, SandboxOrGroup, Report, Sandbox } from "./types";
 
-// Several changes at once are one picture.
-const GATHER_MS = 80;
-const AGAIN_MS = 2000;
+// Changes within this time are rendered together.
+const BATCH_MS = 80;
+const RETRY_AFTER_MS = 2000;
 
-/** Whether anybody can see the page. A hidden one asks for nothing: browsers allow six connections to a server in all. */
+/** Whether the page is visible. A hidden page sends no requests, because browsers allow only six connections to a server. */
 export function useVisible(): boolean {
   const [visible, setVisible] = useState(!document.hidden);
   useEffect(() => {
@@ -18,7 +20,7 @@ export function useVisible(): boolean {
   return visible;
 }
 
-/** The time, at which ages are told: the same for all that is seen, once a second at most. */
+/** The current time for all displayed ages; updated at most once a second. */
 export function useNow(everyMs = 1000): number {
   const [now, setNow] = useState(Date.now);
   const visible = useVisible();
@@ -31,12 +33,12 @@ export function useNow(everyMs = 1000): number {
   return now;
 }
 
-/** All of a kind. */
+/** All objects of one kind. */
 export interface Kind<T> {
   all: Map<string, T>;
-  /** Whether everything has come at least once. */
+  /** Whether the full list has arrived at least once. */
   synced: boolean;
-  /** Why what is shown may be out of date, or nothing can be shown, in the server's own words. */
+  /** The server's message if the data may be out of date or is missing. */
   fault: string;
 }
 
@@ -45,10 +47,10 @@ export interface Live extends Kind<Sandbox> {
   connected: boolean;
 }
 
-/** What a stream has said of a kind; events of groups have words of their own. */
-export class Heard<T extends Living> {
+/** The objects of one kind, as the stream reports them. Events about groups have a prefix. */
+export class KindStream<T extends SandboxOrGroup> {
   private all = new Map<string, T>();
-  /** What has come since it was begun anew; null once that is all. */
+  /** The objects received since the stream restarted; null once that list is complete. */
   private fresh: Map<string, T> | null = new Map();
   private news = false;
 
@@ -57,12 +59,12 @@ export class Heard<T extends Living> {
     private readonly blame: (error: string) => void,
   ) {}
 
-  /** Whether what came since it was begun anew is not all yet. */
+  /** Whether the list is incomplete since the stream restarted. */
   get unfinished(): boolean {
     return this.fresh !== null;
   }
 
-  /** Whatever is not said again is gone. */
+  /** Start a new list. An object that the stream does not send again is removed. */
   begin(): void {
     this.fresh = new Map();
   }
@@ -87,7 +89,7 @@ export class Heard<T extends Living> {
     on<{ error: string }>("trouble", ({ error }) => this.blame(error));
   }
 
-  /** All, if that is news. */
+  /** A copy of all objects if they have changed, else null. */
   take(): Map<string, T> | null {
     if (!this.news || this.fresh) return null;
     this.news = false;
@@ -95,10 +97,10 @@ export class Heard<T extends Living> {
   }
 }
 
-/** Keeps what a stream says; the browser may open it several times. */
+/** Connect a stream to both kinds. The browser may reopen the stream several times. */
 export function listen(
   source: EventSource,
-  { boxes, groups }: { boxes: Heard<Sandbox>; groups: Heard<Group> },
+  { boxes, groups }: { boxes: KindStream<Sandbox>; groups: KindStream<Group> },
   tell: { soon: () => void; show: () => void; opened: () => void },
 ): void {
   const anew = (): void => {
@@ -106,7 +108,7 @@ export function listen(
     groups.begin();
   };
   source.addEventListener("open", () => {
-    // One that broke off before all had come is told everything once more, and not that it is: it has heard no id yet.
+    // A stream that broke off before `synced` has no event ID, so the server sends the full list again without a `reset`.
     if (boxes.unfinished || groups.unfinished) anew();
     tell.opened();
   });
@@ -115,13 +117,13 @@ export function listen(
   groups.listen(source, tell.soon, tell.show);
 }
 
-/** All sandboxes and route groups of the organisation by server-sent events. */
+/** All sandboxes and route groups of the organisation, from server-sent events. */
 export function useLive(): Live {
   const none = { synced: false, fault: "" };
   const [live, setLive] = useState<Live>({ ...none, all: new Map(), groups: { ...none, all: new Map() }, connected: true });
   const heard = useRef({
-    boxes: new Heard<Sandbox>("", (fault) => setLive((last) => ({ ...last, fault }))),
-    groups: new Heard<Group>("group-", (fault) => setLive((last) => ({ ...last, groups: { ...last.groups, fault } }))),
+    boxes: new KindStream<Sandbox>("", (fault) => setLive((last) => ({ ...last, fault }))),
+    groups: new KindStream<Group>("group-", (fault) => setLive((last) => ({ ...last, groups: { ...last.groups, fault } }))),
   });
   const visible = useVisible();
   useEffect(() => {
@@ -142,20 +144,20 @@ export function useLive(): Live {
       }));
     };
     const soon = (): void => {
-      if (!timer) timer = window.setTimeout(show, GATHER_MS);
+      if (!timer) timer = window.setTimeout(show, BATCH_MS);
     };
-    // What stands in its way a stream says at its beginning: what an earlier one has said may be over.
+    // A stream reports its faults when it opens, so the faults of an earlier stream may be outdated.
     const opened = (): void => setLive((last) => ({ ...last, fault: "", groups: { ...last.groups, fault: "" }, connected: true }));
     const open = (): void => {
       boxes.begin();
       groups.begin();
-      source = new EventSource(`/api/v2${below("changes")}`);
+      source = new EventSource(`/api/v2${orgPath("changes")}`);
       listen(source, heard.current, { soon, show, opened });
       source.addEventListener("error", () => {
         setLive((last) => (last.connected ? { ...last, connected: false } : last));
         if (source.readyState === EventSource.CLOSED) {
-          again = window.setTimeout(open, AGAIN_MS);
-          // An answer that is none of a stream says why: perhaps nobody is signed in any more.
+          again = window.setTimeout(open, RETRY_AFTER_MS);
+          // If the server answered with an error instead of a stream, this request reports the cause, for example an expired session.
           void get("/page/session").catch(() => undefined);
         }
       });
@@ -170,7 +172,7 @@ export function useLive(): Live {
   return live;
 }
 
-export interface Told {
+export interface ReportState {
   report: Report | null;
   fault: string;
   missing: boolean;
@@ -178,11 +180,12 @@ export interface Told {
 
 const WAIT_S = 25;
 
-/** The report of what has that address, by a request that waits for the next. It goes on telling of one that has ended.
- * Who has the name now, as the stream of changes says it: what was missing or over is asked for at once when that changes.
+/** The report at this address. The request is a long poll, and it also returns the report of an ended sandbox.
+ *
+ * `now` identifies the current owner of the name in the stream of changes. If it changes, a missing or ended report is requested again immediately.
  */
-export function useReport(at: string, now: string): Told {
-  const [told, setTold] = useState<Told>({ report: null, fault: "", missing: false });
+export function useReport(at: string, now: string): ReportState {
+  const [told, setTold] = useState<ReportState>({ report: null, fault: "", missing: false });
   const visible = useVisible();
   const news = useRef(new AbortController());
   useEffect(() => {
@@ -201,7 +204,7 @@ export function useReport(at: string, now: string): Told {
           const report = await get<Report>(part(at, "report", query), stop.signal);
           if (stop.signal.aborted) return;
           const same = report.version === version;
-          // What has ended is not waited for: its answer comes at once. Nor is the first of whatever has its name next.
+          // A long poll for an ended sandbox returns immediately, so the loop pauses instead. A new owner of the name starts at version 0.
           const over = report.phase === "cleaned" || report.phase === "abandoned";
           version = over ? 0 : report.version || 1;
           setTold({ report, fault: "", missing: false });
@@ -210,7 +213,7 @@ export function useReport(at: string, now: string): Told {
           if (stop.signal.aborted) return;
           const missing = fault instanceof Refused && fault.status === 404;
           setTold((last) => ({ ...last, fault: words(fault), missing }));
-          await pause(missing ? WAIT_S * 1000 : AGAIN_MS, missing ? either : stop.signal);
+          await pause(missing ? WAIT_S * 1000 : RETRY_AFTER_MS, missing ? either : stop.signal);
         }
       }
     };
@@ -223,7 +226,7 @@ export function useReport(at: string, now: string): Told {
 export function pause(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal.aborted) return resolve();
-    // A view that stays open for days pauses often, and its signal would keep whatever listens to it.
+    // A view may stay open for days. Without `removeEventListener` its signal would collect one listener for each pause.
     const over = (): void => {
       clearTimeout(timer);
       signal.removeEventListener("abort", over);
@@ -234,8 +237,8 @@ export function pause(ms: number, signal: AbortSignal): Promise<void> {
   });
 }
 
-/** What an address answers; asked again when `when` changes, and every so often if that is said. */
-export function useAsked<T>(path: string | null, when: unknown = 0, everyMs = 0): { found: T | null; fault: string } {
+/** The response of a GET request. It is repeated when `when` changes, and every `everyMs` milliseconds if that is set. */
+export function useQuery<T>(path: string | null, when: unknown = 0, everyMs = 0): { found: T | null; fault: string } {
   const [state, setState] = useState<{ path: string | null; found: T | null; fault: string }>({
     path,
     found: null,

@@ -1,4 +1,4 @@
-/** A unit's log, which follows: at most so much of it is kept, and one that is scrolled back stays where it is. */
+/** A unit's log, followed live. Only its last part is kept, and the position stays if the user has scrolled up. */
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Refused, get, part, words } from "./api";

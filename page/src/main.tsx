@@ -1,8 +1,8 @@
-/** The page: who is signed in, which view the address names, and what is on every view. */
+/** The page: sign-in, the view for the current address, and the parts that all views share. */
 import { render, type JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Attention, useConcerns, type Concerns } from "./attention";
-import { Refused, place as cluster, request, signedIn, words } from "./api";
+import { Refused, plainCluster, request, signedIn, words } from "./api";
 import { GroupView } from "./group";
 import { GroupList } from "./groups";
 import { List, isTyping } from "./list";
@@ -38,7 +38,7 @@ function App(): JSX.Element {
   return <main id="main">{fault && <SignIn fault={fault} />}</main>;
 }
 
-/** Who is signed in; by a link's code first, if this address has one. It stands behind the # and is gone at once. */
+/** Load the session. If the address contains a sign-in code (after the #), use it first and remove it from the address immediately. */
 async function enter(): Promise<Session> {
   const code = location.pathname === "/page/enter" ? location.hash.slice(1) : "";
   if (!code) return request<Session>("GET", "/page/session");
@@ -52,11 +52,11 @@ function SignIn({ fault }: { fault: { status: number; text: string } }): JSX.Ele
     <div class="sign-in">
       <Heading title="Sign in">Sign in</Heading>
       {fault.status === 401 && !linkWasBad ? null : <Fault>{fault.text}</Fault>}
-      <p>This page opens by a link that works once. Have one made by:</p>
+      <p>Open this page with a single-use link. Create one with:</p>
       <pre>dayfly page</pre>
       <p class="aside">
         For a server that you have logged in to: <code>dayfly page --server NAME</code>. For a cluster without a server:{" "}
-        <code>dayfly page --context NAME</code>; where that runs already, press Enter for another link.
+        <code>dayfly page --context NAME</code>; if that is already running, press Enter there for another link.
       </p>
     </div>
   );
@@ -124,7 +124,7 @@ function SignedIn({ session, place }: { session: Session; place: Place }): JSX.E
       </header>
       <main id="main" tabIndex={-1}>
         <p class={`offline ${live.connected ? "" : "shown"}`} role="status">
-          {live.connected ? "" : `${cluster() ? "dayfly page does not run any more" : "The server cannot be reached"}; what is shown may be out of date.`}
+          {live.connected ? "" : `${plainCluster() ? "dayfly page is no longer running" : "The server cannot be reached"}; what is shown may be out of date.`}
         </p>
         <Fault>{live.fault && `${live.fault}${live.synced ? " What is shown may be out of date." : ""}`}</Fault>
         {view === "routegroups" && <Fault>{live.groups.fault && `${live.groups.fault}${live.groups.synced ? " What is shown may be out of date." : ""}`}</Fault>}
@@ -135,7 +135,7 @@ function SignedIn({ session, place }: { session: Session; place: Place }): JSX.E
   );
 }
 
-/** Where the page of a plain cluster looks. */
+/** The context and namespace of a cluster's page. */
 function whereabouts({ context, namespace }: { context: string; namespace: string }): string {
   return `${context}, ${namespace || "all namespaces"}`;
 }
@@ -149,11 +149,11 @@ function View({ view, place, live, concerns }: { view: string; place: Place; liv
   if (view === "routegroups") return <GroupList live={live} place={place} />;
   if (view === "attention") return <Attention {...concerns} />;
   if (view === "plugins") return <Plugins place={place} />;
-  if (view === "hosts" && !cluster()) return <Hosts live={live} concerns={concerns.found ?? []} />;
+  if (view === "hosts" && !plainCluster()) return <Hosts live={live} concerns={concerns.found ?? []} />;
   if (view === "ended") return <EndedView live={live} place={place} />;
   return (
     <>
-      <Heading title="Not here">Not here</Heading>
+      <Heading title="Not found">Not found</Heading>
       <p class="nothing">There is nothing at this address.</p>
     </>
   );
@@ -171,23 +171,23 @@ const KEYS: [string, string][] = [
   ["j, k", "next and previous sandbox or route group"],
   ["Enter", "open it"],
   ["/", "filter sandboxes or route groups"],
-  ["Esc", "close a unit or a question"],
+  ["Esc", "close a unit or a dialog"],
   ["?", "this help"],
 ];
 
 const TERMS: [string, string][] = [
   ["word", "in a name, reason, host, label or description"],
-  ["team=a", "that label; team= for any value"],
-  ["is:failed", "how it stands: ready, working, trouble, warning or failed"],
-  ["on:name", "on that host, or in that namespace"],
-  ["has:name", "route groups that have that sandbox"],
+  ["team=a", "with this label; team= for any value"],
+  ["is:failed", "the state: ready, working, trouble, warning or failed"],
+  ["on:name", "on this host, or in this namespace"],
+  ["has:name", "route groups that contain this sandbox"],
 ];
 
 function Help({ onClose }: { onClose: () => void }): JSX.Element {
   return (
     <Dialog title="Keys and filters" onClose={onClose}>
       <Pairs of={KEYS} />
-      <h3>What a filter takes</h3>
+      <h3>Filter terms</h3>
       <Pairs of={TERMS} />
       <form method="dialog">
         <p class="buttons">

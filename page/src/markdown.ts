@@ -1,6 +1,6 @@
-/** What a stranger's Markdown says, as a tree of few kinds of elements: no HTML of theirs, nothing that loads, nothing endless. Pure. */
+/** Convert untrusted Markdown to a tree of a few kinds of elements: no HTML, no external content, limited size and depth. Pure. */
 import MarkdownIt from "markdown-it";
-import { outside, visible } from "./text";
+import { safeUrl, visible } from "./text";
 
 export interface Element {
   tag: string;
@@ -13,19 +13,19 @@ export type Piece = string | Element;
 const markdown = new MarkdownIt({ html: false, linkify: false });
 type Token = ReturnType<typeof markdown.parse>[number];
 
-// Whatever is not named here is not made.
+// Only these elements are created.
 const WRAPS = new Set(
   "p h1 h2 h3 h4 h5 h6 ul ol li blockquote em strong s a table thead tbody tr th td".split(" "),
 );
-// So deep a browser lays out, and so much; what is wrapped deeper stands there bare.
+// A browser cannot render more than this. Deeper content is shown without its wrapping elements.
 const DEEPEST = 24;
 const MOST = 20_000;
-const REST = "The rest is too intricate to be shown here.";
-// Of the page's own headings two stand above those of a README.
+const REST = "The rest is too complex to display here.";
+// The page has two heading levels above the README's headings.
 const ABOVE = 2;
 const LOWEST = 6;
 
-/** The pieces of a text. Where it is too intricate, its beginning, and that this is so. */
+/** Convert a text to pieces. A text that exceeds the limits is cut, and a note says so. */
 export function pieces(text: string): Piece[] {
   const builder = new Builder();
   builder.all(markdown.parse(text, {}));
@@ -81,7 +81,7 @@ class Builder {
     if (!WRAPS.has(token.tag)) return null;
     const made: Element = { tag: token.tag, attributes: {}, children: [] };
     if (token.tag === "a") {
-      const href = outside(String(token.attrGet("href") ?? ""));
+      const href = safeUrl(String(token.attrGet("href") ?? ""));
       if (!href) return null;
       made.attributes = { href, title: href, target: "_blank", rel: "noopener noreferrer nofollow" };
     } else if (token.tag === "ol" && token.attrGet("start")) made.attributes = { start: String(token.attrGet("start")) };
@@ -96,7 +96,7 @@ class Builder {
     const made = this.stack.length > 1 ? this.stack.pop() : null;
     if (!made) return;
     this.here.pop();
-    // A heading or link without words is a stop for the keyboard at which a screen reader says nothing.
+    // A heading or link without text takes keyboard focus, but a screen reader announces nothing.
     const says = hasWords(made);
     if (!says && /^(a|h\d)$/.test(made.tag)) return;
     if (!says && made.tag === "th") made.tag = "td";

@@ -1,11 +1,11 @@
-/** What a route group matches, as a tree that can be shown. Whoever may write one may write nonsense. Pure. */
+/** The match of a route group, as a tree for display. It is untrusted and may be malformed. Pure. */
 
 export type Shown =
   | { kind: "label"; key: string; value: string; pattern: boolean }
   | { kind: "any" | "all"; terms: Shown[] }
   | { kind: "odd"; text: string };
 
-// As a server takes them: what has more or lies deeper is shown as far as this.
+// Limits of the server. A larger match is shown only up to them.
 const MOST = 130;
 const DEEPEST = 16;
 const LONGEST = 500;
@@ -32,11 +32,11 @@ function written(odd: unknown): string {
   try {
     return (JSON.stringify(odd) ?? "nothing").slice(0, LONGEST);
   } catch {
-    return "…"; // deeper than a browser can say
+    return "…"; // nested too deeply for JSON.stringify
   }
 }
 
-/** In one line: team=pay* and (feature=a or feature=b). */
+/** The match in one line: team=pay* and (feature=a or feature=b). */
 export function matchText(match: unknown): string {
   return line(shown(match), false);
 }

@@ -1,4 +1,4 @@
-/** What a plugin's page draws and tells of it. Pure. */
+/** The data of a plugin's page: its graph and its params. Pure. */
 import type { Plan, Step as Line, Unit } from "./types";
 
 export interface Step {
@@ -43,8 +43,8 @@ function kind(step: Step): string {
   return step.webhook ? "webhook" : step.object ? "object" : "exec";
 }
 
-/** Its steps as a graph draws units, each with what is written of it. */
-export function drawn(spec: PluginSpec, plugin: string): (Unit & { step: Step })[] {
+/** The steps as units for the graph, each with its spec. */
+export function stepUnits(spec: PluginSpec, plugin: string): (Unit & { step: Step })[] {
   return EVENTS.flatMap(([phase, event]) =>
     (spec[phase] ?? []).map((step) => {
       const name = step.name ?? "";
@@ -53,7 +53,7 @@ export function drawn(spec: PluginSpec, plugin: string): (Unit & { step: Step })
   );
 }
 
-/** What goes from step to step, as the plan of a sandbox says it. */
+/** The inputs and outputs between steps, in the form of a sandbox's plan. */
 export function plan(spec: PluginSpec): Plan {
   const own = new Set((spec.delete ?? []).map((step) => step.name));
   const source = (phase: Phase, input: Input): string => {
@@ -75,13 +75,13 @@ export function plan(spec: PluginSpec): Plan {
 
 export interface Param {
   name: string;
-  /** Whether it has to be given, and what it is if it is not. */
+  /** Whether it is required, or its default. */
   says: string;
-  /** The steps that take it. */
+  /** The steps that read it. */
   takers: string[];
 }
 
-/** What it takes. Of a param one of its steps may say that it is required, a secret, or what it is if it is not given. */
+/** The params of a plugin. `required`, `secret` and `default` may be set in any step that reads the param. */
 export function params(spec: PluginSpec): Param[] {
   const found = new Map<string, { of: Input; takers: string[] }>();
   for (const step of [...(spec.create ?? []), ...(spec.delete ?? [])])
@@ -104,5 +104,5 @@ function defined({ required, secret, ...more }: Input): Input {
 function rule({ required, secret, default: otherwise }: Input): string {
   if (secret) return "a secret, required";
   if (otherwise !== undefined) return `default ${JSON.stringify(otherwise)}`;
-  return required ? "required" : "may be left out";
+  return required ? "required" : "optional";
 }

@@ -1,10 +1,10 @@
-/** Plugins: their versions, and of each its params, what its steps do as a graph, who uses it, and its README. */
+/** Plugins: their versions, and for each its params, steps as a graph, users and README. */
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { below, place as cluster } from "./api";
+import { orgPath, plainCluster } from "./api";
 import { GraphView } from "./graph";
-import { useAsked } from "./live";
-import { drawn, params, plan, type PluginSpec, type Step } from "./plugin-model";
+import { useQuery } from "./live";
+import { stepUnits, params, plan, type PluginSpec, type Step } from "./plugin-model";
 import { href, type Place } from "./router";
 import { Table } from "./table";
 import { logText, moment } from "./text";
@@ -14,7 +14,7 @@ import { Fault, Heading, Text } from "./ui";
 type User = { name: string; sandbox: string; cluster: string };
 
 export function Plugins({ place }: { place: Place }): JSX.Element {
-  const { found, fault } = useAsked<Plugin[]>(`${below("resource-plugins")}?version=all`, 0, 30_000);
+  const { found, fault } = useQuery<Plugin[]>(`${orgPath("resource-plugins")}?version=all`, 0, 30_000);
   const chosen = place.parts[1] ?? "";
   const one = found?.find((each) => each.name === chosen);
   if (chosen) return <OnePlugin name={chosen} plugin={one ?? null} all={found} fault={fault} chosen={place.query.get("unit") ?? ""} />;
@@ -29,7 +29,7 @@ export function Plugins({ place }: { place: Place }): JSX.Element {
       <Fault>{fault}</Fault>
       {found && !found.length && (
         <p class="nothing">
-          No plugin is published. Publish one with: <code>{cluster() ? "kubectl apply" : "dayfly plugin apply"} -f FILE</code>
+          No plugin is published. Publish one with: <code>{plainCluster() ? "kubectl apply" : "dayfly plugin apply"} -f FILE</code>
         </p>
       )}
       {found && found.length > 0 && (
@@ -73,7 +73,7 @@ const LANES = { preStart: "Create", postStop: "Delete" };
 function OnePlugin({ name, plugin, all, fault, chosen }: OneProps): JSX.Element {
   const written = (plugin?.spec ?? {}) as PluginSpec;
   const bare = name.split("@")[0] ?? name;
-  const units = useMemo(() => drawn(written, bare), [plugin, bare]);
+  const units = useMemo(() => stepUnits(written, bare), [plugin, bare]);
   const edges = useMemo(() => plan(written), [plugin]);
   const others = (all ?? []).filter((each) => each.name.split("@")[0] === bare && each.name !== name);
   const step = units.find((each) => each.id === chosen);
@@ -105,7 +105,7 @@ function OnePlugin({ name, plugin, all, fault, chosen }: OneProps): JSX.Element 
           <Params of={written} />
           <h2>Steps</h2>
           {units.length > 0 && <GraphView units={units} plan={edges} chosen={chosen} titles={LANES} />}
-          {step ? <OneStep step={step.step} /> : <p class="aside">A step shows what it reads, gives and runs.</p>}
+          {step ? <OneStep step={step.step} /> : <p class="aside">Select a step to see its inputs, outputs and script.</p>}
           <h2>Used by</h2>
           {users(plugin).length ? (
             <ul>
@@ -118,7 +118,7 @@ function OnePlugin({ name, plugin, all, fault, chosen }: OneProps): JSX.Element 
               ))}
             </ul>
           ) : (
-            <p class="aside">Nobody at the moment.</p>
+            <p class="aside">Not in use.</p>
           )}
           <ReadmeOf name={name} />
         </>
@@ -129,7 +129,7 @@ function OnePlugin({ name, plugin, all, fault, chosen }: OneProps): JSX.Element 
 
 function Params({ of }: { of: PluginSpec }): JSX.Element {
   const found = params(of);
-  if (!found.length) return <p class="aside">It takes none.</p>;
+  if (!found.length) return <p class="aside">No params.</p>;
   return (
     <ul class="values">
       {found.map(({ name, says, takers }) => (
@@ -151,7 +151,7 @@ function Params({ of }: { of: PluginSpec }): JSX.Element {
   );
 }
 
-/** What one step is made of. */
+/** The details of one step. */
 function OneStep({ step }: { step: Step }): JSX.Element {
   const runs = step.script ?? JSON.stringify(step.webhook ?? step.object ?? step.command ?? {}, null, 2);
   return (
@@ -195,10 +195,10 @@ function Fact({ title, children }: { title: string; children: string }): JSX.Ele
 
 type Reader = typeof import("./readme").default;
 
-/** At the end, where nothing moves when it comes; what reads Markdown comes only for whoever looks here. */
+/** The README, last on the page so that nothing moves when it arrives. The Markdown parser is loaded only here. */
 function ReadmeOf({ name }: { name: string }): JSX.Element | null {
   const [bare, version] = [name.split("@")[0] ?? name, name.split("@")[1] ?? "0.0.0"];
-  const { found, fault } = useAsked<Plugin>(`${below("resource-plugins", bare)}?version=${encodeURIComponent(version)}`, 0, 30_000);
+  const { found, fault } = useQuery<Plugin>(`${orgPath("resource-plugins", bare)}?version=${encodeURIComponent(version)}`, 0, 30_000);
   const [Reader, setReader] = useState<Reader | null>(null);
   const text = found?.readme ?? "";
   useEffect(() => {

@@ -1,4 +1,4 @@
-/** A plugin's README, as its author wrote it and nobody else's browser would run it. */
+/** A plugin's README as elements. It is untrusted: it cannot contain HTML, scripts or external content. */
 import { h, type ComponentChild, type JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { pieces, type Piece } from "./markdown";

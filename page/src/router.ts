@@ -1,4 +1,4 @@
-/** The address bar as state: views below /page/, and what is filtered and opened in the query. */
+/** The address bar as state: the view is in the path below /page/, filters and open units are in the query. */
 import { useEffect, useState } from "preact/hooks";
 
 const BASE = "/page";
@@ -14,7 +14,7 @@ function here(): Place {
     try {
       return decodeURIComponent(part);
     } catch {
-      return part; // somebody typed half of an escape
+      return part; // an incomplete escape, such as %4
     }
   });
   return { parts, query: new URLSearchParams(location.search) };
@@ -33,7 +33,7 @@ export function go(address: string, how: "push" | "replace" = "push"): void {
   window.dispatchEvent(new Event("went"));
 }
 
-/** This view's address with some of its query changed; empty values leave it. */
+/** The address of this view with a changed query. An empty value removes its parameter. */
 export function withQuery(changes: Record<string, string>): string {
   const query = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(changes)) {

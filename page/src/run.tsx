@@ -1,37 +1,37 @@
-/** What a sandbox's page and a route group's have alike: how it stands and why, its graph, its attempts, a unit's panel. */
+/** The common part of the pages of sandboxes and route groups: state, causes, graph, attempts, and the panel of a unit. */
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { Actions } from "./actions";
-import { below, part } from "./api";
+import { orgPath, part } from "./api";
 import { fromHistory } from "./attempts";
 import { Cause } from "./cause";
 import type { Tone } from "./filter";
 import { GraphView } from "./graph";
 import { details, planned } from "./graph-model";
-import { useAsked, useNow, useReport } from "./live";
+import { useQuery, useNow, useReport } from "./live";
 import { go, withQuery, type Place } from "./router";
 import { Timeline } from "./timeline";
 import { duration, roughly } from "./text";
-import type { Blocker, Living, Move, Plan, Report, Subject, Unit } from "./types";
+import type { Blocker, SandboxOrGroup, Move, Plan, Report, Subject, Unit } from "./types";
 import { Fault, Heading, Prose, State, TONE_WORDS, Text } from "./ui";
 import { UnitPanel } from "./unit";
 
 const OVER = ["cleaned", "abandoned"];
 
 function addressOf({ plural, name, uid }: Subject): string {
-  return below(plural, name) + (uid ? `?uid=${encodeURIComponent(uid)}` : "");
+  return orgPath(plural, name) + (uid ? `?uid=${encodeURIComponent(uid)}` : "");
 }
 
 interface Props {
   subject: Subject;
   place: Place;
-  /** As the stream of changes has it; null for one that it does not have. */
-  found: Living | null;
-  /** What stands above the graph. */
+  /** The object from the stream of changes, or null. */
+  found: SandboxOrGroup | null;
+  /** Content above the graph. */
   children?: ComponentChildren;
-  /** What stands below everything else, while it lives. */
+  /** Content below everything else, while the object exists. */
   facts: (report: Report) => JSX.Element | null;
-  /** Why there is nothing of that name. */
+  /** The message if no object has this name. */
   missing: string;
 }
 
@@ -41,16 +41,16 @@ export function Run({ subject, place, found, children, facts, missing: none }: P
   const over = !report || OVER.includes(report.phase ?? "");
   const living = !over && !missing;
   const shown = living && !subject.uid ? found : null;
-  // Forks may come and go; nothing else of a plan changes.
+  // Only the forks of a plan can change.
   const ids = (report?.units ?? []).map((unit) => unit.id).join(" ");
-  const { found: newest, fault: unplanned } = useAsked<Plan>(living && !subject.uid ? part(at, "plan") : null, ids);
+  const { found: newest, fault: unplanned } = useQuery<Plan>(living && !subject.uid ? part(at, "plan") : null, ids);
   const plan = useLast(newest, newest !== null);
   const chosen = place.query.get("unit") ?? "";
   const of = useMemo(() => details(plan), [plan]);
   const units = useUnits(at, report, over, plan, unplanned);
   const unit = units?.find((each) => each.id === chosen);
   const wanted = report && (!report.ready || (report.unsupported ?? []).length > 0);
-  const { found: blocker, fault: unexplained } = useAsked<Blocker>(wanted ? part(at, "why") : null, report?.version);
+  const { found: blocker, fault: unexplained } = useQuery<Blocker>(wanted ? part(at, "why") : null, report?.version);
   const why = wanted && blocker?.subject ? blocker : null;
   useEffect(() => {
     const key = (event: KeyboardEvent): void => {
@@ -60,7 +60,7 @@ export function Run({ subject, place, found, children, facts, missing: none }: P
     return () => window.removeEventListener("keydown", key);
   }, [chosen]);
   if (missing && !report) return <Missing name={subject.name}>{none}</Missing>;
-  // Without its plan a graph has no names on its edges: all is drawn at once, with them, and nothing moves later.
+  // Edges have no names without the plan. So the graph is drawn only when the plan has arrived, and nothing moves later.
   const drawn = report && units && (plan || unplanned || !living);
   return (
     <>
@@ -79,7 +79,7 @@ export function Run({ subject, place, found, children, facts, missing: none }: P
             {units.length > 0 && <GraphView units={units} plan={plan} chosen={chosen} />}
             {!plan && living && unplanned && (
               <p class="aside">
-                What goes between its units, and how they are run, cannot be shown: <Prose>{unplanned}</Prose>
+                The outputs between its units and their configuration cannot be shown: <Prose>{unplanned}</Prose>
               </p>
             )}
             <Why blocker={why} report={report} fault={unexplained} />
@@ -95,7 +95,7 @@ export function Run({ subject, place, found, children, facts, missing: none }: P
   );
 }
 
-/** The last value that was good: what has been seen is still shown when it has ended. */
+/** The last good value. It stays visible after the sandbox has ended. */
 function useLast<T>(value: T, good: boolean): T {
   const last = useRef(value);
   if (good) last.current = value;
@@ -104,13 +104,13 @@ function useLast<T>(value: T, good: boolean): T {
 
 const NONE: readonly Unit[] = [];
 
-/** Its units, from its report; before its host has taken it over from its plan, and once it has ended from its history.
- * Null as long as nobody knows.
+/** The units from the report. Before a host accepts the run they come from the plan, after its end from the history.
+ * Null until one of these is known.
  */
 function useUnits(at: string, report: Report | null, over: boolean, plan: Plan | null, unplanned: string): readonly Unit[] | null {
   const told = report?.units ?? NONE;
   const before = useLast<readonly Unit[]>(told, told.length > 0);
-  const { found: moves, fault } = useAsked<Move[]>(over && report ? part(at, "history") : null, report?.version);
+  const { found: moves, fault } = useQuery<Move[]>(over && report ? part(at, "history") : null, report?.version);
   return useMemo(() => {
     if (over && moves) return fromHistory(moves, before);
     if (before.length || fault) return before;
@@ -132,13 +132,13 @@ function Missing({ name, children }: { name: string; children: string }): JSX.El
   );
 }
 
-function tone(report: Report, found: Living | null): Tone {
+function tone(report: Report, found: SandboxOrGroup | null): Tone {
   if (report.ready) return (report.unsupported ?? []).length ? "warning" : "ready";
   const known = found?.progress.tone;
   return known && known !== "progress" ? (known as Tone) : report.phase === "abandoned" ? "warning" : report.phase === "cleaned" ? "ready" : "working";
 }
 
-function Standing({ report, found }: { report: Report | null; found: Living | null }): JSX.Element {
+function Standing({ report, found }: { report: Report | null; found: SandboxOrGroup | null }): JSX.Element {
   const now = useNow();
   if (!report) return <p class="standing">Loading…</p>;
   const at = tone(report, found);
@@ -162,7 +162,7 @@ function Standing({ report, found }: { report: Report | null; found: Living | nu
   );
 }
 
-/** What holds it up, down to the root. */
+/** The cause of a blocked run, down to the root. */
 function Why({ blocker, report, fault }: { blocker: Blocker | null; report: Report; fault: string }): JSX.Element {
   return (
     <section class="why" aria-labelledby="why" tabIndex={0}>
@@ -172,7 +172,7 @@ function Why({ blocker, report, fault }: { blocker: Blocker | null; report: Repo
           <Cause blocker={blocker} root={blocker.subject ?? ""} />
         </ul>
       ) : (
-        <p class="aside">{report.ready ? "Nothing holds it up: it is as wished for." : fault ? <Prose>{fault}</Prose> : "Loading…"}</p>
+        <p class="aside">{report.ready ? "Nothing is blocked: the current state matches the spec." : fault ? <Prose>{fault}</Prose> : "Loading…"}</p>
       )}
     </section>
   );

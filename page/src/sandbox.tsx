@@ -1,6 +1,6 @@
-/** One sandbox: how it runs, and what is to be known of it. */
+/** One sandbox: its run and its details. */
 import type { JSX } from "preact";
-import { place as cluster } from "./api";
+import { plainCluster } from "./api";
 import { About, Ended, Endpoints, Fact, LabelFacts } from "./facts";
 import { spec } from "./filter";
 import { useGroupsOf } from "./groups";
@@ -13,7 +13,7 @@ import { Text } from "./ui";
 export function SandboxView({ name, place, live }: { name: string; place: Place; live: Live }): JSX.Element {
   const uid = place.query.get("uid") ?? "";
   const found = (!uid && live.all.get(name)) || null;
-  const missing = `There is no sandbox of this name, and none has ended ${cluster() ? "since this page is served" : "in the last week"}.`;
+  const missing = `There is no sandbox of this name, and none has ended ${plainCluster() ? "since this page is served" : "in the last week"}.`;
   return (
     <Run
       subject={{ plural: "sandboxes", kind: "sandbox", name, uid }}

@@ -1,12 +1,12 @@
-/** A list as a table: the first cell names the row. Thousands of rows are `list.tsx`'s, which draws only those in sight. */
+/** A list as a table; the first cell names the row. Long lists use `list.tsx`, which renders only the visible rows. */
 import type { ComponentChildren, JSX } from "preact";
 
 interface Column<Row> {
   title: string;
-  /** The class of its cells; with `wide` the title keeps its width. */
+  /** The class of its cells. In a `wide` column the title keeps its width. */
   kind?: "age" | "host" | "left" | "wide";
   cell: (row: Row) => ComponentChildren;
-  /** What stands there when one points at it. */
+  /** The tooltip of a cell. */
   tip?: (row: Row) => string;
 }
 

@@ -1,19 +1,19 @@
-/** How foreign text, moments and durations are shown. All of it is pure. */
+/** How untrusted text, times and durations are displayed. Pure. */
 
-// What reorders, hides or ends text: anybody may write it into a name, a label or a log.
+// Characters that reorder, hide or end text. Names, labels and logs may contain them.
 const HIDDEN =
   // eslint-disable-next-line no-control-regex
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
-// Colours of terminals: in a log they say nothing here.
+// Terminal colours, which have no meaning in the log view.
 // eslint-disable-next-line no-control-regex
 const COLOURS = /\u001b\[[0-9;:]*m/g;
 
-/** The text with each character that could deceive written out, such as ⟨202E⟩. */
+/** The text with each deceptive character replaced by its code, such as ⟨202E⟩. */
 export function visible(text: string): string {
   return text.replace(HIDDEN, (char) => `⟨${char.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }
 
-/** The pieces of a sentence, and whether each is code: it stands between backticks. A single backtick is text. */
+/** Split a sentence into pieces; pieces between backticks are code. A single backtick is text. */
 export function prose(text: string): [piece: string, isCode: boolean][] {
   const found: [string, boolean][] = [];
   let from = 0;
@@ -26,19 +26,19 @@ export function prose(text: string): [piece: string, isCode: boolean][] {
   return found;
 }
 
-/** A piece of a log: line ends as everywhere, no colours, and nothing that deceives. */
+/** A piece of a log with normalised line ends, and without colours or deceptive characters. */
 export function logText(text: string): string {
   return visible(text.replace(COLOURS, "").replace(/\r\n?/g, "\n"));
 }
 
-/** A piece of a log as it is shown, and its end that goes before the next piece: half of a line's end, or of a colour. */
+/** The displayable part of a log piece, and the rest that belongs to the next piece: an incomplete line end or colour code. */
 export function logPiece(text: string, last: boolean): [shown: string, rest: string] {
   // eslint-disable-next-line no-control-regex
   const rest = last ? "" : (/(?:\r|\u001b(?:\[[0-9;:]{0,32})?)$/.exec(text)?.[0] ?? "");
   return [logText(text.slice(0, text.length - rest.length)), rest];
 }
 
-/** The last part of a text, from the beginning of a line on unless that is far: some logs are one line. */
+/** The last part of a text. It starts at the beginning of a line unless that line is long. */
 export function lastPart(text: string, most: number): string {
   if (text.length <= most) return text;
   const begin = text.length - most;
@@ -46,7 +46,7 @@ export function lastPart(text: string, most: number): string {
   return text.slice(line > 0 && line - begin < most / 10 ? line : begin);
 }
 
-/** A length of time in at most two units: 98 ms, 1.2 s, 45 s, 3 min 20 s, 2 h 5 min, 3 d 4 h. */
+/** A duration in at most two units: 98 ms, 1.2 s, 45 s, 3 min 20 s, 2 h 5 min, 3 d 4 h. */
 export function duration(ms: number): string {
   if (ms > 0 && ms < 999.5) return `${Math.round(ms)} ms`;
   if (ms > 0 && ms < 9950) return `${(Math.round(ms / 100) / 10).toFixed(1)} s`;
@@ -58,7 +58,7 @@ export function duration(ms: number): string {
   return `${s} s`;
 }
 
-/** As `duration`, in its greatest unit alone. For what is looked over. */
+/** Like `duration`, but only in its largest unit, for overviews. */
 export function roughly(ms: number): string {
   const seconds = Math.max(0, Math.floor(ms / 1000));
   if (seconds >= 2 * 86400) return `${Math.floor(seconds / 86400)} d`;
@@ -67,7 +67,7 @@ export function roughly(ms: number): string {
   return seconds >= 60 ? "1 min" : `${seconds} s`;
 }
 
-/** A moment by the reader's own clock, to the second. */
+/** A time in the user's time zone, to the second. */
 export function moment(ms: number): string {
   const at = new Date(ms);
   const two = (n: number): string => String(n).padStart(2, "0");
@@ -75,13 +75,13 @@ export function moment(ms: number): string {
   return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 }
 
-/** What a shell takes as one word, whatever is in it. */
+/** Quote a text as a single shell argument. */
 export function shellWord(text: string): string {
   return /^[A-Za-z0-9_./:@%+=-]+$/.test(text) ? text : `'${text.replace(/'/g, "'\\''")}'`;
 }
 
-/** The address, if a browser may be led there by what a stranger wrote: another page of the web, and no name in front of its host. */
-export function outside(address: string): string {
+/** The address if it is safe as a link: http or https, without credentials. Otherwise an empty string. */
+export function safeUrl(address: string): string {
   try {
     const found = new URL(address);
     return /^https?:$/.test(found.protocol) && !found.username && !found.password ? found.href : "";

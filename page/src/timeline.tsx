@@ -1,16 +1,16 @@
-/** When each attempt ran. One row for each unit from the beginning on, so that nothing moves when one starts. */
+/** The timeline of attempts. Each unit has a row from the start, so nothing moves when an attempt starts. */
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { part } from "./api";
 import { place, rows, scale } from "./attempts";
-import { useAsked, useNow } from "./live";
+import { useQuery, useNow } from "./live";
 import { withQuery } from "./router";
 import { duration, moment, visible } from "./text";
 import type { Move, Report, Unit } from "./types";
 import { Text } from "./ui";
 
 export function Timeline({ at: address, report, units }: { at: string; report: Report; units: readonly Unit[] }): JSX.Element {
-  const { found: moves } = useAsked<Move[]>(part(address, "history"), report.version);
+  const { found: moves } = useQuery<Move[]>(part(address, "history"), report.version);
   const runs = units.some((unit) => unit.state === "running" || unit.state === "unknown");
   const now = useNow(runs ? 1000 : 60_000);
   const found = useMemo(() => rows(units, moves ?? []), [units, moves]);

@@ -1,12 +1,12 @@
-/** The API's own types, as its OpenAPI document has them. */
+/** The API types, generated from its OpenAPI document. */
 import type { components } from "./openapi";
 
 type Schemas = components["schemas"];
 
 export type Sandbox = Schemas["Sandbox"];
 export type Group = Schemas["RouteGroup"];
-/** What lives: both have a name, a wish, a status and a progress. */
-export type Living = Sandbox | Group;
+/** Both have a name, a spec, a status and a progress. */
+export type SandboxOrGroup = Sandbox | Group;
 export type Report = Schemas["Report"];
 export type Unit = Schemas["Unit"];
 export type Plan = Schemas["CompilePreview"];
@@ -22,7 +22,7 @@ export type Plugin = Schemas["Plugin"];
 export type Cluster = Schemas["Cluster"];
 export type Session = Schemas["PageSession"];
 
-/** What the spec of a sandbox or a route group has that is shown; the rest passes through untouched. */
+/** The displayed fields of the spec of a sandbox or route group. Others are kept unchanged. */
 export interface Spec {
   cluster?: string;
   description?: string;
@@ -32,12 +32,12 @@ export interface Spec {
   [key: string]: unknown;
 }
 
-/** What a page is about: a sandbox, or a route group. */
+/** The sandbox or route group of a page. */
 export interface Subject {
   plural: "sandboxes" | "routegroups";
-  /** In a sentence. */
+  /** The kind, as used in a sentence. */
   kind: "sandbox" | "route group";
   name: string;
-  /** Which one, of several that have had the name: one that has ended. Empty for the one that lives, or ended last. */
+  /** The UID of an ended sandbox or group, because several may have had the name. Empty: the current one, or the last that ended. */
   uid: string;
 }

@@ -1,11 +1,11 @@
-/** Small parts that every view is made of. */
+/** Small components that all views share. */
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { words } from "./api";
 import type { Tone } from "./filter";
 import { prose, visible } from "./text";
 
-/** A sign beside each word: nobody has to tell colours apart. */
+/** A symbol for each state, because not everyone can distinguish the colours. */
 const SIGNS: Record<string, string> = {
   waiting: "○",
   running: "◐",
@@ -35,17 +35,17 @@ export function State({ state, children }: { state: string; children?: Component
 export const TONE_WORDS: Record<Tone, string> = {
   ready: "ready",
   working: "working",
-  trouble: "held up",
-  warning: "look at it",
+  trouble: "blocked",
+  warning: "warning",
   failed: "failed",
 };
 
-/** Foreign text: by itself in its line, so that nothing in it turns what stands beside it. */
+/** Untrusted text. `bdi` prevents it from changing the direction of the surrounding text. */
 export function Text({ children }: { children: string }): JSX.Element {
   return <bdi>{visible(children)}</bdi>;
 }
 
-/** A sentence of the server: what it puts between backticks is code, and nothing in it is markup. */
+/** A message of the server. Text between backticks is rendered as code; other markup has no effect. */
 export function Prose({ children }: { children: string }): JSX.Element {
   return (
     <bdi>
@@ -85,7 +85,7 @@ export function Copy({ text, children }: { text: () => string | Promise<string>;
 
 async function put(text: string): Promise<void> {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
-  // Without TLS browsers have no clipboard but this one.
+  // Without TLS, browsers have no clipboard API; this fallback still works.
   const area = document.createElement("textarea");
   area.value = text;
   area.className = "offstage";
@@ -102,7 +102,7 @@ interface DialogProps {
   children: ComponentChildren;
 }
 
-/** A question in front of everything else; Escape answers no. */
+/** A modal dialog. Escape cancels it. */
 export function Dialog({ title, onClose, children }: DialogProps): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();
@@ -123,7 +123,7 @@ export function Dialog({ title, onClose, children }: DialogProps): JSX.Element {
 
 interface AskProps {
   title: string;
-  /** What the button says that does it. */
+  /** The label of the button that confirms. */
   verb: string;
   danger?: boolean;
   ready?: boolean;
@@ -132,11 +132,11 @@ interface AskProps {
   children?: ComponentChildren;
 }
 
-/** A question whose yes asks the server; its refusal is shown here, and the question stays. */
+/** A confirmation that sends a request. If the request is refused, the dialog stays open and shows the error. */
 export function Ask({ title, verb, danger, ready = true, onClose, act, children }: AskProps): JSX.Element {
   const [fault, setFault] = useState("");
   const [busy, setBusy] = useState(false);
-  // Whoever has closed it may look at another question when the answer comes.
+  // The user may have closed this dialog and opened another one before the response arrives.
   const open = useRef(true);
   useEffect(() => () => void (open.current = false), []);
   const submit = async (event: Event): Promise<void> => {
@@ -169,7 +169,7 @@ export function Ask({ title, verb, danger, ready = true, onClose, act, children 
   );
 }
 
-/** A view's heading: it is read out and takes the focus when the view is entered. */
+/** A view's heading. It receives the focus when the view opens, so that screen readers announce it. */
 export function Heading({ children, title }: { children: ComponentChildren; title: string }): JSX.Element {
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => {

@@ -1,11 +1,11 @@
-/** One unit: what it reads and gives, its attempts, its log, its receipt, and what it waits for. */
+/** One unit: inputs, outputs, attempts, log, receipt, and the units it waits for. */
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { may, part, place, request, words } from "./api";
+import { may, part, plainCluster, request, words } from "./api";
 import { rows, type Bar } from "./attempts";
 import { Cause, causeOf } from "./cause";
 import type { Details } from "./graph-model";
-import { useAsked, useNow } from "./live";
+import { useQuery, useNow } from "./live";
 import { Log } from "./log";
 import { withQuery } from "./router";
 import { duration, moment } from "./text";
@@ -16,9 +16,9 @@ interface Props {
   at: string;
   report: Report;
   unit: Unit;
-  /** What holds up all of it. */
+  /** The blocker of the whole run. */
   why: Blocker | null;
-  /** Whether that has been asked. */
+  /** Whether the request for the blocker has completed. */
   explained: boolean;
   about: Details | undefined;
   living: boolean;
@@ -26,8 +26,8 @@ interface Props {
 
 export function UnitPanel({ at, report, unit, why, explained, about, living }: Props): JSX.Element {
   const now = useNow();
-  const { found: moves, fault: unread } = useAsked<Move[]>(part(at, "history"), report.version);
-  const { found: logs, fault: unlisted } = useAsked<AttemptLog[]>(part(at, "attempts"), report.version);
+  const { found: moves, fault: unread } = useQuery<Move[]>(part(at, "history"), report.version);
+  const { found: logs, fault: unlisted } = useQuery<AttemptLog[]>(part(at, "attempts"), report.version);
   const [attempt, setAttempt] = useState(0);
   useEffect(() => setAttempt(0), [unit.id]);
   const mine = useMemo(() => (moves ?? []).filter((move) => move.unit === unit.id), [moves, unit.id]);
@@ -36,7 +36,7 @@ export function UnitPanel({ at, report, unit, why, explained, about, living }: P
   const shown = attempt || newest;
   const bars = useMemo(() => rows([unit], mine)[0]?.bars ?? [], [unit, mine]);
   const cause = causeOf(unit.id, why);
-  // It is shown once all has come, so that nothing moves under somebody's eyes.
+  // The panel is shown only when everything has arrived, so that its content does not move.
   const whole = explained && (moves !== null || unread !== "") && (logs !== null || unlisted !== "");
   return (
     <aside class="unit" aria-label={`Unit ${unit.id}`}>
@@ -55,7 +55,7 @@ export function UnitPanel({ at, report, unit, why, explained, about, living }: P
           {unit.reason && unit.reason !== unit.state ? <b>{unit.reason}: </b> : null}
           <Prose>{unit.message || (unit.since ? `since ${moment(unit.since)}` : "not yet")}</Prose>
         </span>
-        {unit.until && unit.until > now ? <span class="aside"> By itself at {moment(unit.until)}, in {duration(unit.until - now)}.</span> : null}
+        {unit.until && unit.until > now ? <span class="aside"> Continues automatically at {moment(unit.until)}, in {duration(unit.until - now)}.</span> : null}
       </p>
       {whole ? (
         <>
@@ -87,12 +87,12 @@ export function UnitPanel({ at, report, unit, why, explained, about, living }: P
           <Receipt moves={mine} unit={unit} />
           {living && unread && (
             <p class="aside">
-              Its receipt and history cannot be shown: <Prose>{unread}</Prose>
+              The receipt and history cannot be shown: <Prose>{unread}</Prose>
             </p>
           )}
           {about && (about.image || about.request || about.clocks || about.tries) ? (
             <details>
-              <summary>How it is run</summary>
+              <summary>Configuration</summary>
               <dl>
                 <Pair name="Image" value={about.image} />
                 <Pair name="What" value={about.request} />
@@ -154,12 +154,12 @@ function Reads({ about, unit }: { about: Details | undefined; unit: Unit }): JSX
 
 function Gives({ at, report, unit, about, living }: Omit<Props, "why" | "explained">): JSX.Element | null {
   const there = unit.outputs ?? [];
-  // A cluster's status does not name outputs; they lie in a Secret, which not everybody may read.
+  // A cluster's status has no names of outputs. They are in a Secret that the user may not be allowed to read.
   const denied = (report.denied ?? {})["outputs"] ?? "";
-  const given = there.length > 0 || (place() !== null && unit.state === "succeeded" && unit.kind !== "fork" && unit.kind !== "route");
+  const given = there.length > 0 || (plainCluster() !== null && unit.state === "succeeded" && unit.kind !== "fork" && unit.kind !== "route");
   const asks = living && given && may("member") && !denied;
   const path = asks ? part(at, "outputs", { masked: "true" }) : null;
-  const { found, fault } = useAsked<Output[]>(path, report.version);
+  const { found, fault } = useQuery<Output[]>(path, report.version);
   const mine = (found ?? []).filter((each) => `${each.resource ? `${each.resource}/` : ""}${each.step}` === unit.id);
   const names = [...new Set([...(about?.outputs ?? []).map((each) => each.name), ...there, ...mine.map((each) => each.output)])];
   if (!names.length && !fault && !(denied && given)) return null;
@@ -176,7 +176,7 @@ function Gives({ at, report, unit, about, living }: Omit<Props, "why" | "explain
         {names.map((output) => {
           const value = mine.find((each) => each.output === output);
           return (
-            // What was revealed of one attempt of one unit is told of no other whose output has the same name.
+            // The key includes unit and attempt. So a revealed value is never shown for an output of another unit with the same name.
             <li key={`${unit.id} ${unit.attempt ?? 0} ${output}`}>
               <b>
                 <Text>{output}</Text>
@@ -190,7 +190,7 @@ function Gives({ at, report, unit, about, living }: Omit<Props, "why" | "explain
   );
 }
 
-/** An output. A sensitive one is shown for a click, which the server writes down. */
+/** An output. A sensitive one is shown after a click, which the server records in its audit log. */
 function Value({ at, unit, output }: { at: string; unit: string; output: Output }): JSX.Element {
   const [shown, setShown] = useState<Output | null>(null);
   const [fault, setFault] = useState("");
@@ -216,7 +216,7 @@ function Value({ at, unit, output }: { at: string; unit: string; output: Output 
   return (
     <code>
       ••••••{" "}
-      <button type="button" class="quiet" title={place() ? undefined : "This is recorded"} aria-label={`Reveal ${output.output}${place() ? "" : "; this is recorded"}`} onClick={() => void reveal()}>
+      <button type="button" class="quiet" title={plainCluster() ? undefined : "This is recorded"} aria-label={`Reveal ${output.output}${plainCluster() ? "" : "; this is recorded"}`} onClick={() => void reveal()}>
         Reveal
       </button>
       <Fault>{fault}</Fault>
@@ -226,14 +226,14 @@ function Value({ at, unit, output }: { at: string; unit: string; output: Output 
 
 interface AttemptsProps {
   bars: Bar[];
-  /** Those that have a log. */
+  /** The attempts that have a log. */
   logged: number[];
   shown: number;
   show: (attempt: number) => void;
   now: number;
 }
 
-/** Each attempt, how it ended and when; a click on one with a log shows that. */
+/** Each attempt with its result and times. A click selects its log. */
 function Attempts({ bars, logged, shown, show, now }: AttemptsProps): JSX.Element | null {
   const of = new Map(bars.map((bar) => [bar.attempt, bar]));
   const all = [...new Set([...of.keys(), ...logged])].sort((a, b) => a - b);
@@ -270,7 +270,7 @@ function Attempts({ bars, logged, shown, show, now }: AttemptsProps): JSX.Elemen
   );
 }
 
-/** What the ledger has of it, the newest last. */
+/** The unit's ledger entries, newest last. */
 function Receipt({ moves, unit }: { moves: Move[]; unit: Unit }): JSX.Element | null {
   if (!moves.length) return null;
   return (

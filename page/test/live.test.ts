@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
-import { Heard, listen } from "../src/live";
+import { KindStream, listen } from "../src/live";
 import type { Group, Sandbox } from "../src/types";
 
-/** A stream of which the test says what comes, and when the browser opens it again. */
+/** An EventSource for tests: the test decides which events arrive and when the stream reopens. */
 class Stream extends EventTarget {
   say(kind: string, data: object = {}): void {
     this.dispatchEvent(new MessageEvent(kind, { data: JSON.stringify(data) }));
@@ -11,8 +11,8 @@ class Stream extends EventTarget {
 
 function heard(): { stream: Stream; there: () => string[] } {
   const nothing = (): void => undefined;
-  const boxes = new Heard<Sandbox>("", nothing);
-  const groups = new Heard<Group>("group-", nothing);
+  const boxes = new KindStream<Sandbox>("", nothing);
+  const groups = new KindStream<Group>("group-", nothing);
   const stream = new Stream();
   listen(stream as unknown as EventSource, { boxes, groups }, { soon: nothing, show: nothing, opened: nothing });
   return { stream, there: () => [...(boxes.take() ?? []), ...(groups.take() ?? [])].map(([name]) => name) };

@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { pieces, type Piece } from "../src/markdown";
-import { outside } from "../src/text";
+import { safeUrl } from "../src/text";
 
-/** As HTML would have it, to be read by people. */
+/** The pieces as readable HTML. */
 function written(found: Piece[]): string {
   return found
     .map((each) =>
@@ -35,7 +35,7 @@ describe("Markdown of strangers", () => {
       children: ["a"],
     });
     for (const bad of ["javascript:x()", "data:text/html,x", "vbscript:x", "file:///etc/passwd", "/api/v2/orgs", "#x", "//evil", "https://bank@evil.example", "JaVaScRiPt&#58;x()", "\tjavascript:x()", "blob:https://x/y"])
-      expect(outside(bad)).toBe("");
+      expect(safeUrl(bad)).toBe("");
     expect(shown("[a](javascript:x) [b](data:text/html,x) [c](java&#115;cript:x) <javascript:x>")).not.toContain("<a");
     expect(shown("[](https://x.example)")).toBe("<p></p>");
   });
@@ -46,7 +46,7 @@ describe("Markdown of strangers", () => {
     const depth = (found: Piece[]): number => Math.max(0, ...found.map((each) => (typeof each === "string" ? 0 : 1 + depth(each.children))));
     for (const nested of ["> ", "- ", "*_", "**a _b "]) expect(depth(pieces(nested.repeat(20_000)))).toBeLessThan(30);
     const long = pieces("- a\n".repeat(16_000));
-    expect(shown("- a\n".repeat(16_000)).endsWith("<p>The rest is too intricate to be shown here.</p>")).toBe(true);
+    expect(shown("- a\n".repeat(16_000)).endsWith("<p>The rest is too complex to display here.</p>")).toBe(true);
     expect(long).toHaveLength(2);
   });
 });

@@ -2,10 +2,10 @@ import { describe, expect, test } from "vitest";
 import { fromHistory, place, rows, scale } from "../src/attempts";
 import { part } from "../src/api";
 import { causeOf } from "../src/cause";
-import { joined } from "../src/ended";
+import { mergeEnded } from "../src/ended";
 import { parse, sorted, takes, toneOf } from "../src/filter";
 import { matchText, shown } from "../src/match";
-import { drawn, params, plan, type PluginSpec } from "../src/plugin-model";
+import { stepUnits, params, plan, type PluginSpec } from "../src/plugin-model";
 import { graphOf } from "../src/graph-model";
 import { duration, lastPart, logPiece, logText, prose, roughly, shellWord, visible } from "../src/text";
 import type { Ended, Group, Move, Sandbox, Unit } from "../src/types";
@@ -32,13 +32,13 @@ describe("what has ended", () => {
   const names = (found: Ended[]): string => found.map((each) => each.name).join(" ");
 
   test("goes on where the newer ones end", () => {
-    expect(names(joined(ended("d", "c"), ended("c", "b", "a")))).toBe("d c b a");
-    expect(names(joined([], ended("b", "a")))).toBe("b a");
-    expect(names(joined(ended("b", "a"), []))).toBe("b a");
+    expect(names(mergeEnded(ended("d", "c"), ended("c", "b", "a")))).toBe("d c b a");
+    expect(names(mergeEnded([], ended("b", "a")))).toBe("b a");
+    expect(names(mergeEnded(ended("b", "a"), []))).toBe("b a");
   });
 
   test("has no gap that nobody is told of", () => {
-    expect(names(joined(ended("d", "c"), ended("a")))).toBe("d c");
+    expect(names(mergeEnded(ended("d", "c"), ended("a")))).toBe("d c");
   });
 });
 
@@ -117,7 +117,7 @@ describe("a plugin", () => {
     ],
   };
   test("is a graph of its create and delete steps, with the outputs that go between them", () => {
-    const units = drawn(spec, "db");
+    const units = stepUnits(spec, "db");
     expect(units.map((each) => [each.id, each.event, each.kind])).toEqual([
       ["create/make", "preStart", "exec"],
       ["create/fill", "preStart", "webhook"],

@@ -7,8 +7,8 @@ import pytest
 from cli.clusters import LIFE, Stage, stage
 from cli.command import Cli, refused
 
-from rig.hooking import hook, taken_up  # isort: skip
-from rig.hooking import said as said_of_hook  # isort: skip
+from rig.hooking import hook, is_active  # isort: skip
+from rig.hooking import hook_status as said_of_hook  # isort: skip
 from rig.scenes import plugin, ready, step, wish  # isort: skip
 from rig.world import World  # isort: skip
 
@@ -21,7 +21,7 @@ async def hooks(world: World) -> None:
     world.sandbox(wish())
     wrong = plugin([step("make", reads=("other.url",))], [])
     world.plugin("wrong", wrong)
-    await world.until(lambda: taken_up(world) and said_of_hook(world, "lost") and ready(world), "all statuses", 120)
+    await world.until(lambda: is_active(world) and said_of_hook(world, "lost") and ready(world), "all statuses", 120)
     await world.rest(5)
 
 

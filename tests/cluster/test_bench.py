@@ -49,7 +49,7 @@ def standstill(where: Place, audit: Audit) -> tuple[int, list[Write]]:
     def still() -> int:
         before = stored(where)
         time.sleep(1)
-        told.extend(audit.news())
+        told.extend(audit.new_writes())
         return before if stored(where) == before else 0
 
     return eventually(still, "a second in which nothing is stored"), told
@@ -65,7 +65,7 @@ def test_steps_and_bare_pods_are_timed(real):
     for life in lives:
         told = [life[moment] for moment in (Moment.SEALED, Moment.RECORDED, Moment.STARTED, Moment.RECORDED_TOO)]
         assert sorted(told) == told
-        assert life[Moment.CLAIMED] <= life[Moment.LET_GO] <= life[Moment.PLACED] <= life[Moment.STARTED]
+        assert life[Moment.CLAIMED] <= life[Moment.RELEASED] <= life[Moment.PLACED] <= life[Moment.STARTED]
 
 
 @pytest.mark.proof

@@ -122,7 +122,7 @@ def hook_up(operator: Installed) -> None:
 
     status = eventually(judged, "the grant to be asked for, or not to be needed")
     if not status["ready"]:
-        for command in status["message"].rpartition("can type: ")[2].split(" && "):
+        for command in status["message"].rpartition("can run: ")[2].split(" && "):
             kubectl, *words = shlex.split(command)
             assert kubectl == "kubectl"
             operator.own.kubectl(*words)

@@ -50,7 +50,7 @@ def test_viewer_sees_and_editor_ends_a_sandbox(operator: Installed, wishes, jour
                 # A Role in a namespace says nothing of what lies beside it.
                 page.wait_for_selector(".log:has-text('its log cannot be shown while it runs')")
                 assert 'cannot get resource "pods/log"' in page.inner_text(".log")
-                page.wait_for_selector("text=Its receipt and history cannot be shown")
+                page.wait_for_selector("text=The receipt and history cannot be shown")
                 assert f'you may not delete sandboxes in namespace "{TEAM}"' in page.inner_text(".denied")
                 assert page.locator(".actions button:not(.quiet)").count() == 0
                 journal.let_go()

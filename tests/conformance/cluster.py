@@ -27,7 +27,7 @@ from dayfly.operator.cluster.objects import (
 )
 from dayfly.operator.monitoring import json_log
 from dayfly.operator.reconciler import Reconciler
-from dayfly.operator.targets.adapter import CachedTarget, Plain, Times
+from dayfly.operator.targets.adapter import BaseAdapter, CachedTarget, Times
 from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import CREATING, LifecycleEvent, Target, digest, unit_id
 from dayfly.spec.report import RunReport, UnitReport
@@ -71,13 +71,13 @@ def reconcilers() -> Iterator[list[Reconciler]]:
         yield made
 
 
-class Leased(Plain):
+class Leased(BaseAdapter):
     """Wanted as long as somebody renews a lease: Sandboxes have none."""
 
     def __init__(self) -> None:
         super().__init__(Resource("", "v1", "configmaps", "ConfigMap", PartialObjectMetadata, partial=True))
 
-    def times(self, _run: RunObject, seen: CachedTarget) -> Times:
+    def get_times(self, _run: RunObject, seen: CachedTarget) -> Times:
         return Times(lease_until=int((seen.meta.annotations or {}).get(LEASE, "0")))
 
 

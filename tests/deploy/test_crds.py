@@ -206,7 +206,7 @@ REFUSED = [
     ),
     (
         step(outputs=[{"name": "x", "valueFromPath": "/proc/1"}]),
-        "spec.create[0].outputs[0].valueFromPath: Invalid value: lies where no step may write",
+        "spec.create[0].outputs[0].valueFromPath: Invalid value: is in a folder where no step may write",
     ),
     (
         step(outputs=[{"name": "x", "valueFromPath": "/a/../b"}]),
@@ -289,7 +289,7 @@ REFUSED = [
     (hook(selector=SELECTOR | {"namespaces": ["A"]}), "spec.selector.namespaces[0] in body should match"),
     (hook(preStop=[]), "spec: Invalid value: has no steps: write at least one under preStart, postStart, preStop"),
     (hook(started={}), "spec.started: Invalid value: needs exactly one of condition, when and contract"),
-    (hook(stopped={"contract": True}), "spec.stopped: Invalid value: the contract says when an object is ready, not"),
+    (hook(stopped={"contract": True}), "spec.stopped: Invalid value: the contract states when an object is ready, not"),
     (hook(hold={"value": "x"}), "spec.hold: Invalid value: needs exactly one of annotation and path"),
     (
         hook(preStop=[], postStop=[{"name": "a", "script": SCRIPT}], hold={"annotation": "x"}),
@@ -301,7 +301,7 @@ REFUSED = [
     (hooked("preStart", undoes="b"), "spec.preStart[0].undoes: Invalid value: belongs to a postStop step"),
     (
         hooked(script=None, object={"remove": "b"}),
-        "spec.preStop[0].object: Invalid value: a preStop step neither makes nor removes an object",
+        "spec.preStop[0].object: Invalid value: a preStop step neither creates nor removes an object",
     ),
     (hooked("postStop", retry={"limit": 1}), "spec.postStop[0].retry.limit: Invalid value: a cleanup is retried until"),
     (

@@ -18,7 +18,7 @@ from dayfly.operator.hooks import target_grants
 from dayfly.operator.main import Operator
 from dayfly.operator.pods.namespaces import RunnerConfigMap
 from dayfly.operator.route_groups.extension import Groups
-from dayfly.operator.targets.adapter import Plain, rights
+from dayfly.operator.targets.adapter import BaseAdapter, rights
 from dayfly.operator.targets.lifecycle_hook import HookedTarget
 from deploy.conftest import OPERATOR, thing
 from kube.fake import FakeCluster, FakeTransport
@@ -135,9 +135,9 @@ def test_target_grant_is_aggregated_into_the_operator_role():
     assert role["rules"] == []
     [selector] = role["aggregationRule"]["clusterRoleSelectors"]
     assert selector == {"matchLabels": {target_grants.LABEL: "true"}}
-    kind = HookedTarget(ClusterWatches(None), MACHINES, Plain(MACHINES), heard=print, lost=print)  # type: ignore[arg-type] - nobody is asked
+    kind = HookedTarget(ClusterWatches(None), MACHINES, BaseAdapter(MACHINES), on_change=print, on_run_missing=print)  # type: ignore[arg-type] - nobody is asked
     assert target_grants.VERBS.split(",") == rights(kind)["verbs"]
-    assert target_grants.line("machines.cluster.example.org") == (
+    assert target_grants.grant_command("machines.cluster.example.org") == (
         "kubectl create clusterrole dayfly-targets-machines.cluster.example.org --verb=get,list,watch,patch "
         "--resource=machines.cluster.example.org && "
         "kubectl label clusterrole dayfly-targets-machines.cluster.example.org dayfly.dev/targets=true"

@@ -17,10 +17,10 @@ def test_the_drawings_are_current(name: str):
 
 def test_drawing_again_changes_nothing():
     page = PAGE.read_text()
-    assert DIAGRAMS["drawn"](page) == page
+    assert DIAGRAMS["updated_page"](page) == page
 
 
 @pytest.mark.parametrize("page", ["", "<!-- drawn: units -->\n", "<!-- drawn: units -->\n" * 2 + "<!-- end -->"])
 def test_a_page_without_its_marks_is_refused(page: str):
     with pytest.raises(ValueError, match="drawn: units"):
-        DIAGRAMS["drawn"](page)
+        DIAGRAMS["updated_page"](page)

@@ -68,7 +68,7 @@ def test_every_hook_reason_is_documented():
 def test_shown_target_grant_equals_the_printed_command():
     [shown] = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     role = yaml.safe_load(shown)
-    line = target_grants.line("machines.cluster.example.org")
+    line = target_grants.grant_command("machines.cluster.example.org")
     assert f"create clusterrole {role['metadata']['name']} " in line
     [(key, value)] = role["metadata"]["labels"].items()
     assert line.endswith(f" {key}={value}")

@@ -11,13 +11,13 @@ import pytest
 from docs.conftest import ROOT
 
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "newcomer.py"))
-WAYS = SCRIPT["WAYS"]
+WAYS = SCRIPT["JOURNEYS"]
 
 
 def test_the_page_has_the_figures_of_each_way():
     told = (ROOT / "docs" / "first-steps.md").read_text().partition(SCRIPT["BEGIN"])[2].partition(SCRIPT["END"])[0]
     lines = [line.strip("| ").split(" | ") for line in told.splitlines() if line.startswith("| ")][1:]
-    assert [(line[0], line[-1]) for line in lines] == [(way.to, f"{way.minutes:g} min") for way in WAYS.values()]
+    assert [(line[0], line[-1]) for line in lines] == [(way.goal, f"{way.minutes:g} min") for way in WAYS.values()]
 
 
 def waited() -> float:
@@ -34,11 +34,11 @@ def waited() -> float:
 def test_newcomer_path_takes_no_longer_than_promised(name, played):
     """On a quiet machine: beside other work, nobody knows how long it would have taken."""
     before, way = waited(), WAYS[name]
-    took = SCRIPT["took"](name)
+    took = SCRIPT["measure"](name)
     seconds, busy = took.seconds, waited() - before
     if seconds >= way.minutes * 60 > seconds - busy:
         pytest.skip(
             f"{seconds:.0f} s, in {busy:.0f} of which something waited for a processor: play it with nothing else"
         )
-    played(f"the way to {way.to}, by the clock", 1, f"{seconds / 60:.1f} of {way.minutes:g} min")
+    played(f"the way to {way.goal}, by the clock", 1, f"{seconds / 60:.1f} of {way.minutes:g} min")
     assert seconds < way.minutes * 60, took

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dayfly.operator.route_groups.group_status import LISTED
+from dayfly.operator.route_groups.group_status import MAX_LISTED
 from dayfly.plan.reasons import Reason
 from dayfly.plan.route_groups import CONFLICT_CONDITION, EXPIRES_SOON_CONDITION
 from dayfly.server.runs.group_forms import MAX_QUERIED
@@ -33,5 +33,5 @@ def test_every_match_form_offset_and_limit_is_documented():
     assert f"a server has at most {MAX_GROUPS} groups. A value longer than {MAX_VALUE_LENGTH} characters" in page
     assert f"({MAX_NON_ASCII_LENGTH} if they are not" in page
     assert f"the first {MAX_QUERIED} in that order" in page
-    assert f"first {LISTED}; `matched`" in page
+    assert f"first {MAX_LISTED}; `matched`" in page
     assert all(f"`{word}`" in page for word in (CONFLICT_CONDITION, EXPIRES_SOON_CONDITION, Reason.EXPIRES_SOON))

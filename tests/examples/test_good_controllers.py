@@ -148,10 +148,10 @@ def test_custom_resource_sets_only_image_and_command_of_pods(name):
     meta = ObjectMeta(name="x")
     if name == "machine":
         item = machines.pods.PodMachine(meta, machines.pods.Spec("mine", ["rm", "-rf", "/"]))
-        pod: Any = machines.pods.rendered(item)
+        pod: Any = machines.pods.render_pod(item)
     else:
         item = deployment.basic.BasicReplicaSet(meta, deployment.basic.Spec("mine", 1, ["rm", "-rf", "/"]))
-        pod = deployment.basic.rendered(item, "x-0")
+        pod = deployment.basic.render_pod(item, "x-0")
     [container] = pod["spec"].pop("containers")
     assert (container.pop("name"), container.pop("image"), container.pop("command")) == (
         "main",

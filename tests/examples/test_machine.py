@@ -122,8 +122,8 @@ async def life(stage: Stage) -> None:
     await asyncio.sleep(3)
     stage.on_process()
     await stage.until(lambda: stage.ready("red", "blue"), "both to be ready")
-    assert (stage.status("red")["address"], stage.message("red")) == ("10.0.0.1", "PodMachine red: its pod runs")
-    assert stage.message("blue") == "ProcessMachine blue: its process runs"
+    assert (stage.status("red")["address"], stage.message("red")) == ("10.0.0.1", "PodMachine red: its pod is running")
+    assert stage.message("blue") == "ProcessMachine blue: its process is running"
     for name in ("red", "blue"):
         stage.ask("DELETE", f"{API}/machines/{name}")
     await stage.until(lambda: not stage.server.objects("machines"), "both to go")
@@ -208,7 +208,7 @@ def test_third_infrastructure_kind_needs_no_controller_change(form):
         await stage.until(lambda: "serves no Static of iron.example.com/v1" in stage.message("grey"), "what it lacks")
         stage.server.serve(kind)
         stage.define("statics", contract="", group="iron.example.com")
-        lack = f"it wants the label {machine.CONTRACT}=ready on its definition statics.iron.example.com"
+        lack = f"it needs the label {machine.CONTRACT}=ready on its definition statics.iron.example.com"
         await stage.until(lambda: lack in stage.message("grey"), "the label that is missing")
         labelled = {"metadata": {"labels": {machine.CONTRACT: "ready"}}}
         stage.ask("PATCH", f"{DEFINITIONS}/statics.iron.example.com", labelled, MERGE)
@@ -320,7 +320,7 @@ async def test_the_service_itself_keeps_one_process_for_each_name(server):
         assert ended.code == 3
         for name in ("u1", "u1", "u3"):
             await service.remove(name)
-        with pytest.raises(processes.ServiceError, match=r"410.*used up"):
+        with pytest.raises(processes.ServiceError, match=r"410.*cannot be used again"):
             await service.keep("u1", "idle")
         with pytest.raises(processes.ServiceError, match="401"):
             await processes.HttpService(session, server, "other").keep("u4", "idle")

@@ -74,12 +74,14 @@ def test_abandon_annotation_on_living_hook_target_is_refused():
         hooking.machine(world)
         await world.until(lambda: hooking.held(world), "our finalizer", 60)
         hooking.change(world, note("no backup is needed"))
-        await world.until(lambda: "on a Machine that is not being deleted" in hooking.said(world)["message"], "it", 60)
+        await world.until(
+            lambda: "on a Machine that is not being deleted" in hooking.hook_status(world)["message"], "it", 60
+        )
         assert hooking.held(world)
         hooking.change(world, {"metadata": {"annotations": {NOTE: None}}})
-        await world.until(lambda: hooking.said(world)["troubled"] == 0, "it to be withdrawn", 60)
+        await world.until(lambda: hooking.hook_status(world)["troubled"] == 0, "it to be withdrawn", 60)
         hooking.delete(world)
-        await world.until(lambda: hooking.over(world), "everything to go", 60)
+        await world.until(lambda: hooking.is_over(world), "everything to go", 60)
         assert world.cloud.starts("drain") == 1
 
     hooking.hooking(story)

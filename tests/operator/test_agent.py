@@ -19,7 +19,7 @@ HOUR = 3600.0
 
 
 def test_served_sandbox_lives_and_ends_in_the_cluster(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         uid = await begin(world, plane)
         assert not world.cluster.objects("resourceplugins")
         outputs = await plane.must("GET", "sandboxes/shop/outputs")
@@ -40,21 +40,21 @@ def test_served_sandbox_lives_and_ends_in_the_cluster(story):
         await gone(world, plane)
         assert world.cloud.starts("db/make") == world.cloud.starts("db/drop") == 1
 
-    story(tell)
+    story(steps)
 
 
 async def kept_log(plane: Plane) -> bool:
     return any(each["unit"] == "db/make" for each in await plane.must("GET", "sandboxes/shop/attempts"))
 
 
-# A life has about so many requests; beyond it nothing is met.
+# The number of requests in one run of the story. Faults after that have no effect.
 REQUESTS = 40
 CELLS = [(number, fate) for number in range(1, REQUESTS + 1) for fate in Fate]
 
 
 @pytest.mark.parametrize(("number", "fate"), SELECTION.sample(CELLS, 60, "fates of agents' requests"))
 def test_any_fate_of_one_request_loses_and_repeats_nothing(story, number, fate, played):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         plane.hook = lambda now, _what: fate if now == number else None
         await begin(world, plane)
         await plane.must("DELETE", "sandboxes/shop")
@@ -66,18 +66,19 @@ def test_any_fate_of_one_request_loses_and_repeats_nothing(story, number, fate, 
         assert (await plane.must("GET", "clusters/east/thaw")) == {"frozen": False}
 
     played("lives under a server, each with another fate of one request of the agent", 1)
-    story(tell)
+    story(steps)
 
 
 def test_received_orders_are_carried_out_while_server_is_away(story, monkeypatch):
     monkeypatch.setattr(host_sync, "SWEEP_S", 60.0)
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane, ttl={"duration": "2h", "offsetFrom": "createdAt"})
         await begin(world, plane, "cart")
         plane.off = True
         await world.rest((24 if SELECTION.is_complete else 2.2) * HOUR)
-        # Its time was over long ago. It is kept, ended, until that was noted; the other one lives on.
+        # Its time to live has passed, but its end is kept until the server has acknowledged it. The other sandbox lives
+        # on.
         assert world.cloud.starts("db/drop") == 1
         assert len(world.cluster.objects("runs")) == 1
         plane.off = False
@@ -87,11 +88,11 @@ def test_received_orders_are_carried_out_while_server_is_away(story, monkeypatch
         await gone(world, plane, "cart")
         assert world.cloud.starts("db/make") == world.cloud.starts("db/drop") == 2
 
-    story(tell)
+    story(steps)
 
 
 def test_agent_reconnects_within_seconds_after_long_absence(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         for minutes in (10, 11, 12, 13):
             plane.off = True
@@ -102,7 +103,7 @@ def test_agent_reconnects_within_seconds_after_long_absence(story):
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 
-    story(tell)
+    story(steps)
 
 
 async def says(plane: Plane, words: str) -> bool:
@@ -111,13 +112,13 @@ async def says(plane: Plane, words: str) -> bool:
 
 @pytest.mark.parametrize("dated", [True, False])
 def test_operator_clock_a_day_ahead_is_harmless_or_reported(story, dated):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         world.dated, world.behind = dated, -24 * HOUR
         await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
         await plane.must("PUT", "sandboxes/shop", wish(ttl={"duration": "2h", "offsetFrom": "createdAt"}))
         if not dated:
             said = "its pod is too old to start: it was created at 2026-01-01T"
-            await until(world, lambda: says(plane, said), "that to be said")
+            await until(world, lambda: says(plane, said), "the status message")
             assert not world.cloud.starts("db/make")
             world.behind = 0.0
         await ready(world, plane)
@@ -126,11 +127,11 @@ def test_operator_clock_a_day_ahead_is_harmless_or_reported(story, dated):
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 
-    story(tell)
+    story(steps)
 
 
 def test_offered_sandbox_begins_only_after_confirmation(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         plane.hook = lambda _now, what: Fate.LOST if what == "POST births" else None
         await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
         await plane.must("PUT", "sandboxes/shop", wish())
@@ -140,12 +141,12 @@ def test_offered_sandbox_begins_only_after_confirmation(story):
         plane.hook = lambda _now, _what: None
         await ready(world, plane)
 
-    story(tell)
+    story(steps)
 
 
 @pytest.mark.long_story
 def test_stalled_operator_does_not_begin_an_ended_sandbox(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         [old] = world.processes
         held = []
 
@@ -170,13 +171,13 @@ def test_stalled_operator_does_not_begin_an_ended_sandbox(story):
         assert world.cloud.starts("db/make") == world.cloud.starts("db/drop") == 1
         assert not left(world)
 
-    story(tell)
+    story(steps)
 
 
 def test_restored_database_freezes_until_an_admin_decides(story, tmp_path, monkeypatch):
     monkeypatch.setattr(host_sync, "SWEEP_S", 10.0)
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         await begin(world, plane, "brief", ttl={"duration": "1h", "offsetFrom": "createdAt"})
         await plane.back_up(tmp_path / "backup.db")
@@ -196,13 +197,12 @@ def test_restored_database_freezes_until_an_admin_decides(story, tmp_path, monke
         sides = await plane.must("GET", "clusters/east/thaw")
         assert (len(sides["onlyInCluster"]), sides["onlyHere"]) == (1, ["new", "shop"])
         assert "frozen" in (await plane.must("GET", "sandboxes/new"))["status"]["message"]
-        # What was received before goes on.
         await world.rest(1.2 * HOUR)
         assert world.cloud.starts("db/drop") == 2
         await plane.must("POST", "clusters/east/thaw", {})
         await until(world, lambda: lost_there(plane, "brief"), "its end was heard")
 
-        # Nobody infers anything of what ended in the meantime: nothing of it begins anew, and a human gives it up.
+        # The operator starts nothing for a sandbox that has lost its ledger; a person must abandon it.
         async def lost() -> bool:
             told = await plane.must("GET", "sandboxes/shop")
             return "no longer knows this sandbox" in told["status"]["message"]
@@ -212,13 +212,13 @@ def test_restored_database_freezes_until_an_admin_decides(story, tmp_path, monke
         assert world.cloud.starts("db/make") == 4
         assert (await plane.ask("POST", "clusters/east/thaw", {}))[0] == 409
 
-    story(tell)
+    story(steps)
 
 
-def test_a_bad_token_is_said_once_and_tried_with_patience(story, caplog, monkeypatch):
+def test_invalid_token_is_logged_once_and_retried_slowly(story, caplog, monkeypatch):
     monkeypatch.setattr(host_sync, "SWEEP_S", 30.0)
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         good = dict(plane.tokens)
         plane.tokens.clear()
@@ -240,11 +240,11 @@ def test_a_bad_token_is_said_once_and_tried_with_patience(story, caplog, monkeyp
         assert refused > 3
 
     with caplog.at_level(logging.WARNING, "dayfly.link.dial"):
-        story(tell)
+        story(steps)
 
 
 def test_deleting_the_object_stops_it_and_editing_is_ignored(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         seen = box(world)
         path = f"/apis/dayfly.dev/v1alpha1/namespaces/acme-sandboxes/sandboxes/{seen['metadata']['name']}"
@@ -258,11 +258,11 @@ def test_deleting_the_object_stops_it_and_editing_is_ignored(story):
         await gone(world, plane)
         assert world.cloud.starts("db/drop") == 1
 
-    story(tell)
+    story(steps)
 
 
 def test_served_and_local_sandboxes_live_side_by_side(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         world.plugin("pg", CHAIN)
         world.sandbox(applied())
         await begin(world, plane)
@@ -274,13 +274,13 @@ def test_served_and_local_sandboxes_live_side_by_side(story):
         await world.until(lambda: not left(world), "nothing left")
         assert world.cloud.starts("db/make") == world.cloud.starts("db/drop") == 2
 
-    story(tell)
+    story(steps)
 
 
 def test_marked_object_without_run_begins_nothing(story):
-    """Somebody applies the copy of one, from a backup say."""
+    """A user applies a copy of the Sandbox, for example from a backup."""
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         world.plugin("pg", CHAIN)
         await begin(world, plane)
         copy = box(world)
@@ -294,11 +294,11 @@ def test_marked_object_without_run_begins_nothing(story):
         assert not world.cluster.objects("runs")
         assert world.cloud.starts("db/make") == 1
 
-    story(tell)
+    story(steps)
 
 
 def test_unbound_org_and_foreign_plugins_are_refused(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         joined(world, plane, bound={"other": "acme-sandboxes"})
         world.start()
         await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
@@ -313,11 +313,11 @@ def test_unbound_org_and_foreign_plugins_are_refused(story):
         assert (status, "--agent-namespace" in answer["error"]) == (400, True)
         assert not world.cluster.objects("sandboxes")
 
-    story(tell, dialling=False)
+    story(steps, dialling=False)
 
 
-def test_a_token_is_bound_to_the_first_cluster_that_shows_it(story, caplog):
-    async def tell(world: World, plane: Plane) -> None:
+def test_token_is_bound_to_the_first_cluster_that_uses_it(story, caplog):
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         world.take_away("/api/v1/namespaces/kube-system")
         world.namespace("kube-system")
@@ -331,4 +331,4 @@ def test_a_token_is_bound_to_the_first_cluster_that_shows_it(story, caplog):
         assert world.cluster.objects("runs")
 
     with caplog.at_level(logging.WARNING, "dayfly.link.dial"):
-        story(tell)
+        story(steps)

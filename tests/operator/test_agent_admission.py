@@ -1,4 +1,4 @@
-"""What a cluster refuses of an offer: documents, namespaces and keys that a compiler would not produce."""
+"""Refused offers: documents, namespaces and keys that a compiler would not produce."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from rig.serving import BOXES, DOCUMENTS, UID, WEB, Bench, played, with_bench
 
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta
-from dayfly.operator.agent.admission import check_documents, check_kept
+from dayfly.operator.agent.admission import LocalKeys, check_documents, check_kept_units
 from dayfly.operator.agent.api_errors import unavailable_on_error
-from dayfly.operator.agent.local_keys import LocalKeys
 from dayfly.operator.cluster.objects import (
     SERVED_FOR_ANNOTATION,
     SERVED_LABEL,
@@ -38,9 +37,9 @@ def test_name_at_the_server_is_read_from_annotations(notes, told):
 
 
 class TestAdmission:
-    def test_a_run_has_documents_and_so_many_units_at_most(self):
+    def test_run_has_documents_and_a_limited_number_of_units(self):
         check_documents(DOCUMENTS, "acme")
-        with pytest.raises(DocumentsRefusedError, match="a run has documents"):
+        with pytest.raises(DocumentsRefusedError, match="a run must have documents"):
             check_documents((), "acme")
         most = tuple(msgspec.structs.replace(DOCUMENTS[0].pre_start[0], name=f"s{n}") for n in range(MAX_UNITS_PER_RUN))
         check_documents((msgspec.structs.replace(DOCUMENTS[0], pre_start=most),), "acme")
@@ -54,10 +53,10 @@ class TestAdmission:
             made = [
                 msgspec.structs.replace(DOCUMENTS[1], target=Target(kind=kind, name="x", uid="u")) for kind in kinds
             ]
-            with pytest.raises(DocumentsRefusedError, match="sandboxes and route groups, and nothing else"):
+            with pytest.raises(DocumentsRefusedError, match="only sandboxes and route groups for a server"):
                 check_documents(tuple(made), "acme")
 
-    def test_no_pod_is_made_that_none_may_be(self):
+    def test_step_with_a_forbidden_pod_is_refused(self):
         work = DOCUMENTS[0].pre_start[0]
         bare = msgspec.structs.replace(work, exec=msgspec.structs.replace(work.exec, image=""))
         with pytest.raises(DocumentsRefusedError, match="is refused"):
@@ -80,7 +79,7 @@ class TestAdmission:
             ]
             for unit in units:
                 with pytest.raises(DocumentsRefusedError, match="cannot be the name of a workload or host"):
-                    check_kept((unit,), group=False, foreign=LocalKeys(bench.caches))
+                    check_kept_units((unit,), group=False, local_keys=LocalKeys(bench.caches))
 
         played(story)
 
@@ -113,26 +112,26 @@ class TestAdmission:
     )
     @with_bench
     async def test_routes_and_previews_with_invalid_keys_are_refused(self, bench: Bench, unit, group, said):
-        foreign = LocalKeys(bench.caches)
+        local_keys = LocalKeys(bench.caches)
         if not said:
-            check_kept((unit,), group=group, foreign=foreign)
+            check_kept_units((unit,), group=group, local_keys=local_keys)
             return
         with pytest.raises(DocumentsRefusedError, match=said):
-            check_kept((unit,), group=group, foreign=foreign)
+            check_kept_units((unit,), group=group, local_keys=local_keys)
 
     @with_bench
     async def test_routing_key_of_a_local_sandbox_is_refused(self, bench: Bench):
-        foreign = LocalKeys(bench.caches)
+        local_keys = LocalKeys(bench.caches)
         plain = bench.ask("POST", BOXES, {"metadata": {"name": "plain"}, "spec": {"cluster": "c"}})
-        await bench.begun()
+        await bench.offer_sandbox()
         key = routing_key(plain["metadata"]["uid"])
         led = Unit(name="r", kind=Kind.ROUTE, route=Route(baseline=WEB, keys=(key,)))
-        with pytest.raises(DocumentsRefusedError, match="is the routing key of a sandbox applied here"):
-            check_kept((led,), group=False, foreign=foreign)
-        assert not foreign.has(routing_key(bench.box["metadata"]["uid"]))
+        with pytest.raises(DocumentsRefusedError, match="is the routing key of a sandbox applied in this cluster"):
+            check_kept_units((led,), group=False, local_keys=local_keys)
+        assert routing_key(bench.box["metadata"]["uid"]) not in local_keys
         bench.ask("DELETE", f"{BOXES}/plain")
-        bench.hears()
-        check_kept((led,), group=False, foreign=foreign)
+        bench.sync_caches()
+        check_kept_units((led,), group=False, local_keys=local_keys)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +143,7 @@ class TestAdmission:
     ],
 )
 async def test_api_errors_are_reported_as_unavailable(fault, said):
-    class Bound:
+    class Worker:
         namespace = "acme-boxes"
 
         @unavailable_on_error
@@ -153,6 +152,6 @@ async def test_api_errors_are_reported_as_unavailable(fault, said):
                 raise fault
             return "done"
 
-    assert await Bound().work(fails=False) == "done"
+    assert await Worker().work(fails=False) == "done"
     with pytest.raises(HostUnavailableError, match=said):
-        await Bound().work(fails=True)
+        await Worker().work(fails=True)

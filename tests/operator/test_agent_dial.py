@@ -1,4 +1,4 @@
-"""The conversation with a server: its sessions, and what comes in them, is noted and carried out."""
+"""The connection to a server: sessions, and messages that are recorded and then carried out."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class TestHearing:
 
     @pytest.mark.parametrize("noted", ["seven", "\u00b2", "9" * 30, b"\xff"], ids=repr)
     def test_unreadable_cursor_counts_as_empty(self, noted):
-        """Whoever may write Secrets there can have spoiled it: that is no reason to end the operator."""
+        """Other users with rights to Secrets there can write anything; that must not stop the operator."""
         raw = noted if isinstance(noted, bytes) else noted.encode()
 
         async def story(bench: Bench):
@@ -235,7 +235,7 @@ class TestHearing:
 
     @with_bench
     async def test_session_ends_if_the_cursor_is_deleted(self, bench: Bench):
-        """It can be written in no try that is to come: whoever went on would hear nothing any more, and say nothing."""
+        """Each retry fails the same way. Without an end, no message would be received or sent any more."""
 
         async def late():
             await bench.client.delete(SECRETS, NAME, "dayfly-system")
@@ -257,7 +257,7 @@ class TestHearing:
         ],
     )
     def test_unreachable_server_is_reported_once_per_outage(self, caplog, answer, why):
-        """Else all would seem to be well, however long nothing gets through."""
+        """Otherwise the status would look fine while no message gets through."""
 
         async def story(bench: Bench):
             async def later():

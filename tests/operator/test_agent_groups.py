@@ -1,4 +1,4 @@
-"""Route groups of a server in a cluster whose operator dials it: their keys, their hooks, and their end."""
+"""Route groups of a server in a cluster that connects to it: keys, hooks and end."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ WITH_HOOKS = {
 }
 
 
-def play(story, tell, **how):
-    return story(tell, born=lambda: led.world(**how))
+def play(story, steps, **how):
+    return story(steps, born=lambda: led.world(**how))
 
 
 def group(cluster: str = "east", **more) -> dict:
@@ -32,7 +32,7 @@ def group(cluster: str = "east", **more) -> dict:
 
 
 async def begin(world: World, plane: Plane, **more) -> str:
-    """A group that is ready; its key."""
+    """Create a group and wait until it is ready; return its key."""
     await plane.must("PUT", AT, group(**more))
 
     async def so() -> bool:
@@ -43,7 +43,7 @@ async def begin(world: World, plane: Plane, **more) -> str:
 
 
 async def member(world: World, plane: Plane, name: str, *baselines: str) -> str:
-    """A sandbox that the group matches, with its forks; the name of the first of them."""
+    """Create a sandbox with forks that the group matches; return the name of its first fork."""
     await plane.must("PUT", f"sandboxes/{name}", forking(*baselines, labels={"team": "payments"}))
     await ready(world, plane, name)
     own = await key(plane, f"sandboxes/{name}")
@@ -56,7 +56,7 @@ async def led_to(world: World, key: str, fork: str) -> None:
 
 
 async def ended(world: World, plane: Plane) -> None:
-    """All is deleted, and nothing is left of it."""
+    """Delete everything and check that nothing is left."""
     for each in await plane.must("GET", "sandboxes"):
         await plane.must("DELETE", f"sandboxes/{each['name']}")
     await plane.ask("DELETE", AT)
@@ -73,7 +73,7 @@ def started(world: World) -> list[str]:
 
 
 def test_all_four_hooks_run_in_the_cluster_that_it_names(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane, **WITH_HOOKS)
         assert started(world) == ["before", "warm"]
         seen = box(world)
@@ -90,7 +90,7 @@ def test_all_four_hooks_run_in_the_cluster_that_it_names(story):
         await until(world, lambda: true(not left(world)), "nothing is left here")
         assert started(world) == list(HOOKS)
 
-    play(story, tell)
+    play(story, steps)
 
 
 async def gone(plane: Plane) -> bool:
@@ -99,7 +99,7 @@ async def gone(plane: Plane) -> bool:
 
 @pytest.mark.parametrize("cluster", ["east", ""], ids=["its cluster", "all clusters"])
 def test_group_key_routes_to_forks_of_current_members(story, cluster):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         found = await begin(world, plane, cluster=cluster)
         assert world.gateways.leads(found) == "web"
         first = await member(world, plane, "one")
@@ -120,11 +120,11 @@ def test_group_key_routes_to_forks_of_current_members(story, cluster):
         assert (await status(plane, AT))["matchedSandboxes"] == []
         await ended(world, plane)
 
-    play(story, tell)
+    play(story, steps)
 
 
-def test_a_group_that_nothing_can_lead_for_says_so(story):
-    async def tell(world: World, plane: Plane) -> None:
+def test_group_without_routing_reports_that(story):
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane, **previewed(site="http://web.shop.svc:80"))
         stands = await status(plane, AT)
         assert "spec.match and spec.endpoints[0] (no data plane routes requests by their key" in stands["message"]
@@ -139,11 +139,11 @@ def test_a_group_that_nothing_can_lead_for_says_so(story):
         await led_to(world, await key(plane, AT), await member(world, plane, "one"))
         await ended(world, plane)
 
-    play(story, tell, installed=False)
+    play(story, steps, installed=False)
 
 
 def test_endpoint_address_routes_as_the_group_key_does(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         targets = {
             "site": "http://web.shop.svc:80",
             "page": "http://page.shop.svc:80",
@@ -175,18 +175,18 @@ def test_endpoint_address_routes_as_the_group_key_does(story):
         await ended(world, plane)
         assert world.gateways.asked(hosts["site"]) == ("", {})
 
-    play(story, tell)
+    play(story, steps)
 
 
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"edge": None}, "endpoints get an address in a cluster whose operator has a --preview-gateway"),
+        ({"edge": None}, "endpoints get addresses only if the operator has the option --preview-gateway"),
         ({"grants": False}, "may not be forked by sandboxes of acme-sandboxes"),
     ],
 )
 def test_ready_group_reports_impossible_addresses(story, how, said):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane, **previewed(site="http://web.shop.svc:80"))
 
         async def told() -> bool:
@@ -196,11 +196,11 @@ def test_ready_group_reports_impossible_addresses(story, how, said):
         assert await urls(plane, AT) == {"site": ""}
         await ended(world, plane)
 
-    play(story, tell, **how)
+    play(story, steps, **how)
 
 
 def test_empty_group_lives_until_its_ttl(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane, ttl={"duration": "10m"}, **WITH_HOOKS)
         await member(world, plane, "one")
         await world.rest(900)
@@ -214,11 +214,11 @@ def test_empty_group_lives_until_its_ttl(story):
         assert started(world) == list(HOOKS)
         await until(world, lambda: true(not left(world)), "nothing is left")
 
-    play(story, tell)
+    play(story, steps)
 
 
 def test_ttl_ends_a_group_while_the_server_is_away(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane, ttl={"duration": "10m", "offsetFrom": "createdAt"}, **WITH_HOOKS)
         plane.off = True
         await world.rest(900)
@@ -227,11 +227,11 @@ def test_ttl_ends_a_group_while_the_server_is_away(story):
         await until(world, lambda: gone(plane), "its end is noted")
         await until(world, lambda: true(not left(world)), "nothing is left")
 
-    play(story, tell)
+    play(story, steps)
 
 
 def test_group_key_routes_on_through_restarts(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         found = await begin(world, plane)
         fork = await member(world, plane, "one")
         await led_to(world, found, fork)
@@ -246,16 +246,16 @@ def test_group_key_routes_on_through_restarts(story):
                 assert world.gateways.leads(found) == fork, what
         await ended(world, plane)
 
-    play(story, tell)
+    play(story, steps)
 
 
 def test_starting_server_keeps_the_keys_of_groups(story, monkeypatch):
-    """Else all keys of groups would lead to baselines until it has looked at the groups."""
+    """Otherwise the keys of all groups would lead to baselines until the server has listed the groups."""
 
     async def never(_self) -> None:
         await asyncio.Event().wait()
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         found = await begin(world, plane)
         fork = await member(world, plane, "one")
         await led_to(world, found, fork)
@@ -268,11 +268,11 @@ def test_starting_server_keeps_the_keys_of_groups(story, monkeypatch):
         await plane.restart()
         await ended(world, plane)
 
-    play(story, tell)
+    play(story, steps)
 
 
 def test_restored_server_begins_no_group_again(story, tmp_path):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane, **WITH_HOOKS)
         await plane.back_up(tmp_path / "backup.db")
         await plane.must("DELETE", AT)
@@ -293,7 +293,7 @@ def test_restored_server_begins_no_group_again(story, tmp_path):
         await until(world, lost, "its ledger is said to be lost")
         assert started(world) == list(HOOKS)
 
-    play(story, tell)
+    play(story, steps)
 
 
 REQUESTS = 40
@@ -302,7 +302,7 @@ CELLS = [(number, fate) for number in range(1, REQUESTS + 1) for fate in Fate]
 
 @pytest.mark.parametrize(("number", "fate"), SELECTION.sample(CELLS, 119, "fates of requests about route groups"))
 def test_any_fate_of_one_request_runs_each_hook_once(story, number, fate, played):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         plane.hook = lambda now, _what: fate if now == number else None
         found = await begin(world, plane, **WITH_HOOKS)
         fork = await member(world, plane, "one")
@@ -314,4 +314,4 @@ def test_any_fate_of_one_request_runs_each_hook_once(story, number, fate, played
         assert (await plane.must("GET", "clusters/east/thaw")) == {"frozen": False}
 
     played("lives under a server, each with another fate of one request of the agent", 1)
-    play(story, tell)
+    play(story, steps)

@@ -1,4 +1,4 @@
-"""The connection to a server: the token goes to the server that it was given for, and to nobody else."""
+"""The connection to a server: its token is sent only to that server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dayfly.link.http import HttpWay, WayError
     "url",
     ["http://dayfly.test", "http://control.test:7777", "ftp://dayfly.test", "dayfly.test", "https://a:b@dayfly.test"],
 )
-async def test_a_token_does_not_travel_in_clear(url):
+async def test_token_is_not_sent_unencrypted(url):
     with pytest.raises(ValueError, match=r"https://"):
         HttpWay(url, "token")
 
@@ -24,7 +24,7 @@ async def test_within_this_machine_it_may(host):
 
 @pytest.fixture
 async def server():
-    """One that leads elsewhere, and one to which it leads."""
+    """Return a server that redirects, and the server that it redirects to."""
     asked: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -77,7 +77,7 @@ async def test_proxy_of_the_environment_is_used(server, monkeypatch):
         monkeypatch.setenv(name, url)
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    way = HttpWay("http://127.0.0.1:9", "t")  # where nobody listens
+    way = HttpWay("http://127.0.0.1:9", "t")  # no server listens there
     try:
         assert (await way.ask("GET", "messages", seconds=10)).body == b"xxx"
     finally:

@@ -1,4 +1,4 @@
-"""Which offers need nothing more, as the caches tell: only what they show whole, and nothing that is behind our writes."""
+"""Offers that need no request, according to caches that are not behind our own writes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(*, closed: EndRequest | None = None, keys: str = "a", **offered) -> RunO
 
 
 async def cluster(there: RunObject | None) -> SimpleNamespace:
-    """What the watch has brought of one run."""
+    """The caches after the watch has delivered one run."""
     client, cache = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1), Cache()
     ledger = RunStore(client, cache)
     if there is not None:
@@ -80,7 +80,7 @@ async def test_offer_without_living_object_is_not_settled():
 
 
 async def test_own_write_unseen_by_the_watch_does_not_settle_an_offer():
-    """An offer with another key was carried out a moment ago, and now the one before is offered again."""
+    """An offer with another key has just been carried out, and now the earlier one is offered again."""
     there = await cluster(run())
     before = there.ledger.get(run().metadata.name)
     other = msgspec.structs.replace(before, spec=run(keys="b").spec)

@@ -1,4 +1,4 @@
-"""A server that somebody else has taken over is a tenant of the bound namespace, and no more."""
+"""A compromised server can do no more than a tenant of its bound namespace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rig.served import begin, box, gone, ready, true, until
 from rig.world import World
 
 from dayfly.link import wire
-from dayfly.operator.agent.objects import name_of
+from dayfly.operator.agent.served_sandboxes import object_name
 from dayfly.server.sync.agents.mailbox_transport import MailboxTransport
 from dayfly.spec.identity import routing_key
 from dayfly.spec.lifecycle import Baseline, Kind, PreviewUnit, Route, StepOrigin, Target, Unit, UnitInput
@@ -36,7 +36,7 @@ def of(documents, **changes):
 
 
 def secretive(document):
-    """Each of its steps takes what comes with no document."""
+    """Add a secret param to each step: a cluster does not accept them."""
     key = UnitInput(name="key", secret=True)
     steps = (msgspec.structs.replace(unit, inputs=(*unit.inputs, key)) for unit in document.pre_start)
     return msgspec.structs.replace(document, pre_start=tuple(steps))
@@ -47,7 +47,7 @@ REFUSED = {
         lambda offer: msgspec.structs.replace(
             offer, documents=of(offer.documents, origin=StepOrigin(publisher="cluster", plugin="postgres"))
         ),
-        "the plugin cluster:postgres is not one of acme",
+        "the plugin cluster:postgres was not published by acme",
     ),
     "a uid that leads elsewhere": (
         lambda offer: msgspec.structs.replace(offer, uid="../../secrets/x"),
@@ -61,13 +61,13 @@ REFUSED = {
                 for each in offer.documents
             ),
         ),
-        "carries out sandboxes and route groups, and nothing else",
+        "only sandboxes and route groups for a server",
     ),
     "a secret": (
         lambda offer: msgspec.structs.replace(offer, documents=tuple(map(secretive, offer.documents))),
         "key is a secret, and --secrets-file can set it only on a developer's own machine alone",
     ),
-    "nothing at all": (lambda offer: msgspec.structs.replace(offer, documents=()), "a run has documents"),
+    "nothing at all": (lambda offer: msgspec.structs.replace(offer, documents=()), "a run must have documents"),
 }
 
 
@@ -75,7 +75,7 @@ REFUSED = {
 def test_forbidden_offer_is_refused_and_creates_nothing(story, evil, what):
     change, said = REFUSED[what]
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         evil(change)
         await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
         await plane.must("PUT", "sandboxes/shop", wish())
@@ -87,11 +87,11 @@ def test_forbidden_offer_is_refused_and_creates_nothing(story, evil, what):
         assert not world.cluster.objects("sandboxes")
         assert not world.cluster.objects("runs")
 
-    story(tell)
+    story(steps)
 
 
 def test_target_in_documents_cannot_leave_the_bound_namespace(story, evil):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         target = Target(
             api_version="dayfly.dev/v1alpha1", kind="Sandbox", namespace="kube-system", name="x", uid="another"
         )
@@ -106,18 +106,18 @@ def test_target_in_documents_cannot_leave_the_bound_namespace(story, evil):
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 
-    story(tell)
+    story(steps)
 
 
 def test_name_taken_by_a_tenant_is_left_alone_and_reported(story, evil):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
         taken = []
 
         def squat(offer):
             if not taken:
                 taken.append(offer)
-                world.sandbox({}, name=name_of(offer.uid), namespace="acme-sandboxes")
+                world.sandbox({}, name=object_name(offer.uid), namespace="acme-sandboxes")
             return offer
 
         evil(squat)
@@ -132,11 +132,11 @@ def test_name_taken_by_a_tenant_is_left_alone_and_reported(story, evil):
         world.delete(theirs["metadata"]["name"], "acme-sandboxes")
         await ready(world, plane)
 
-    story(tell)
+    story(steps)
 
 
 def kept(*units: Unit):
-    """An offer that has these kept units, too."""
+    """Return a change that adds kept units to an offer."""
     return lambda offer: msgspec.structs.replace(offer, forks=(*offer.forks, *units))
 
 
@@ -157,7 +157,7 @@ LED = {
     "a key that is a pattern": (lambda _: kept(route("ok", ".*")), 'route:shop/web: ".*" is not a routing key'),
     "the key of a sandbox that was applied here": (
         lambda theirs: kept(route(theirs)),
-        "is the routing key of a sandbox applied here",
+        "is the routing key of a sandbox applied in this cluster",
     ),
     "an address that gives that key": (lambda theirs: kept(preview(theirs)), "is the routing key of a sandbox"),
     "an address that gives a line of its own": (
@@ -166,7 +166,7 @@ LED = {
     ),
     "an address by a scheme that is none": (
         lambda _: kept(preview("ok", "javascript")),
-        'requests of "javascript" cannot have a routing key',
+        'requests over "javascript" cannot carry a routing key',
     ),
 }
 
@@ -174,10 +174,10 @@ LED = {
 @pytest.mark.parametrize("what", LED)
 @pytest.mark.parametrize("when", ["at its birth", "once it lives"])
 def test_offer_cannot_route_requests_of_others(story, evil, what, when):
-    """Neither by a pattern that takes everybody's, nor by a key that somebody else has here."""
+    """Neither with a pattern that matches all keys, nor with a key of another user in this cluster."""
     change, said = LED[what]
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         theirs = routing_key(world.sandbox({"labels": {}}, name="theirs"))
         await until(world, lambda: true(world.status("theirs").get("ready")), "theirs is there")
         if when == "once it lives":
@@ -193,24 +193,24 @@ def test_offer_cannot_route_requests_of_others(story, evil, what, when):
         await world.rest(60)
         assert world.gateways.leads(theirs) == world.gateways.leads() == "web"
 
-    story(tell, born=led.world)
+    story(steps, born=led.world)
 
 
 def test_route_without_fork_needs_a_grant_of_its_namespace(story, evil):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         evil(kept(route("mine")))
         await plane.must("PUT", "sandboxes/shop", {"spec": {"cluster": "east"}})
         await world.rest(120)
         assert not world.gateways.ours()
         assert world.gateways.leads("mine") == "web"
 
-    story(tell, born=lambda: led.world(grants=False))
+    story(steps, born=lambda: led.world(grants=False))
 
 
 def test_unsafe_endpoint_address_is_not_shown(story):
-    """Whoever has a cluster may say what he likes of where an endpoint answers."""
+    """A cluster can report any address for an endpoint."""
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await plane.must(
             "PUT", "sandboxes/shop", led.forking(defaultRouteGroup=led.previewed(site="http://web.shop.svc:80"))
         )
@@ -227,4 +227,4 @@ def test_unsafe_endpoint_address_is_not_shown(story):
             picture.record_status(msgspec.structs.replace(last, seq=last.seq + number, endpoints=bad))
             assert await led.urls(plane) == {"site": ""}
 
-    story(tell, born=led.world)
+    story(steps, born=led.world)

@@ -1,4 +1,4 @@
-"""The orders of a server: what each creates in the cluster, and what is refused."""
+"""Orders of a server: the objects that each creates, and refused orders."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from rig.serving import (
     WEB,
     Bench,
     offer,
-    over,
     report,
     with_bench,
+    write_end,
 )
 
 from dayfly.link import wire
@@ -55,9 +55,9 @@ class TestOffer:
         assert bench.offered == {**told, "generation": 7, "expiresAt": 9, "leaseUntil": 8}
         assert bench.looked[-1] == bench.run_name
         assert bench.box["metadata"]["namespace"] == BOX.namespace
-        assert bench.notes[SERVED_NAME_ANNOTATION] == "shop"
-        assert bench.notes[SERVED_KEY_ANNOTATION] == "k1"
-        bench.hears()
+        assert bench.annotations[SERVED_NAME_ANNOTATION] == "shop"
+        assert bench.annotations[SERVED_KEY_ANNOTATION] == "k1"
+        bench.sync_caches()
         assert await bench.served.offer(offer()) is Verdict.TAKEN
         assert bench.asked == [], "it is carried out"
 
@@ -65,7 +65,7 @@ class TestOffer:
     async def test_route_group_is_marked_by_the_name_annotation(self, bench: Bench):
         group = Lifecycle(target=Target(kind="RouteGroup", name="shop", uid=UID))
         assert await bench.served.offer(offer(documents=(group,))) is Verdict.TAKEN
-        assert bench.notes[SERVED_NAME_ANNOTATION] == "routegroup/shop"
+        assert bench.annotations[SERVED_NAME_ANNOTATION] == "routegroup/shop"
         assert bench.offered["kind"] == "RouteGroup"
 
     @with_bench
@@ -78,9 +78,9 @@ class TestOffer:
     async def test_offer_without_birth_does_not_begin_an_unknown_run(self, bench: Bench):
         assert await bench.served.offer(offer(birth=False)) is Verdict.UNKNOWN
         assert bench.box is None
-        await bench.begun()
+        await bench.offer_sandbox()
         bench.forget_run()
-        bench.hears()
+        bench.sync_caches()
         assert await bench.served.offer(offer(birth=False)) is Verdict.UNKNOWN
         assert bench.server.objects("runs") == []
         assert await bench.served.offer(offer()) is Verdict.TAKEN
@@ -97,8 +97,8 @@ class TestOffer:
             await bench.served.offer(offer())
 
     @with_bench
-    async def test_a_newer_wish_is_taken_up_and_an_older_one_is_not(self, bench: Bench):
-        await bench.begun()
+    async def test_newer_offer_is_accepted_and_an_older_one_is_not(self, bench: Bench):
+        await bench.offer_sandbox()
         assert await bench.served.offer(offer(generation=8, expires_at=0, forks=(LED,))) is Verdict.TAKEN
         [made] = bench.server.objects("runs")
         assert [unit["route"]["keys"] for unit in made["spec"]["forks"]] == [["k"]]
@@ -115,9 +115,9 @@ class TestOffer:
 
     @with_bench
     async def test_run_without_offer_is_not_changed(self, bench: Bench):
-        await bench.begun()
+        await bench.offer_sandbox()
         bench.ask("PATCH", f"{API}/runs/{bench.run_name}", {"spec": {"offered": None}}, MERGE)
-        bench.hears()
+        bench.sync_caches()
         assert await bench.served.offer(offer(generation=8)) is Verdict.TAKEN
         assert await bench.served.stop(UID, STOP, known=True) is Verdict.TAKEN
         [made] = bench.server.objects("runs")
@@ -125,7 +125,7 @@ class TestOffer:
 
     @with_bench
     async def test_invalid_routing_key_is_refused_in_a_revision(self, bench: Bench):
-        await bench.begun()
+        await bench.offer_sandbox()
         wrong = msgspec.structs.replace(LED, route=Route(baseline=WEB, keys=("",)))
         with pytest.raises(DocumentsRefusedError):
             await bench.served.offer(offer(generation=8, forks=(wrong,)))
@@ -133,32 +133,32 @@ class TestOffer:
 
     @with_bench
     async def test_closed_run_is_not_revised(self, bench: Bench):
-        await bench.begun()
+        await bench.offer_sandbox()
         bench.ledger(closed={"at": 1, "reason": "Deleted"})
         assert await bench.served.offer(offer(generation=8)) is Verdict.TAKEN
         assert bench.offered["generation"] == 7
 
     @with_bench
     async def test_conflict_on_the_ledger_is_ordered_again(self, bench: Bench):
-        await bench.begun()
+        await bench.offer_sandbox()
         bench.harms[f"PUT {bench.run_name}"] = Harm.CONFLICT
-        with pytest.raises(HostUnavailableError, match="its ledger has changed meanwhile"):
+        with pytest.raises(HostUnavailableError, match="its ledger has changed since it was read"):
             await bench.served.offer(offer(generation=8))
 
     @with_bench
     async def test_ended_run_is_reported_once(self, bench: Bench):
-        await bench.begun()
-        over(bench)
+        await bench.offer_sandbox()
+        write_end(bench)
         newer = offer(generation=8)
         assert [await bench.served.offer(newer) for _ in range(2)] == [Verdict.OVER, Verdict.OVER]
         assert (bench.end.over, bench.served.version(UID)) == ([UID], FIRST + 1)
 
     @with_bench
     async def test_run_with_lost_ledger_does_not_begin_again(self, bench: Bench):
-        await bench.begun()
+        await bench.offer_sandbox()
         bench.finalizers(TARGET_FINALIZER)
         bench.forget_run()
-        bench.hears()
+        bench.sync_caches()
         assert await bench.served.offer(offer()) is Verdict.UNKNOWN
         assert bench.server.objects("runs") == []
 
@@ -181,7 +181,7 @@ class TestOffer:
         bench.served.admit(DOCUMENTS, (LED,))
         assert bench.admitted == [(DOCUMENTS, (LED,))]
         other = msgspec.structs.replace(DOCUMENTS[0].origin, publisher="umbrella")
-        with pytest.raises(DocumentsRefusedError, match="is not one of acme"):
+        with pytest.raises(DocumentsRefusedError, match="was not published by acme"):
             bench.served.admit((msgspec.structs.replace(DOCUMENTS[0], origin=other),), ())
         group = Lifecycle(target=Target(kind="RouteGroup", name="g", uid=UID))
         with pytest.raises(DocumentsRefusedError, match="a route group has no forks"):
@@ -209,7 +209,7 @@ class TestStop:
 
     @with_bench
     async def test_first_stop_request_is_kept(self, bench: Bench):
-        await bench.begun()
+        await bench.offer_sandbox()
         assert await bench.served.stop(UID, STOP, known=True) is Verdict.TAKEN
         assert bench.looked == [bench.run_name]
         await bench.served.stop(UID, EndRequest(at=9, reason="Again"), known=True)
@@ -218,23 +218,23 @@ class TestStop:
 
     @with_bench
     async def test_deleted_object_with_run_has_not_ended(self, bench: Bench):
-        await bench.begun()
+        await bench.offer_sandbox()
         bench.ask("DELETE", f"{BOXES}/{NAME}")
-        bench.hears()
+        bench.sync_caches()
         assert bench.served.standing(UID).report.phase == "open"
         assert await bench.served.stop(UID, STOP, known=True) is Verdict.TAKEN
         assert await bench.served.lease(UID, 50) is Verdict.TAKEN
         bench.ask("PATCH", f"{BOXES}/{NAME}", {"metadata": {"annotations": None}}, MERGE)
         assert await bench.served.retry(UID, {"db/make": 0}, "ann") is Verdict.TAKEN
         assert await bench.served.retry(UID, {"db/x": 1}, "ann") is Verdict.TAKEN
-        assert bench.notes[RETRY_ANNOTATION] == "db/make=0 db/x=1"
+        assert bench.annotations[RETRY_ANNOTATION] == "db/make=0 db/x=1"
         bench.ask("PATCH", f"{BOXES}/{NAME}", {"metadata": {"annotations": None}}, MERGE)
         assert await bench.served.abandon(UID, STOP) is Verdict.TAKEN
 
     @pytest.mark.parametrize("lost", [True, False])
     @with_bench
     async def test_stop_without_run_ends_unless_the_ledger_is_lost(self, bench: Bench, lost):
-        await bench.begun()
+        await bench.offer_sandbox()
         bench.finalizers(*([TARGET_FINALIZER] if lost else [SERVED_FINALIZER]))
         bench.forget_run()
         assert await bench.served.stop(UID, STOP, known=True) is (Verdict.UNKNOWN if lost else Verdict.OVER)
@@ -242,47 +242,49 @@ class TestStop:
 
     @with_bench
     async def test_orders_to_an_ended_run_answer_over(self, bench: Bench):
-        await bench.begun()
-        over(bench)
+        await bench.offer_sandbox()
+        write_end(bench)
         assert await bench.served.stop(UID, STOP, known=True) is Verdict.OVER
         assert await bench.served.abandon(UID, STOP) is Verdict.OVER
         assert await bench.served.lease(UID, 50) is Verdict.OVER
         assert "stop" not in bench.offered
-        assert ABANDON_ANNOTATION not in bench.notes
+        assert ABANDON_ANNOTATION not in bench.annotations
         assert bench.offered["leaseUntil"] == 8
 
 
 class TestAhead:
-    """The caches hear of what we read and write a moment later."""
+    """The caches receive each object a moment after it was read or written."""
 
     @pytest.mark.parametrize("how", ["never there", "without a run", "has said its end"])
     @with_bench
     async def test_end_is_reported_before_caches_show_it(self, bench: Bench, how):
-        """Else the order would wait for an answer in vain, and the end for half a minute."""
+        """Otherwise the order would get no answer, and the end would be reported half a minute later."""
         heard: list[wire.AnyToControl] = []
         end = bench.served.end = HostEnd(bench.served)
         end.attach(heard.append)
         if how != "never there":
-            await bench.begun()
-            bench.served.heard(msgspec.convert(bench.server.objects("runs")[0]["ledger"]["target"], Target), report())
+            await bench.offer_sandbox()
+            bench.served.record_report(
+                msgspec.convert(bench.server.objects("runs")[0]["ledger"]["target"], Target), report()
+            )
             await asyncio.sleep(0)
         if how == "without a run":
             bench.finalizers(SERVED_FINALIZER)
             bench.forget_run()
         if how == "has said its end":
-            over(bench)
+            write_end(bench)
         heard.clear()
         end.send(wire.Stop(session=3, number=2, uid=UID, request=STOP))
         await rest(1)
         for _ in range(2):
             assert [(type(each), each.number) for each in heard] == [(wire.Ended, 0), (wire.Ended, 2)]
             assert {each.run.report.phase for each in heard} == {Phase.CLEANED}
-            bench.hears()
+            bench.sync_caches()
             await asyncio.sleep(0)
         stands = bench.served.standing(UID)
         assert (stands.report.phase, stands.endpoints) == (Phase.CLEANED, ())
         bench.finalizers()
         if how == "has said its end":
             bench.ask("DELETE", f"{BOXES}/{NAME}")
-        bench.hears()
+        bench.sync_caches()
         assert bench.served.standing(UID) is None

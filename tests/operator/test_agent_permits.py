@@ -1,4 +1,4 @@
-"""The agent: whether an offered sandbox may begin, and errors while it answers questions."""
+"""Whether an offered sandbox may start, and errors while the agent answers questions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 from rig.dialling import session
-from rig.serving import BOXES, NAME, UID, Bench, gone, with_bench
+from rig.serving import BOXES, NAME, UID, Bench, delete_sandbox, with_bench
 
 from dayfly.link.http import HttpResponse
-from dayfly.operator.agent.agent import UNASKED, Agent
+from dayfly.operator.agent.agent import WAITING_FOR_SERVER, Agent
 from dayfly.operator.cluster.objects import RunObject, SandboxObject
 
 
@@ -20,7 +20,7 @@ def dialled(bench: Bench, way: Any = None) -> Agent:
 
 
 async def permitted(bench: Bench, answer: HttpResponse) -> bool | None:
-    """Return whether the offered run may begin if the server answers so."""
+    """Return whether the offered run may start, if the server gives that answer."""
 
     async def ask(method: str, path: str, *_: Any, **__: Any) -> HttpResponse:
         assert (method, path) == ("POST", "births")
@@ -33,7 +33,7 @@ async def permitted(bench: Bench, answer: HttpResponse) -> bool | None:
 
 
 def living(*uids: str) -> HttpResponse:
-    """Return the server's answer: these are to live."""
+    """Answer with the sandboxes that are still wanted."""
     return HttpResponse(200, {}, msgspec.json.encode({"session": 1, "uids": uids}))
 
 
@@ -43,15 +43,15 @@ class TestBirths:
     )
     @with_bench
     async def test_unwanted_sandbox_is_deleted_before_it_begins(self, bench: Bench, answer, begins):
-        await bench.begun()
+        await bench.offer_sandbox()
         assert await permitted(bench, answer) is begins
         assert ("deletionTimestamp" in bench.box["metadata"]) is (begins is False)
 
     @pytest.mark.parametrize("anew", [False, True])
     @with_bench
     async def test_recreated_object_is_not_deleted_as_unwanted(self, bench: Bench, anew):
-        await bench.begun()
-        gone(bench)
+        await bench.offer_sandbox()
+        delete_sandbox(bench)
         if anew:
             bench.ask("POST", BOXES, {"metadata": {"name": NAME}, "spec": {"cluster": "east"}})
         assert await permitted(bench, living()) is False
@@ -61,17 +61,17 @@ class TestBirths:
 class TestConnecting:
     @with_bench
     async def test_waiting_sandbox_reports_the_missing_server(self, bench: Bench):
-        await bench.begun()
+        await bench.offer_sandbox()
         agent, meta = dialled(bench), {"name": "own", "namespace": "acme-boxes", "uid": "own"}
         [served] = bench.caches.sandboxes
         assert agent.why_waiting(msgspec.convert({"metadata": meta}, SandboxObject)) is None
-        assert str(agent.why_waiting(served)) == UNASKED.format(why="not connected yet")
+        assert str(agent.why_waiting(served)) == WAITING_FOR_SERVER.format(why="not connected yet")
         agent.dial.trouble = "no route"
-        assert str(agent.why_waiting(served)) == UNASKED.format(why="no route")
+        assert str(agent.why_waiting(served)) == WAITING_FOR_SERVER.format(why="no route")
         connected = agent.figures()["server_connected"]
         assert connected() == 0
         agent.dial.session = session(1)
-        assert str(agent.why_waiting(served)) == UNASKED.format(why="no route"), "nothing of it gets through"
+        assert str(agent.why_waiting(served)) == WAITING_FOR_SERVER.format(why="no route"), "nothing of it gets through"
         assert connected() == 0
         agent.dial.trouble = ""
         assert agent.why_waiting(served) is None

@@ -1,4 +1,4 @@
-"""Requests with the key of a server's sandbox reach its forks in the cluster, where something leads them."""
+"""Requests with the key of a server's sandbox reach its forks, if the cluster has a data plane."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from selection import SELECTION
 SITE = "http://web.shop.svc:80"
 
 
-def play(story, tell, **how):
-    return story(tell, born=lambda: led.world(**how))
+def play(story, steps, **how):
+    return story(steps, born=lambda: led.world(**how))
 
 
 async def begin(world: World, plane: Plane, name: str = "shop", **more) -> str:
-    """A sandbox with a fork, to which its key leads."""
+    """Create a sandbox with a fork and wait until its key leads to the fork."""
     await plane.must("PUT", f"sandboxes/{name}", forking(**more))
     await ready(world, plane, name)
     found = await key(plane, f"sandboxes/{name}")
@@ -39,7 +39,7 @@ async def leads(world: World, key: str) -> bool:
 
 
 def test_key_routes_to_the_fork_and_endpoint_has_an_address(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         found = await begin(world, plane, defaultRouteGroup=previewed(site=SITE, page="http://page.shop.svc:80"))
         assert world.gateways.leads() == "web"
 
@@ -57,23 +57,23 @@ def test_key_routes_to_the_fork_and_endpoint_has_an_address(story):
         await gone(world, plane)
         assert world.gateways.leads(found) == "web"
 
-    play(story, tell)
+    play(story, steps)
 
 
 @pytest.mark.parametrize(
     ("how", "said"),
     [
         ({"installed": False}, "neither the Gateway API nor Istio routes requests here"),
-        ({"edge": None}, "endpoints get an address in a cluster whose operator has a --preview-gateway"),
+        ({"edge": None}, "endpoints get addresses only if the operator has the option --preview-gateway"),
         (
             {"edge": PreviewGateway("edges", "nowhere", "x.example.com")},
-            "Gateway edges/nowhere has not accepted the route yet",
+            "Gateway edges/nowhere has not accepted it yet",
         ),
     ],
     ids=["nothing routes", "no gateway for addresses", "nobody takes them"],
 )
 def test_ready_sandbox_reports_missing_routes(story, how, said):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await plane.must("PUT", "sandboxes/shop", forking(defaultRouteGroup=previewed(site=SITE)))
         await ready(world, plane)
 
@@ -86,11 +86,11 @@ def test_ready_sandbox_reports_missing_routes(story, how, said):
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 
-    play(story, tell, **how)
+    play(story, steps, **how)
 
 
 def test_namespace_without_grant_is_neither_forked_nor_routed(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await plane.must("PUT", "sandboxes/shop", forking(defaultRouteGroup=previewed(site=SITE)))
 
         async def refused() -> bool:
@@ -103,11 +103,11 @@ def test_namespace_without_grant_is_neither_forked_nor_routed(story):
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 
-    play(story, tell, grants=False)
+    play(story, steps, grants=False)
 
 
 async def test_orders_of_one_run_are_carried_out_in_order():
-    """Each takes several requests to the cluster, and the newer one could be done with them first."""
+    """Each offer takes several requests to the cluster, so the newer one can finish first."""
     told: list[str] = []
 
     class Host:
@@ -129,7 +129,7 @@ async def test_orders_of_one_run_are_carried_out_in_order():
 
 
 def test_newer_of_two_concurrent_offers_wins(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await world.rest(5)
         plane.hook = lambda _number, what: Fate.LOST if what == "GET messages" else None
         asked = [asyncio.ensure_future(plane.must("PUT", "sandboxes/shop", forking()))]
@@ -142,11 +142,11 @@ def test_newer_of_two_concurrent_offers_wins(story):
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 
-    play(story, tell)
+    play(story, steps)
 
 
 def test_gateways_may_appear_later_and_disappear(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await plane.must("PUT", "sandboxes/shop", forking())
         await ready(world, plane)
         found = await key(plane)
@@ -169,11 +169,11 @@ def test_gateways_may_appear_later_and_disappear(story):
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 
-    play(story, tell, installed=False)
+    play(story, steps, installed=False)
 
 
 def test_requests_are_not_rerouted_during_restarts(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         found = await begin(world, plane, defaultRouteGroup=previewed(site=SITE))
         fork = world.gateways.leads(found)
         before = sorted(each["metadata"]["uid"] for each in world.gateways.ours())
@@ -192,11 +192,11 @@ def test_requests_are_not_rerouted_during_restarts(story):
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 
-    play(story, tell)
+    play(story, steps)
 
 
 def test_operator_that_cannot_list_routes_keeps_them(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         found = await begin(world, plane)
         fork = world.gateways.leads(found)
         asked = []
@@ -219,7 +219,7 @@ def test_operator_that_cannot_list_routes_keeps_them(story):
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 
-    play(story, tell)
+    play(story, steps)
 
 
 REQUESTS = 40
@@ -228,7 +228,7 @@ CELLS = [(number, fate) for number in range(1, REQUESTS + 1) for fate in Fate]
 
 @pytest.mark.parametrize(("number", "fate"), SELECTION.sample(CELLS, 119, "fates of requests about routes"))
 def test_any_fate_of_one_request_routes_to_the_fork(story, number, fate, played):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         plane.hook = lambda now, _what: fate if now == number else None
         found = await begin(world, plane, defaultRouteGroup=previewed(site=SITE))
 
@@ -244,4 +244,4 @@ def test_any_fate_of_one_request_routes_to_the_fork(story, number, fate, played)
         assert (await plane.must("GET", "clusters/east/thaw")) == {"frozen": False}
 
     played("lives under a server, each with another fate of one request of the agent", 1)
-    play(story, tell)
+    play(story, steps)

@@ -1,4 +1,4 @@
-"""What a cluster tells a server of a run: its outputs, its history and its logs; and nothing that is sensitive."""
+"""The outputs, history and logs of a run that a server may read; sensitive values stay in the cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def a_run(**outputs: OutputRecord) -> RunObject:
 
 
 class Cluster:
-    """One document, which the cache has or the server alone, and the Secrets of attempts."""
+    """A cluster with one document, in the cache or only on the server, and the Secrets of attempts."""
 
     def __init__(self, *, cached: bool = True, **secrets: dict[str, bytes]) -> None:
         outputs = (UnitOutput(name="url"), UnitOutput(name="key", sensitive=True), UnitOutput(name="region"))
@@ -63,7 +63,7 @@ class TestValues:
     async def test_sensitive_outputs_are_listed_but_not_read(self, cached):
         found = a_run(url=record("url"), key=record("key"), region=record("region", sensitive=True))
         cluster = Cluster(cached=cached, a1={"url": b"db://1", "key": b"secret", "region": b"eu"})
-        assert await run_reads.values(cluster, found) == (
+        assert await run_reads.read_values(cluster, found) == (
             Value(unit="db/make", output="key", value=b"", sensitive=True),
             Value(unit="db/make", output="region", value=b"", sensitive=True),
             Value(unit="db/make", output="url", value=b"db://1"),
@@ -72,19 +72,19 @@ class TestValues:
     async def test_internal_outputs_are_not_listed(self):
         found = a_run(url=record("url"), **{"definite-answer": record("", data=b"key")})
         cluster = Cluster(a1={"url": b"db://1", "definite-answer": b"key"})
-        assert [value.output for value in await run_reads.values(cluster, found)] == ["url"]
+        assert [value.output for value in await run_reads.read_values(cluster, found)] == ["url"]
 
     async def test_outputs_are_read_from_the_attempt_that_wrote_them(self):
-        """One that fails tells of a part, and what was told before stays."""
+        """A failed attempt has some of its outputs, and earlier attempts keep theirs."""
         found = a_run(url=record("url"), region=record("region", 2))
         cluster = Cluster(a1={"url": b"db://1", "region": b"us"}, a2={"region": b"eu"})
-        told = {value.output: value.value for value in await run_reads.values(cluster, found)}
+        told = {value.output: value.value for value in await run_reads.read_values(cluster, found)}
         assert told == {"url": b"db://1", "region": b"eu"}
         assert len(cluster.asked) == 2
 
     @pytest.mark.parametrize("kept", [{}, {"a1": None}, {"a1": {"url": b"other"}}])
     async def test_outputs_with_another_digest_are_omitted(self, kept):
-        assert await run_reads.values(Cluster(**kept), a_run(url=record("url"))) == ()
+        assert await run_reads.read_values(Cluster(**kept), a_run(url=record("url"))) == ()
 
 
 class TestHistory:
@@ -92,7 +92,7 @@ class TestHistory:
         found = a_run()
         asked = EndRequest(at=7, reason="Deleted", message="in words")
         ledger = msgspec.structs.replace(found.ledger, closed=asked, abandon=EndRequest(at=8, reason="Abandoned"))
-        told = run_reads.history(msgspec.structs.replace(found, ledger=ledger))
+        told = run_reads.build_history(msgspec.structs.replace(found, ledger=ledger))
         assert [
             (each.seq, each.at, each.move, each.unit, each.attempt, each.reason, each.message) for each in told
         ] == [
@@ -107,7 +107,7 @@ class TestHistory:
         found = a_run()
         unit = msgspec.structs.replace(found.ledger.units["db/make"], reason="", outcome="succeeded")
         ledger = msgspec.structs.replace(found.ledger, units={"db/make": unit})
-        assert run_reads.history(msgspec.structs.replace(found, ledger=ledger))[-1].reason == "succeeded"
+        assert run_reads.build_history(msgspec.structs.replace(found, ledger=ledger))[-1].reason == "succeeded"
 
 
 class TestLogs:
@@ -128,8 +128,8 @@ class TestLogs:
             assert (namespace, labels) == ("shop", f"{names.RUN_LABEL}=box-run")
             return SimpleNamespace(items=bundles)
 
-        kept = await run_reads.logs(SimpleNamespace(list_all=list_all), a_run())
-        assert run_reads.infos(kept) == (
+        kept = await run_reads.read_logs(SimpleNamespace(list_all=list_all), a_run())
+        assert run_reads.list_logs(kept) == (
             LogInfo(unit="a", attempt=1, size=1, sealed=True),
             LogInfo(unit="b", attempt=1, size=1, sealed=True),
             LogInfo(unit="b", attempt=2, size=3, sealed=True),
@@ -141,5 +141,5 @@ class TestLogs:
         assert kept["b", 2].read(1, 9) == b"wo"
 
     def test_log_pieces_are_limited_to_the_size_of_a_message(self):
-        log = run_reads.KeptLog(b"x" * (run_reads.MOST_LOG_BYTES + 5), ())
-        assert len(log.read(0, 1 << 30)) == run_reads.MOST_LOG_BYTES
+        log = run_reads.KeptLog(b"x" * (run_reads.MAX_READ_BYTES + 5), ())
+        assert len(log.read(0, 1 << 30)) == run_reads.MAX_READ_BYTES

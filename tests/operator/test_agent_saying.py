@@ -114,7 +114,7 @@ class TestSaying:
 
     @pytest.mark.parametrize("kind", [wire.Stands, wire.Ended])
     def test_oversized_report_is_sent_without_its_text(self, monkeypatch, kind):
-        """Else it would be refused for ever, and nothing that comes after it would be heard."""
+        """Otherwise the server would refuse it forever, and would receive no later message."""
         monkeypatch.setattr(dial, "MOST_BODY", 4_000)
         run = wire.Standing(uid="u", seq=7, report=report(message='"' * 2_000))
 

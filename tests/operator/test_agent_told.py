@@ -1,4 +1,4 @@
-"""What a cluster has confirmed it is not told again, unless it, or the server, is not what it was."""
+"""Confirmed offers are not sent again unless the cluster or the server was restored or replaced."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RUNS, SANDBOXES = "/apis/dayfly.dev/v1alpha1/runs", "/apis/dayfly.dev/v1alpha1/n
 
 
 def fetched(plane: Plane) -> Counter[str]:
-    """Messages that are fetched from now on, by type."""
+    """Count the messages that are fetched from now on, by type."""
     found: Counter[str] = Counter()
     reach = plane.reach
 
@@ -43,7 +43,7 @@ def fetched(plane: Plane) -> Counter[str]:
 
 
 def noted(world: World) -> list[str]:
-    """What the one operator asks of the API server from now on."""
+    """Record the requests of the operator to the API server from now on."""
     [process] = world.processes
     found: list[str] = []
 
@@ -61,7 +61,7 @@ async def loses(plane: Plane, name: str = "shop") -> bool:
 
 
 def put_back(world: World, *, run: bool = True, sandbox: bool = True) -> None:
-    """The cluster is as it was before the one sandbox of the server was offered, as after a restore of etcd."""
+    """Restore the cluster to the state before the server offered its sandbox, like a restore of etcd."""
     world.cloud.forgiven = True
     name = box(world)["metadata"]["name"]
     if run:
@@ -72,7 +72,7 @@ def put_back(world: World, *, run: bool = True, sandbox: bool = True) -> None:
 
 
 def test_restarted_server_does_not_resend_confirmed_offers(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         await begin(world, plane, "cart")
         await world.rest(40)
@@ -85,11 +85,11 @@ def test_restarted_server_does_not_resend_confirmed_offers(story):
         assert told["Offer"] == 1
         await ready(world, plane, "cart")
 
-    story(tell)
+    story(steps)
 
 
 def test_stored_but_unsent_orders_are_sent_after_restart(story, monkeypatch):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         await world.rest(40)
 
@@ -110,13 +110,13 @@ def test_stored_but_unsent_orders_are_sent_after_restart(story, monkeypatch):
         await plane.start()
         await gone(world, plane)
 
-    story(tell)
+    story(steps)
 
 
 def test_another_server_version_resends_each_offer_once(story, monkeypatch):
-    """It may compile what is kept there otherwise."""
+    """A newer server may compile the stored sandbox differently."""
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         await world.rest(40)
         told = fetched(plane)
@@ -126,13 +126,13 @@ def test_another_server_version_resends_each_offer_once(story, monkeypatch):
             await world.rest(120)
         assert told["Offer"] == 1
 
-    story(tell)
+    story(steps)
 
 
 def test_changed_keys_of_the_same_spec_are_sent(story, monkeypatch):
-    """Nobody was there when it left its group."""
+    """No server was running when the sandbox left its group."""
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await plane.must("PUT", "sandboxes/shop", led.forking(labels={"team": "a"}))
         await ready(world, plane)
         match = {"match": {"label": {"key": "team", "value": "a"}}}
@@ -152,16 +152,16 @@ def test_changed_keys_of_the_same_spec_are_sent(story, monkeypatch):
         await plane.start()
         await until(world, lambda: true(world.gateways.leads(key) == "web"), "its key leads there no more")
 
-    story(tell, born=led.world)
+    story(steps, born=led.world)
 
 
 @pytest.mark.long_story
 @pytest.mark.parametrize("what", [{"run": False}, {"sandbox": False}, {}], ids=["sandbox", "run", "both"])
 @pytest.mark.parametrize("replaced", [False, True], ids=["server goes on", "server begins anew"])
 def test_restored_cluster_reports_loss_and_begins_nothing(story, what, replaced):
-    """Put back to before, under an operator that goes on: nobody may take what it once confirmed for what is there."""
+    """The cluster is restored while an operator runs, so earlier confirmations no longer hold."""
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         await world.rest(40)
         put_back(world, **what)
@@ -172,17 +172,17 @@ def test_restored_cluster_reports_loss_and_begins_nothing(story, what, replaced)
         assert await loses(plane)
         assert world.cloud.starts("db/make") == 1
 
-    story(tell)
+    story(steps)
 
 
 @pytest.mark.parametrize("what", ["generation", "stop"])
 def test_cluster_restored_to_older_spec_is_sent_the_newest(story, what):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         path = f"{RUNS}/{world.cluster.objects('runs')[0]['metadata']['name']}"
         before = world.cluster.objects("runs")[0]["spec"]["offered"]
         if what == "stop":
-            # Its delete step is not over, so its run is still there.
+            # Its delete step has not ended, so its run still exists.
             world.kubelet.scripts["db/drop"] = Script(runs=3600)
             await plane.must("DELETE", "sandboxes/shop")
         else:
@@ -197,11 +197,11 @@ def test_cluster_restored_to_older_spec_is_sent_the_newest(story, what):
         assert offered() != newest
         await until(world, lambda: true(offered() == newest), "it is told again")
 
-    story(tell)
+    story(steps)
 
 
 def test_settled_offer_needs_no_api_request(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         await world.rest(60)
         [record] = await stored.read_all(plane.store, ORG)
@@ -211,14 +211,14 @@ def test_settled_offer_needs_no_api_request(story):
         await plane.app.state.sync.send_order(record)
         await world.rest(5)
         assert told["Offer"] == 1
-        # It notes that the message was seen, and leaves it at that.
+        # Record the message and do not carry it out.
         assert {each for each in asked if "watch" not in each} == {CURSOR}
 
-    story(tell)
+    story(steps)
 
 
 class Asked:
-    """A server by whose word all live whose names begin with "l"; it answers as often as it is let."""
+    """A server that wants all sandboxes whose names begin with "l". It answers as often as the test allows."""
 
     def __init__(self) -> None:
         self.questions: list[tuple[str, ...]] = []
@@ -240,7 +240,7 @@ async def test_births_are_requested_in_batches():
     others = [asyncio.create_task(births.may_begin(uid)) for uid in many]
     await asyncio.sleep(0)
     assert asked.questions == [("l0",)], "one question at a time"
-    for _ in range(1 + len(many)):  # so many questions there are at most
+    for _ in range(1 + len(many)):
         asked.let.release()
     assert await first is True
     assert await asyncio.gather(*others) == [uid.startswith("l") for uid in many]
@@ -272,9 +272,9 @@ async def test_birth_without_answer_is_not_permitted(how):
 
 
 def test_repeated_acknowledgement_needs_no_api_request(story):
-    """Each server notes it, and each that begins hears of it anew."""
+    """Each server acknowledges the end, and each new session does so again."""
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         uid = await begin(world, plane)
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
@@ -284,15 +284,15 @@ def test_repeated_acknowledgement_needs_no_api_request(story):
         await world.rest(5)
         assert {each for each in asked if "watch" not in each} == {CURSOR}
 
-    story(tell)
+    story(steps)
 
 
 @pytest.mark.long_story
 def test_concurrent_acknowledgements_release_once(story, monkeypatch):
-    """After a day away that is hundreds of them: asking for each anew kept an API server busy with nothing else."""
+    """After a day without a connection there are hundreds of ends. Reading each again overloaded an API server."""
     names = ["shop", *(f"shop-{number}" for number in range(5))]
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         uids = [await begin(world, plane, name) for name in names]
         link = plane.link
         with monkeypatch.context() as nobody:
@@ -309,11 +309,11 @@ def test_concurrent_acknowledgements_release_once(story, monkeypatch):
         asked = [each for each in asked if SANDBOXES in each or f"{RUNS}/" in each]
         assert Counter(each.partition(" ")[0] for each in asked) == {"PATCH": len(names)}
 
-    story(tell)
+    story(steps)
 
 
 def test_failed_release_is_retried(story, monkeypatch):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         drop, tries = ClusterWatches.drop_finalizer, []
 
@@ -329,11 +329,11 @@ def test_failed_release_is_retried(story, monkeypatch):
         await gone(world, plane)
         assert len(tries) == 2
 
-    story(tell)
+    story(steps)
 
 
 def test_acknowledged_object_that_lives_is_not_released(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         uid = await begin(world, plane)
         plane.link.acknowledge([uid])
         await world.rest(30)
@@ -342,22 +342,22 @@ def test_acknowledged_object_that_lives_is_not_released(story):
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 
-    story(tell)
+    story(steps)
 
 
 @pytest.mark.parametrize("shown", [{"annotations": {SERVED_END_ANNOTATION: "{}"}}, {}], ids=["it said so", "deleted"])
 def test_object_restored_to_before_its_end_is_not_released(story, shown):
-    """The watch of a server that was restored may bring that later than the server's word."""
+    """After a restore, the watch can deliver that after the server's order."""
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         [process] = world.processes
         cluster = process.operator.cluster
         [seen] = list(cluster.sandboxes)
         meta = msgspec.structs.replace(seen.metadata, deletion_timestamp="2026-01-01T00:00:00Z", **shown)
-        await ReleaseQueue(cluster).one(msgspec.structs.replace(seen, metadata=meta))
+        await ReleaseQueue(cluster).release(msgspec.structs.replace(seen, metadata=meta))
         assert SERVED_FINALIZER in box(world)["metadata"]["finalizers"]
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 
-    story(tell)
+    story(steps)

@@ -1,4 +1,4 @@
-"""What goes to a cluster is what it has to do: plugins stay at the server, and come compiled with who uses them."""
+"""A cluster receives only what it has to do: plugins stay on the server, and sandboxes arrive compiled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dayfly.server.admin.cluster_tokens import ClusterCaller
 
 
 def counted(plane: Plane) -> Counter[str]:
-    """Bytes of messages that were fetched from now on, by token."""
+    """Count the bytes of the messages that are fetched from now on, by token."""
     found: Counter[str] = Counter()
     reach = plane.reach
 
@@ -29,7 +29,7 @@ def counted(plane: Plane) -> Counter[str]:
 
 
 def test_unused_plugin_sends_no_bytes_to_the_cluster(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         plane.tokens["t-west"] = ClusterCaller(ORG, "west", "2")
         await plane.must("PUT", "clusters/west", {})
         west = Played(plane, token="t-west")
@@ -40,19 +40,19 @@ def test_unused_plugin_sends_no_bytes_to_the_cluster(story):
             for name in ("pg@2.0.0", "pg@3.0.0", "other"):
                 await plane.must("PUT", f"resource-plugins/{name.partition('@')[0]}", {**PLUGIN, "name": name})
             await world.rest(90)
-            # Nor to the one that does: what is there lives by what it was made of.
+            # The cluster that uses it does not receive it either: its run has sealed documents.
             assert not +bytes_of
             await plane.must("PUT", "sandboxes/far", {"spec": wish()["spec"] | {"cluster": "west"}})
             await until(world, lambda: offered(west), "who uses it is sent it")
             assert bytes_of["t-west"] > 0
 
-    story(tell)
+    story(steps)
 
 
 def test_reading_a_status_sends_no_request_to_the_cluster(story):
-    """A question would go there and back; what has changed there was said with its report."""
+    """A question would cost a round trip, so the report is sent together with the change."""
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         await world.rest(40)
         bytes_of = counted(plane)
@@ -62,7 +62,7 @@ def test_reading_a_status_sends_no_request_to_the_cluster(story):
         await world.rest(40)
         assert not +bytes_of
 
-    story(tell)
+    story(steps)
 
 
 async def offered(played: Played) -> bool:

@@ -103,7 +103,7 @@ class TestOperatorsMachine:
             world.dated, world.behind = False, -DAY_S
             await world.until(lambda: "its pod is too old to start" in message(world), "that to be said", 10)
             assert "at 2026-01-01T00:00:0" in message(world)
-            assert "operator's said 2026-01-02T00:00:0" in message(world)
+            assert "operator's clock said 2026-01-02T00:00:0" in message(world)
             assert [each["reason"] for each in world.status()["units"] if "reason" in each] == ["ClockSkew"]
             await world.rest(60)
             made = [write for write in world.writes if write.startswith("POST") and "/pods" in write]

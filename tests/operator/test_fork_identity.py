@@ -1,4 +1,4 @@
-"""Which Deployment is a run's fork: the one whose UID the ledger holds, whatever a cache has and whatever bears its name."""
+"""A run's fork is the Deployment whose UID the ledger holds, whatever the caches have and whatever has its name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dayfly.kube.objects import Key
 
 class TestIdentity:
     def test_fork_that_the_cache_lacks_stays_ready(self):
-        """Only a quorum read says that a fork is gone: an operator that hears of things late does not say it is not ready."""
+        """Only a quorum read proves that a fork is gone: a stale cache must not make it unready."""
 
         async def story(world: World) -> None:
             found = await made(world)
@@ -26,7 +26,7 @@ class TestIdentity:
         play(story)
 
     def test_stranger_in_place_of_a_claimed_fork_is_left_alone(self):
-        """It is none of ours: neither the fork that runs, nor what goes with the sandbox. That it is in the way is said."""
+        """It is not ours: neither the running fork nor part of the sandbox's end. The name conflict is reported."""
 
         async def story(world: World) -> None:
             found = await made(world)

@@ -1,4 +1,4 @@
-"""Forks under caches that are behind, beside a peer that knows more, or next to objects that bear a fork's name."""
+"""Forks with stale caches, next to a peer with a newer run, or next to objects that have a fork's name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kube.fake import Refusal, run
 
 
 def played(story):
-    """The story in virtual time."""
+    """Run the story in virtual time."""
     return run(story())
 
 
@@ -164,7 +164,7 @@ def _replace(alone: Alone) -> None:
 
 
 class TestFollowing:
-    """A fork runs in an old form, and something changes that the caches do not have yet."""
+    """A running fork has an old form, and the caches lack a newer change."""
 
     async def follow(self, change: Callable[[Alone], None] | None = None, **how) -> Alone:
         alone = Alone()
@@ -210,7 +210,7 @@ class TestFollowing:
 
     @pytest.mark.parametrize(("newer", "services"), [(False, [OWN]), (True, [])])
     def test_missing_service_is_created_unless_a_newer_wish_exists(self, newer, services):
-        """A peer with the newer wish has deleted it. The two would create and delete it forever."""
+        """A peer with a newer run has deleted it. Otherwise the two would create and delete it in turns."""
 
         def change(alone: Alone) -> None:
             _remove_service(alone)
@@ -238,7 +238,7 @@ class TestRemoving:
     @pytest.mark.parametrize("plural", ["services", "deployments"])
     @pytest.mark.parametrize("ends", [True, False])
     def test_refused_removal_stops_no_other_work(self, plural, ends):
-        """Rights may be taken back in one of the namespaces that the sandbox had forks in."""
+        """The operator may have lost its rights in one of the namespaces of the forks."""
 
         async def story():
             alone = Alone()

@@ -1,4 +1,4 @@
-"""What a sandbox's forks may not: take more than their baseline has, reach into namespaces that have not said so, cost."""
+"""Limits of forks: no more rights than the baseline, no access to namespaces that did not grant it, no excessive load."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def foreign(name: str = "vault", **changes) -> dict:
 
 
 def touched(world: World, namespace: str) -> set[str]:
-    """The kinds of which there is something in a namespace that the operator has made."""
+    """Return the kinds of the operator's objects in a namespace."""
     kinds = ("deployments", "services", "secrets")
     return {
         kind
@@ -42,7 +42,9 @@ def touched(world: World, namespace: str) -> set[str]:
 class TestRights:
     @pytest.mark.slow
     def test_more_than_its_baseline_has(self):
-        """Whoever may only write Sandboxes gets no privileged pod, no folder of the node and no other ServiceAccount."""
+        """A user who may only write Sandboxes must get no privileged pod, no hostPath volume and no other
+        ServiceAccount.
+        """
         evil = pod(
             serviceAccountName="admin",
             containers=[
@@ -86,7 +88,7 @@ class TestRights:
         play(story)
 
     def test_running_fork_keeps_its_rights(self):
-        """An edit that would give it more is refused; it goes on as it was."""
+        """The edit is refused, and the fork stays as it was."""
 
         async def story(world: World) -> None:
             found = await made(world)
@@ -102,7 +104,7 @@ class TestRights:
 
 class TestNamespaces:
     def test_another_namespace_must_allow_it(self):
-        """A Sandbox gives its author nothing in other namespaces, until one of them names its namespace."""
+        """A Sandbox gives its author no rights in another namespace, unless that namespace names the Sandbox's one."""
 
         async def story(world: World) -> None:
             world.namespace("bank", {SOURCES: "other, shopping"}, **{SOURCES: "shop"})
@@ -120,7 +122,7 @@ class TestNamespaces:
         play(story)
 
     def test_namespace_of_a_fork_that_is_read_must_allow_it(self):
-        """For its address a Service was made there, under a name of the operator's, by whoever could write a Sandbox."""
+        """For an address, the operator created a Service there on behalf of every author of a Sandbox."""
 
         async def story(world: World) -> None:
             world.namespace("bank")
@@ -141,7 +143,7 @@ class TestNamespaces:
 
     @pytest.mark.parametrize("there", [True, False])
     def test_namespace_reveals_nothing_before_it_allows_it(self, there):
-        """Whoever may not fork there does not learn which Deployments there are; nor which namespaces."""
+        """Without the grant, the existence of namespaces and Deployments is not revealed."""
 
         async def story(world: World) -> None:
             if there:
@@ -159,7 +161,7 @@ class TestNamespaces:
         play(story)
 
     def test_elsewhere_it_reads_no_secret_of_its_own_choice(self):
-        """Of the namespace that lets it fork it reads what the baseline reads, and the outputs that are put there."""
+        """In a namespace with the grant, it reads only what the baseline reads, and outputs that are stored there."""
 
         async def story(world: World) -> None:
             world.namespace("bank", {SOURCES: "shop"})
@@ -178,10 +180,11 @@ class TestNamespaces:
 
 
 class TestCosts:
-    def test_a_bomb_is_refused(self, monkeypatch):
-        """1.3 KB of `copy` operations took 532 MiB in both replicas, again and again, for as long as the wish stayed.
+    def test_patch_with_explosive_growth_is_refused(self, monkeypatch):
+        """1.3 KB of `copy` operations took 532 MiB in both replicas repeatedly, as long as the Sandbox existed.
 
-        A fork that cannot be made is asked for every few seconds, since its baseline may change; it is rendered once.
+        A fork that cannot be created is retried every few seconds, because its baseline may change. It is rendered only
+        once.
         """
         copies = [{"op": "copy", "from": "/spec", "path": f"/spec/x{n}"} for n in range(24)]
         applied: list[int] = []
@@ -222,7 +225,7 @@ class TestCosts:
         ids=lambda value: value if isinstance(value, str) else "",
     )
     def test_malformed_patches_are_the_authors_fault(self, bad, said):
-        """Said in one sentence with its place; the operator finds no defect in itself, and goes on with another wish."""
+        """The error names its position, is not logged as a bug of the operator, and the next edit is accepted."""
 
         async def story(world: World) -> None:
             world.sandbox(wish(forks=[fork(patch=bad)]))

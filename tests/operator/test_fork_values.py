@@ -1,4 +1,4 @@
-"""What forks tell the hooks of their sandbox in a cluster: names, addresses, whether they answer; and what if they cannot."""
+"""Values of forks in the hooks of their sandbox: names, addresses and readiness, and what happens if they are missing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def hooked(post_start: dict[str, Any] = WARM) -> dict[str, Any]:
 
 
 def given(world: World, unit: str) -> dict[str, bytes]:
-    """What the one attempt of a step found in its environment."""
+    """Return the environment of the only attempt of a step."""
     [found] = [values for (_, name, _), values in world.cloud.given.items() if name == unit]
     return found
 
@@ -74,7 +74,7 @@ def service(owner: str = "r") -> ForkService:
 
 
 def asks(expression: str, seen: ForkDeployment | None, leads: ForkService | None, state: State = State.CLAIMED) -> str:
-    """What the fork of a run tells, by what the caches hold."""
+    """Return the values of a run's fork, according to the caches."""
     target = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
     record = UnitRecord(attempt=1, state=state, ref="w", kind="fork", generation="g")
     ledger = Run(uid="u", target=target, plan="", units={"fork:shop/web": record})

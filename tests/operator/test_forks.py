@@ -1,6 +1,6 @@
-"""Forks beside a resource: golden storyboards of whole lives, and what the world does to forks.
+"""Forks and a resource in virtual time: golden storyboards of whole lives, and disturbances of forks.
 
-`DAYFLY_GOLDEN=1` writes the storyboards anew; read the diff.
+`DAYFLY_GOLDEN=1` writes the storyboards again; read the diff.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TestStoryboards:
 
 class TestBirth:
     def test_missing_baseline_is_said_and_waited_for(self):
-        """Within seconds; nothing is written while it is missing, and it is forked as soon as it is there."""
+        """Nothing is written while it is missing. The fork is created within seconds after the baseline."""
 
         async def story(world: World) -> None:
             world.sandbox(wish(forks=[fork()]))
@@ -56,7 +56,7 @@ class TestBirth:
         play(story, baseline=False)
 
     def test_quota_is_said_and_waited_for(self):
-        """One steady sentence, however often it is tried."""
+        """The message stays the same, however often it is retried."""
 
         async def story(world: World) -> None:
             full = True
@@ -83,7 +83,7 @@ class TestBirth:
 
     @pytest.mark.parametrize("plural", ["deployments", "services"])
     def test_name_that_is_taken(self, plural):
-        """Somebody else's object of that name is left alone, until its owner takes it away."""
+        """An object of another owner with that name is left alone until its owner deletes it."""
 
         async def story(world: World) -> None:
             name = (await made(world))["metadata"]["name"]
@@ -91,7 +91,7 @@ class TestBirth:
             await ended(world)
 
             def same(operation, kind, old, new):
-                """The name is derived from the sandbox's UID: whoever takes it must have foreseen that."""
+                """The name is derived from the sandbox's UID, so another user must have predicted it."""
                 if operation == "CREATE" and kind.plural == "sandboxes":
                     return new | {"metadata": new["metadata"] | {"uid": uid}}
                 return None
@@ -126,7 +126,7 @@ class TestBirth:
         play(story)
 
     def test_kind_that_is_not_forked(self):
-        """Said, and mended by another wish."""
+        """It is reported, and another edit resolves it."""
 
         async def story(world: World) -> None:
             rollout = fork() | {"forkOf": {"kind": "Rollout", "namespace": "shop", "name": "web"}}
@@ -141,7 +141,7 @@ class TestBirth:
 
 class TestLife:
     def test_fork_gets_outputs_and_addresses_of_other_forks(self):
-        """Outputs by reference, constants, and the address of another fork with its Service's real first port."""
+        """Outputs by reference, constants, and the address of another fork with the first real port of its Service."""
 
         async def story(world: World) -> None:
             world.forks.baseline("api")
@@ -169,7 +169,7 @@ class TestLife:
         play(story)
 
     def test_deleted_service_or_deployment_is_created_again(self):
-        """The Service at once; the Deployment once its pods have ended."""
+        """The Service is deleted at once, the Deployment once its pods have ended."""
 
         async def story(world: World) -> None:
             found = await made(world)
@@ -178,7 +178,7 @@ class TestLife:
             await world.until(lambda: world.forks.all("services"), "the Service", 10)
             await world.rest(90)
             world.forks.delete(name)
-            await world.until(lambda: not ready(world), "the loss to be said", 10)
+            await world.until(lambda: not ready(world), "the reported loss", 10)
             await world.until(lambda: ready(world), "ready again", 30)
             [again] = world.forks.all()
             assert again["metadata"]["uid"] != found["metadata"]["uid"]
@@ -198,7 +198,7 @@ class TestLife:
         play(story)
 
     def test_service_follows_the_service_of_its_baseline(self):
-        """One that comes late, other ports later; the fork's own keeps leading to the fork alone."""
+        """The Service may be created or changed later; the fork's own Service still leads only to the fork."""
 
         async def story(world: World) -> None:
             path = "/api/v1/namespaces/shop/services"
@@ -221,7 +221,7 @@ class TestLife:
         play(story)
 
     def test_fork_stays_if_its_baseline_cannot_be_followed(self):
-        """The fork goes on as it is, and it is said that it is not what is wished for; mended, it follows."""
+        """The fork runs on, its outdated form is reported, and it is updated once the baseline can be followed."""
 
         async def story(world: World) -> None:
             side = {"spec": {"template": {"spec": {"containers": [{"name": "side", "image": "side:1"}]}}}}
@@ -266,7 +266,7 @@ class TestLife:
 
 class TestEnd:
     def test_pods_that_outlive_their_deployment_hold_up_the_cleanup(self):
-        """Deleted without waiting, a Deployment goes before its pods: the delete step waits for them."""
+        """A Deployment that is deleted without waiting goes before its pods: the delete step waits for them."""
 
         async def story(world: World) -> None:
             world.forks.player.usual = Rollout(ends=120)
@@ -283,7 +283,7 @@ class TestEnd:
         play(story, operators=2)
 
     def test_replica_set_without_pods_delays_the_cleanup(self):
-        """So deleted, a Deployment goes before its ReplicaSet too, and that may have made no pod yet."""
+        """Such a Deployment also goes before its ReplicaSet, which may not have created a pod yet."""
 
         async def story(world: World) -> None:
             name = (await made(world))["metadata"]["name"]
@@ -304,9 +304,10 @@ class TestEnd:
     @pytest.mark.parametrize("replicas", [0, 1])
     @pytest.mark.parametrize("wished", [True, False])
     def test_cleanup_runs_once_if_a_claimed_fork_is_replaced(self, wished, replicas):
-        """A paused peer prepares a fork that has gone since, or somebody whom no policy hinders replaces it by force.
+        """A paused peer prepares a fork that has gone since, or a user without the admission policy replaces it by
+        force.
 
-        Nobody claimed that one, and what it makes must not be taken for what is left of the one that was claimed.
+        That Deployment is unclaimed, and its pods must not count as pods of the claimed one.
         """
 
         async def story(world: World) -> None:
@@ -314,7 +315,7 @@ class TestEnd:
                 return uid in {each["metadata"]["uid"] for each in world.forks.all()}
 
             found = await made(world)
-            world.cloud.forgiven = replicas > 0  # the test itself gives pods to what nobody claimed
+            world.cloud.forgiven = replicas > 0  # the test starts pods of an unclaimed fork
             world.forks.player.usual = Rollout(ends=20)
             world.forks.delete(found["metadata"]["name"])
             if not wished:
@@ -333,13 +334,13 @@ class TestEnd:
         play(story, operators=2)
 
     def test_forks_of_a_run_that_is_gone(self):
-        """A paused peer made them too late: the sweeper takes them away, and lets lie what is not ours."""
+        """A paused peer has created them too late: the sweeper removes them, and leaves objects of other owners."""
 
         async def story(world: World) -> None:
             await made(world)
             found = {plural: world.forks.all(plural)[0] for plural in ("deployments", "services")}
             await ended(world)
-            # The collector would take them away itself; it believes that their owner lives.
+            # The garbage collector would not remove them: their owner seems to exist.
             alive = world.cluster.objects("namespaces")[0]["metadata"]["uid"]
             for plural, item in found.items():
                 owner = item["metadata"]["ownerReferences"][0] | {"uid": alive}
@@ -357,7 +358,7 @@ class TestEnd:
         play(story)
 
     def test_abandoned_with_a_fork(self):
-        """Cleanup is given up; the fork goes all the same, before its ledger does."""
+        """Cleanup is abandoned. The fork is still removed, before its ledger."""
 
         async def story(world: World) -> None:
             world.kubelet.scripts["db/drop"].fails = 99

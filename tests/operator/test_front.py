@@ -1,4 +1,4 @@
-"""The front is optional: whoever has none takes the runs further that are there, and knows of no plugin."""
+"""The extension for Sandboxes is optional: without it, existing runs continue, and plugins are unknown."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_operator_without_front_finishes_a_sealed_run():
     at_work(story)
 
 
-def test_an_operator_without_a_front_begins_nothing():
+def test_operator_without_the_extension_starts_nothing():
     async def story(world: World) -> None:
         await lose_front(world)
         world.sandbox(wish())
@@ -45,8 +45,8 @@ def test_an_operator_without_a_front_begins_nothing():
     at_work(story)
 
 
-def test_an_operator_without_states_loads_no_cryptography():
-    """10 MB of its memory; certificates are made by those who serve states."""
+def test_operator_without_states_loads_no_cryptography():
+    """It takes 10 MB of memory. Only processes that serve states create certificates."""
     code = "import sys, dayfly.cli.commands.operator, dayfly.operator.main; print('cryptography' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "False\n"
 

@@ -1,4 +1,4 @@
-"""Runs that the front creates from Sandboxes: which spec a run follows, what is refused, and what is sealed."""
+"""Runs that are created from Sandboxes: which generation a run uses, what is refused, and what is sealed."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class TestHeeding:
     )
     async def test_heeded_generation_after_restart_is_that_of_the_status(self, spoken, generation):
         bench = Front()
-        assert bench.front.heeded(bench.wishes({}, generation=3, status=spoken)) == Heeded(generation)
+        assert bench.front.heeded(bench.set_spec({}, generation=3, status=spoken)) == Heeded(generation)
 
     async def test_heeded_generation_after_reconcile_is_the_newest(self):
         bench = Front()
-        seen = bench.wishes({}, generation=3, status={"observedGeneration": 2})
-        bench.runs()
+        seen = bench.set_spec({}, generation=3, status={"observedGeneration": 2})
+        bench.cache_run()
         await bench.look()
         assert (bench.front.heeded(seen), bench.looked == [bench.run_name]) == (Heeded(3), True)
 
     async def test_run_is_not_queued_if_the_generation_is_already_observed(self):
         bench = Front()
-        bench.wishes({}, generation=3, status={"observedGeneration": 3})
-        bench.runs()
+        bench.set_spec({}, generation=3, status={"observedGeneration": 3})
+        bench.cache_run()
         await bench.look()
         assert bench.looked == []
 
@@ -46,8 +46,8 @@ class TestHeeding:
 class TestRevising:
     async def revised(self, *, closed: bool = False, written: bool = True, had: tuple[Unit, ...] = ()):
         bench = Front()
-        bench.wishes({"forks": [FORK]}, generation=2, finalizers=[TARGET_FINALIZER])
-        bench.runs(had, closed=closed)
+        bench.set_spec({"forks": [FORK]}, generation=2, finalizers=[TARGET_FINALIZER])
+        bench.cache_run(had, closed=closed)
         bench.written = written
         await bench.look()
         return bench
@@ -68,7 +68,7 @@ class TestRevising:
     async def test_same_forks_are_not_written_again_after_restart(self):
         bench = await self.revised()
         [after] = bench.replaced
-        bench.runs(after.spec.forks)
+        bench.cache_run(after.spec.forks)
         bench.restart()
         bench.replaced.clear()
         await bench.look()
@@ -80,8 +80,8 @@ class TestRefusing:
 
     async def refused(self, *, status: dict | None = None, closed: bool = False, looks: int = 1):
         bench = Front()
-        bench.wishes(self.BAD, generation=2, status=status)
-        bench.runs(closed=closed)
+        bench.set_spec(self.BAD, generation=2, status=status)
+        bench.cache_run(closed=closed)
         for _ in range(looks):
             assert await bench.look() is None
         return bench
@@ -107,7 +107,7 @@ class TestRefusing:
 
     async def test_next_refusal_of_the_same_spec_is_reported(self):
         bench = await self.refused()
-        bench.publishes("nosuch", {"runner": {"image": "busybox:1"}, "create": [{"name": "a"}]})
+        bench.publish_plugin("nosuch", {"runner": {"image": "busybox:1"}, "create": [{"name": "a"}]})
         await bench.look()
         assert (bench.heeded().refusal.reason, bench.looked == [bench.run_name]) == (Reason.REFUSED, True)
 
@@ -116,10 +116,10 @@ class TestRefusing:
 
     async def test_published_plugin_requeues_a_refused_sandbox(self):
         bench = await self.refused()
-        woken = bench.publishes("unrelated")
-        bench.publishes("nosuch")
+        woken = bench.publish_plugin("unrelated")
+        bench.publish_plugin("nosuch")
         await bench.look()
-        assert (woken, bench.heeded().refusal, bench.publishes("another")) == ([BOX], None, [])
+        assert (woken, bench.heeded().refusal, bench.publish_plugin("another")) == ([BOX], None, [])
 
     @pytest.mark.parametrize(
         ("place", "whose"), [("spec", "the plugin is wrong"), ("plugin", "the plugin bad is wrong")]
@@ -129,10 +129,10 @@ class TestRefusing:
 
         async def story():
             bench = Front()
-            bench.publishes("pg")
-            bench.publishes("bad", host)
+            bench.publish_plugin("pg")
+            bench.publish_plugin("bad", host)
             wrong = {"name": "db", "spec": host} if place == "spec" else {"name": "db", "plugin": "bad"}
-            bench.wishes({"resources": [{"name": "mq", "plugin": "pg"}, wrong]})
+            bench.set_spec({"resources": [{"name": "mq", "plugin": "pg"}, wrong]})
             return await bench.look()
 
         why = run(story())
@@ -147,9 +147,9 @@ class TestRefusing:
 
         async def story():
             bench = Front()
-            bench.publishes("pg")
-            bench.publishes("door", {"runner": {"image": "busybox:1"}, "create": [step]})
-            bench.wishes({"resources": [{"name": "mq", "plugin": "pg"}, {"name": "db", "plugin": "door"}]})
+            bench.publish_plugin("pg")
+            bench.publish_plugin("door", {"runner": {"image": "busybox:1"}, "create": [step]})
+            bench.set_spec({"resources": [{"name": "mq", "plugin": "pg"}, {"name": "db", "plugin": "door"}]})
             return await bench.look()
 
         why = run(story())
@@ -159,10 +159,10 @@ class TestRefusing:
     def test_sandbox_without_run_reports_why_it_waits(self):
         async def story():
             bench = Front()
-            bench.wishes(self.BAD)
+            bench.set_spec(self.BAD)
             missing = await bench.look()
-            bench.wishes({"resources": [{"name": "db", "plugin": "pg"}, {"name": "db", "plugin": "pg"}]})
-            bench.publishes("pg")
+            bench.set_spec({"resources": [{"name": "db", "plugin": "pg"}, {"name": "db", "plugin": "pg"}]})
+            bench.publish_plugin("pg")
             return (missing.reason, str(missing)), (await bench.look()).reason
 
         missing, twice = run(story())
@@ -180,8 +180,8 @@ class TestUpdates:
 
     async def noted(self, spec: dict, generation: int = 2, known: int = 0, *, closed=False, written=True):
         bench = Front()
-        bench.wishes(spec, generation=generation)
-        bench.runs(closed=closed, generation=known)
+        bench.set_spec(spec, generation=generation)
+        bench.cache_run(closed=closed, generation=known)
         bench.written = written
         await bench.look()
         return bench
@@ -215,8 +215,8 @@ class TestPlugins:
     async def asked(self, reference: str, *published: tuple[str, dict]):
         bench = Front()
         for name, spec in published:
-            bench.publishes(name, spec)
-        bench.wishes({"resources": [{"name": "db", "plugin": reference}]})
+            bench.publish_plugin(name, spec)
+        bench.set_spec({"resources": [{"name": "db", "plugin": reference}]})
         return await bench.look()
 
     BAD = {**CHAIN, "create": [*CHAIN["create"], CHAIN["create"][0]]}
@@ -252,15 +252,15 @@ class TestPlugins:
 
 
 class TestBirth:
-    async def born(self, spec: dict | None = None, **box):
+    async def create_run(self, spec: dict | None = None, **box):
         bench = Front(**box)
-        bench.wishes(spec if spec is not None else wish(), creationTimestamp="1970-01-01T00:00:05Z", finalizers=[])
-        bench.publishes("pg")
+        bench.set_spec(spec if spec is not None else wish(), creationTimestamp="1970-01-01T00:00:05Z", finalizers=[])
+        bench.publish_plugin("pg")
         assert await bench.look() is None
         return bench
 
     def test_run_pins_the_documents_that_were_created_first(self):
-        bench = run(self.born())
+        bench = run(self.create_run())
         [made] = bench.server.objects("runs")
         [*documents] = bench.server.objects("objectlifecyclemethods")
         assert {(pin["name"], pin["uid"]) for pin in made["spec"]["documents"]} == {
@@ -276,28 +276,28 @@ class TestBirth:
 
     def test_compiler_warnings_are_reported(self):
         spec = {"resources": [{"name": "db", "plugin": "pg", "params": {"nosuch": "x"}}]}
-        [doubt] = run(self.born(spec)).doubts
+        [doubt] = run(self.create_run(spec)).doubts
         assert doubt.startswith("spec.resources[0].params.nosuch")
 
     @pytest.mark.parametrize(
         "box", [{"finalizers": (TARGET_FINALIZER,)}, {"finalizers": ("x/y",), "deleted": True}, {"deleted": True}]
     )
     def test_stale_sandbox_in_cache_gets_no_run(self, box):
-        """By now it was fenced once, is on its way out, or gone."""
-        bench = run(self.born(**box))
+        """The server's Sandbox already has our finalizer, is being deleted, or is gone."""
+        bench = run(self.create_run(**box))
         assert (bench.server.objects("runs"), bench.marked) == ([], [])
         assert bench.looked == [BOX]
         assert bench.later[-1] == 1.0
 
     async def test_recreated_sandbox_gets_no_run_of_the_old_one(self):
         bench = Front()
-        bench.wishes({"resources": [{"name": "db", "plugin": "chain"}]}, uid="that one")
-        bench.publishes("chain")
+        bench.set_spec({"resources": [{"name": "db", "plugin": "chain"}]}, uid="that one")
+        bench.publish_plugin("chain")
         await bench.look()
         assert (bench.server.objects("runs"), bench.looked, bench.later[-1]) == ([], [BOX], 1.0)
 
     async def test_existing_documents_are_reused(self):
-        bench = await self.born()
+        bench = await self.create_run()
         before = {each["metadata"]["uid"] for each in bench.server.objects("objectlifecyclemethods")}
         bench.change(f"{API}/runs/{bench.run_name}", {"metadata": {"finalizers": None}})
         bench.ask("DELETE", f"{API}/runs/{bench.run_name}")
@@ -308,14 +308,14 @@ class TestBirth:
 
     async def test_deleted_sandbox_gets_no_run(self):
         bench = Front()
-        bench.wishes(wish(), deletionTimestamp="2026-01-01T00:00:00Z")
-        bench.publishes("pg")
+        bench.set_spec(wish(), deletionTimestamp="2026-01-01T00:00:00Z")
+        bench.publish_plugin("pg")
         assert (await bench.look(), bench.server.objects("runs"), bench.looked) == (None, [], [])
 
     async def test_served_sandbox_gets_no_run_from_the_front(self):
-        """Its documents come from the server."""
+        """The agent creates its run from the server's documents."""
         bench = Front()
-        bench.wishes({}, labels={SERVED_LABEL: "there"})
+        bench.set_spec({}, labels={SERVED_LABEL: "there"})
         assert (await bench.look(), bench.server.objects("runs"), bench.looked) == (None, [], [])
 
     async def test_missing_sandbox_gets_no_run(self):
@@ -328,7 +328,7 @@ class TestLost:
 
     async def looked(self, **box):
         bench = Front(**{"finalizers": (TARGET_FINALIZER,), **box})
-        bench.wishes({}, finalizers=[TARGET_FINALIZER])
+        bench.set_spec({}, finalizers=[TARGET_FINALIZER])
         return bench
 
     async def test_run_missing_only_in_the_cache_is_queued(self):

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 from rig.cloud import Object
-from rig.hooking import FOUR, OWN, delete, hook, hooking, let_go, machine, over, taken_up
+from rig.hooking import FOUR, OWN, delete, hook, hooking, is_active, is_over, machine, release_machine
 from rig.hooking import step as hooking_step
 from rig.kubelet import Script
 from rig.scenes import SCENES, message, play, ready, wish
@@ -110,8 +110,8 @@ class TestStatusIsNoInput:
                 delete(world)
                 await world.until(lambda: world.cloud.starts("drain"), "what comes before its end")
                 await world.rest(30)
-                let_go(world)
-                await world.until(lambda: over(world), "the end")
+                release_machine(world)
+                await world.until(lambda: is_over(world), "the end")
 
             return hooking(story)
 
@@ -140,11 +140,11 @@ class TestStatusIsNoInput:
         async def story(world: World) -> None:
             world.start()
             hook(world)
-            await world.until(lambda: taken_up(world), "the hook to be taken up")
+            await world.until(lambda: is_active(world), "the hook to be taken up")
             await world.rest(30)
             spoil(world)
             await world.rest(3)
-            assert taken_up(world)
+            assert is_active(world)
 
         hooking(story)
 

@@ -1,4 +1,4 @@
-"""How the run of a route group comes to be, what is noted in it, and what becomes of a group that has lost its own."""
+"""How the run of a route group is created, what is recorded in it, and what happens if its ledger is lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TestBirth:
     async def test_group_gets_a_run_with_its_documents(self, bench: Bench):
         assert await bench.controller.reconcile(PAY) is None
         [made], [document] = (bench.server.objects(each) for each in ("runs", "objectlifecyclemethods"))
-        assert made["metadata"]["name"] == bench.run_name == bench.taken()[-1]
+        assert made["metadata"]["name"] == bench.run_name == bench.take_queued()[-1]
         assert made["metadata"]["labels"] == {"dayfly.dev/run-target": bench.uid}
         assert made["ledger"]["uid"] == made["ledger"]["target"]["uid"] == bench.uid
         assert made["spec"]["plural"] == "routegroups"
@@ -34,7 +34,7 @@ class TestBirth:
 
     @with_bench(endpoints=[ENDPOINT])
     async def test_group_gets_previews_if_routes_are_served(self, bench: Bench):
-        asked = bench.asked()
+        asked = bench.record_routing_checks()
         await bench.serve_gateways()
         await bench.controller.reconcile(PAY)
         [made] = bench.server.objects("runs")
@@ -72,7 +72,7 @@ class TestBirth:
             bench.ask("DELETE", f"{GROUPS}/pay")
         else:
             bench.changed({"metadata": {"finalizers": [TARGET_FINALIZER]}}, heard=False)
-        bench.taken()
+        bench.take_queued()
         assert await bench.controller.reconcile(PAY) is None
         assert bench.server.objects("runs") == []
         assert (bench.looked, bench.later) == ([PAY], [1.0])
@@ -80,14 +80,14 @@ class TestBirth:
     @with_bench
     async def test_deleted_group_gets_no_run(self, bench: Bench):
         bench.changed({"metadata": {"finalizers": ["x/y"]}})
-        bench.heard(bench.ask("DELETE", f"{GROUPS}/pay"))
-        bench.taken()
+        bench.cache_group(bench.ask("DELETE", f"{GROUPS}/pay"))
+        bench.take_queued()
         assert await bench.controller.reconcile(PAY) is None
-        assert bench.taken() == []
+        assert bench.take_queued() == []
 
 
 class TestNoting:
-    """What its run has to know, and only we do."""
+    """Facts in the run's spec that only the operator knows."""
 
     def noted(self, bench: Bench) -> dict:
         [made] = bench.server.objects("runs")
@@ -98,18 +98,18 @@ class TestNoting:
         bench.runs()
         await bench.controller.reconcile(PAY)
         assert self.noted(bench)["unmatchedSince"] == bench.clock
-        assert bench.taken() == [bench.run_name]
+        assert bench.take_queued() == [bench.run_name]
         bench.box("one")
         await bench.controller.reconcile(PAY)
         assert not self.noted(bench).get("unmatchedSince")
 
     @with_bench
     async def test_unchanged_run_is_not_written(self, bench: Bench):
-        asked = bench.asked()
+        asked = bench.record_routing_checks()
         bench.runs(unmatched_since=5)
         await bench.controller.reconcile(PAY)
         assert bench.replaced == 0
-        assert bench.taken() == [bench.run_name]
+        assert bench.take_queued() == [bench.run_name]
         assert asked == ["what leads"]
         bench.changed({"metadata": {"finalizers": [TARGET_FINALIZER]}})
         bench.box("one")
@@ -142,7 +142,7 @@ class TestNoting:
         bench.runs(closed=True)
         await bench.controller.reconcile(PAY)
         assert not self.noted(bench).get("unmatchedSince")
-        assert bench.taken() == []
+        assert bench.take_queued() == []
 
     @with_bench(endpoints=[ENDPOINT])
     async def test_previews_follow_whether_routes_are_served(self, bench: Bench):
@@ -172,15 +172,15 @@ class TestNoting:
 
 
 class TestLost:
-    """Our finalizer is on it, and there is no run."""
+    """The group has our finalizer, and there is no run."""
 
     def lost(self, bench: Bench, *, deleted: bool = False, reason: str = "") -> None:
         notes = {ABANDON_ANNOTATION: reason} if reason else {}
         found = bench.changed({"metadata": {"finalizers": [TARGET_FINALIZER], "annotations": notes}})
         if deleted:
-            found = bench.heard(bench.ask("DELETE", f"{GROUPS}/pay"))
+            found = bench.cache_group(bench.ask("DELETE", f"{GROUPS}/pay"))
         assert TARGET_FINALIZER in found.metadata.finalizers
-        bench.taken()
+        bench.take_queued()
 
     @with_bench
     async def test_abandon_annotation_on_living_group_is_ignored(self, bench: Bench):
@@ -203,7 +203,7 @@ class TestLost:
         self.lost(bench)
         bench.runs(cached=False)
         assert await bench.controller.reconcile(PAY) is None
-        assert bench.taken() == [bench.run_name]
+        assert bench.take_queued() == [bench.run_name]
 
     @pytest.mark.parametrize("how", ["let go", "gone", "another"])
     @with_bench

@@ -28,10 +28,10 @@ class TestSaying:
     async def test_status_is_written_once_with_all_fields(self, bench: Bench):
         bench.box("one", ready=True)
         told = report("succeeded")
-        assert [await bench.tell(told), await bench.tell(told)] == [0.0, 0.0]
+        assert [await bench.report_run(told), await bench.report_run(told)] == [0.0, 0.0]
         assert bench.writes == 1
         assert bench.events == [("Normal", Reason.READY)]
-        said = bench.said
+        said = bench.written_status
         assert (said["phase"], said["progress"], said["observedGeneration"]) == ("Ready", "1/2", 1)
         assert (said["matched"], said["matchedSandboxes"]) == (1, ["one"])
         assert (said["run"], said["routingKey"]) == (bench.run_name, routing_key(bench.uid))
@@ -42,9 +42,9 @@ class TestSaying:
     @with_bench
     async def test_status_without_run_has_no_run_fields(self, bench: Bench):
         bench.caches.urls[bench.run_name] = {"web": "http://a"}
-        await bench.status.waiting(bench.group, SandboxNotReadyError(Reason.REFUSED, "no pattern"))
-        said = bench.said
-        assert bench.stands == (False, Reason.REFUSED, "no pattern")
+        await bench.status.report_waiting(bench.group, SandboxNotReadyError(Reason.REFUSED, "no pattern"))
+        said = bench.written_status
+        assert bench.ready_fields == (False, Reason.REFUSED, "no pattern")
         assert (said["progress"], said["phase"], said["matched"]) == ("0/0", "Failed", 0)
         assert not {"run", "units", "endpoints"} & said.keys()
         assert bench.events == [("Warning", Reason.REFUSED)]
@@ -54,18 +54,18 @@ class TestSaying:
         bench.box("one", ready=True)
         bench.box("two")
         bench.box("three", spoken=False)
-        await bench.tell()
+        await bench.report_run()
         said = "3 sandboxes match: one, three and two; not ready: three and two. "
-        assert bench.stands[2].startswith(said)
+        assert bench.ready_fields[2].startswith(said)
 
     @with_bench
     async def test_readiness_follows_only_the_groups_own_hooks(self, bench: Bench):
-        await bench.tell(report("running", ready=False, reason="Starting", message="s0: runs"))
-        assert bench.stands == (False, "Starting", "s0: runs")
-        assert bench.said["phase"] == "Creating"
-        await bench.tell(report("succeeded", unsupported=("spec.endpoints[0]",)))
-        assert bench.stands[0] is True
-        assert "spec.endpoints[0]" in bench.stands[2]
+        await bench.report_run(report("running", ready=False, reason="Starting", message="s0: runs"))
+        assert bench.ready_fields == (False, "Starting", "s0: runs")
+        assert bench.written_status["phase"] == "Creating"
+        await bench.report_run(report("succeeded", unsupported=("spec.endpoints[0]",)))
+        assert bench.ready_fields[0] is True
+        assert "spec.endpoints[0]" in bench.ready_fields[2]
         served = bench.condition("Supported")
         assert (served["status"], served["reason"]) == ("False", Reason.UNSUPPORTED)
         assert "spec.match" in served["message"]
@@ -73,32 +73,32 @@ class TestSaying:
     @pytest.mark.parametrize(("ready", "reason"), [(False, Reason.BLOCKED), (True, Reason.NO_MATCHED_SANDBOXES)])
     @with_bench
     async def test_hindrance_is_reported_unless_the_group_is_ready(self, bench: Bench, ready, reason):
-        await bench.tell(report(ready=ready, reason="Starting"), hindrance="a quota")
-        assert bench.stands[:2] == (ready, reason)
-        assert ("a quota" in bench.stands[2]) is not ready
+        await bench.report_run(report(ready=ready, reason="Starting"), hindrance="a quota")
+        assert bench.ready_fields[:2] == (ready, reason)
+        assert ("a quota" in bench.ready_fields[2]) is not ready
 
     @pytest.mark.parametrize("closed", [False, True])
     @with_bench
     async def test_invalid_match_is_reported_unless_the_group_ends(self, bench: Bench, closed):
         bench.box("one")
-        bench.crowd.refused[bench.uid] = "no pattern"
+        bench.membership.refused[bench.uid] = "no pattern"
         reason = "Deleting" if closed else "Ready"
-        await bench.tell(report(ready=not closed, reason=reason, closed=closed))
+        await bench.report_run(report(ready=not closed, reason=reason, closed=closed))
         if closed:
-            assert bench.stands == (False, "Deleting", "m")
+            assert bench.ready_fields == (False, "Deleting", "m")
         else:
-            assert bench.stands == (False, Reason.REFUSED, "no pattern; its sandboxes stay as they are")
-        assert bench.said["matched"] == 1
+            assert bench.ready_fields == (False, Reason.REFUSED, "no pattern; its sandboxes stay as they are")
+        assert bench.written_status["matched"] == 1
 
     def test_many_members_are_counted_and_partly_listed(self, monkeypatch):
-        monkeypatch.setattr(group_status, "LISTED", 2)
+        monkeypatch.setattr(group_status, "MAX_LISTED", 2)
         fork = {"forkOf": {"kind": "Deployment", "namespace": "shop", "name": "web"}}
 
         async def story(bench: Bench):
             for name in ("a", "b", "c", "d"):
                 bench.box(name, forks=[fork])
-            await bench.tell()
-            said = bench.said
+            await bench.report_run()
+            said = bench.written_status
             assert (said["matched"], said["matchedSandboxes"]) == (4, ["a", "b"])
             assert said["conflicts"] == [{"baseline": "shop/web", "sandbox": "a", "others": ["b", "c"]}]
 
@@ -107,25 +107,25 @@ class TestSaying:
     @with_bench
     async def test_addresses_that_work_are_named(self, bench: Bench):
         bench.caches.urls[bench.run_name] = {"web": "http://a"}
-        await bench.tell()
-        assert bench.said["endpoints"] == [{"name": "web", "url": "http://a"}]
+        await bench.report_run()
+        assert bench.written_status["endpoints"] == [{"name": "web", "url": "http://a"}]
         bench.group = bench.changed({})
         bench.caches.urls.clear()
         bench.clock += 60_000
-        await bench.tell()
-        assert bench.said.get("endpoints", []) == []
+        await bench.report_run()
+        assert bench.written_status.get("endpoints", []) == []
 
 
 class TestTimes:
     @with_bench
     async def test_conditions_keep_their_transition_time(self, bench: Bench):
-        await bench.tell()
+        await bench.report_run()
         began = stamp(bench.clock)
         bench.clock += 60_000
         bench.box("one")
-        bench.heard(bench.ask("GET", f"{GROUPS}/pay"))
-        await bench.tell()
-        since = {each["type"]: each["lastTransitionTime"] for each in bench.said["conditions"]}
+        bench.cache_group(bench.ask("GET", f"{GROUPS}/pay"))
+        await bench.report_run()
+        since = {each["type"]: each["lastTransitionTime"] for each in bench.written_status["conditions"]}
         assert since == {"Ready": stamp(bench.clock), "ForkConflict": began, "Supported": began}
         assert bench.condition("ForkConflict")["observedGeneration"] == 1
 
@@ -134,11 +134,11 @@ class TestTimes:
 
         async def story(bench: Bench):
             bench.box("a", forks=[fork])
-            await bench.tell()
-            bench.heard(bench.ask("GET", f"{GROUPS}/pay"))
+            await bench.report_run()
+            bench.cache_group(bench.ask("GET", f"{GROUPS}/pay"))
             bench.clock += 60_000
             bench.box("b", forks=[fork])
-            await bench.tell()
+            await bench.report_run()
             found = bench.condition("ForkConflict")
             assert (found["status"], found["lastTransitionTime"]) == ("True", stamp(bench.clock))
             assert found["reason"] == Reason.FORK_CONFLICT
@@ -149,24 +149,24 @@ class TestTimes:
 class TestTrouble:
     @with_bench
     async def test_recreated_group_gets_no_status_of_the_old_one(self, bench: Bench):
-        await bench.tell()
+        await bench.report_run()
         bench.ask("DELETE", f"{GROUPS}/pay")
         other = bench.applied()
-        assert await bench.tell() == 0.0
+        assert await bench.report_run() == 0.0
         assert "status" not in bench.ask("GET", f"{GROUPS}/pay")
         bench.caches.groups.drop(Key("shop", "pay"))
-        assert await bench.tell() == 0.0
+        assert await bench.report_run() == 0.0
         assert other.metadata.uid != bench.uid
 
     @with_bench
     async def test_frozen_groups_are_counted_until_they_continue(self, bench: Bench):
         found = bench.runs()
-        await bench.target.freeze(found, lost())
-        assert bench.stands == (False, Reason.PLAN_LOST, "restore it")
+        await bench.target.report_frozen(found, lost())
+        assert bench.ready_fields == (False, Reason.PLAN_LOST, "restore it")
         assert set(bench.status.frozen) == {bench.uid}
-        await bench.tell()
+        await bench.report_run()
         assert set(bench.status.frozen) == set()
-        await bench.status.freeze(found, lost())
+        await bench.status.report_frozen(found, lost())
         bench.status.forget(bench.uid)
         assert set(bench.status.frozen) == set()
 
@@ -175,28 +175,30 @@ class TestTrouble:
         found = bench.runs()
         bench.ask("DELETE", f"{GROUPS}/pay")
         bench.applied()
-        await bench.status.freeze(found, lost())
+        await bench.status.report_frozen(found, lost())
         assert bench.writes == 0
         bench.caches.groups.drop(Key("shop", "pay"))
-        await bench.status.freeze(found, lost())
+        await bench.status.report_frozen(found, lost())
         assert bench.writes == 0
 
     @pytest.mark.parametrize("what", ["status", "annotation"])
     @with_bench
     async def test_overwritten_status_is_written_again(self, bench: Bench, what):
-        """Of anything but its status nobody need hear again."""
-        await bench.tell()
+        """Only the status has changed, so no run has to take a turn."""
+        await bench.report_run()
         if what == "status":
             made = bench.ask("PATCH", f"{GROUPS}/pay/status", {"status": {"message": "mine"}}, MERGE)
         else:
             made = bench.ask("PATCH", f"{GROUPS}/pay", {"metadata": {"annotations": {"a": "b"}}}, MERGE)
-        bench.heard(made)
+        bench.cache_group(made)
         before = bench.writes
-        await bench.tell()
+        await bench.report_run()
         assert bench.writes - before == (what == "status")
 
     @with_bench
     async def test_closing_run_reports_no_members(self, bench: Bench):
         bench.box("one")
-        await bench.tell(report(ready=False, reason="Deleting", closed=True, phase=Phase.CLOSED), phase=Phase.CLOSED)
-        assert (bench.said["phase"], bench.said["matched"]) == ("Deleting", 0)
+        await bench.report_run(
+            report(ready=False, reason="Deleting", closed=True, phase=Phase.CLOSED), phase=Phase.CLOSED
+        )
+        assert (bench.written_status["phase"], bench.written_status["matched"]) == ("Deleting", 0)

@@ -1,4 +1,4 @@
-"""A route group as the target of its run, and the workers on groups."""
+"""A route group as the target of its run, and the controller of route groups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dayfly.lib.queue import WorkQueue
 from dayfly.operator.cluster.objects import TARGET_FINALIZER, DocumentObject, RunObject
 from dayfly.operator.route_groups.extension import Groups
 from dayfly.operator.targets.adapter import CachedTarget, Times
-from dayfly.operator.targets.group_state import AT_ONCE_S
+from dayfly.operator.targets.route_group import IMMEDIATELY_S
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.spec.identity import routing_key
@@ -39,9 +39,9 @@ class TestTarget:
         run = SimpleNamespace(spec=SimpleNamespace(generation=0, updated_at=0, unmatched_since=0))
         for key, value in spec.items():
             setattr(run.spec, key, value)
-        return bench.target.times(run, CachedTarget(bench.group.metadata, bench.group.spec))
+        return bench.target.get_times(run, CachedTarget(bench.group.metadata, bench.group.spec))
 
-    BORN = 1_767_225_600_000  # when the fake server's clock begins
+    BORN = 1_767_225_600_000  # the start of the fake server's clock
     HOUR = 3_600_000
 
     @pytest.mark.parametrize(
@@ -91,13 +91,13 @@ class TestTarget:
                 path = f"/apis/dayfly.dev/v1alpha1/objectlifecyclemethods/{document['metadata']['name']}"
                 bench.ask("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)
                 bench.ask("DELETE", path)
-            state = await bench.target.state(found)
+            state = await bench.target.read_state(found)
             assert state.stopped
             assert not state.started
             assert ("is gone" in state.message) is (known == "gone")
             done = UnitRecord(attempt=1, state=State.DONE, outcome="succeeded")
             ledger = msgspec.structs.replace(found.ledger, units={"s": done})
-            after = await bench.target.state(msgspec.structs.replace(found, ledger=ledger))
+            after = await bench.target.read_state(msgspec.structs.replace(found, ledger=ledger))
             assert after.started is (known != "gone")
 
         hooks = {"preStart": [{"name": "s", "script": "#!/bin/sh\n"}]}
@@ -106,7 +106,7 @@ class TestTarget:
     @pytest.mark.parametrize(
         ("scene", "outcome", "after"),
         [
-            ({}, "succeeded", AT_ONCE_S),
+            ({}, "succeeded", IMMEDIATELY_S),
             ({}, "failed", 0.0),
             ({"started_at": 5}, "succeeded", 0.0),
             ({"closed": EndRequest(at=1, reason="Deleted")}, "succeeded", 0.0),
@@ -114,21 +114,21 @@ class TestTarget:
     )
     @with_bench
     async def test_group_is_queued_at_once_when_it_can_start(self, bench: Bench, scene, outcome, after):
-        """Nobody else has news of that."""
+        """No event follows the last record before the start."""
         seen = bench.scene()
         units = {f"s{n}": UnitRecord(attempt=1, state=State.DONE, outcome=outcome) for n in range(2)}
         seen.world.run = msgspec.structs.replace(seen.world.run, units=units, **scene)
-        assert await bench.target.tell(seen, report("succeeded")) == after
+        assert await bench.target.report_status(seen, report("succeeded")) == after
         seen.plan = seal(())
-        assert await bench.target.tell(seen, report("succeeded")) == 0.0, "its documents are lost"
+        assert await bench.target.report_status(seen, report("succeeded")) == 0.0, "its documents are lost"
 
 
 class TestGroups:
-    """The workers on route groups."""
+    """The controller of route groups."""
 
     @contextlib.asynccontextmanager
     async def working(self, bench: Bench) -> AsyncIterator[tuple[Groups, list[Any]]]:
-        """The groups, and the adapters that they have added."""
+        """Run the controller; yield it and the adapters that it has added."""
         bench.caches.grouped = WorkQueue()
         added: list[Any] = []
         recorder = SimpleNamespace(record=lambda *_: None)
@@ -171,10 +171,10 @@ class TestGroups:
     async def test_reason_for_missing_run_is_reported_once(self, bench: Bench):
         async with self.working(bench) as (groups, _):
             await self.work_on(bench)
-            assert bench.stands[1] == Reason.REFUSED
+            assert bench.ready_fields[1] == Reason.REFUSED
             bench.changed({"metadata": {"finalizers": [TARGET_FINALIZER]}, "spec": {"match": MATCH}})
             await self.work_on(bench)
-            assert (bench.stands[1], groups.frozen) == (Reason.LEDGER_LOST, 1)
+            assert (bench.ready_fields[1], groups.frozen) == (Reason.LEDGER_LOST, 1)
             writes = bench.writes
             bench.changed({"metadata": {"annotations": {"a": "b"}}})
             await self.work_on(bench)

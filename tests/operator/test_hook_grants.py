@@ -1,4 +1,4 @@
-"""A hook that cannot be taken up yet: its condition says why, and nothing is done to anything."""
+"""A hook that cannot become active yet: its condition says why, and no object is changed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rig.hooking import (
     held,
     hook,
     hook_of,
+    hook_status,
     hooking,
+    is_active,
+    is_over,
     machine,
-    over,
     remove_hook,
-    said,
     step,
-    taken_up,
 )
 from rig.world import World
 
@@ -31,26 +31,26 @@ LINE = (
 
 @pytest.mark.parametrize("verb", ["get", "list", "patch"])
 def test_without_the_grant_its_condition_says_the_line_to_type(verb):
-    """And nothing is done to anything: no ledger, no document, no finalizer. Once it is granted all goes on by itself."""
+    """Until the right is granted there is no ledger, document or finalizer. Afterwards the hook continues by itself."""
 
     async def story(world: World) -> None:
         world.cluster.denied = {(verb, "machines.cluster.example.org")}
         machine(world)
         world.start()
         hook(world)
-        await world.until(lambda: said(world).get("reason") == "TargetsNotGranted", "the lack to be said", 60)
-        assert said(world)["message"].endswith(LINE)
-        assert said(world)["ready"] is False
-        [condition] = said(world)["conditions"]
+        await world.until(lambda: hook_status(world).get("reason") == "TargetsNotGranted", "the status message", 60)
+        assert hook_status(world)["message"].endswith(LINE)
+        assert hook_status(world)["ready"] is False
+        [condition] = hook_status(world)["conditions"]
         assert (condition["type"], condition["status"], condition["reason"]) == ("Ready", "False", "TargetsNotGranted")
         await world.rest(120)
         assert not world.cluster.objects("runs")
         assert not world.cluster.objects("objectlifecyclemethods")
         assert not held(world)
         world.cluster.denied = set()
-        await world.until(lambda: taken_up(world) and held(world), "it to be taken up", 120)
+        await world.until(lambda: is_active(world) and held(world), "the hook to become active", 120)
         delete(world)
-        await world.until(lambda: over(world), "everything to go", 120)
+        await world.until(lambda: is_over(world), "everything to go", 120)
         assert world.cloud.starts("drain") == 1
 
     hooking(story)
@@ -61,7 +61,7 @@ ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 
 @pytest.mark.parametrize("verb", ["list", "patch"])
 def test_grant_is_noticed_as_soon_as_the_role_changes(verb):
-    """And until then a hook without the grant asks no more often than it did."""
+    """Until then, a hook without the grant sends no more requests than usual."""
 
     async def story(world: World) -> None:
         world.ask("POST", ROLES, {"metadata": {"name": "dayfly-operator-targets"}, "rules": []})
@@ -69,7 +69,7 @@ def test_grant_is_noticed_as_soon_as_the_role_changes(verb):
         machine(world)
         world.start()
         hook(world)
-        await world.until(lambda: said(world).get("reason") == "TargetsNotGranted", "the lack to be said", 60)
+        await world.until(lambda: hook_status(world).get("reason") == "TargetsNotGranted", "the status message", 60)
         await world.rest(300)
         before = len(world.cluster.calls)
         await world.rest(60)
@@ -79,12 +79,12 @@ def test_grant_is_noticed_as_soon_as_the_role_changes(verb):
         world.cluster.denied = set()
         rules = [{"apiGroups": ["cluster.example.org"], "resources": ["machines"], "verbs": ["patch"]}]
         world.ask("PATCH", f"{ROLES}/dayfly-operator-targets", {"rules": rules}, "application/merge-patch+json")
-        await world.until(lambda: taken_up(world) and held(world), "it to be taken up", 3)
+        await world.until(lambda: is_active(world) and held(world), "the hook to become active", 3)
 
     hooking(story)
 
 
-def test_a_right_that_is_taken_back_is_said_and_waited_for():
+def test_revoked_right_is_reported_and_waited_for():
     async def story(world: World) -> None:
         world.start()
         hook(world)
@@ -93,10 +93,10 @@ def test_a_right_that_is_taken_back_is_said_and_waited_for():
         await world.rest(5)
         world.cluster.denied = {("patch", "machines.cluster.example.org")}
         delete(world)
-        await world.until(lambda: LINE in said(world)["message"], "the lack to be said", 600)
+        await world.until(lambda: LINE in hook_status(world)["message"], "the status message", 600)
         assert world.cloud.starts("drain") == 1
         world.cluster.denied = set()
-        await world.until(lambda: over(world), "everything to go", 600)
+        await world.until(lambda: is_over(world), "everything to go", 600)
         assert world.cloud.starts("drain") == 1
 
     hooking(story)
@@ -112,20 +112,20 @@ def test_refused_finalizer_is_reported_until_it_is_allowed():
         world.start()
         hook(world)
         machine(world)
-        await world.until(lambda: said(world).get("troubled") == 1, "it to be said", 60)
-        told = "Machine shop/m: cannot continue and is retried: a policy lets nobody hold it"
-        assert (taken_up(world), said(world)["message"]) == (True, told)
+        await world.until(lambda: hook_status(world).get("troubled") == 1, "the status message", 60)
+        told = "Machine shop/m: cannot go on and is being retried: a policy lets nobody hold it"
+        assert (is_active(world), hook_status(world)["message"]) == (True, told)
         world.cluster.admission.clear()
         await world.until(lambda: held(world), "our finalizer", 600)
-        await world.until(lambda: said(world)["troubled"] == 0, "it to be said no longer", 60)
-        assert said(world)["message"] == "goes with 1 object"
+        await world.until(lambda: hook_status(world)["troubled"] == 0, "it to be said no longer", 60)
+        assert hook_status(world)["message"] == "active for 1 object"
 
     hooking(story)
 
 
 @pytest.mark.parametrize("status", [403, 422])
 def test_refused_change_blocks_a_hook_only_in_its_namespace(status):
-    """While a policy forbids changes in each namespace that has objects, the hook itself is blocked."""
+    """While a policy rejects changes in every namespace that has objects, the hook itself is blocked."""
 
     def no(operation, kind, old, _new):
         if operation == "UPDATE" and kind.plural == "machines" and old["metadata"]["namespace"] == "shop":
@@ -136,8 +136,8 @@ def test_refused_change_blocks_a_hook_only_in_its_namespace(status):
         machine(world)
         world.start()
         hook(world)
-        await world.until(lambda: said(world).get("reason") == "Blocked", "the refusal to be reported", 60)
-        assert said(world)["message"] == "its objects cannot be changed: a policy says no"
+        await world.until(lambda: hook_status(world).get("reason") == "Blocked", "the refusal to be reported", 60)
+        assert hook_status(world)["message"] == "its objects cannot be changed: a policy says no"
         assert not world.cluster.objects("runs")
         world.namespace("team")
         body = {"apiVersion": "cluster.example.org/v1", "kind": "Machine", "metadata": {"name": "n"}, "spec": {}}
@@ -146,17 +146,17 @@ def test_refused_change_blocks_a_hook_only_in_its_namespace(status):
         def held_in_team() -> bool:
             return any("finalizers" in each["metadata"] for each in world.cluster.objects("machines"))
 
-        await world.until(lambda: taken_up(world) and held_in_team(), "the hook to become ready", 60)
+        await world.until(lambda: is_active(world) and held_in_team(), "the hook to become ready", 60)
 
     hooking(story)
 
 
-def test_a_kind_that_is_not_there_yet_is_waited_for():
+def test_kind_that_is_not_served_yet_is_waited_for():
     async def story(world: World) -> None:
         kind = world.cluster.forget("machines")
         world.start()
         hook(world)
-        await world.until(lambda: said(world).get("reason") == "KindNotServed", "it to be said", 60)
+        await world.until(lambda: hook_status(world).get("reason") == "KindNotServed", "the status message", 60)
         world.cluster.serve(kind)
         machine(world)
         await world.until(lambda: held(world), "our finalizer", 120)
@@ -164,12 +164,12 @@ def test_a_kind_that_is_not_there_yet_is_waited_for():
     hooking(story)
 
 
-def test_a_kind_in_no_namespace_is_refused():
+def test_cluster_scoped_kind_is_refused():
     async def story(world: World) -> None:
         world.start()
         hook(world, selector={"apiVersion": "wide.example.org/v1", "kind": "Widget"})
-        await world.until(lambda: said(world).get("reason") == "Refused", "it to be said", 60)
-        assert "lies in no namespace" in said(world)["message"]
+        await world.until(lambda: hook_status(world).get("reason") == "Refused", "the status message", 60)
+        assert "is cluster-scoped" in hook_status(world)["message"]
 
     hooking(story)
 
@@ -195,12 +195,12 @@ def test_wrong_hook_is_refused_and_can_be_corrected(wrong, corrected, message):
         world.start()
         hook(world, **wrong)
         machine(world)
-        await world.until(lambda: said(world).get("reason") == "Refused", "it to be said", 60)
-        assert message in said(world)["message"]
+        await world.until(lambda: hook_status(world).get("reason") == "Refused", "the status message", 60)
+        assert message in hook_status(world)["message"]
         await world.rest(60)
         assert not world.cluster.objects("runs")
         world.ask("PATCH", f"{HOOKS}/volume-backup", {"spec": corrected}, "application/merge-patch+json")
-        await world.until(lambda: taken_up(world) and held(world), "it to be taken up", 60)
+        await world.until(lambda: is_active(world) and held(world), "the hook to become active", 60)
 
     hooking(story)
 
@@ -214,22 +214,22 @@ def test_refused_watch_is_reported_in_the_servers_words():
         world.cluster.refuses = refuses
         world.start()
         hook(world)
-        await world.until(lambda: said(world).get("reason") == "Blocked", "the refusal to be reported", 60)
-        assert said(world)["message"] == "its objects cannot be watched: a proxy says no"
+        await world.until(lambda: hook_status(world).get("reason") == "Blocked", "the refusal to be reported", 60)
+        assert hook_status(world)["message"] == "its objects cannot be watched: a proxy says no"
         world.cluster.refuses = lambda _request: None
-        await world.until(lambda: taken_up(world), "the hook to become ready", 120)
+        await world.until(lambda: is_active(world), "the hook to become ready", 120)
 
     hooking(story)
 
 
-def test_an_operator_is_well_whatever_becomes_of_a_hooks_kind():
-    """Its readiness is not judged by other people's kinds, nor does it wait for them when it starts."""
+def test_operator_stays_ready_without_the_kind_of_a_hook():
+    """The operator's readiness does not depend on other users' kinds, and its start does not wait for them."""
 
     async def story(world: World) -> None:
         world.cluster.denied = {("list", "machines.cluster.example.org")}
         hook(world)
         world.start()
-        await world.until(lambda: said(world).get("reason") == "TargetsNotGranted", "the lack to be said", 60)
+        await world.until(lambda: hook_status(world).get("reason") == "TargetsNotGranted", "the status message", 60)
         await world.rest(600)
         [process] = world.processes
         assert process.operator.cluster.age < 300
@@ -243,7 +243,9 @@ def test_kind_is_watched_while_a_hook_selects_it():
         hook(world, "one")
         hook(world, "two", preStop=[step("report")])
         machine(world)
-        await world.until(lambda: taken_up(world, "one") and taken_up(world, "two"), "both to be taken up", 60)
+        await world.until(
+            lambda: is_active(world, "one") and is_active(world, "two"), "both hooks to become active", 60
+        )
         [process] = world.processes
         find = process.operator.targets.find
         remove_hook(world, "one")

@@ -1,4 +1,4 @@
-"""A hold makes an object's own controller wait: set before anything is begun, taken away once preStop is done."""
+"""A hold makes an object's own controller wait: it is set before the first step, and removed once preStop has ended."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rig.hooking import (
     held,
     hook,
     hook_of,
+    hook_status,
     hooking,
-    let_go,
+    is_over,
     machine,
     machine_of,
-    over,
+    release_machine,
     remove_hook,
-    said,
     step,
 )
 from rig.kubelet import Script
@@ -28,7 +28,7 @@ FIELD = {"path": "/spec/hold/by", "value": "dayfly"}
 
 
 def holds(world: World) -> list[str]:
-    """By what the Machine is held."""
+    """Return the annotation that holds the Machine."""
     found = machine_of(world) or {"metadata": {}}
     note = found["metadata"].get("annotations", {}).get("example.org/hold")
     field = found.get("spec", {}).get("hold", {}).get("by")
@@ -49,13 +49,13 @@ def test_hold_is_set_with_the_finalizer_and_goes_after_pre_stop(hold):
         assert holds(world) == ["dayfly"]
         await world.until(lambda: not holds(world), "the hold to go", 120)
         assert held(world)
-        let_go(world)
-        await world.until(lambda: over(world), "everything to go", 60)
+        release_machine(world)
+        await world.until(lambda: is_over(world), "everything to go", 60)
 
     hooking(story, scripts={"drain": Script(runs=30)})
 
 
-def test_a_shared_hold_goes_with_the_last_that_needs_it():
+def test_shared_hold_is_removed_by_its_last_user():
     async def story(world: World) -> None:
         world.start()
         hook(world, "one", hold=NOTE)
@@ -71,14 +71,14 @@ def test_a_shared_hold_goes_with_the_last_that_needs_it():
         assert holds(world) == ["dayfly"]
         await world.until(lambda: not holds(world), "the hold to go", 300)
         assert world.cloud.starts("report") == 1
-        let_go(world)
-        await world.until(lambda: over(world), "everything to go", 60)
+        release_machine(world)
+        await world.until(lambda: is_over(world), "everything to go", 60)
 
     hooking(story, scripts={"report": Script(runs=120)})
 
 
 def test_frozen_run_keeps_a_shared_hold_but_blocks_no_other_run():
-    """Whose document is lost needs it for all that anybody knows; that is no reason for another to stay."""
+    """A run without its documents might still need the hold. That must not keep another run's hold."""
 
     async def story(world: World) -> None:
         world.start()
@@ -94,12 +94,12 @@ def test_frozen_run_keeps_a_shared_hold_but_blocks_no_other_run():
         await world.until(lambda: world.cloud.succeeded("drain", runs["one"]["ledger"]["uid"]), "its preStop", 60)
         await world.rest(60)
         assert holds(world) == ["dayfly"]
-        let_go(world)
+        release_machine(world)
         await world.until(lambda: finalizers(world) == ["lifecycle.dayfly.dev/two"], "the first to let it go", 120)
-        assert document["name"] in said(world, "two")["message"]
-        assert "cannot continue" not in said(world, "one")["message"]
+        assert document["name"] in hook_status(world, "two")["message"]
+        assert "cannot go on" not in hook_status(world, "one")["message"]
         change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "its document is lost"}}})
-        await world.until(lambda: over(world), "everything to go", 120)
+        await world.until(lambda: is_over(world), "everything to go", 120)
 
     hooking(story)
 
@@ -114,8 +114,8 @@ def test_hold_of_another_owner_stays():
         await world.until(lambda: world.cloud.starts("drain"), "preStop", 60)
         await world.rest(60)
         assert holds(world) == ["somebody"]
-        let_go(world)
-        await world.until(lambda: over(world), "everything to go", 60)
+        release_machine(world)
+        await world.until(lambda: is_over(world), "everything to go", 60)
 
     hooking(story)
 
@@ -140,7 +140,7 @@ def test_hold_goes_with_an_abandoned_object():
         machine(world)
         await world.until(lambda: held(world), "our finalizer", 60)
         change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "force: it is of no use"}}})
-        await world.until(lambda: not held(world), "it to be let go", 60)
+        await world.until(lambda: not held(world), "the release", 60)
         assert not holds(world)
 
     hooking(story)

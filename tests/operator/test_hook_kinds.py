@@ -1,18 +1,31 @@
-"""A kind that is served no more freezes its runs: that nothing is found proves nothing then."""
+"""A kind that is no longer served freezes its runs: then "not found" proves nothing."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
 import pytest
-from rig.hooking import MACHINES, delete, held, hook, hook_of, hooking, machine, over, remove_hook, said, step, taken_up
+from rig.hooking import (
+    MACHINES,
+    delete,
+    held,
+    hook,
+    hook_of,
+    hook_status,
+    hooking,
+    is_active,
+    is_over,
+    machine,
+    remove_hook,
+    step,
+)
 from rig.pairing import Bench, of_the_two
 from rig.rules import Rules
 from rig.world import World
 
 from dayfly.kube import errors
 from dayfly.kube.discovery import served
-from dayfly.operator.targets.targets import kind_of
+from dayfly.operator.targets.targets import target_kind
 from kube.fake import Call, custom, run
 from kube.fake.kinds import Kind
 
@@ -37,8 +50,7 @@ def test_nothing_is_done_until_it_is_served_again():
     async def story(world: World) -> None:
         await begun(world)
         kind = world.cluster.forget("machines")
-        await world.until(lambda: said(world).get("reason") == "KindNotServed", "it to be said", 300)
-        # Somebody has its run looked at; and it is looked at by an operator that begins, too.
+        await world.until(lambda: hook_status(world).get("reason") == "KindNotServed", "the status message", 300)
         for process in list(world.processes):
             await process.end()
             world.processes.remove(process)
@@ -50,14 +62,14 @@ def test_nothing_is_done_until_it_is_served_again():
         world.cluster.serve(kind)
         await world.rest(120)
         delete(world)
-        await world.until(lambda: over(world), "everything to go", 600)
+        await world.until(lambda: is_over(world), "everything to go", 600)
         assert world.cloud.starts("report") == 1
 
     hooking(story, others=("drain", "report", "tidy"))
 
 
 def test_hook_waits_if_the_kind_goes_as_its_object_is_released():
-    """The hook that is removed waits for it: else nobody would know of our finalizer when the kind is served again."""
+    """A deleted hook waits for it. Otherwise nothing would know of our finalizer when the kind is served again."""
 
     async def story(world: World) -> None:
         await begun(world)
@@ -70,20 +82,22 @@ def test_hook_waits_if_the_kind_goes_as_its_object_is_released():
         world.hook = forget
         delete(world)
         remove_hook(world)
-        await world.until(lambda: forgotten, "it to be let go", 60)
+        await world.until(lambda: forgotten, "the release", 60)
         assert world.cloud.starts("report") == 1
-        await world.until(lambda: "serves no Machine" in said(world).get("message", ""), "it to be said", 60)
+        await world.until(
+            lambda: "no longer serves Machine" in hook_status(world).get("message", ""), "the status message", 60
+        )
         await world.rest(600)
         assert hook_of(world)
         world.cluster.serve(*forgotten)
-        await world.until(lambda: over(world) and hook_of(world) is None, "everything to go", 600)
+        await world.until(lambda: is_over(world) and hook_of(world) is None, "everything to go", 600)
         assert world.cloud.starts("report") == 1
 
     hooking(story, others=("drain", "report", "tidy"))
 
 
 def test_rules_judge_changes_of_unserved_kinds_too():
-    """Here, by the rules of the tests; what the server answers is for whoever has sent it."""
+    """The rules of the tests check it as well; the API server rejects it anyway."""
     broken: list[str] = []
 
     async def story() -> None:
@@ -91,36 +105,36 @@ def test_rules_judge_changes_of_unserved_kinds_too():
         bench.server.judge = Rules(bench.server, broken.append)
         bench.server.forget("machines")
         with pytest.raises(errors.NotServed):
-            await bench.caches.client.patch(kind_of(of_the_two(bench)), {"spec": {}}, "m", "shop")
+            await bench.caches.client.patch(target_kind(of_the_two(bench)), {"spec": {}}, "m", "shop")
 
     run(story())
     assert broken == [f"operator: PATCH {MACHINES}/m: it names no UID"]
 
 
-def test_a_version_that_is_served_instead_of_another_is_watched():
-    """By the new hook; the one that asks for the version before stays, and says what it lacks."""
+def test_version_that_replaces_another_is_watched():
+    """The new hook has it watched. The hook with the old version stays and reports that it is not served."""
 
     async def story(world: World) -> None:
         world.start()
         hook(world, "before")
-        await world.until(lambda: taken_up(world, "before"), "the first to be taken up", 60)
+        await world.until(lambda: is_active(world, "before"), "the first hook to become active", 60)
         world.cluster.forget("machines")
         world.cluster.serve(custom("cluster.example.org", "v2", "machines", "Machine"))
-        await world.rest(700)  # as long as a watch may last; a real server ends it at once
-        assert said(world, "before")["reason"] == "KindNotServed"
+        await world.rest(700)  # the longest duration of a watch; a real server ends it at once
+        assert hook_status(world, "before")["reason"] == "KindNotServed"
         hook(world, selector={"apiVersion": "cluster.example.org/v2"})
-        await world.until(lambda: taken_up(world), "the second to be taken up", 120)
+        await world.until(lambda: is_active(world), "the second hook to become active", 120)
         path = "/apis/cluster.example.org/v2/namespaces/shop/machines"
         world.ask("POST", path, {"metadata": {"name": "m"}})
         await world.until(lambda: held(world), "our finalizer", 60)
         world.ask("DELETE", f"{path}/m")
-        await world.until(lambda: over(world), "everything to go", 120)
+        await world.until(lambda: is_over(world), "everything to go", 120)
         assert world.cloud.starts("drain") == 1
 
     hooking(story)
 
 
-def test_once_its_definition_is_gone_so_are_its_objects():
+def test_objects_count_as_gone_with_their_definition():
     async def story(world: World) -> None:
         await begun(world)
         world.take_away(f"{MACHINES}/m")

@@ -1,4 +1,4 @@
-"""The four moments of an object that a hook goes with: by its own words, and held by whoever tears it down."""
+"""The four moments of an object with a hook: by the hook's own rules, and with a hold until it is torn down."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rig.hooking import (
     finalizers,
     held,
     hook,
+    hook_status,
     hooking,
-    let_go,
+    is_active,
+    is_over,
     machine,
-    over,
-    said,
-    says,
+    release_machine,
+    set_machine_status,
     step,
-    taken_up,
 )
 from rig.kubelet import Script
 from rig.world import API, World
@@ -30,18 +30,18 @@ ALL = {event: [step(name)] for event, name in FOUR.items()}
 
 
 async def begun(world: World, **spec: object) -> None:
-    """The hook is there before the object."""
+    """Create the hook before the object."""
     world.start()
     hook(world, **{**ALL, **spec})
-    await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+    await world.until(lambda: is_active(world), "the hook to become active", 60)
 
 
 def counts(world: World) -> tuple[int, ...]:
     return tuple(world.cloud.starts(name) for name in FOUR.values())
 
 
-def test_the_four_moments():
-    """Each in its turn: as soon as it is there, once it is Ready, at its deletion, once nobody else holds it."""
+def test_each_moment_runs_its_steps():
+    """They run in order: at once, once the object is Ready, at its deletion, and once only our finalizers are left."""
 
     async def story(world: World) -> None:
         await begun(world, started={"condition": "Ready"})
@@ -49,7 +49,7 @@ def test_the_four_moments():
         await world.until(lambda: counts(world)[0], "preStart", 60)
         await world.rest(60)
         assert counts(world) == (1, 0, 0, 0)
-        says(world, READY)
+        set_machine_status(world, READY)
         await world.until(lambda: counts(world)[1], "postStart", 60)
         await world.rest(60)
         delete(world)
@@ -57,8 +57,8 @@ def test_the_four_moments():
         await world.rest(60)
         assert counts(world) == (1, 1, 1, 0)
         assert held(world)
-        let_go(world)
-        await world.until(lambda: over(world), "everything to go", 60)
+        release_machine(world)
+        await world.until(lambda: is_over(world), "everything to go", 60)
         assert counts(world) == (1, 1, 1, 1)
         await world.quiet()
 
@@ -66,7 +66,7 @@ def test_the_four_moments():
 
 
 def test_post_stop_waits_for_the_stopped_verdict():
-    """Whoever tears it down need have no finalizer."""
+    """The controller that tears it down needs no finalizer."""
 
     async def story(world: World) -> None:
         await begun(world, stopped={"when": {"path": "$.status.phase", "in": ["Stopped"]}})
@@ -77,8 +77,8 @@ def test_post_stop_waits_for_the_stopped_verdict():
         await world.rest(120)
         assert counts(world)[3] == 0
         assert held(world)
-        says(world, {"phase": "Stopped"})
-        await world.until(lambda: over(world), "everything to go", 60)
+        set_machine_status(world, {"phase": "Stopped"})
+        await world.until(lambda: is_over(world), "everything to go", 60)
         assert counts(world) == (1, 1, 1, 1)
 
     hooking(story)
@@ -91,14 +91,14 @@ def test_object_that_never_started_skips_pre_stop():
         await world.until(lambda: counts(world)[0], "preStart", 60)
         await world.rest(30)
         delete(world)
-        await world.until(lambda: over(world), "everything to go", 120)
+        await world.until(lambda: is_over(world), "everything to go", 120)
         assert counts(world) == (1, 0, 0, 1)
 
     hooking(story)
 
 
-def test_an_older_object_has_no_pre_start_and_that_is_said():
-    """What reads an output of preStart is given nothing; what undoes it does not run."""
+def test_object_older_than_the_hook_skips_pre_start():
+    """Inputs from an output of preStart are unset, and steps that undo it do not run."""
 
     async def story(world: World) -> None:
         machine(world)
@@ -112,17 +112,17 @@ def test_an_older_object_has_no_pre_start_and_that_is_said():
             postStop=[step("report", undoes="before")],
         )
         await world.until(lambda: counts(world)[1], "postStart", 60)
-        await world.until(lambda: "preStart was passed over" in said(world)["message"], "it to be said", 60)
-        assert said(world)["older"] == 1
+        await world.until(lambda: "preStart was skipped" in hook_status(world)["message"], "the status message", 60)
+        assert hook_status(world)["older"] == 1
         delete(world)
-        await world.until(lambda: over(world), "everything to go", 120)
+        await world.until(lambda: is_over(world), "everything to go", 120)
         assert counts(world) == (0, 1, 1, 0)
 
     hooking(story)
 
 
 def test_two_hooks_do_not_wait_for_each_other():
-    """Each has a finalizer of its own on the object, and neither counts for the other's postStop."""
+    """Each hook has its own finalizer on the object, and ignores the other's for its postStop."""
 
     async def story(world: World) -> None:
         world.start()
@@ -136,14 +136,14 @@ def test_two_hooks_do_not_wait_for_each_other():
         await world.rest(60)
         assert not world.cloud.starts("report")
         assert not world.cloud.starts("report-too")
-        let_go(world)
-        await world.until(lambda: over(world), "everything to go", 120)
+        release_machine(world)
+        await world.until(lambda: is_over(world), "everything to go", 120)
         assert world.cloud.starts("report") == world.cloud.starts("report-too") == 1
 
     hooking(story, others=("drain", "report", "drain-too", "report-too"))
 
 
-def test_a_slow_hook_is_not_waited_for_by_another():
+def test_hook_does_not_wait_for_a_slower_hook():
     async def story(world: World) -> None:
         world.start()
         hook(world, "one", postStop=[step("report")])
@@ -152,27 +152,29 @@ def test_a_slow_hook_is_not_waited_for_by_another():
         await world.until(lambda: len(finalizers(world)) == 2, "both finalizers", 60)
         delete(world)
         await world.until(lambda: finalizers(world) == ["lifecycle.dayfly.dev/two"], "the quick one to be through", 60)
-        await world.until(lambda: over(world), "everything to go", 600)
+        await world.until(lambda: is_over(world), "everything to go", 600)
 
     hooking(story, scripts={"drain": Script(runs=200)})
 
 
 @pytest.mark.parametrize("when", ["at once", "later"])
-def test_a_step_reads_a_field_of_the_object(when):
-    """Whole, as it is when the step begins. A create step waits for it, and says so."""
+def test_step_reads_a_field_of_the_object(when):
+    """The input is the whole object as it is when the step starts. A create step waits for it, and reports that."""
 
     async def story(world: World) -> None:
         reads = {"name": "volume", "valueFromTarget": "$.spec.volume", "as": {"env": "VOLUME"}}
         await begun(world, postStart=[step("warm", inputs=[reads])], preStop=[step("drain", inputs=[reads])])
         machine(world, spec={"volume": "pv $(reboot) 1"} if when == "at once" else {})
         if when == "later":
-            await world.until(lambda: "$.spec.volume" in said(world).get("message", ""), "the lack to be said", 60)
+            await world.until(
+                lambda: "$.spec.volume" in hook_status(world).get("message", ""), "the status message", 60
+            )
             assert not world.cloud.starts("warm")
             change(world, {"spec": {"volume": "pv $(reboot) 1"}})
         await world.until(lambda: world.cloud.starts("warm"), "postStart", 60)
         change(world, {"spec": {"volume": "pv 2"}})
         delete(world)
-        await world.until(lambda: over(world), "everything to go", 120)
+        await world.until(lambda: is_over(world), "everything to go", 120)
         given = {unit: values for (_, unit, _), values in world.cloud.given.items()}
         assert given["warm"]["VOLUME"] == b"pv $(reboot) 1"
         assert given["drain"]["VOLUME"] == b"pv 2"
@@ -180,8 +182,8 @@ def test_a_step_reads_a_field_of_the_object(when):
     hooking(story)
 
 
-def test_a_stop_step_does_not_wait_for_a_field():
-    """It is handed over as absent, and named so."""
+def test_stop_step_does_not_wait_for_a_field():
+    """The input is absent, and is listed as such."""
 
     async def story(world: World) -> None:
         reads = {"name": "volume", "valueFromTarget": "$.spec.volume", "as": {"env": "VOLUME"}}
@@ -190,7 +192,7 @@ def test_a_stop_step_does_not_wait_for_a_field():
         machine(world)
         await world.until(lambda: held(world), "our finalizer", 60)
         delete(world)
-        await world.until(lambda: over(world), "everything to go", 120)
+        await world.until(lambda: is_over(world), "everything to go", 120)
         [given] = world.cloud.given.values()
         assert not given.get("VOLUME")
         assert given["DAYFLY_ABSENT_INPUTS"] == b"volume"
@@ -199,7 +201,7 @@ def test_a_stop_step_does_not_wait_for_a_field():
 
 
 def test_removed_finalizer_bypasses_the_hook():
-    """The object goes at once; what can still be done is done without it, once."""
+    """The object goes at once. The remaining steps run without it, once."""
 
     async def story(world: World) -> None:
         world.start()
@@ -208,21 +210,21 @@ def test_removed_finalizer_bypasses_the_hook():
         await world.until(lambda: held(world), "our finalizer", 60)
         await world.rest(5)
         world.take_away(f"{MACHINES}/m")
-        await world.until(lambda: over(world), "everything to go", 120)
+        await world.until(lambda: is_over(world), "everything to go", 120)
         assert world.cloud.starts("drain") <= 1
 
     hooking(story)
 
 
 def test_finalizer_of_a_missing_hook_is_removed():
-    """None goes before it has let its objects go: somebody stood still, and came too late."""
+    """A hook goes only after it has released its objects, so this finalizer was added late by a paused operator."""
 
     async def story(world: World) -> None:
         world.start()
         hook(world)
-        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        await world.until(lambda: is_active(world), "the hook to become active", 60)
         machine(world, finalizers=["lifecycle.dayfly.dev/another", OWN])
-        await world.until(lambda: finalizers(world) == [OWN, OURS], "it to be let go", 120)
+        await world.until(lambda: finalizers(world) == [OWN, OURS], "the release", 120)
 
     hooking(story)
 
@@ -231,13 +233,13 @@ def test_lost_ledger_is_reported_until_the_object_is_abandoned():
     async def story(world: World) -> None:
         world.start()
         hook(world)
-        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        await world.until(lambda: is_active(world), "the hook to become active", 60)
         machine(world, finalizers=[OURS])
-        await world.until(lambda: "ledger is gone" in said(world)["message"], "it to be said", 120)
+        await world.until(lambda: "ledger is gone" in hook_status(world)["message"], "the status message", 120)
         assert not world.cluster.objects("runs")
-        assert said(world)["ready"] is True
+        assert hook_status(world)["ready"] is True
         change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "force: restored from a backup"}}})
-        await world.until(lambda: not held(world) or world.cluster.objects("runs"), "it to be let go", 120)
+        await world.until(lambda: not held(world) or world.cluster.objects("runs"), "the release", 120)
 
     hooking(story)
 
@@ -253,8 +255,8 @@ def test_lost_ledger_is_reported_only_while_it_is_lost(way):
         await world.rest(10)
         [run] = world.cluster.objects("runs")
         world.take_away(f"/apis/{API}/runs/{run['metadata']['name']}")
-        await world.until(lambda: "ledger is gone" in said(world)["message"], "it to be said", 120)
-        assert said(world)["troubled"] == 1
+        await world.until(lambda: "ledger is gone" in hook_status(world)["message"], "the status message", 120)
+        assert hook_status(world)["troubled"] == 1
         match way:
             case "given up" | "deleted and given up":
                 if way != "given up":
@@ -265,8 +267,8 @@ def test_lost_ledger_is_reported_only_while_it_is_lost(way):
             case "restored":
                 kept = {key: run["metadata"][key] for key in ("name", "labels", "finalizers")}
                 world.ask("POST", f"/apis/{API}/runs", {**run, "metadata": kept})
-        await world.until(lambda: said(world)["troubled"] == 0, "all to be well", 180)
-        assert "ledger" not in said(world)["message"]
+        await world.until(lambda: hook_status(world)["troubled"] == 0, "all to be well", 180)
+        assert "ledger" not in hook_status(world)["message"]
         assert "dayfly_frozen 0.0" in world.processes[0].operator.metrics.text().decode().splitlines()
 
     hooking(story)

@@ -1,7 +1,7 @@
-"""A hook's document for an object that was there before it: nothing in it leads to preStart any more."""
+"""The document for an object that is older than its hook: nothing in it refers to preStart."""
 
 from dayfly import compile as compiler
-from dayfly.operator.hooks.existing_objects import without_pre_start
+from dayfly.operator.hooks.hook_runs import without_pre_start
 from dayfly.plan.sealed import seal
 from dayfly.spec import documents
 from dayfly.spec.lifecycle import Target, digest
@@ -47,6 +47,6 @@ def test_steps_without_pre_start_get_no_inputs_from_it():
     assert all(name in plan.steps for each in plan.steps.values() for name in each.needs)
 
 
-def test_one_without_pre_start_stays_as_it_is():
+def test_document_without_pre_start_is_unchanged():
     whole = document(preStop=[step("drain")])
     assert digest(without_pre_start(whole)) == digest(whole)

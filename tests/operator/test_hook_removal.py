@@ -1,4 +1,4 @@
-"""A hook that is removed while its objects live on: what its steps have made is undone, and no more."""
+"""A hook that is deleted while its objects live on: only what its steps have created is undone."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from rig.hooking import (
     held,
     hook,
     hook_of,
+    hook_status,
     hooking,
+    is_active,
+    is_over,
     machine,
     machine_of,
-    over,
     remove_hook,
-    said,
     step,
-    taken_up,
 )
 from rig.kubelet import Script
 from rig.world import World
@@ -32,11 +32,11 @@ def counts(world: World) -> tuple[int, ...]:
 
 
 async def removed(world: World) -> None:
-    """It has made something for a Machine, which lives on."""
+    """Let a hook create something for a Machine, and delete the hook; the Machine stays."""
     spec = {event: [step(name)] for event, name in FOUR.items()}
     spec["postStop"] = [step("report"), step("tidy", undoes="before")]
     hook(world, **spec)
-    await world.until(lambda: taken_up(world), "the hook to be taken up", 600)
+    await world.until(lambda: is_active(world), "the hook to become active", 600)
     machine(world)
     await world.until(lambda: world.cloud.starts("warm"), "postStart", 1200)
     remove_hook(world)
@@ -65,8 +65,8 @@ QUICK = SELECTION.sample(HARMS, 4, "harms to a hook that is removed, in `make ch
 @pytest.mark.parametrize(
     "harm", [pytest.param(harm, marks=() if harm in QUICK else pytest.mark.slow) for harm in HARMS]
 )
-def test_whatever_happens_at_any_of_its_changes(harm, played):
-    """Above all one that stood still while all of it went: it must not begin the object anew."""
+def test_removal_survives_a_fault_at_any_change(harm, played):
+    """In particular, an operator that was paused during the removal must not start a run again."""
     sent = 0
 
     async def life(world: World) -> None:
@@ -109,11 +109,11 @@ def test_step_that_never_ran_is_not_undone():
     hooking(story, others=("drain", "report", "tidy"))
 
 
-def test_a_step_of_it_that_runs_is_ended_and_undone():
+def test_running_step_is_ended_and_undone():
     async def story(world: World) -> None:
         world.start()
         hook(world, preStart=[step("before")], postStop=[step("report"), step("tidy", undoes="before")])
-        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        await world.until(lambda: is_active(world), "the hook to become active", 60)
         machine(world)
         await world.until(lambda: world.cloud.starts("before"), "preStart", 60)
         remove_hook(world)
@@ -127,7 +127,7 @@ def test_object_deleted_early_waits_only_for_its_undo_steps():
     async def story(world: World) -> None:
         world.start()
         hook(world, preStart=[step("before")], preStop=[step("drain")], postStop=[step("tidy", undoes="before")])
-        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        await world.until(lambda: is_active(world), "the hook to become active", 60)
         machine(world)
         await world.until(lambda: world.cloud.starts("before"), "preStart", 60)
         remove_hook(world)
@@ -135,7 +135,7 @@ def test_object_deleted_early_waits_only_for_its_undo_steps():
         delete(world)
         await world.rest(30)
         assert machine_of(world) is not None
-        await world.until(lambda: over(world), "everything to go", 600)
+        await world.until(lambda: is_over(world), "everything to go", 600)
         assert not world.cloud.starts("drain")
 
     hooking(story, others=("drain", "report", "tidy"), scripts={"tidy": Script(runs=60)})
@@ -145,13 +145,15 @@ def test_removed_hook_reports_how_many_objects_are_left():
     async def story(world: World) -> None:
         world.start()
         hook(world, preStart=[step("before")], postStop=[step("tidy", undoes="before")])
-        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        await world.until(lambda: is_active(world), "the hook to become active", 60)
         machine(world, "one")
         machine(world, "two")
         await world.until(lambda: world.cloud.starts("before") == 2, "both", 60)
         remove_hook(world)
         await world.until(
-            lambda: said(world).get("message", "").startswith("is being removed: 2 objects"), "it to be said", 60
+            lambda: hook_status(world).get("message", "").startswith("is being removed; 2 objects"),
+            "the status message",
+            60,
         )
         await world.until(lambda: hook_of(world) is None, "it to go", 600)
 
@@ -159,7 +161,7 @@ def test_removed_hook_reports_how_many_objects_are_left():
 
 
 def test_recreated_hook_starts_over():
-    """It is another one, and the object is older than it."""
+    """The new hook is another one, and the object is older than it."""
 
     async def story(world: World) -> None:
         world.start()
@@ -172,24 +174,24 @@ def test_recreated_hook_starts_over():
         hook(world, preStop=[step("drain")])
         await world.until(lambda: held(world), "our finalizer again", 120)
         delete(world)
-        await world.until(lambda: over(world), "everything to go", 120)
+        await world.until(lambda: is_over(world), "everything to go", 120)
         assert (world.cloud.starts("warm"), world.cloud.starts("tidy"), world.cloud.starts("drain")) == (1, 1, 1)
 
     hooking(story, others=("drain", "report", "tidy"))
 
 
 def test_hook_recreated_at_once_uses_its_own_selector():
-    """The operator hears of both at the same moment, and sees none without the other."""
+    """The operator receives both deletions at the same moment."""
 
     async def story(world: World) -> None:
         world.start()
         hook(world, selector={"labels": {"backup": "yes"}})
-        await world.until(lambda: taken_up(world), "it to be taken up", 60)
+        await world.until(lambda: is_active(world), "the hook to become active", 60)
         world.processes[0].transport.view.delay = 5
         remove_hook(world)
         await world.until(lambda: hook_of(world) is None, "it to go", 60)
         hook(world, selector={"labels": {"backup": "no"}})
-        await world.until(lambda: taken_up(world), "the other to be taken up", 60)
+        await world.until(lambda: is_active(world), "the other hook to become active", 60)
         machine(world, labels={"backup": "no"})
         await world.until(lambda: held(world), "our finalizer", 60)
         machine(world, "other", labels={"backup": "yes"})

@@ -1,4 +1,4 @@
-"""Runs of hooks if caches are behind or a peer paused: only the API server decides."""
+"""Runs of hooks if caches are stale or a peer was paused: only quorum reads count."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _finalizers(bench: Bench, path: str, finalizers: list[str] | None) -> None:
     bench.ask("PATCH", path, {"metadata": {"finalizers": finalizers}}, MERGE)
 
 
-# What happened since the caches saw the hook and its object; no run may be created for them then.
+# Changes since the caches received the hook and its object; each must prevent a run.
 STALE: dict[str, Callable[[Bench], None]] = {
     "hook is being deleted": lambda bench: bench.ask("DELETE", f"{PATH}/{HOOK}"),
     "hook has no finalizer": lambda bench: _finalizers(bench, f"{PATH}/{HOOK}", None),
@@ -59,7 +59,7 @@ class TestBirth:
     def test_run_is_born_only_if_hook_and_object_are_unchanged(self, change):
         async def story():
             bench = Bench(machine=("x/y",))
-            bench.seen()
+            bench.cache_target()
             STALE.get(change, lambda _bench: None)(bench)
             await bench.pair()
             return len(bench.runs())
@@ -67,12 +67,12 @@ class TestBirth:
         assert run(story()) == int(change == "nothing")
 
     def test_run_names_the_version_its_hook_is_written_for(self):
-        """One version is watched, and the fields of versions differ."""
+        """One version is watched, and versions differ in their fields."""
 
         async def story():
             bench = Alone()
-            bench.edits(selector={"apiVersion": "cluster.example.org/v1beta1"})
-            bench.seen()
+            bench.edit_hook(selector={"apiVersion": "cluster.example.org/v1beta1"})
+            bench.cache_target()
             await bench.pair()
             [made] = bench.runs()
             [document] = bench.server.objects("objectlifecyclemethods")
@@ -82,15 +82,15 @@ class TestBirth:
 
     @pytest.mark.parametrize("cached", [True, False])
     def test_run_that_is_born_after_its_hook_ends_at_once(self, cached):
-        """A replica that paused may create it late, and the cache may still have the hook."""
+        """A paused replica may create it late, while the cache still has the hook."""
 
         async def story():
             bench = Bench(machine=(OURS,))
-            found = bench.born()
+            found = bench.create_run()
             bench.forget_hook()
             if not cached:
                 bench.caches.hooks.drop(Key("", HOOK))
-            wish = await bench.targets.wish(found)
+            wish = await bench.targets.read_intent(found)
             return wish.stop and wish.stop.reason
 
         assert run(story()) == "HookRemoved"
@@ -101,7 +101,7 @@ class TestBirth:
 
         async def story():
             bench = Bench(machine=held)
-            found = bench.born()
+            found = bench.create_run()
             bench.forget_hook()
             fenced = await bench.targets.fence(found)
             [machine] = bench.server.objects("machines")
@@ -123,7 +123,7 @@ class TestEnd:
     def test_ledger_stays_while_hook_and_target_exist(self, alive):
         async def story():
             bench = Bench(machine=(OURS,))
-            found = bench.born(phase="abandoned", closed={"at": 1, "reason": "Abandoned"})
+            found = bench.create_run(phase="abandoned", closed={"at": 1, "reason": "Abandoned"})
             if not alive:
                 bench.forget_hook()
             over = await bench.targets.release(found)
@@ -135,7 +135,7 @@ class TestEnd:
     def test_hook_stays_while_a_run_exists_that_no_cache_has(self):
         async def story():
             bench = Bench()
-            bench.born(known=False)
+            bench.create_run(known=False)
             bench.ask("DELETE", f"{PATH}/{HOOK}")
             [hook] = bench.server.objects("lifecyclehooks")
             bench.caches.hooks.put(msgspec.convert(hook, HookObject))
@@ -146,7 +146,7 @@ class TestEnd:
 
     @pytest.mark.parametrize("alive", [True, False])
     def test_documents_of_a_run_never_born_go_with_their_hook(self, alive):
-        """Although their target exists."""
+        """This holds although their target exists."""
 
         async def story():
             bench = Bench()
@@ -159,7 +159,7 @@ class TestEnd:
         assert run(story()) == int(alive)
 
     def test_documents_stay_while_hooks_are_not_served(self):
-        """Whether their hook is gone cannot be known then. A document without a hook goes with its target."""
+        """It is unknown then whether their hook is gone. A document without a hook is removed with its target."""
 
         async def story():
             bench = Bench()
@@ -177,22 +177,22 @@ class TestGone:
     def test_object_of_an_unserved_kind_is_not_gone(self):
         async def story():
             bench = Bench()
-            found = bench.born()
+            found = bench.create_run()
             bench.server.forget("machines")
             with pytest.raises(
-                KindLostError, match=r"the cluster serves no Machine of cluster\.example\.org/v1 any more"
+                KindLostError, match=r"the cluster no longer serves Machine of cluster\.example\.org/v1"
             ):
-                await bench.targets.wish(found)
+                await bench.targets.read_intent(found)
             with pytest.raises(KindLostError):
-                await bench.targets.of(found).state(found)
+                await bench.targets.adapter_for(found).read_state(found)
 
         run(story())
 
     def test_run_stays_if_the_kind_goes_as_its_object_is_held(self):
         async def story():
             bench = Bench()
-            found = bench.born()
-            bench.seen()
+            found = bench.create_run()
+            bench.cache_target()
 
             def forget(call):
                 if call.request.method == "PATCH":
@@ -208,20 +208,20 @@ class TestGone:
     def test_hook_is_not_gone_while_hooks_are_not_served(self):
         async def story():
             bench = Bench(machine=(OURS,))
-            found = bench.born()
+            found = bench.create_run()
             bench.server.forget("lifecyclehooks")
             with pytest.raises(KindLostError):
-                await bench.targets.wish(found)
+                await bench.targets.read_intent(found)
 
         run(story())
 
     def test_object_is_gone_if_another_has_its_name(self):
         async def story():
             bench = Bench()
-            found = bench.born()
+            found = bench.create_run()
             bench.ask("DELETE", f"{MACHINES}/m")
             bench.ask("POST", MACHINES, {"metadata": {"name": "m"}})
-            state = await bench.targets.of(found).state(found)
+            state = await bench.targets.adapter_for(found).read_state(found)
             return state.stopped
 
         assert run(story()) is True

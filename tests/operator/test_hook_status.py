@@ -21,13 +21,13 @@ FAILED = UnitReport(id="drain", name="drain", event="preStop", kind="exec", stat
 
 
 async def reported(bench: Alone, made: RunObject, **how: Any) -> str:
-    """The hook's sentence once such a report of a run was received."""
+    """Return the message of the hook after a report of a run."""
     scene = SimpleNamespace(world=SimpleNamespace(run=made.ledger))
     fields = {"uid": made.ledger.uid, "reason": "Ready", "message": "m", "units": (), **how}
     hindrance = fields.pop("hindrance", "")
     report = SimpleNamespace(**fields, about="", closed=None, unsupported=())
-    assert await bench.status.tell(scene, report, hindrance=hindrance) == 0.0
-    return bench.status.standing(made.spec.hook.uid, "well")
+    assert await bench.status.report_status(scene, report, hindrance=hindrance) == 0.0
+    return bench.status.summarize(made.spec.hook.uid, "well")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ async def reported(bench: Alone, made: RunObject, **how: Any) -> str:
 )
 def test_blocked_run_is_reported_once_until_it_goes_on(hindrance, message, reason):
     async def story(bench: Alone):
-        made = bench.born()
+        made = bench.create_run()
         assert (await reported(bench, made, hindrance=hindrance)).startswith(message)
         await reported(bench, made, hindrance=hindrance)
         assert bench.events == [("Warning", reason)]
@@ -50,11 +50,11 @@ def test_blocked_run_is_reported_once_until_it_goes_on(hindrance, message, reaso
 
 def test_event_repeats_only_for_another_reason():
     async def story(bench: Alone):
-        made = bench.born()
+        made = bench.create_run()
         await reported(bench, made, hindrance="a quota of 1")
         await reported(bench, made, hindrance="a quota of 2")
         assert len(bench.events) == 1
-        bench.status.trouble(made, Reason.PLAN_LOST, "restore it")
+        bench.status.report_problem(made, Reason.PLAN_LOST, "restore it")
         assert bench.events[-1] == ("Warning", Reason.PLAN_LOST)
 
     played(story)
@@ -63,7 +63,7 @@ def test_event_repeats_only_for_another_reason():
 @pytest.mark.parametrize(("reason", "kind"), [("ExitCode", "Warning"), ("HookActive", "Normal")])
 def test_event_kind_follows_the_reason(reason, kind):
     async def story(bench: Alone):
-        bench.status.trouble(bench.born(), reason, "m")
+        bench.status.report_problem(bench.create_run(), reason, "m")
         assert bench.events == [(kind, reason)]
 
     played(story)
@@ -80,21 +80,21 @@ def test_event_kind_follows_the_reason(reason, kind):
 )
 def test_object_in_trouble_is_named(how, message):
     async def story(bench: Alone):
-        assert await reported(bench, bench.born(), **how) == message
+        assert await reported(bench, bench.create_run(), **how) == message
 
     played(story)
 
 
 def test_run_that_is_over_is_in_trouble_only_if_blocked():
     async def story(bench: Alone):
-        made = bench.born()
+        made = bench.create_run()
         version = str(int(made.metadata.resource_version) + 1)
         meta = msgspec.structs.replace(made.metadata, resource_version=version)
         ledger = msgspec.structs.replace(made.ledger, phase=Phase.CLEANED)
-        bench.status.trouble(made, Reason.BLOCKED, "a quota")
+        bench.status.report_problem(made, Reason.BLOCKED, "a quota")
         over = msgspec.structs.replace(made, ledger=ledger, metadata=meta)
         bench.caches.runs.put(over)
-        assert bench.status.standing(made.spec.hook.uid, "well") == "well"
+        assert bench.status.summarize(made.spec.hook.uid, "well") == "well"
         assert await reported(bench, over, reason="ResourceFailed") == "well"
         assert await reported(bench, over, hindrance="a quota") != "well", "its object is not released"
 
@@ -103,11 +103,11 @@ def test_run_that_is_over_is_in_trouble_only_if_blocked():
 
 def test_frozen_object_is_reported_and_counted():
     async def story(bench: Alone):
-        made = bench.born()
+        made = bench.create_run()
         why = UndecidableError("restore it")
         why.reason = Reason.PLAN_LOST
-        await bench.watched.adapter.freeze(made, why)
-        assert bench.status.standing(made.spec.hook.uid, "well") == "Machine shop/m: restore it"
+        await bench.watched.adapter.report_frozen(made, why)
+        assert bench.status.summarize(made.spec.hook.uid, "well") == "Machine shop/m: restore it"
         assert bench.status.frozen == 1
 
     played(story)
@@ -115,22 +115,22 @@ def test_frozen_object_is_reported_and_counted():
 
 def test_worst_of_several_troubles_is_reported_with_their_count():
     async def story(bench: Alone):
-        made = bench.born()
-        bench.status.trouble(made, Reason.BLOCKED, "a quota")
+        made = bench.create_run()
+        bench.status.report_problem(made, Reason.BLOCKED, "a quota")
         target = msgspec.structs.replace(made.ledger.target, name="a")
-        bench.status.note(HOOK, made.spec.hook.uid, "a", target, (Reason.LEDGER_LOST, "restore it"))
-        message = bench.status.standing(made.spec.hook.uid, "well")
+        bench.status.record_problem(HOOK, made.spec.hook.uid, "a", target, (Reason.LEDGER_LOST, "restore it"))
+        message = bench.status.summarize(made.spec.hook.uid, "well")
         assert message == "Machine shop/a: restore it (and 1 more)"
-        assert await bench.status.say(bench.hears(), Reason.HOOK_ACTIVE, message) == 0.0
-        assert (bench.said["message"], bench.said["troubled"]) == (message, 2)
+        assert await bench.status.write(bench.cache_hook(), Reason.HOOK_ACTIVE, message) == 0.0
+        assert (bench.written_status["message"], bench.written_status["troubled"]) == (message, 2)
 
     played(story)
 
 
 def test_status_of_a_deleted_hook_is_dropped():
     async def story(bench: Alone):
-        seen = bench.hears()
+        seen = bench.cache_hook()
         bench.forget_hook()
-        assert await bench.status.say(seen, Reason.HOOK_ACTIVE, "m") == 0.0
+        assert await bench.status.write(seen, Reason.HOOK_ACTIVE, "m") == 0.0
 
     played(story)

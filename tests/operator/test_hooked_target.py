@@ -1,4 +1,4 @@
-"""An object that a hook goes with, as the target of their run; each rule alone."""
+"""An object with a hook as the target of their run; each rule separately."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROLLOUT = Hold(path="/spec/rollout/paused", value=True)
 
 
 def of(made: RunObject, *, hook: dict[str, Any] | None = None, **ledger: Any) -> RunObject:
-    """The same run with another ledger, or hook."""
+    """Return the run with changes of its ledger or hook."""
     spec = msgspec.structs.replace(made.spec, hook=msgspec.structs.replace(made.spec.hook, **(hook or {})))
     return msgspec.structs.replace(made, ledger=msgspec.structs.replace(made.ledger, **ledger), spec=spec)
 
@@ -35,7 +35,7 @@ def of(made: RunObject, *, hook: dict[str, Any] | None = None, **ledger: Any) ->
 )
 def test_unsupported_object_is_gone_once_its_definition_is(definition, gone):
     async def story(bench: Alone):
-        made = bench.born()
+        made = bench.create_run()
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         body = {"metadata": {"name": "machines.cluster.example.org"}, "spec": {}}
         uid = bench.ask("POST", path, body)["metadata"]["uid"]
@@ -46,10 +46,10 @@ def test_unsupported_object_is_gone_once_its_definition_is(definition, gone):
         run = of(made, hook={"definition": uid if definition else ""})
         bench.server.forget("machines")
         if gone:
-            assert await bench.watched.adapter.fields(run) is None
+            assert await bench.watched.adapter.read_fields(run) is None
         else:
-            with pytest.raises(KindLostError, match="if that definition is deleted, the step ends by itself"):
-                await bench.watched.adapter.fields(run)
+            with pytest.raises(KindLostError, match="if that definition is deleted this ends by itself"):
+                await bench.watched.adapter.read_fields(run)
 
     played(story)
 
@@ -71,12 +71,12 @@ class TestHold:
         async def story(bench: Alone):
             if there:
                 bench.ask("PATCH", f"{MACHINES}/m", there, MERGE)
-            made, seen = of(bench.born(), hook={"hold": hold}), bench.machine_is(labels={"a": "b"})
-            assert await bench.watched.adapter.grip(made, seen.metadata) == wanted
+            made, seen = of(bench.create_run(), hook={"hold": hold}), bench.change_machine(labels={"a": "b"})
+            assert await bench.watched.adapter.build_hold_patch(made, seen.metadata) == wanted
             other = msgspec.structs.replace(seen.metadata, resource_version="1")
-            assert await bench.watched.adapter.grip(made, other) == {}, "it has changed since"
+            assert await bench.watched.adapter.build_hold_patch(made, other) == {}, "it has changed since"
             bench.ask("DELETE", f"{MACHINES}/m")
-            assert await bench.watched.adapter.grip(made, seen.metadata) == {}
+            assert await bench.watched.adapter.build_hold_patch(made, seen.metadata) == {}
 
         played(story)
 
@@ -93,18 +93,18 @@ class TestHold:
         async def story(bench: Alone):
             if there:
                 bench.ask("PATCH", f"{MACHINES}/m", there, MERGE)
-            made = of(bench.born(), hook={"hold": hold})
-            assert await bench.watched.adapter.loosen(made) is True
+            made = of(bench.create_run(), hook={"hold": hold})
+            assert await bench.watched.adapter.remove_hold(made) is True
             found = bench.ask("GET", f"{MACHINES}/m")["metadata"].get("annotations", {})
             assert found.get("example.org/hold") == left
             bench.ask("DELETE", f"{MACHINES}/m")
-            assert await bench.watched.adapter.loosen(made) is True
+            assert await bench.watched.adapter.remove_hold(made) is True
 
         played(story)
 
     def test_hold_is_removed_in_the_version_that_set_it(self):
         async def story(bench: Alone):
-            born = bench.born()
+            born = bench.create_run()
             target = msgspec.structs.replace(born.ledger.target, api_version="cluster.example.org/v1beta1")
             made = of(born, hook={"hold": ROLLOUT}, target=target)
             asked: list[str] = []
@@ -112,10 +112,10 @@ class TestHold:
             async def held(_run):
                 return {"metadata": {"uid": target.uid}, "spec": {"rollout": {"paused": True}}}
 
-            bench.watched.adapter.fields = held
+            bench.watched.adapter.read_fields = held
             bench.server.faults = lambda call: asked.append(f"{call.request.method} {call.request.path}")
             with pytest.raises(KindLostError):
-                await bench.watched.adapter.loosen(made)
+                await bench.watched.adapter.remove_hold(made)
             assert f"PATCH {MACHINES.replace('v1', 'v1beta1')}/m" in asked
 
         played(story)
@@ -123,20 +123,20 @@ class TestHold:
     def test_run_does_not_wait_for_its_own_hold(self):
         async def story(bench: Alone):
             hook = {"hook": {"hold": {"annotation": HOLD.annotation, "value": HOLD.value}}}
-            bench.born()
+            bench.create_run()
             bench.ask("PATCH", f"{API}/runs/{bench.name}", {"spec": hook}, MERGE)
             made = msgspec.convert(bench.ask("GET", f"{API}/runs/{bench.name}"), RunObject)
             assert made.spec.hook.hold == HOLD
-            assert await bench.watched.adapter.loosen(made) is True
+            assert await bench.watched.adapter.remove_hold(made) is True
 
         played(story)
 
     def test_hold_is_not_removed_if_its_kind_goes_just_before(self):
-        """Else what waits for it to be taken away would wait until another operator begins."""
+        """Otherwise the run that waits for the removal would wait until the operator restarts."""
 
         async def story(bench: Alone):
             bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": {"example.org/hold": "yes"}}}, MERGE)
-            made = of(bench.born(), hook={"hold": HOLD})
+            made = of(bench.create_run(), hook={"hold": HOLD})
 
             def forget(call):
                 if call.request.method == "PATCH":
@@ -144,13 +144,13 @@ class TestHold:
 
             bench.server.faults = forget
             with pytest.raises(KindLostError):
-                await bench.watched.adapter.loosen(made)
+                await bench.watched.adapter.remove_hold(made)
 
         played(story)
 
     @pytest.mark.parametrize(("status", "error"), [(409, errors.Conflict), (422, errors.Invalid)])
     def test_refused_removal_of_a_hold_raises(self, status, error):
-        """A schema may require the field. It is reported and retried, since its target cannot stop."""
+        """A schema may require the field. The error is reported and retried, since the target cannot stop."""
 
         def no(operation, kind, _old, _new):
             if operation == "UPDATE" and kind.plural == "machines":
@@ -158,17 +158,17 @@ class TestHold:
 
         async def story(bench: Alone):
             bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": {"example.org/hold": "yes"}}}, MERGE)
-            made = of(bench.born(), hook={"hold": HOLD})
+            made = of(bench.create_run(), hook={"hold": HOLD})
             bench.server.admission.append(no)
             with pytest.raises(error, match="Required value"):
-                await bench.watched.adapter.loosen(made)
+                await bench.watched.adapter.remove_hold(made)
 
         played(story)
 
     def test_hold_that_a_peer_removes_first_is_removed(self):
         async def story(bench: Alone):
             bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": {"example.org/hold": "yes"}}}, MERGE)
-            made = of(bench.born(), hook={"hold": HOLD})
+            made = of(bench.create_run(), hook={"hold": HOLD})
 
             def peer(call):
                 if call.request.method == "PATCH":
@@ -176,7 +176,7 @@ class TestHold:
                     bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": None}}, MERGE)
 
             bench.server.faults = peer
-            assert await bench.watched.adapter.loosen(made) is True
+            assert await bench.watched.adapter.remove_hold(made) is True
 
         played(story)
 
@@ -194,11 +194,11 @@ class TestHold:
         ],
     )
     def test_hold_stays_while_another_run_needs_it(self, change, loosened):
-        """One that has something to do yet before the object stops."""
+        """The other run still has steps before the object stops."""
 
         async def story(bench: Alone):
             bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": {"example.org/hold": "yes"}}}, MERGE)
-            made = of(bench.born(), hook={"hold": HOLD})
+            made = of(bench.create_run(), hook={"hold": HOLD})
             step = Unit(name="drain", kind="exec", exec=Exec(script="#!/bin/sh"))
             spec = Lifecycle(target=made.ledger.target, pre_stop=(step,))
             body = {"metadata": {"name": "d"}, "spec": msgspec.to_builtins(spec)}
@@ -220,7 +220,7 @@ class TestHold:
                 bench.ask("DELETE", f"{API}/runs/other")
             if "documents" in change:
                 bench.ask("DELETE", f"{API}/objectlifecyclemethods/d")
-            assert await bench.watched.adapter.loosen(made) is loosened
+            assert await bench.watched.adapter.remove_hold(made) is loosened
             found = bench.ask("GET", f"{MACHINES}/m")["metadata"].get("annotations", {})
             assert ("example.org/hold" in found) is not loosened
 
@@ -230,9 +230,9 @@ class TestHold:
 @pytest.mark.parametrize("started", [True, False])
 def test_object_that_is_gone_has_stopped(started):
     async def story(bench: Alone):
-        made = of(bench.born(), hook={"started": ReadyRule(condition="Ready") if started else None})
+        made = of(bench.create_run(), hook={"started": ReadyRule(condition="Ready") if started else None})
         bench.ask("DELETE", f"{MACHINES}/m")
-        found = await bench.watched.adapter.state(made)
+        found = await bench.watched.adapter.read_state(made)
         assert (found.started, found.stopped, found.message) == (not started, True, "")
 
     played(story)

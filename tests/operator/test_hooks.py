@@ -1,4 +1,4 @@
-"""A lifecycle hook and the objects that it goes with: preStop before one goes, once, whatever happens meanwhile."""
+"""A lifecycle hook and its objects: preStop runs once before an object goes, whatever happens."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rig.hooking import (
     held,
     hook,
     hook_of,
+    hook_status,
     hooking,
+    is_active,
+    is_over,
     machine,
     machine_of,
-    over,
     remove_hook,
-    said,
-    taken_up,
 )
 from rig.kubelet import Script
 from rig.world import World
@@ -27,15 +27,15 @@ from selection import SELECTION
 
 
 async def backed_up(world: World) -> None:
-    """A Machine comes, and is deleted: it goes once its hook has run."""
+    """Create and delete a Machine; it goes once its hook has run."""
     hook(world)
-    await world.until(lambda: taken_up(world), "the hook to be taken up", 600)
+    await world.until(lambda: is_active(world), "the hook to become active", 600)
     machine(world)
     await world.until(lambda: held(world), "our finalizer", 1200)
     delete(world)
     await world.until(lambda: world.cloud.starts("drain"), "preStop", 1200)
     assert machine_of(world) is not None, "the object is there while it is backed up"
-    await world.until(lambda: over(world), "everything to go", 3600)
+    await world.until(lambda: is_over(world), "everything to go", 3600)
     assert world.cloud.starts("drain") == 1
 
 
@@ -43,16 +43,16 @@ def test_pre_stop_runs_before_the_object_goes():
     async def story(world: World) -> None:
         world.start()
         await backed_up(world)
-        await world.until(lambda: said(world).get("objects") == 0, "it to be said", 60)
-        assert (said(world)["ready"], said(world)["reason"]) == (True, "HookActive")
+        await world.until(lambda: hook_status(world).get("objects") == 0, "the status message", 60)
+        assert (hook_status(world)["ready"], hook_status(world)["reason"]) == (True, "HookActive")
         await world.quiet()
 
     hooking(story)
 
 
 @pytest.mark.parametrize("harm", HARMS)
-def test_whatever_happens_at_any_of_its_changes(harm, played):
-    """Two operators at once, one that stood still or is behind, answers that are lost: preStop runs, and runs once."""
+def test_hook_runs_once_despite_a_fault_at_any_change(harm, played):
+    """Two operators, of which one is paused or behind, and lost answers: preStop runs exactly once."""
     sent = 0
 
     async def life(world: World) -> None:
@@ -81,7 +81,7 @@ def test_recreated_object_gets_a_run_of_its_own():
         machine(world)
         await world.until(lambda: held(world), "our finalizer again", 60)
         delete(world)
-        await world.until(lambda: over(world), "everything to go again", 600)
+        await world.until(lambda: is_over(world), "everything to go again", 600)
         assert world.cloud.starts("drain") == 2
         assert len({entry.run for entry in world.cloud.log}) == 2
 
@@ -94,7 +94,7 @@ def test_object_deleted_before_it_was_held_is_ignored():
         machine(world, finalizers=["example.org/other"])
         delete(world)
         world.start()
-        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        await world.until(lambda: is_active(world), "the hook to become active", 60)
         await world.rest(120)
         assert not world.cloud.log
         assert not world.cluster.objects("runs")
@@ -118,7 +118,7 @@ def test_only_selected_objects_are_held(selector, meta, chosen):
         world.start()
         hook(world, selector=selector)
         machine(world, **meta)
-        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        await world.until(lambda: is_active(world), "the hook to become active", 60)
         await world.rest(30)
         assert held(world) is chosen
         assert len(world.cluster.objects("runs")) == int(chosen)
@@ -126,14 +126,14 @@ def test_only_selected_objects_are_held(selector, meta, chosen):
     hooking(story)
 
 
-def test_an_object_that_is_labelled_later_is_held_from_then_on():
-    """And stays so when the label goes: what was begun for it is owed."""
+def test_object_labelled_later_is_held_from_then_on():
+    """The run continues after the label is removed: its cleanup must still run."""
 
     async def story(world: World) -> None:
         world.start()
         hook(world, selector={"labels": {"backup": "yes"}})
         machine(world)
-        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        await world.until(lambda: is_active(world), "the hook to become active", 60)
         await world.rest(30)
         assert not held(world)
         change(world, {"metadata": {"labels": {"backup": "yes"}}})
@@ -141,14 +141,14 @@ def test_an_object_that_is_labelled_later_is_held_from_then_on():
         change(world, {"metadata": {"labels": {"backup": None}}})
         await world.rest(30)
         delete(world)
-        await world.until(lambda: over(world), "everything to go", 600)
+        await world.until(lambda: is_over(world), "everything to go", 600)
         assert world.cloud.starts("drain") == 1
 
     hooking(story)
 
 
 def test_edited_hook_changes_nothing_for_objects_with_a_run():
-    """The steps of a run are sealed; objects that come later have the new ones."""
+    """The steps of a run are sealed; only later objects use the new ones."""
 
     async def story(world: World) -> None:
         world.start()
@@ -164,14 +164,14 @@ def test_edited_hook_changes_nothing_for_objects_with_a_run():
         await world.until(lambda: held(world, "second"), "our finalizer", 60)
         delete(world, "first")
         delete(world, "second")
-        await world.until(lambda: over(world), "everything to go", 600)
+        await world.until(lambda: is_over(world), "everything to go", 600)
         assert (world.cloud.starts("drain"), world.cloud.starts("report")) == (1, 1)
 
     hooking(story)
 
 
-def test_a_step_that_fails_is_given_up_and_said():
-    """Five times; then the object goes all the same."""
+def test_failed_step_is_abandoned_and_reported():
+    """After five attempts, the object is released."""
 
     async def story(world: World) -> None:
         world.start()
@@ -179,20 +179,18 @@ def test_a_step_that_fails_is_given_up_and_said():
         machine(world)
         await world.until(lambda: held(world), "our finalizer", 60)
         delete(world)
-        await world.until(
-            lambda: "Machine shop/m: drain" in said(world).get("message", ""), "its trouble to be said", 600
-        )
-        assert said(world)["troubled"] == 1
-        assert said(world)["ready"] is True
-        await world.until(lambda: over(world), "everything to go", 3600)
+        await world.until(lambda: "Machine shop/m: drain" in hook_status(world).get("message", ""), "the problem", 600)
+        assert hook_status(world)["troubled"] == 1
+        assert hook_status(world)["ready"] is True
+        await world.until(lambda: is_over(world), "everything to go", 3600)
         assert world.cloud.starts("drain") == 5
-        await world.until(lambda: said(world).get("troubled") == 0, "its end to be said", 60)
+        await world.until(lambda: hook_status(world).get("troubled") == 0, "the end", 60)
 
     hooking(story, scripts={"drain": Script(fails=9)})
 
 
 def test_abandoned_object_is_released_and_not_started_again():
-    """It lives on, and the ledger stays as its tombstone until it goes."""
+    """The object lives on, and the ledger stays as its tombstone until the object goes."""
 
     async def story(world: World) -> None:
         world.start()
@@ -200,14 +198,14 @@ def test_abandoned_object_is_released_and_not_started_again():
         machine(world)
         await world.until(lambda: held(world), "our finalizer", 60)
         change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "force: nobody needs a backup"}}})
-        await world.until(lambda: not held(world), "it to be let go", 60)
+        await world.until(lambda: not held(world), "the release", 60)
         await world.rest(120)
         [run] = world.cluster.objects("runs")
         assert run["ledger"]["phase"] == "abandoned"
         assert not held(world)
         await world.quiet()
         delete(world)
-        await world.until(lambda: over(world), "everything to go", 60)
+        await world.until(lambda: is_over(world), "everything to go", 60)
         assert not world.cloud.log
 
     hooking(story)
@@ -215,7 +213,7 @@ def test_abandoned_object_is_released_and_not_started_again():
 
 @pytest.mark.slow
 def test_many_at_once_share_the_places_of_their_namespace():
-    """The object of another namespace waits for none of them."""
+    """An object of another namespace does not wait for them."""
     many = 200 if SELECTION.is_complete else 60
 
     async def story(world: World) -> None:
@@ -241,7 +239,7 @@ def test_many_at_once_share_the_places_of_their_namespace():
         gone = lambda: not [each for each in world.cluster.objects("machines") if each["metadata"]["name"] == "lone"]  # noqa: E731
         await world.until(gone, "the other namespace's to go", 60)
         assert world.cluster.time() - begun < 30
-        await world.until(lambda: over(world), "everything to go", 3600)
+        await world.until(lambda: is_over(world), "everything to go", 3600)
         assert world.cloud.starts("drain") == many + 1
         beside = peak = 0
         for entry in world.cloud.log:
@@ -252,7 +250,7 @@ def test_many_at_once_share_the_places_of_their_namespace():
     hooking(story)
 
 
-def test_a_hook_goes_once_it_owes_nothing():
+def test_deleted_hook_goes_after_its_last_run():
     async def story(world: World) -> None:
         world.start()
         hook(world)
@@ -263,7 +261,7 @@ def test_a_hook_goes_once_it_owes_nothing():
         remove_hook(world)
         await world.rest(5)
         assert hook_of(world) is not None
-        await world.until(lambda: hook_of(world) is None and over(world), "both to go", 600)
+        await world.until(lambda: hook_of(world) is None and is_over(world), "both to go", 600)
         assert world.cloud.starts("drain") == 1
 
     hooking(story, scripts={"drain": Script(runs=30)})

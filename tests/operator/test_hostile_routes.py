@@ -1,4 +1,4 @@
-"""What whoever may write routes, Services or Sandboxes in a namespace of theirs can do to others by it."""
+"""What users who may write routes, Services or Sandboxes in their own namespace can do to others."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from test_routes import routed as led
 from dayfly.execute.istio.read import VirtualService, WrittenMeta
 from dayfly.execute.istio.rules import owner_of
 from dayfly.operator.cluster.objects import DOCUMENTS
-from dayfly.operator.routes.route_builder import MOST_ROUTES, MOST_SERVICES
-from dayfly.operator.routes.vs_edits import MOST_WOVEN, concerned
+from dayfly.operator.routes.route_builder import MAX_ROUTES, MAX_SERVICES
+from dayfly.operator.routes.vs_edits import MAX_VIRTUAL_SERVICES, find_relevant
 from dayfly.spec.lifecycle import Baseline
 from kube.fake import Refusal
 
@@ -48,8 +48,8 @@ class TestMeshes:
 
         meshed(story)
 
-    def test_a_strangers_rule_under_no_run_at_all_ends_no_sweep(self):
-        """Of a run that has no name the server would be asked for all runs, and its answer cannot be read as one."""
+    def test_foreign_rule_without_a_run_name_stops_no_sweep(self):
+        """An empty name would list all runs, and the answer could not be parsed."""
 
         async def story(world: World) -> None:
             world.namespace("evil")
@@ -68,7 +68,7 @@ class TestMeshes:
         meshed(story)
 
     def test_foreign_rule_in_the_name_of_a_run_does_not_block_it(self):
-        """In the stranger's namespace the operator has no rights, so it cannot take the rule out."""
+        """In the other user's namespace the operator has no rights, so it cannot remove the rule."""
 
         async def story(world: World) -> None:
             world.namespace("evil")
@@ -108,16 +108,18 @@ class TestMeshes:
                 metadata=WrittenMeta(name=f"w{number:03}", namespace="shop", creation_timestamp=f"{number:04}"),
                 spec={"hosts": [f"{number}.example.org"], "http": [WEB]},
             )
-            for number in reversed(range(MOST_WOVEN + 1))
+            for number in reversed(range(MAX_VIRTUAL_SERVICES + 1))
         ]
-        found = concerned(every, Baseline(kind="Deployment", namespace="shop", name="web"), ["web"])
-        assert [each.metadata.name for each in found.found] == [f"w{number:03}" for number in range(MOST_WOVEN)]
-        assert found.remarks[0].startswith("1 route of the baseline is above the limit")
+        found = find_relevant(every, Baseline(kind="Deployment", namespace="shop", name="web"), ["web"])
+        assert [each.metadata.name for each in found.found] == [
+            f"w{number:03}" for number in range(MAX_VIRTUAL_SERVICES)
+        ]
+        assert found.remarks[0].startswith("1 more route leads to the baseline")
 
 
 class TestPreviews:
     def test_endpoint_reveals_nothing_of_another_namespace(self):
-        """Whether there is a Service of that name, and which ports it has, is for those who may ask."""
+        """Names and ports of Services are visible only to users with rights there."""
 
         async def story(world: World) -> None:
             world.namespace("bank")
@@ -137,39 +139,37 @@ class TestPreviews:
 class TestGateways:
     @pytest.mark.slow
     def test_each_fork_has_so_many_routes_and_no_more(self):
-        """Whoever may write routes to a baseline may write thousands; each sandbox would add as many again."""
+        """A user may write thousands of routes to a baseline. Each sandbox would copy all of them."""
 
         async def story(world: World) -> None:
             await led(world)
-            for number in range(MOST_ROUTES + 5):
+            for number in range(MAX_ROUTES + 5):
                 world.gateways.route(f"w{number:03}")
-            await world.until(
-                lambda: "6 routes of the baseline are above the limit" in message(world), "it to be said", 300
-            )
+            await world.until(lambda: "6 more routes lead to the baseline" in message(world), "the status message", 300)
             await world.until(lambda: ready(world), "ready", 300)
-            assert len(world.gateways.ours()) == MOST_ROUTES
+            assert len(world.gateways.ours()) == MAX_ROUTES
             world.delete()
             await gone(world)
 
         play_routes(story)
 
     def test_each_fork_has_so_many_services_and_no_more(self):
-        """One route may name hundreds of them; the oldest are followed, and what is said of the others is short."""
+        """One route may refer to hundreds of Services. The oldest are followed, and the remark on the others is short."""
 
         async def story(world: World) -> None:
             await led(world)
-            names = [f"s{number:03}" for number in range(MOST_SERVICES + 4)]
+            names = [f"s{number:03}" for number in range(MAX_SERVICES + 4)]
             spec = {"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80}]}
             for name in names:
                 world.ask("POST", "/api/v1/namespaces/shop/services", {"metadata": {"name": name}, "spec": spec})
             refs = [{"group": "", "kind": "Service", "name": name, "port": 80, "weight": 1} for name in names]
             world.gateways.route("many", backendRefs=refs)
             await world.until(
-                lambda: "5 Services of the baseline are above the limit" in message(world), "it to be said", 300
+                lambda: "5 more Services lead to the baseline" in message(world), "the status message", 300
             )
             await world.until(lambda: ready(world), "ready", 300)
-            # The fork's own is the one like the baseline's first.
-            assert len(world.gateways.services()) == MOST_SERVICES - 1
+            # The fork's own Service is the copy of the baseline's first one.
+            assert len(world.gateways.services()) == MAX_SERVICES - 1
             world.delete()
             await gone(world)
 

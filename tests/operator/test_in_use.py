@@ -1,4 +1,4 @@
-"""The label of what is in use, where a sandbox comes in the very moment in which it is taken off."""
+"""The in-use label if a sandbox is created at the moment in which the label is removed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from rig.world import KINDS
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES
 from dayfly.operator.cluster.objects import PLUGINS
-from dayfly.operator.sandboxes.in_use_labels import AGAIN_S, EVERY_S, IN_USE, SETTLE_S, InUse
+from dayfly.operator.sandboxes.in_use_labels import (
+    IN_USE,
+    NAMESPACE_CHECK_INTERVAL_S,
+    SWEEP_DELAY_S,
+    SWEEP_INTERVAL_S,
+    InUseLabels,
+)
 from kube.fake import FakeCluster, Refusal, run
 
 
@@ -20,15 +26,15 @@ def sandbox() -> SimpleNamespace:
 
 
 @pytest.mark.parametrize("moment", ["GET", "PATCH"])
-def test_a_sandbox_that_finds_the_label_keeps_it(moment):
-    """While namespaces are listed, or while the label is on its way off: whoever marks sees it there still."""
+def test_new_sandbox_keeps_a_label_that_is_being_removed(moment):
+    """A new sandbox finds the label while namespaces are listed, or while the removal is under way."""
 
     async def main() -> None:
         cluster = FakeCluster()
         client = Client(cluster.transport("operator"), seed=1)
         await client.create(NAMESPACES, {"metadata": {"name": "shop", "labels": {IN_USE: "true"}}})
         known = SimpleNamespace(client=client, sandboxes=[], pods=[], plugins=[])
-        labels = InUse(known)
+        labels = InUseLabels(known)
         await labels.sweep()
 
         def comes(call):
@@ -47,7 +53,7 @@ def test_unused_namespace_loses_its_label_in_the_second_sweep():
     async def main() -> None:
         client = Client(FakeCluster().transport("operator"), seed=1)
         await client.create(NAMESPACES, {"metadata": {"name": "shop", "labels": {IN_USE: "true"}}})
-        labels = InUse(SimpleNamespace(client=client, sandboxes=[], pods=[], plugins=[]))
+        labels = InUseLabels(SimpleNamespace(client=client, sandboxes=[], pods=[], plugins=[]))
         await labels.sweep()
         assert (await client.get(NAMESPACES, "shop")).metadata.labels == {IN_USE: "true"}
         await labels.sweep()
@@ -57,7 +63,7 @@ def test_unused_namespace_loses_its_label_in_the_second_sweep():
 
 
 async def labelled(story) -> None:
-    """A namespace `shop`, a client, what is known, and whose labels are kept."""
+    """Run a story with a namespace `shop`, a client, caches, the labeller and a function that reads the labels."""
     cluster = FakeCluster()
     client = Client(cluster.transport("operator"), seed=1)
     await client.create(NAMESPACES, {"metadata": {"name": "shop"}})
@@ -66,19 +72,19 @@ async def labelled(story) -> None:
     async def labels() -> dict[str, str]:
         return (await client.get(NAMESPACES, "shop")).metadata.labels or {}
 
-    await story(cluster, known, InUse(known), labels)
+    await story(cluster, known, InUseLabels(known), labels)
 
 
 def test_next_sandbox_labels_a_namespace_freed_just_before():
-    """Whoever has marked it a moment ago need not look again, but for that."""
+    """Without that removal, the namespace would not be read again within the interval."""
 
     async def story(_cluster, _known, in_use, labels) -> None:
-        await in_use.mark(sandbox())
+        await in_use.label_used(sandbox())
         assert await labels() == {IN_USE: "true"}
         await in_use.sweep()
         await in_use.sweep()
         assert await labels() == {}
-        await in_use.mark(sandbox())
+        await in_use.label_used(sandbox())
         assert await labels() == {IN_USE: "true"}
 
     run(labelled(story))
@@ -88,10 +94,10 @@ def test_sandboxes_created_at_once_read_their_namespace_once():
     async def story(cluster, _known, in_use, _labels) -> None:
         before = len(cluster.calls)
         for _ in range(5):
-            await in_use.mark(sandbox())
+            await in_use.label_used(sandbox())
         assert len(cluster.calls) == before + 2, "it is read, and labelled"
-        await asyncio.sleep(AGAIN_S)
-        await in_use.mark(sandbox())
+        await asyncio.sleep(NAMESPACE_CHECK_INTERVAL_S)
+        await in_use.label_used(sandbox())
         assert len(cluster.calls) == before + 3
 
     run(labelled(story))
@@ -105,8 +111,8 @@ def test_that_labels_are_refused_is_said_once(caplog):
 
         cluster.admission.append(forbids)
         for _ in range(2):
-            await in_use.mark(sandbox())
-            await asyncio.sleep(AGAIN_S)
+            await in_use.label_used(sandbox())
+            await asyncio.sleep(NAMESPACE_CHECK_INTERVAL_S)
         assert await labels() == {}
 
     run(labelled(story))
@@ -117,9 +123,9 @@ def test_stale_label_is_removed_soon_after_the_start():
     """An uninstall may have left it."""
 
     async def story(_cluster, _known, in_use, labels) -> None:
-        await in_use.mark(sandbox())
+        await in_use.label_used(sandbox())
         sweeping = asyncio.create_task(in_use.run())
-        await asyncio.sleep(SETTLE_S - 1)
+        await asyncio.sleep(SWEEP_DELAY_S - 1)
         assert await labels() == {IN_USE: "true"}, "a sandbox may be about to come"
         await asyncio.sleep(2)
         assert await labels() == {}
@@ -132,9 +138,9 @@ def test_stale_label_is_removed_soon_after_the_start():
 def test_sweeps_each_minute():
     async def story(_cluster, _known, in_use, labels) -> None:
         sweeping = asyncio.create_task(in_use.run())
-        await asyncio.sleep(3 * SETTLE_S)
-        await in_use.mark(sandbox())
-        await asyncio.sleep(2 * EVERY_S - 3 * SETTLE_S - 1)
+        await asyncio.sleep(3 * SWEEP_DELAY_S)
+        await in_use.label_used(sandbox())
+        await asyncio.sleep(2 * SWEEP_INTERVAL_S - 3 * SWEEP_DELAY_S - 1)
         assert await labels() == {IN_USE: "true"}, "seen once"
         await asyncio.sleep(2)
         assert await labels() == {}
@@ -153,7 +159,7 @@ def test_sweeps_each_minute():
     ],
 )
 def test_every_version_of_a_named_plugin_is_labelled(resources, labelled):
-    """A Sandbox with an invalid spec is judged elsewhere."""
+    """The spec of the Sandbox is validated elsewhere."""
 
     async def main() -> set[str]:
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
@@ -164,7 +170,7 @@ def test_every_version_of_a_named_plugin_is_labelled(resources, labelled):
             plugins.append(await client.create(PLUGINS, body))
         found = sandbox()
         found.spec = {"resources": resources} if resources is not None else {}
-        await InUse(SimpleNamespace(client=client, sandboxes=[], pods=[], plugins=plugins)).mark(found)
+        await InUseLabels(SimpleNamespace(client=client, sandboxes=[], pods=[], plugins=plugins)).label_used(found)
         return {each.metadata.name for each in (await client.list_all(PLUGINS, labels=IN_USE)).items}
 
     assert run(main()) == labelled
@@ -173,7 +179,7 @@ def test_every_version_of_a_named_plugin_is_labelled(resources, labelled):
 @pytest.mark.parametrize("by", ["sandbox", "pod"])
 def test_namespace_with_a_sandbox_or_pod_keeps_its_label(by):
     async def story(_cluster, known, in_use, labels) -> None:
-        await in_use.mark(sandbox())
+        await in_use.label_used(sandbox())
         known.sandboxes += [sandbox()] if by == "sandbox" else []
         known.pods += [sandbox()] if by == "pod" else []
         for _ in range(3):
@@ -185,7 +191,7 @@ def test_namespace_with_a_sandbox_or_pod_keeps_its_label(by):
 
 def test_namespace_that_was_used_in_between_is_idle_from_then_on():
     async def story(_cluster, known, in_use, labels) -> None:
-        await in_use.mark(sandbox())
+        await in_use.label_used(sandbox())
         for used in (False, True, False):
             known.sandboxes[:] = [sandbox()] if used else []
             await in_use.sweep()

@@ -1,4 +1,4 @@
-"""Where Istio is, calls with a key reach the fork by rules in VirtualServices: somebody's, or one of ours."""
+"""With Istio, rules in VirtualServices lead calls with a key to the fork. The VirtualService may be a user's or ours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ API = {"match": [{"uri": {"prefix": "/api"}}], "route": [{"destination": {"host"
 
 
 def play(story, *, operators: int = 1, installed: bool = True, istio: Istio = Istio.AUTO) -> World:
-    """A story with operators at work, a baseline, and Istio."""
+    """Run a story with operators, a baseline, and Istio."""
 
     def born() -> World:
         world = SHORT.world()
@@ -37,7 +37,7 @@ def play(story, *, operators: int = 1, installed: bool = True, istio: Istio = Is
 
 
 async def routed(world: World, name: str = "box") -> tuple[str, str]:
-    """A sandbox that is ready; its key, and the name of its fork."""
+    """Create a sandbox and wait until it is ready; return its key and the name of its fork."""
     before = {each["metadata"]["name"] for each in world.forks.all()}
     uid = world.sandbox(wish(forks=[fork()]), **({} if name == "box" else {"name": name}))
     await world.until(lambda: ready(world, **({} if name == "box" else {"name": name})), "ready", 300)
@@ -46,12 +46,12 @@ async def routed(world: World, name: str = "box") -> tuple[str, str]:
 
 
 def since_when(world: World) -> str:
-    """The moment at which the sandbox last turned ready, or ceased to be."""
+    """Return when the Ready condition last changed."""
     return str(world.status()["conditions"][0]["lastTransitionTime"])
 
 
 class TestOfOurs:
-    """Nobody has written a VirtualService: one of ours is shared by all forks of a Service."""
+    """Without a VirtualService of a user, all forks of a Service share one of ours."""
 
     def test_ready_means_that_calls_with_the_key_reach_the_fork(self):
         async def story(world: World) -> None:
@@ -98,10 +98,10 @@ class TestOfOurs:
         play(story)
 
     def test_idle_route_stays_ready_while_others_come_and_go(self):
-        """When one of them was written last tells nothing of the rules of a fork that has had them for long."""
+        """The time of the last write says nothing about rules that a fork has had for long."""
 
         async def story(world: World) -> None:
-            # Of one without resources nothing is remembered that would keep what is known of its routes in memory.
+            # A sandbox without resources rests, and its memory of routes is dropped.
             key = routing_key(world.sandbox({"forks": [fork(env=[{"name": "MODE", "value": "forked"}])]}))
             await world.until(lambda: ready(world), "ready", 60)
             name = world.forks.all()[0]["metadata"]["name"]
@@ -119,7 +119,7 @@ class TestOfOurs:
         play(story)
 
     def test_own_virtual_service_yields_to_a_foreign_one(self):
-        """Of two for one host the older counts: ours would take over what somebody has written."""
+        """If a host has two, Istio uses the older one: ours would replace a user's."""
 
         async def story(world: World) -> None:
             key, name = await routed(world)
@@ -146,9 +146,9 @@ class TestOfOurs:
 
 
 class TestOfSomebody:
-    """Somebody has written one: our rules stand in it, and nothing else of it is changed."""
+    """Our rules are added to a user's VirtualService, and nothing else in it is changed."""
 
-    def test_its_own_rules_stay_as_they_are(self):
+    def test_rules_of_the_user_stay_as_they_are(self):
         async def story(world: World) -> None:
             world.meshes.write("web", API, WEB)
             key, name = await routed(world)
@@ -169,12 +169,12 @@ class TestOfSomebody:
         async def story(world: World) -> None:
             world.meshes.write("web", WEB)
             key, name = await routed(world)
-            world.meshes.change("web", {"spec": {"http": [API, WEB]}})  # as kubectl apply does
+            world.meshes.change("web", {"spec": {"http": [API, WEB]}})  # like kubectl apply
             await world.until(lambda: len(world.meshes.rules("web")) == 3, "it to be put back", 30)
             await world.until(lambda: ready(world) and world.meshes.leads(key) == name, "the fork", 30)
             spoilt = [API, {**world.meshes.rules("web")[1], "route": API["route"]}, WEB]
             world.meshes.change("web", {"spec": {"http": spoilt}})
-            await world.until(lambda: world.meshes.rules("web")[1]["route"] != API["route"], "it to be mended", 30)
+            await world.until(lambda: world.meshes.rules("web")[1]["route"] != API["route"], "the restored state", 30)
             await world.rest(60)
             before = len(world.writes)
             await world.rest(3600)
@@ -196,9 +196,19 @@ class TestOfSomebody:
     @pytest.mark.parametrize(
         ("name", "namespace", "spec", "word"),
         [
-            ("all", "other", {"hosts": ["*"]}, "VirtualService other/all leads none to it, and decides"),
-            ("web", "shop", {"hosts": ["web"], "ignored": True}, "shop/web is left alone, as its annotation says, and"),
-            ("web", "shop", {"hosts": ["web"], "http": [API]}, "VirtualService shop/web leads none to it, and decides"),
+            ("all", "other", {"hosts": ["*"]}, "VirtualService other/all does not lead to it and decides"),
+            (
+                "web",
+                "shop",
+                {"hosts": ["web"], "ignored": True},
+                "shop/web is left alone because of its annotation and",
+            ),
+            (
+                "web",
+                "shop",
+                {"hosts": ["web"], "http": [API]},
+                "VirtualService shop/web does not lead to it and decides",
+            ),
         ],
     )
     def test_impossible_rules_are_reported_and_nothing_is_changed(self, name, namespace, spec, word):
@@ -221,7 +231,7 @@ class TestOfSomebody:
 
         play(story)
 
-    def test_a_right_that_is_missing_is_said(self):
+    def test_missing_right_is_reported(self):
         async def story(world: World) -> None:
             world.meshes.write("web", WEB)
             world.cluster.denied.add(("patch", "virtualservices.networking.istio.io"))
@@ -234,7 +244,7 @@ class TestOfSomebody:
         play(story)
 
     def test_rules_that_would_lose_their_key_are_not_written(self):
-        """They would take everybody's calls."""
+        """Without their key, they would receive all calls."""
 
         async def story(world: World) -> None:
             def pruned(operation, kind, old, new):
@@ -276,7 +286,7 @@ class TestWhen:
             world.gateways.install()
             await routed(world)
             assert world.meshes.all() == []
-            assert "where the operator has --istio always" in message(world)
+            assert "only if the operator has the option --istio always" in message(world)
             await ended(world)
 
         play(story)
@@ -312,7 +322,7 @@ class TestWhen:
 
     @pytest.mark.parametrize("told", [True, False])
     def test_restarted_operator_trusts_recorded_write_times(self, told):
-        """The server tells when; where it does not, the proxies are given their time once more."""
+        """The API server reports the time of the write. Otherwise the settle time starts again."""
 
         async def story(world: World) -> None:
             await routed(world)
@@ -335,7 +345,7 @@ class TestWhen:
 
 
 def test_altered_rules_are_reported_to_block_the_end():
-    """A webhook alters VirtualServices, so the operator cannot remove its rules. That is no bug of the operator."""
+    """A webhook alters VirtualServices, so the operator cannot remove its rules. That is not a bug of the operator."""
 
     def alters(operation, kind, _old, new):
         if operation == "UPDATE" and kind.plural == "virtualservices":

@@ -149,7 +149,7 @@ class TestRefusedFields:
             create = [{"name": "go", "object": {"manifest": service}}]
             world.sandbox({"resources": [{"name": "x", "spec": {"create": create}}]})
             await world.until(lambda: world.status().get("phase") == "Failed", "its refusal", 60)
-            said = "spec.resources[0].spec.create[0].object.manifest.spec.externalIPs: no step may set it: it takes"
+            said = "spec.resources[0].spec.create[0].object.manifest.spec.externalIPs: no step may set it: it receives"
             assert world.status()["message"].startswith(said)
             assert not world.cluster.objects("runs")
             world.delete()

@@ -393,7 +393,7 @@ def test_a_cluster_scoped_kind_that_no_table_knows_is_refused():
 
     async def story(world: World) -> None:
         world.sandbox(wish())
-        await world.until(lambda: said(world, "db/claim", "is in no namespace, and no step may create one"), "it", 60)
+        await world.until(lambda: said(world, "db/claim", "is cluster-scoped, and steps may not create one"), "it", 60)
         world.delete()
         await ended(world)
 

@@ -46,11 +46,11 @@ class Bench:
         )
         self.target: dict | None = None
         self.later: list[tuple[str, float]] = []
-        adapter = SimpleNamespace(state=self._answer(TargetState(started=True)), fields=self._fields)
+        adapter = SimpleNamespace(read_state=self._answer(TargetState(started=True)), read_fields=self._fields)
         executors = SimpleNamespace(observe=self._answer(None), known=lambda *_: self.known, gated=frozenset({"exec"}))
         self.observer = Observer(
             SimpleNamespace(client=None, now=lambda: NOW, queue=SimpleNamespace(add=self._again)),
-            targets=SimpleNamespace(wish=self._answer(self.wish), of=lambda _run: adapter),
+            targets=SimpleNamespace(read_intent=self._answer(self.wish), adapter_for=lambda _run: adapter),
             executors=executors,
             places=SimpleNamespace(share=self._share),
         )

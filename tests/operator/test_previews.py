@@ -1,4 +1,4 @@
-"""Each endpoint of a sandbox has an address of its own, which gives requests the key: in virtual time."""
+"""Each endpoint of a sandbox has its own address, which adds the key to requests; in virtual time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EDGE = PreviewGateway("edges", "edge", "preview.example.com", "https", "8443")
 
 
 def play(story, *, edge: PreviewGateway | None = EDGE, installed: bool = True, groups: bool = False) -> World:
-    """A story with an operator at work, a baseline, and a Gateway for addresses."""
+    """Run a story with an operator, a baseline, and a Gateway for addresses."""
 
     def born() -> World:
         world = SHORT.world()
@@ -98,8 +98,8 @@ def test_preview_address_is_reported_only_while_it_works():
 @pytest.mark.parametrize(
     ("edge", "target", "refuses", "word"),
     [
-        (None, "http://web.shop.svc:80", "", "in a cluster whose operator has a --preview-gateway"),
-        (EDGE, "https://web.shop.svc:80", "", "a Gateway speaks to it without TLS"),
+        (None, "http://web.shop.svc:80", "", "only if the operator has the option --preview-gateway"),
+        (EDGE, "https://web.shop.svc:80", "", "a Gateway connects to it without TLS"),
         (EDGE, "http://nothing.shop.svc:80", "", "there is no Service nothing.shop.svc with port 80"),
         (EDGE, "http://web.shop.svc:9", "", "there is no Service web.shop.svc with port 9"),
         (
@@ -117,7 +117,7 @@ def test_impossible_preview_is_reported_and_blocks_nothing(edge, target, refuses
         if refuses:
             world.gateways.refuses["site-box"] = refuses
         await sandbox(world, site=target)
-        await world.until(lambda: word in message(world), "it to be said", 60)
+        await world.until(lambda: word in message(world), "the status message", 60)
         assert ready(world)
         assert not urls(world)
         await world.rest(600)
@@ -130,7 +130,7 @@ def test_impossible_preview_is_reported_and_blocks_nothing(edge, target, refuses
 
 
 def test_preview_ignored_by_its_gateway_is_awaited_once():
-    """Not again with each look at a sandbox of which nothing is remembered while it rests, nor by another operator."""
+    """A resting sandbox, about which nothing is remembered, does not wait again; nor does another operator."""
 
     async def story(world: World) -> None:
         world.sandbox({"forks": [WEB], "defaultRouteGroup": previewed(site="http://web.shop.svc:80")})
@@ -167,7 +167,7 @@ def addresses(world: World, name: str, namespace: str = "shop") -> dict[str, str
     return {each["name"]: host(each["url"]) for each in found.get("status", {}).get("endpoints", ())}
 
 
-def test_a_groups_address_follows_its_members():
+def test_group_address_follows_its_members():
     async def story(world: World) -> None:
         uid = grouped(world, "all", site="http://web.shop.svc:80")
         await world.until(lambda: addresses(world, "all"), "the address", 60)
@@ -198,7 +198,7 @@ UPDATE = ("update", "httproutes.gateway.networking.k8s.io")
 
 
 def test_fork_stays_until_the_group_address_is_redirected():
-    """Whatever became of its own routes: requests that come to the address would reach nobody."""
+    """The sandbox's own routes may be gone by then, and requests to the address would get no answer."""
 
     async def story(world: World) -> None:
         uid = grouped(world, "all", site="http://web.shop.svc:80")
@@ -214,7 +214,7 @@ def test_fork_stays_until_the_group_address_is_redirected():
         world.cluster.refuses = refuses
         world.delete()
         said = f"its fork stays while HTTPRoute shop/{route}, an endpoint's address, routes requests to it"
-        await world.until(lambda: said in str(world.status().get("units")), "it to be said", 60)
+        await world.until(lambda: said in str(world.status().get("units")), "the status message", 60)
         assert len(world.gateways.ours()) == 1, "its own are gone"
         await world.rest(300)
         assert world.gateways.asked(name)[0].startswith("f-")
@@ -250,8 +250,8 @@ def test_group_address_is_removed_if_it_cannot_be_redirected():
     play(story, groups=True)
 
 
-def test_a_groups_address_leads_to_no_fork_of_another_namespace():
-    """Whoever may write groups there, and knows a key, is given nothing by that."""
+def test_group_address_leads_to_no_fork_of_another_namespace():
+    """A user who may write groups there, and knows a key, gains nothing."""
 
     async def story(world: World) -> None:
         world.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "thieves"}})
@@ -277,8 +277,8 @@ def test_a_groups_address_leads_to_no_fork_of_another_namespace():
     play(story, groups=True)
 
 
-def test_one_into_a_namespace_that_does_not_let_it_is_refused():
-    """Whoever may write Sandboxes in one namespace opens no way into another."""
+def test_address_into_a_namespace_without_grant_is_refused():
+    """The right to write Sandboxes in one namespace gives no access to another."""
 
     async def story(world: World) -> None:
         world.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "bank"}})

@@ -41,7 +41,7 @@ class Bench:
         self.done: list[str] = []
         self.loosens = True
         self.fault: Exception | None = None
-        self.reconciler = reconciling.reconciler(self.cluster, SimpleNamespace(loosen=self._loosen))
+        self.reconciler = reconciling.reconciler(self.cluster, SimpleNamespace(remove_hold=self._loosen))
         self.reconciler.executors = SimpleNamespace(keep=self._keep)
         run = Run(uid="u", target=TARGET, plan="", **ledger)
         self.run = RunObject(metadata=AnnotatedMeta(name="box", uid="r", resource_version="1"), ledger=run)

@@ -1,4 +1,4 @@
-"""A Sandbox is edited, and the edit cannot be taken up."""
+"""Edits of a Sandbox that are refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rig.world import World
 
 
 class TestRefusedEdit:
-    """A wish that cannot be taken up changes nothing of what runs, and is not said to be fulfilled."""
+    """A refused edit changes nothing that runs, and is not reported as ready."""
 
     WRONG = fork(env=[{"name": "URL", "valueFrom": {"resource": {"name": "db", "outputKey": "make.nosuch"}}}])
 
@@ -18,7 +18,7 @@ class TestRefusedEdit:
         await world.until(lambda: world.status()["reason"] == "Refused", "the refusal", 10)
 
     async def said_by_the_next(self, world: World) -> list[str]:
-        """Another operator takes the place of this one; what it writes into statuses in its first minute."""
+        """Start another operator; it writes all statuses again within its first minute."""
         await world.rest(60)
         await world.processes.pop().end()
         world.start()
@@ -29,7 +29,7 @@ class TestRefusedEdit:
     def test_refused_edit_is_reported_until_it_is_fixed(self):
         async def story(world: World) -> None:
             await self.refused(world)
-            for pod in world.forks.all("pods"):  # news of the run are no news of that wish
+            for pod in world.forks.all("pods"):  # later reports of the run do not hide the refusal
                 world.ask("DELETE", f"/api/v1/namespaces/shop/pods/{pod['metadata']['name']}")
             await world.rest(120)
             status = world.status()
@@ -54,7 +54,7 @@ class TestRefusedEdit:
         play(story)
 
     def test_accepted_sandbox_is_not_refused_after_a_restart(self):
-        """Its plugin is gone; nobody has wished for anything else since."""
+        """Its plugin has been deleted since; the Sandbox was not edited."""
 
         async def story(world: World) -> None:
             await made(world)
@@ -73,13 +73,13 @@ class TestRefusedEdit:
             world.change({"spec": {"forks": [fork(images=[{"image": "web:2"}])]}})
             await world.until(lambda: world.status()["reason"] == "PluginMissing", "the lack", 10)
             world.plugin("pg", RETRY)
-            await world.until(lambda: world.forks.main()["image"] == "web:2" and ready(world), "it to be taken up", 30)
+            await world.until(lambda: world.forks.main()["image"] == "web:2" and ready(world), "the edit", 30)
             await ended(world)
 
         play(story)
 
     def test_ready_is_never_said_of_a_wish_that_was_not_looked_at(self):
-        """Whoever edits a sandbox and waits for Ready of that generation finds it as it was edited."""
+        """A client that edits a sandbox and waits for Ready of that generation gets the edited sandbox."""
 
         async def story(world: World) -> None:
             await made(world)

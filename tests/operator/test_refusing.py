@@ -213,7 +213,7 @@ class TestSandboxes:
             first = [{"name": "other", "plugin": "pg@1"}] if said else []
             world.sandbox({"resources": [*first, {"name": "db", "plugin": reference}]})
             await world.until(lambda: world.status().get("reason") in ("Refused", READY), "a word on it", 60)
-            told = f"spec.resources[1].plugin: the plugin {said} is invalid: spec.create[1].name: the step name"
+            told = f"spec.resources[1].plugin: the plugin {said} is wrong: spec.create[1].name: the step name"
             assert (world.status()["message"] if said else "").startswith(told if said else "")
             assert bool(said) != ready(world)
             world.delete()

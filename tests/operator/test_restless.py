@@ -146,10 +146,10 @@ def test_a_hook_that_is_removed_while_its_runs_cannot_go_on():
     async def story(world: World) -> None:
         world.start()
         hooking.hook(world)
-        await world.until(lambda: hooking.taken_up(world), "the hook", 60)
+        await world.until(lambda: hooking.is_active(world), "the hook", 60)
         for number in range(5):
             hooking.machine(world, f"m{number}")
-        await world.until(lambda: hooking.said(world).get("objects") == 5, "its objects", 60)
+        await world.until(lambda: hooking.hook_status(world).get("objects") == 5, "its objects", 60)
         refuse(world, "PUT", "/runs/")
         hooking.remove_hook(world)
         await world.rest(120)

@@ -69,7 +69,7 @@ def leftovers(world):
     return [*world.leftovers(), *(each["metadata"]["name"] for each in world.cluster.objects("routegroups"))]
 
 
-def test_a_whole_life_with_all_four_hooks():
+def test_group_runs_all_four_hooks_in_its_life():
     async def story(world):
         world.start()
         uid = apply(world, **HOOKS, endpoints=[{"name": "web", "target": "http://w.shop.svc:80"}])
@@ -100,7 +100,7 @@ def test_without_hooks_it_is_ready_and_goes():
 
 
 def test_status_follows_each_label_change_within_a_second():
-    """Also where one change follows another: what is said of a crowd is bounded to about one write each second."""
+    """Also after many changes in a row: the status is written about once a second."""
 
     async def story(world):
         world.start()
@@ -169,8 +169,8 @@ def test_sandbox_in_cleanup_is_not_a_member():
     live(born, story)
 
 
-def test_a_group_takes_none_of_another_namespace():
-    """A namespace is a tenant's: nobody's traffic is taken by a label in another one."""
+def test_sandbox_of_another_namespace_does_not_match():
+    """A namespace belongs to one tenant: a label in another one must not attract its requests."""
 
     async def story(world):
         world.namespace("other")
@@ -185,7 +185,7 @@ def test_a_group_takes_none_of_another_namespace():
     tell(story)
 
 
-def test_the_oldest_of_two_forks_goes_first():
+def test_oldest_of_two_forks_gets_the_requests():
     async def story(world):
         world.forks.baseline("web")
         world.start()
@@ -233,7 +233,7 @@ def test_group_expires_after_its_ttl_without_sandboxes():
 
 
 @pytest.mark.parametrize("kind", ["group", "sandbox"])
-def test_its_end_is_said_to_be_near_once(kind):
+def test_upcoming_expiry_is_reported_once(kind):
     async def story(world):
         world.start()
         ttl = {"duration": "1h", "offsetFrom": "createdAt"}
@@ -248,14 +248,14 @@ def test_its_end_is_said_to_be_near_once(kind):
         def soon():
             return [each["message"] for each in conditions() if each["type"] == "ExpiresSoon"]
 
-        await world.until(conditions, "it to be taken up", 60)
+        await world.until(conditions, "conditions", 60)
         began = world.cluster.time()
         await world.until(soon, "the warning", 3_600)
         assert 53 * 60 <= world.cluster.time() - began <= 55 * 60
         assert soon()[0].startswith("Its time to live ends at 2026-")
         await world.rest(60)
         assert [reason for _, reason in world.events()].count("ExpiresSoon") == 1
-        for process in world.processes:  # one that begins anew says it no second time
+        for process in world.processes:  # an operator that restarts does not report it again
             await process.end()
         world.processes.clear()
         world.start()
@@ -271,7 +271,7 @@ def test_its_end_is_said_to_be_near_once(kind):
     tell(story)
 
 
-def test_a_match_that_is_wrong_is_refused_and_the_old_one_stays():
+def test_invalid_match_is_refused_and_the_old_one_stays():
     async def story(world):
         world.start()
         world.sandbox({"labels": {"team": "pay"}}, "one")
@@ -286,23 +286,23 @@ def test_a_match_that_is_wrong_is_refused_and_the_old_one_stays():
         await world.until(lambda: status(world, "wrong").get("reason") == "Refused", "the other's refusal", 60)
         assert not [each for each in world.cluster.objects("runs") if each["ledger"]["target"]["name"] == "wrong"]
         patch(world, {"spec": {"match": MATCH}}, "wrong")
-        await world.until(lambda: matched(world, "wrong") == ["one"], "it to be mended", 60)
+        await world.until(lambda: matched(world, "wrong") == ["one"], "the restored state", 60)
 
     tell(story)
 
 
-def test_a_lost_ledger_freezes_it():
+def test_lost_ledger_freezes_the_group():
     async def story(world):
         world.start()
         apply(world, **HOOKS)
         await world.until(lambda: status(world).get("ready"), "it to be ready", 300)
         world.lose_ledger()
-        await world.until(lambda: status(world)["reason"] == "LedgerLost", "that to be said", 300)
+        await world.until(lambda: status(world)["reason"] == "LedgerLost", "the status message", 300)
         world.ask("DELETE", f"{GROUPS}/pay")
         await world.rest(300)
         assert group(world) is not None
         patch(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "by hand"}}})
-        await world.until(lambda: group(world) is None, "it to be let go", 300)
+        await world.until(lambda: group(world) is None, "the release", 300)
 
     tell(story)
 
@@ -333,8 +333,8 @@ def test_without_the_wing_nothing_is_done():
 
 
 @pytest.mark.parametrize("harm", [Harm.CRASH_BEFORE, Harm.CRASH_AFTER])
-def test_an_operator_that_dies_at_any_write_loses_nothing(harm):
-    """All four hooks run once, in their order, and nothing is left; a share of the writes at each commit."""
+def test_operator_crash_at_any_write_loses_nothing(harm):
+    """All four hooks run once and in order, and nothing is left. Each commit plays a sample of the writes."""
 
     async def whole(world):
         world.start()

@@ -1,4 +1,4 @@
-"""Routes beside a baseline's, each rule alone: when a fork counts as led to, and what is written and what is left."""
+"""Routes next to a baseline's, each rule separately: when a route is ready, and what is written and removed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from dayfly.execute.pod.read import stamp
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.routes.differences import SETTLE_MS
-from dayfly.operator.routes.route_reconciler import CONFLICT_S, EMPTY_S, namespaces_of
-from dayfly.operator.routes.vs_writer import SETTLE_MS as WOVEN_MS
+from dayfly.operator.routes.route_reconciler import CONFLICT_RETRY_AFTER_S, EMPTY_SERVICE_RETRY_AFTER_S, namespaces_of
+from dayfly.operator.routes.vs_writer import ISTIO_SETTLE_MS
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
@@ -32,20 +32,20 @@ from kube.fake import Fault, Harm
 
 
 class TestStanding:
-    def test_once_it_is_taken_its_proxies_have_a_moment_to_go_by_it(self):
+    def test_accepted_route_settles_before_it_is_ready(self):
         async def story(bench: Bench):
-            [ours] = await bench.kept()
-            assert isinstance(await bench.stands(), Waiting)
-            bench.takes(ours["metadata"]["name"])
+            [ours] = await bench.keep()
+            assert isinstance(await bench.read_fact(), Waiting)
+            bench.accept_route(ours["metadata"]["name"])
             bench.look()
             settling = Waiting(since=1, reason=Reason.ROUTE_PENDING, message=messages.waits_for_gateways())
-            assert await bench.stands() == settling
+            assert await bench.read_fact() == settling
             assert bench.later == [pytest.approx(SETTLE_MS / 1000 + 0.001)]
             bench.clock += SETTLE_MS - 1
-            assert await bench.stands() == settling
+            assert await bench.read_fact() == settling
             assert bench.later == [pytest.approx(0.002)]
             bench.clock += 1
-            assert await bench.stands() == Running(since=1)
+            assert await bench.read_fact() == Running(since=1)
             assert bench.later == []
 
         played(story)
@@ -65,7 +65,7 @@ class TestStanding:
             elif by == "istio":
                 await bench.meshed()
             bench.watch.synced, bench.watch.trouble = False, SimpleNamespace(message="no right")
-            sight = await bench.observed()
+            sight = await bench.observe()
             assert sight.facts == {(NAME, 1): Running(since=1)}
             assert sight.lacking == (f"{NAME} ({why}: requests with its key reach the baseline)",)
 
@@ -75,56 +75,56 @@ class TestStanding:
         async def story(bench: Bench):
             await bench.meshed()
             written = messages.route_written("VirtualService", "shop/web")
-            assert await bench.stands() == Waiting(since=1, reason=Reason.ROUTE_PENDING, message=written)
-            await bench.kept()
-            assert (await bench.stands()).message == messages.waits_for_istio()
-            assert bench.later == [pytest.approx(WOVEN_MS / 1000 + 0.001)]
-            bench.clock += WOVEN_MS - 1
-            assert (await bench.stands()).message == messages.waits_for_istio()
+            assert await bench.read_fact() == Waiting(since=1, reason=Reason.ROUTE_PENDING, message=written)
+            await bench.keep()
+            assert (await bench.read_fact()).message == messages.waits_for_istio()
+            assert bench.later == [pytest.approx(ISTIO_SETTLE_MS / 1000 + 0.001)]
+            bench.clock += ISTIO_SETTLE_MS - 1
+            assert (await bench.read_fact()).message == messages.waits_for_istio()
             assert bench.later == [pytest.approx(0.002)]
             bench.clock += 1
-            assert await bench.stands() == Running(since=1)
+            assert await bench.read_fact() == Running(since=1)
             bench.ask("PATCH", meshes.path(name="web"), {"spec": {"http": [THEIRS]}}, MERGE)
             bench.look()
-            assert (await bench.stands()).message == written
-            await bench.kept()
-            assert (await bench.stands()).message == messages.waits_for_istio(), "once more"
+            assert (await bench.read_fact()).message == written
+            await bench.keep()
+            assert (await bench.read_fact()).message == messages.waits_for_istio(), "once more"
 
         played(story)
 
     def test_rules_settle_from_when_they_were_written(self):
         async def story(bench: Bench):
             await bench.meshed()
-            await bench.kept()
+            await bench.keep()
             [seen] = bench.caches.virtual_services
-            wrote = [Write(manager="dayfly", time=stamp(bench.clock - WOVEN_MS))]
+            wrote = [Write(manager="dayfly", time=stamp(bench.clock - ISTIO_SETTLE_MS))]
             meta = msgspec.structs.replace(seen.metadata, managed_fields=wrote, resource_version="999")
             bench.caches.virtual_services.put(msgspec.structs.replace(seen, metadata=meta))
-            assert await bench.stands() == Running(since=1)
+            assert await bench.read_fact() == Running(since=1)
 
         played(story)
 
     def test_known_rules_stay_settled_after_other_changes(self):
         async def story(bench: Bench):
             await bench.meshed()
-            await bench.kept()
-            await bench.stands()
+            await bench.keep()
+            await bench.read_fact()
             bench.noted.woven_at = dict.fromkeys(bench.noted.woven_at, 0)
             [seen] = bench.caches.virtual_services
             wrote = [Write(manager="dayfly", time=stamp(bench.clock))]
             meta = msgspec.structs.replace(seen.metadata, managed_fields=wrote, resource_version="999")
             bench.caches.virtual_services.put(msgspec.structs.replace(seen, metadata=meta))
-            assert await bench.stands() == Running(since=1)
+            assert await bench.read_fact() == Running(since=1)
 
         played(story)
 
     def test_uid_of_a_new_route_is_reported_until_it_is_recorded(self):
         async def story(bench: Bench):
-            assert (await bench.observed()).made == {}
-            [ours] = await bench.kept()
-            assert (await bench.observed()).made == {(NAME, 1): ours["metadata"]["uid"]}
+            assert (await bench.observe()).made == {}
+            [ours] = await bench.keep()
+            assert (await bench.observe()).made == {(NAME, 1): ours["metadata"]["uid"]}
             bench.claim(ref=ours["metadata"]["uid"])
-            assert (await bench.observed()).made == {}
+            assert (await bench.observe()).made == {}
 
         played(story)
 
@@ -133,7 +133,7 @@ class TestStanding:
             bench.ask("DELETE", f"{PATH}/web")
             bench.caches.gateway.routes["httproutes"].drop(Key("shop", "web"))
             bench.noted.stuck[NAME] = Objection(reason="Refused", message="a quota", since=bench.clock)
-            sight = await bench.observed()
+            sight = await bench.observe()
             assert sight.facts == {(NAME, 1): Waiting(since=1, reason="Refused", message="a quota")}
             assert sight.lacking == (f"{NAME} (no HTTPRoute or GRPCRoute leads to Deployment shop/web)",)
 
@@ -142,7 +142,7 @@ class TestStanding:
     def test_ended_route_has_no_facts(self):
         async def story(bench: Bench):
             bench.claim(State.DONE)
-            assert (await bench.observed()).facts == {}
+            assert (await bench.observe()).facts == {}
 
         played(story)
 
@@ -150,35 +150,35 @@ class TestStanding:
 class TestWriting:
     @pytest.mark.parametrize("meshed", [False, True])
     def test_route_is_written_once_its_service_has_a_ready_pod(self, meshed):
-        """A data plane would answer for it with an error; what leads there already is mended all the same."""
+        """A data plane would answer 503 for it. Existing routes to other Services are still updated."""
 
         async def story(bench: Bench):
             if meshed:
                 await bench.meshed()
             bench.server.serve(SLICES)
-            await bench.kept()
-            assert (bench.changes, bench.later) == ([], [EMPTY_S])
-            bench.answers(OWN)
-            await bench.kept()
+            await bench.keep()
+            assert (bench.changes, bench.later) == ([], [EMPTY_SERVICE_RETRY_AFTER_S])
+            bench.add_endpoints(OWN)
+            await bench.keep()
             assert (len(bench.changes), bench.later) == (2, []), "tried and made"
             bench.ask("DELETE", f"{ENDS}/{OWN}")
-            bench.alters()
-            await bench.kept()
+            bench.alter_route()
+            await bench.keep()
             assert (len(bench.changes), bench.later) == (2, [])
 
         played(story)
 
     @pytest.mark.parametrize("forked", [False, True])
     def test_rule_for_another_workload_is_copied_unless_forked(self, forked):
-        """Else whoever has the key would be led back; where it leads is somebody else's, and is not waited for."""
+        """Otherwise requests with the key would reach the baseline. The other namespace's route is not waited for."""
 
         async def story(bench: Bench):
-            bench.beside("page")
+            bench.add_service("page")
             bench.server.serve(SLICES)
-            bench.answers(OWN)
+            bench.add_endpoints(OWN)
             if forked:
                 bench.plan = seal((), (UNIT, ROUTE, routed("page")))
-            [ours] = await bench.kept()
+            [ours] = await bench.keep()
             refs = {ref["name"] for rule in ours["spec"]["rules"] for ref in rule["backendRefs"]}
             assert refs == ({OWN} if forked else {OWN, "page"})
 
@@ -186,10 +186,10 @@ class TestWriting:
 
     def test_route_in_its_form_is_not_written_again(self):
         async def story(bench: Bench):
-            bench.beside("page", of="web")
-            await bench.kept()
+            bench.add_service("page", of="web")
+            await bench.keep()
             assert len(bench.changes) == 3, "a Service, and a route that was tried and made"
-            await bench.kept()
+            await bench.keep()
             assert bench.changes == []
 
         played(story)
@@ -197,8 +197,8 @@ class TestWriting:
     def test_conflict_is_retried_soon(self):
         async def story(bench: Bench):
             bench.server.faults = lambda call: Fault(Harm.CONFLICT) if call.write is not None else None
-            assert await bench.kept() == []
-            assert (bench.later, bench.noted.stuck) == ([CONFLICT_S], {})
+            assert await bench.keep() == []
+            assert (bench.later, bench.noted.stuck) == ([CONFLICT_RETRY_AFTER_S], {})
 
         played(story)
 
@@ -206,7 +206,7 @@ class TestWriting:
         async def story(bench: Bench):
             bench.ask("PATCH", f"{SERVICES}/{OWN}", {"metadata": {"labels": None}}, MERGE)
             bench.look()
-            [ours] = await bench.kept()
+            [ours] = await bench.keep()
             [ref] = [ref for rule in ours["spec"]["rules"] for ref in rule["backendRefs"]]
             [service] = [each for each in bench.server.objects("services") if each["metadata"]["name"] == ref["name"]]
             assert service["metadata"]["labels"][ROUTE_LABEL] == OWN
@@ -221,72 +221,72 @@ class TestWriting:
                 return new
 
             bench.server.admission.append(defaulted)
-            [ours] = await bench.kept()
+            [ours] = await bench.keep()
             assert ours["spec"]["added"] == "yes"
-            await bench.kept()
+            await bench.keep()
             assert bench.changes == []
             name = ours["metadata"]["name"]
             bench.ask("PATCH", f"{PATH}/{name}", {"spec": {"hostnames": ["other.example.org"]}}, MERGE)
             bench.look()
-            [ours] = await bench.kept()
+            [ours] = await bench.keep()
             assert "hostnames" not in ours["spec"]
 
         played(story)
 
     @pytest.mark.parametrize("off", [{"labels": {"team": None}}, {"annotations": {LABELS_ANNOTATION: None}}])
-    def test_a_label_that_the_baselines_has_no_more_leaves_ours(self, off):
-        """Policies select by it: what held for requests with a key would go on to hold."""
+    def test_label_removed_from_the_baseline_route_leaves_ours(self, off):
+        """Policies select routes by labels: one for the baseline would apply to requests with a key as well."""
 
         async def story(bench: Bench):
             on = {"labels": {"team": "a", "tier": "b"}, "annotations": {LABELS_ANNOTATION: "team"}}
             bench.ask("PATCH", f"{PATH}/web", {"metadata": on}, MERGE)
             bench.look()
-            [ours] = await bench.kept()
+            [ours] = await bench.keep()
             named = f"{PATH}/{ours['metadata']['name']}"
             assert (ours["metadata"]["labels"].get("team"), "tier" in ours["metadata"]["labels"]) == ("a", False)
             bench.ask("PATCH", named, {"metadata": {"labels": {"theirs": "x"}}}, MERGE)
             bench.look()
-            await bench.kept()
+            await bench.keep()
             assert bench.changes == [], "what somebody has added is no label of the baseline's"
             bench.ask("PATCH", f"{PATH}/web", {"metadata": off}, MERGE)
             bench.look()
-            [ours] = await bench.kept()
+            [ours] = await bench.keep()
             assert "team" not in ours["metadata"]["labels"]
-            await bench.kept()
+            await bench.keep()
             assert bench.changes == []
 
         played(story)
 
     def test_route_being_deleted_is_created_again_afterwards(self):
         async def story(bench: Bench):
-            [ours] = await bench.kept()
+            [ours] = await bench.keep()
             name = ours["metadata"]["name"]
             bench.ask("PATCH", f"{PATH}/{name}", {"metadata": {"finalizers": ["example.org/slow"]}}, MERGE)
             bench.ask("PATCH", f"{PATH}/{name}", {"spec": {"hostnames": ["other.example.org"]}}, MERGE)
             bench.ask("DELETE", f"{PATH}/{name}")
             bench.look()
-            await bench.kept()
+            await bench.keep()
             assert bench.changes == []
             bench.ask("PATCH", f"{PATH}/{name}", {"metadata": {"finalizers": None}}, MERGE)
             bench.caches.gateway.routes["httproutes"].drop(Key("shop", name))
-            assert len(await bench.kept()) == 1
+            assert len(await bench.keep()) == 1
 
         played(story)
 
     def test_withdrawn_route_that_was_deleted_is_forgotten(self):
-        """Its route lives on, beside fewer of the baseline's."""
+        """Its route stays, next to fewer of the baseline's routes."""
 
         async def story(bench: Bench):
-            [ours] = await bench.kept()
+            [ours] = await bench.keep()
             cache = bench.caches.gateway.routes["httproutes"]
             bench.ask("DELETE", f"{PATH}/web")
             cache.drop(Key("shop", "web"))
             for _ in range(2):
-                await bench.kept()
+                await bench.keep()
             assert bench.noted.withdrawn_at[NAME, 1].keys() == {ours["metadata"]["uid"]}
             bench.ask("DELETE", f"{PATH}/{ours['metadata']['name']}")
             cache.drop(Key("shop", ours["metadata"]["name"]))
-            await bench.kept()
+            await bench.keep()
             assert not bench.noted
 
         played(story)
@@ -295,10 +295,10 @@ class TestWriting:
         async def story(bench: Bench):
             bench.server.serve(SLICES)
             bench.noted.stuck[NAME] = said = Objection(reason="Refused", message="no", since=bench.clock)
-            await bench.kept()
+            await bench.keep()
             assert bench.noted.stuck == {NAME: said}, "its Service has no pods yet"
             bench.server.forget("endpointslices")
-            await bench.kept()
+            await bench.keep()
             assert bench.noted.stuck == {}
 
         played(story)
@@ -312,7 +312,7 @@ class TestWriting:
             bench.run = msgspec.structs.replace(
                 bench.run, ledger=msgspec.structs.replace(bench.run.ledger, target=team)
             )
-            await bench.kept()
+            await bench.keep()
             assert bench.noted.stuck[NAME].reason == Reason.NAMESPACE_NOT_GRANTED
             assert bench.changes == []
 
@@ -320,28 +320,28 @@ class TestWriting:
 
 
 class TestBeginning:
-    """A list that has not come yet would look as if nothing were there."""
+    """Before the first list arrives, nothing seems to exist."""
 
-    def test_its_baselines_routes_are_listed_before_any_is_missed(self):
+    def test_routes_are_listed_before_one_counts_as_missing(self):
         async def story(bench: Bench):
-            [ours] = await bench.kept()
+            [ours] = await bench.keep()
             cache = bench.caches.gateway.routes["httproutes"]
             cache.drop(Key("shop", "web"))
-            assert (await bench.listing(bench.observed())).lacking == ()
+            assert (await bench.listing(bench.observe())).lacking == ()
             cache.drop(Key("shop", "web"))
             await bench.listing(bench.routes.keep(bench.run, bench.plan, bench.noted))
             assert bench.ours() == [ours]
 
         played(story)
 
-    def test_its_virtual_services_are_listed_before_one_is_made(self):
+    def test_virtual_services_are_listed_before_one_is_created(self):
         async def story(bench: Bench):
             await bench.meshed()
-            await bench.kept()
+            await bench.keep()
             cache = bench.caches.virtual_services
-            assert (await bench.stands()).message == messages.waits_for_istio()
+            assert (await bench.read_fact()).message == messages.waits_for_istio()
             cache.drop(Key("shop", "web"))
-            found = await bench.listing(bench.observed())
+            found = await bench.listing(bench.observe())
             assert found.facts[NAME, 1].message == messages.waits_for_istio()
             cache.drop(Key("shop", "web"))
             await bench.listing(bench.routes.keep(bench.run, bench.plan, bench.noted))
@@ -362,7 +362,7 @@ class TestBeginning:
                 bench.claim(State.DONE)
             else:
                 await bench.unserve()
-            assert await bench.kept() == []
+            assert await bench.keep() == []
             assert (asked, bench.changes) == ([], [])
 
         played(story)
@@ -384,7 +384,7 @@ class TestLeaving:
             bench.changes.clear()
             await bench.routes.remove(bench.run, NAME, bench.noted)
             assert bench.changes == []
-            assert isinstance(await bench.goes(), Ended)
+            assert isinstance(await bench.read_ending_fact(), Ended)
 
         played(story)
 
@@ -392,27 +392,27 @@ class TestLeaving:
         async def story(bench: Bench):
             bench.claim(ref="r")
             for _ in range(2):
-                assert (await bench.goes()).message == messages.draining()
+                assert (await bench.read_ending_fact()).message == messages.draining()
                 bench.clock += DRAIN_MS - 1
-                [ours] = await bench.kept()
-                assert await bench.goes() == Running(since=1, ready=False)
+                [ours] = await bench.keep()
+                assert await bench.read_ending_fact() == Running(since=1, ready=False)
                 bench.ask("DELETE", f"{PATH}/{ours['metadata']['name']}")
                 bench.caches.gateway.routes["httproutes"].drop(Key("shop", ours["metadata"]["name"]))
-            assert (await bench.goes()).message == messages.draining()
+            assert (await bench.read_ending_fact()).message == messages.draining()
             bench.clock += DRAIN_MS
-            assert isinstance(await bench.goes(), Ended)
+            assert isinstance(await bench.read_ending_fact(), Ended)
 
         played(story)
 
     @pytest.mark.parametrize(("state", "goes"), [(State.CLAIMED, False), (State.DONE, True)])
     def test_late_route_of_a_peer_is_removed_once_its_unit_is_over(self, state, goes):
-        """While it is leaving, it goes in its own time."""
+        """While its unit is still claimed, ending the unit removes it."""
 
         async def story(bench: Bench):
-            await bench.kept()
+            await bench.keep()
             bench.claim(state)
             bench.plan = seal((), (UNIT,))
-            assert (await bench.kept() == []) is goes
+            assert (await bench.keep() == []) is goes
 
         played(story)
 
@@ -433,6 +433,6 @@ class TestLeaving:
             bench.later.clear()
             bench.server.faults = lambda call: Fault(harm) if harm and call.write is not None else None
             await bench.routes.remove(bench.run, NAME, bench.noted)
-            assert bench.later == ([CONFLICT_S] if harm else [])
+            assert bench.later == ([CONFLICT_RETRY_AFTER_S] if harm else [])
 
         played(story)

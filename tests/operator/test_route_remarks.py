@@ -1,4 +1,4 @@
-"""What is said of a baseline's route beside which a fork's stands."""
+"""Remarks on a baseline's route that a fork's route is derived from."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dayfly.execute.istio.rules import MAX_MATCHES, ForkRules, RuleOwner
 from dayfly.kube import errors
 from dayfly.kube.objects import Key
 from dayfly.operator.pods.namespaces import NotGrantedError
-from dayfly.operator.routes.differences import objection
-from dayfly.operator.routes.route_builder import MOST_REMARKS
-from dayfly.operator.routes.vs_edits import Strand
+from dayfly.operator.routes.differences import to_objection
+from dayfly.operator.routes.route_builder import MAX_REMARKS
+from dayfly.operator.routes.vs_edits import VirtualServiceEdit
 from dayfly.plan.reasons import Reason
 
 
 def rule(match: list[dict] | None = None) -> dict:
-    """Of a VirtualService."""
+    """Return a rule of a VirtualService."""
     return {"match": match or [{}], "route": [{"destination": {"host": "web"}}]}
 
 
@@ -29,24 +29,24 @@ FULL = [{"headers": [{"name": f"x-{number}", "value": "y"} for number in range(1
 BACKEND = {"group": "", "kind": "Service", "name": "web", "port": 80}
 CROWDED = {"matches": FULL, "backendRefs": [BACKEND]}
 FREE = {"backendRefs": [BACKEND]}
-ASKS = "of HTTPRoute shop/web ask"
-MANY = "HTTPRoute shop/web has so many rules, or the sandbox so many groups, that some keys reach the baseline"
+RULES = "of HTTPRoute shop/web match"
+MANY = "HTTPRoute shop/web has too many rules, or the sandbox too many groups: some keys reach the baseline"
 
 
 def reported(rules: list[dict], *, taken: bool = True, more: int = 0) -> str:
-    """Return what is reported of a fork whose baseline's route has these rules, beside `more` that no Gateway takes."""
+    """Return the remark on a fork whose baseline's route has these rules, with `more` routes that no Gateway accepts."""
 
     async def story(bench: Bench) -> str:
         bench.ask("PATCH", f"{PATH}/web", {"spec": {"rules": rules}}, MERGE)
         if taken:
-            bench.takes("web")
+            bench.accept_route("web")
         else:
             bench.ask("PATCH", f"{PATH}/web/status", {"status": None}, MERGE)
         for number in range(more):
             spec = {"parentRefs": [EDGE], "rules": [FREE]}
             bench.ask("POST", PATH, {"metadata": {"name": f"r{number:02}"}, "spec": spec})
         bench.look()
-        [said] = (await bench.observed()).lacking or (f"{NAME} ()",)
+        [said] = (await bench.observe()).lacking or (f"{NAME} ()",)
         return said.removeprefix(f"{NAME} (").removesuffix(")")
 
     return played(story)
@@ -56,9 +56,9 @@ def reported(rules: list[dict], *, taken: bool = True, more: int = 0) -> str:
     ("rules", "taken", "said"),
     [
         ([FREE], True, ""),
-        ([FREE], False, "no Gateway has taken HTTPRoute shop/web"),
-        ([CROWDED, FREE, CROWDED], True, f"rules 1, 3 {ASKS} for so many headers that there is no room for a key"),
-        ([FREE, CROWDED], True, f"rule 2 {ASKS}s for so many headers that there is no room for a key"),
+        ([FREE], False, "no Gateway has accepted HTTPRoute shop/web"),
+        ([CROWDED, FREE, CROWDED], True, f"rules 1, 3 {RULES} on too many headers to add a routing key"),
+        ([FREE, CROWDED], True, f"rule 2 {RULES}es on too many headers to add a routing key"),
         ([{**FREE, "matches": [{"path": {"value": f"/{n}"}} for n in range(8)]}] * 160, True, MANY),
     ],
     ids=["all", "not taken", "full rules", "full rule", "many rules"],
@@ -69,8 +69,8 @@ def test_route_that_leads_only_in_part_is_reported(rules, taken, said):
 
 @pytest.mark.parametrize("more", [0, 2])
 def test_remarks_beyond_the_limit_are_counted(more):
-    said = reported([FREE], more=MOST_REMARKS + more).split("; ")
-    assert len(said) == MOST_REMARKS + bool(more)
+    said = reported([FREE], more=MAX_REMARKS + more).split("; ")
+    assert len(said) == MAX_REMARKS + bool(more)
     assert ("and 2 more like these" in said) is bool(more)
 
 
@@ -84,12 +84,12 @@ SIGNED = [{"headers": {"baggage": {"exact": "x"}}}]
         ([rule()], []),
         (
             [rule(), rule(SIGNED), rule(SIGNED)],
-            ["rule 2, 3 of VirtualService shop/web asks for all the headers that could carry a key itself"],
+            ["rule 2, 3 of VirtualService shop/web already matches on all headers that could carry a key"],
         ),
         (
             [rule([{}] * (MAX_MATCHES + 1))],
             [
-                "VirtualService shop/web has so many rules, or the sandbox so many groups, that some keys reach the baseline"
+                "VirtualService shop/web has too many rules, or the sandbox too many groups: some keys reach the baseline"
             ],
         ),
     ],
@@ -99,7 +99,7 @@ def test_virtual_service_without_room_for_a_key_is_reported(rules, said):
     thread = ForkRules(RuleOwner(1, "box", "f-web"), "shop", {"web": "f-web"}, (KeyMatch("baggage", "k"),))
     meta = {"namespace": "shop", "name": "web"}
     seen = rules and msgspec.convert({"metadata": meta, "spec": {"http": rules}}, VirtualService)
-    assert list(Strand(Key("shop", "web"), thread, seen, "web").remarks) == said
+    assert list(VirtualServiceEdit(Key("shop", "web"), thread, seen, "web").remarks) == said
 
 
 @pytest.mark.parametrize(
@@ -113,6 +113,6 @@ def test_virtual_service_without_room_for_a_key_is_reported(rules, said):
     ],
 )
 def test_obstacle_is_reported_with_advice_if_any_exists(error, reason, advice):
-    found = objection(error, 5)
+    found = to_objection(error, 5)
     assert (found.reason, found.since) == (reason, 5)
     assert ("an administrator can bind the ClusterRole dayfly-forks" in found.message) is advice

@@ -1,4 +1,4 @@
-"""Removal of routes: withdrawn first, deleted once all proxies know, and never at the price of a sandbox that cannot end."""
+"""Removal of routes: withdrawn first, deleted once all proxies know, and never blocking the end of a sandbox."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dayfly.execute.istio.rules import RuleOwner
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
 from dayfly.operator.routes.differences import PATIENCE_MS, SETTLE_MS
-from dayfly.operator.routes.route_reconciler import CONFLICT_S
+from dayfly.operator.routes.route_reconciler import CONFLICT_RETRY_AFTER_S
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Running
@@ -30,11 +30,11 @@ class Removing(Bench):
 
     async def begin(self) -> None:
         await super().begin()
-        await self.kept()
-        self.knows()
+        await self.keep()
+        self.accept_current()
         self.look()
 
-    async def removes(self) -> str:
+    async def remove(self) -> str:
         """Remove the route as far as possible, and return its state (led, withdrawn or gone)."""
         self.changes.clear()
         self.later.clear()
@@ -45,13 +45,13 @@ class Removing(Bench):
         meta = ours[0]["metadata"]
         return "withdrawn" if WITHDRAWN_ANNOTATION in meta["annotations"] else "led"
 
-    def knows(self) -> None:
-        """The Gateways know the route as it is now."""
+    def accept_current(self) -> None:
+        """The Gateways have accepted the current version of the route."""
         [ours] = self.ours()
-        self.takes(ours["metadata"]["name"])
+        self.accept_route(ours["metadata"]["name"])
 
     def address(self, to: str) -> None:
-        """Lead an endpoint's address to this Service."""
+        """Let an endpoint's address lead to this Service."""
         owner = {"apiVersion": "v1", "kind": "Run", "name": "box", "uid": self.run.metadata.uid}
         meta = {"name": "site", "labels": {PREVIEW_LABEL: "site", RUN_LABEL: "box"}, "ownerReferences": [owner]}
         self.caches.runs.put(self.run)
@@ -65,69 +65,69 @@ def removing(story) -> None:
 
 def test_route_is_deleted_once_its_gateways_know_it_is_withdrawn():
     async def story(bench: Removing):
-        assert (await bench.removes(), bench.later) == ("withdrawn", [CONFLICT_S])
-        assert (await bench.removes(), bench.changes) == ("withdrawn", [])
+        assert (await bench.remove(), bench.later) == ("withdrawn", [CONFLICT_RETRY_AFTER_S])
+        assert (await bench.remove(), bench.changes) == ("withdrawn", [])
         assert bench.later == [pytest.approx(PATIENCE_MS / 1000 + 0.001)]
         bench.clock += 1_000
-        bench.knows()
-        assert await bench.removes() == "withdrawn"
+        bench.accept_current()
+        assert await bench.remove() == "withdrawn"
         assert bench.later == [pytest.approx(SETTLE_MS / 1000 + 0.001)]
         bench.clock += SETTLE_MS - 1
-        assert await bench.removes() == "withdrawn"
+        assert await bench.remove() == "withdrawn"
         assert bench.later == [pytest.approx(0.002)], "it counts from when they first knew"
         bench.clock += 1
-        assert (await bench.removes(), bool(bench.noted), bench.later) == ("gone", False, [])
+        assert (await bench.remove(), bool(bench.noted), bench.later) == ("gone", False, [])
 
     removing(story)
 
 
 def test_route_is_deleted_in_time_whatever_its_gateways_report():
     async def story(bench: Removing):
-        await bench.removes()
-        await bench.removes()
+        await bench.remove()
+        await bench.remove()
         bench.clock += PATIENCE_MS - 1
-        bench.knows()
-        assert await bench.removes() == "withdrawn"
+        bench.accept_current()
+        assert await bench.remove() == "withdrawn"
         bench.clock += 1
-        assert await bench.removes() == "gone"
+        assert await bench.remove() == "gone"
 
     removing(story)
 
 
 @pytest.mark.parametrize(("status", "then"), [(409, "led"), (403, "gone")], ids=["changed", "forbidden"])
 def test_route_that_may_not_be_withdrawn_is_deleted_at_once(status, then):
-    """Better a few requests are lost than that a sandbox cannot end."""
+    """Rather a few failed requests than a sandbox that cannot end."""
 
     async def story(bench: Removing):
         bench.server.refuses = lambda request: Refusal(status, "no") if request.method == "PUT" else None
-        assert (await bench.removes(), bench.later) == (then, [CONFLICT_S])
+        assert (await bench.remove(), bench.later) == (then, [CONFLICT_RETRY_AFTER_S])
 
     removing(story)
 
 
 def test_route_that_led_again_is_withdrawn_for_the_full_time():
     async def story(bench: Removing):
-        await bench.removes()
-        await bench.removes()
+        await bench.remove()
+        await bench.remove()
         bench.clock += PATIENCE_MS
         bench.look()
-        await bench.kept()
-        assert await bench.removes() == "withdrawn"
-        assert await bench.removes() == "withdrawn"
+        await bench.keep()
+        assert await bench.remove() == "withdrawn"
+        assert await bench.remove() == "withdrawn"
         assert bench.later == [pytest.approx(PATIENCE_MS / 1000 + 0.001)]
 
     removing(story)
 
 
 def test_nothing_is_remembered_of_a_route_that_is_over():
-    """A run that rests is kept in memory for whatever is remembered of it."""
+    """Otherwise a resting run would stay in memory."""
 
     async def story(bench: Removing):
-        await bench.removes()
-        await bench.removes()
+        await bench.remove()
+        await bench.remove()
         assert bench.noted
         bench.claim(State.DONE)
-        await bench.observed()
+        await bench.observe()
         assert not bench.noted
 
     removing(story)
@@ -136,32 +136,32 @@ def test_nothing_is_remembered_of_a_route_that_is_over():
 def test_route_ends_only_after_its_virtual_service_rules():
     async def story(bench: Bench):
         await bench.meshed({**THEIRS, "name": RuleOwner(1, "box", OWN).name(0)})
-        assert await bench.goes() == Running(since=1, ready=False)
+        assert await bench.read_ending_fact() == Running(since=1, ready=False)
         await bench.routes.remove(bench.run, NAME, bench.noted)
-        assert isinstance(await bench.goes(), Ended)
+        assert isinstance(await bench.read_ending_fact(), Ended)
 
     played(story)
 
 
 def test_route_ends_only_after_addresses_that_lead_to_its_fork():
-    """Once it leads elsewhere, the requests that came by it have their time."""
+    """After it leads elsewhere, open requests have the drain time."""
 
     async def story(bench: Bench):
         bench.address(OWN)
-        assert await bench.goes() == HOLDS
+        assert await bench.read_ending_fact() == HOLDS
         bench.ask("DELETE", f"{PATH}/site")
-        await bench.goes()
+        await bench.read_ending_fact()
         bench.clock += SETTLE_MS
-        assert (await bench.goes()).message == messages.draining()
+        assert (await bench.read_ending_fact()).message == messages.draining()
         bench.clock += DRAIN_MS - 1
         bench.address(OWN)
-        assert await bench.goes() == HOLDS
+        assert await bench.read_ending_fact() == HOLDS
         bench.ask("DELETE", f"{PATH}/site")
-        await bench.goes()
+        await bench.read_ending_fact()
         bench.clock += SETTLE_MS
-        assert (await bench.goes()).message == messages.draining(), "they have all of it again"
+        assert (await bench.read_ending_fact()).message == messages.draining(), "they have all of it again"
         bench.clock += DRAIN_MS
-        assert isinstance(await bench.goes(), Ended)
+        assert isinstance(await bench.read_ending_fact(), Ended)
 
     class Led(Removing):
         async def begin(self) -> None:
@@ -175,14 +175,14 @@ def test_route_that_was_never_created_ends_at_once():
         bench.later.clear()
         await bench.routes.remove(bench.run, NAME, bench.noted)
         assert bench.later == [0.0], "no event would wake the run"
-        assert isinstance(await bench.goes(), Ended)
+        assert isinstance(await bench.read_ending_fact(), Ended)
 
     played(story)
 
 
 @pytest.mark.parametrize(("newest", "left"), [(True, 0), (False, 1)])
 def test_late_service_and_route_of_an_ended_route_are_removed(newest, left):
-    """A paused peer may have created them. A run that has changed is left to an operator that sees it as it is."""
+    """A paused peer may have created them. If the run has changed, an operator with the current version removes them."""
 
     async def story(bench: Removing):
         meta = bench.meta("f-web-2")
@@ -193,7 +193,7 @@ def test_late_service_and_route_of_an_ended_route_are_removed(newest, left):
         bench.claim(State.DONE)
         if not newest:
             bench.revised()
-        await bench.kept()
+        await bench.keep()
         services = [each["metadata"]["name"] for each in bench.server.objects("services")]
         assert (len(bench.ours()), services.count("f-web-2")) == (left, left)
 
@@ -201,7 +201,7 @@ def test_late_service_and_route_of_an_ended_route_are_removed(newest, left):
 
 
 def test_forbidden_deletion_does_not_stop_other_deletions():
-    """Rights may be taken back in one of its namespaces."""
+    """The operator may have lost its rights in one of the namespaces."""
 
     async def story(bench: Removing):
         [first] = bench.ours()
@@ -223,7 +223,7 @@ def test_forbidden_deletion_does_not_stop_other_deletions():
 
 
 def test_forbidden_virtual_service_does_not_stop_the_others():
-    """The collector takes the rules of nobody else out."""
+    """The garbage collector does not remove rules from VirtualServices of other owners."""
 
     async def story(bench: Bench):
         mine = {**THEIRS, "name": RuleOwner(1, "box", OWN).name(0)}
@@ -244,7 +244,7 @@ def test_forbidden_virtual_service_does_not_stop_the_others():
 
 @pytest.mark.parametrize(("within", "left"), [(None, 0), ({"shop"}, 0), ({"bank"}, 1), (set(), 1)])
 def test_rules_are_removed_only_where_the_run_had_routes(within, left):
-    """Elsewhere another author may write rules in its name."""
+    """In other namespaces, other users may write rules in the run's name."""
 
     async def story(bench: Bench):
         await bench.meshed({**THEIRS, "name": RuleOwner(1, "box", OWN).name(0)})

@@ -1,4 +1,4 @@
-"""A route server that watches a cluster: in virtual time, beside operators over the fake API server."""
+"""A route server that watches a cluster with operators, in virtual time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dayfly.spec.routing.rules import Query
 
 @contextlib.asynccontextmanager
 async def watching(world: World, namespace: str = ""):
-    """The rules as they become known; by then they are."""
+    """Collects the rules when they are published; by then they must be true."""
     store = RuleStore()
     task = asyncio.create_task(
         ClusterRuleWatcher(Client(world.cluster.transport("reader"), seed=1), store, namespace).run()
@@ -38,12 +38,12 @@ def told(store: RuleStore) -> set[tuple[str, str]]:
 
 
 def answered(store: RuleStore, key: str) -> str:
-    """Whose fork a key leads to; there is always one."""
+    """Return the fork that a key leads to, which must exist."""
     [name] = (name for of, name in told(store) if of == key)
     return name
 
 
-def test_a_rule_holds_while_its_fork_answers_by_its_route():
+def test_rule_is_published_while_the_fork_answers_by_its_route():
     async def story(world: World) -> None:
         async with watching(world) as store:
             world.gateways.latency = 30.0
@@ -58,7 +58,7 @@ def test_a_rule_holds_while_its_fork_answers_by_its_route():
             assert (rule.baseline.kind, rule.baseline.namespace, rule.baseline.name) == ("Deployment", "shop", "web")
             assert rule.routing_key == world.status()["routingKey"]
             answers = {each.workload_port: [(at.host, at.port) for at in each.destinations] for each in rule.mappings}
-            # By the container's ports, also where the Service goes by their names.
+            # By container port, also if the Service refers to ports by name.
             assert answers == {8080: [(f"{name}.shop.svc", 80)], 81: [(f"{name}.shop.svc", 81)]}
             world.delete()
             await world.until(lambda: not store.find(Query()), "its rule to go", 5)
@@ -80,7 +80,7 @@ def test_late_subscriber_receives_the_current_rules():
     play(story)
 
 
-def test_a_groups_key_goes_from_one_sandbox_to_the_other():
+def test_group_key_moves_from_one_sandbox_to_the_other():
     async def story(world: World) -> None:
         async with watching(world) as store:
             uid = world.sandbox(wish(forks=[fork()], labels={"team": "pay"}))

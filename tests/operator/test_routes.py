@@ -1,4 +1,4 @@
-"""Requests with a key reach the fork, all others the baseline: routes beside those of the baseline, in virtual time."""
+"""Requests with a key reach the fork, all others the baseline: routes next to those of the baseline, in virtual time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOWHERE = "Not supported here: its routing key (neither the Gateway API nor Isti
 
 
 def play(story, *, operators: int = 1, installed: bool = True, route: bool = True) -> World:
-    """A story with operators at work, a baseline, and a route that leads to it."""
+    """Run a story with operators, a baseline, and a route that leads to it."""
 
     def born() -> World:
         world = SHORT.world()
@@ -40,7 +40,7 @@ def play(story, *, operators: int = 1, installed: bool = True, route: bool = Tru
 
 
 async def routed(world: World, *forks) -> tuple[str, str]:
-    """A sandbox that is ready; its key, and the name of its fork."""
+    """Create a sandbox and wait until it is ready; return its key and the name of its fork."""
     uid = world.sandbox(wish(forks=list(forks) or [fork()]))
     await world.until(lambda: ready(world), "ready", 300)
     return routing_key(uid), world.forks.all()[0]["metadata"]["name"]
@@ -59,7 +59,7 @@ def group(world: World, name: str = "pay") -> str:
 
 class TestLife:
     def test_ready_means_that_requests_with_the_key_reach_the_fork(self):
-        """And no others do; at its end they reach the baseline again before anything of the fork ends."""
+        """Only those do. At the end, they reach the baseline before any part of the fork ends."""
 
         async def story(world: World) -> None:
             key, name = await routed(world)
@@ -123,7 +123,7 @@ class TestLife:
 
 class TestWithout:
     def test_without_the_gateway_api_it_is_ready_and_later_routed(self):
-        """The API comes and goes while a sandbox lives."""
+        """The API is installed and removed while a sandbox lives."""
 
         async def story(world: World) -> None:
             key, name = await routed(world)
@@ -151,14 +151,14 @@ class TestWithout:
             assert condition(world, "Supported")["status"] == "False"
             world.gateways.route()
             await world.until(lambda: world.gateways.leads(key) == name, "the route", 30)
-            await world.until(lambda: condition(world, "Supported")["status"] == "True", "it to be said", 60)
+            await world.until(lambda: condition(world, "Supported")["status"] == "True", "the status message", 60)
             world.delete()
             await gone(world)
 
         play(story, route=False)
 
-    def test_a_route_of_another_namespace_is_named(self):
-        """Its ReferenceGrant names the baseline's Service, and not the fork's: nothing of ours can stand beside it."""
+    def test_route_of_another_namespace_is_reported_by_name(self):
+        """Its ReferenceGrant names the baseline's Service only, so no route to the fork is possible."""
 
         async def story(world: World) -> None:
             world.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "edges"}})
@@ -174,17 +174,17 @@ class TestWithout:
 
         play(story, route=False)
 
-    def test_a_route_that_no_gateway_takes_keeps_nothing_up(self):
+    def test_unaccepted_baseline_route_does_not_delay_ready(self):
         async def story(world: World) -> None:
             world.gateways.knows = ()
             world.gateways.route()
             await routed(world)
-            assert "no Gateway has taken HTTPRoute shop/web" in message(world)
+            assert "no Gateway has accepted HTTPRoute shop/web" in message(world)
             await ended(world)
 
         play(story, route=False)
 
-    def test_a_baseline_without_a_service(self):
+    def test_baseline_without_a_service_is_reported(self):
         async def story(world: World) -> None:
             world.ask("DELETE", "/api/v1/namespaces/shop/services/web")
             await routed(world)
@@ -239,7 +239,7 @@ class TestKeeping:
             assert ours["spec"]["hostnames"] == ["other.example.org"]
             world.gateways.delete("web")
             await world.until(lambda: not world.gateways.ours(), "it to go with the other", 30)
-            await world.until(lambda: "no HTTPRoute or GRPCRoute leads" in message(world), "it to be said", 60)
+            await world.until(lambda: "no HTTPRoute or GRPCRoute leads" in message(world), "the status message", 60)
             await ended(world)
 
         play(story)
@@ -265,7 +265,7 @@ class TestKeeping:
         play(story)
 
     def test_route_copies_only_the_listed_labels(self):
-        """Policies may select routes by labels; all others are other tools' business."""
+        """Policies may select routes by labels; other labels belong to other tools."""
 
         async def story(world: World) -> None:
             world.gateways.change("web", {"metadata": {"annotations": {LABELS_ANNOTATION: f"team, {RUN_LABEL}"}}})
@@ -277,7 +277,7 @@ class TestKeeping:
         play(story)
 
     @pytest.mark.parametrize("verb", ["create", "delete"])
-    def test_a_right_that_is_missing_is_said(self, verb):
+    def test_missing_right_is_reported(self, verb):
         async def story(world: World) -> None:
             if verb == "create":
                 world.cluster.denied.add((verb, "httproutes.gateway.networking.k8s.io"))
@@ -301,8 +301,8 @@ class TestKeeping:
 
         play(story)
 
-    def test_a_route_that_cannot_be_withdrawn_goes_at_once(self):
-        """Whoever may not be changed any more must not keep the sandbox."""
+    def test_route_that_cannot_be_withdrawn_is_deleted_at_once(self):
+        """A route that may no longer be changed must not block the end of the sandbox."""
 
         async def story(world: World) -> None:
             await routed(world)
@@ -323,7 +323,7 @@ class TestKeeping:
         play(story)
 
     def test_ending_route_matches_no_request(self):
-        """So that whoever forgets first where it leads answers nobody with an error."""
+        """It is withdrawn before it is deleted, so that no Gateway answers a request with an error."""
 
         async def story(world: World) -> None:
             key, _ = await routed(world)
@@ -336,7 +336,7 @@ class TestKeeping:
         play(story)
 
     def test_route_that_would_lose_its_key_is_not_created(self):
-        """It would take everybody's requests."""
+        """Without its key, it would receive all requests."""
 
         async def story(world: World) -> None:
             def pruned(operation, kind, old, new):
@@ -367,7 +367,7 @@ class TestKeeping:
             await ended(world)
             name = "late"
             body = {"metadata": {"name": name, **meta, "ownerReferences": [owner]}, "spec": ours["spec"]}
-            world.cluster.controllers.settle = lambda: None  # the cluster's own collector is late
+            world.cluster.controllers.settle = lambda: None  # the garbage collector is late
             world.ask("POST", "/apis/gateway.networking.k8s.io/v1/namespaces/shop/httproutes", body)
             await world.until(lambda: not world.gateways.ours(), "it to be swept", 120)
 

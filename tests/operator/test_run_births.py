@@ -33,7 +33,7 @@ class TestDocuments:
         ids=["lives", "held by us", "held by others", "is gone", "is another", "is anything else"],
     )
     async def test_documents_are_swept_once_no_run_can_be_born(self, box, target, stays):
-        """Documents are written before the run, so the run of a living target may appear at any moment."""
+        """Documents are written before the run, so the run of a living target may appear at any time."""
         bench = Bench(**box)
         bench.document(**target)
         await bench.sweeper.sweep()
@@ -41,9 +41,9 @@ class TestDocuments:
 
     @pytest.mark.parametrize("known", [True, False])
     async def test_documents_of_a_run_stay(self, known):
-        """Whether the cache has it or not."""
+        """Whether the cache has the run or not."""
         bench = Bench(deleted=True)
-        found = bench.born()
+        found = bench.create_run()
         if known:
             bench.caches.runs.put(found)
         bench.document()
@@ -56,33 +56,33 @@ class TestBirth:
     async def test_living_target_gets_the_finalizer(self, seen):
         bench = Bench()
         if seen:
-            bench.seen()
-        assert (await bench.targets.fence(bench.born()), bench.finalizers()) == (True, [TARGET_FINALIZER])
+            bench.cache_target()
+        assert (await bench.targets.fence(bench.create_run()), bench.finalizers()) == (True, [TARGET_FINALIZER])
 
     @pytest.mark.parametrize("seen", [True, False])
     async def test_deleted_target_gets_no_finalizer_and_its_run_goes(self, seen):
-        """A foreign finalizer still keeps the target; its run never began, and is deleted."""
+        """A foreign finalizer keeps the target; the run has never started and is deleted."""
         bench = Bench(finalizers=("x/y",), deleted=True)
         if seen:
-            bench.seen()
-        fenced = await bench.targets.fence(bench.born())
+            bench.cache_target()
+        fenced = await bench.targets.fence(bench.create_run())
         assert (fenced, bench.finalizers(), bench.server.objects("runs")) == (False, ["x/y"], [])
 
     async def test_target_deleted_with_finalizer_keeps_its_run(self):
         bench = Bench(finalizers=(TARGET_FINALIZER,), deleted=True)
-        assert (await bench.targets.fence(bench.born()), len(bench.server.objects("runs"))) == (True, 1)
+        assert (await bench.targets.fence(bench.create_run()), len(bench.server.objects("runs"))) == (True, 1)
 
     async def test_recreated_target_gets_no_finalizer(self):
         bench = Bench()
-        found = bench.born()
+        found = bench.create_run()
         bench.ask("DELETE", f"{BOXES}/box")
         bench.ask("POST", BOXES, {"metadata": {"name": "box"}, "spec": {"cluster": "c"}})
         assert (await bench.targets.fence(found), bench.finalizers(), bench.server.objects("runs")) == (False, [], [])
 
     async def test_run_that_another_replica_began_is_not_deleted(self):
-        """We saw it without a claim, and its target without our finalizer; by now there is one."""
+        """The caches show no claim and no finalizer of ours on the target; the server has a claim."""
         bench = Bench(deleted=True)
-        found = bench.born()
+        found = bench.create_run()
         path = f"{API}/runs/{RUN}"
         units = {"db/make": {"attempt": 1, "state": "claimed"}}
         patch = json.dumps({"ledger": {"units": units}}).encode()
@@ -97,7 +97,7 @@ class TestBirth:
 
     async def test_closed_run_needs_no_finalizer(self):
         bench = Bench(deleted=True)
-        found = bench.born()
+        found = bench.create_run()
         closed = Wanted(at=1, reason="Deleted")
         ledger = msgspec.structs.replace(found.ledger, closed=closed)
         assert await bench.targets.fence(msgspec.structs.replace(found, ledger=ledger)) is True
@@ -116,7 +116,7 @@ class TestBirth:
             raise errors.OutcomeUnknown("PATCH box", "no answer came")
 
         bench.caches.client.patch = lost
-        fenced = await bench.targets.fence(bench.born())
+        fenced = await bench.targets.fence(bench.create_run())
         assert (fenced, len(bench.server.objects("runs")), again) == (
             (True, 1, []) if written else (False, 1, [(RUN, {"after": 0.1})])
         )
@@ -130,9 +130,9 @@ class TestWish:
         [box] = bench.server.objects("sandboxes")
         seen = {**box, "metadata": {**box["metadata"], **meta}}
         bench.caches.sandboxes.put(msgspec.convert(seen, SandboxObject))
-        found = bench.born()
+        found = bench.create_run()
         ledger = msgspec.structs.replace(found.ledger, born_at=7)
-        return await bench.targets.wish(msgspec.structs.replace(found, ledger=ledger))
+        return await bench.targets.read_intent(msgspec.structs.replace(found, ledger=ledger))
 
     async def test_target_without_requests_continues(self):
         found = await self.wish(Bench())
@@ -152,13 +152,15 @@ class TestWish:
     async def test_invalid_ttl_never_expires(self, ttl):
         bench = Bench()
         [adapter] = bench.targets
-        assert adapter.times(bench.born(), CachedTarget(bench_meta(bench), {"ttl": ttl})) == Times()
+        assert adapter.get_times(bench.create_run(), CachedTarget(bench_meta(bench), {"ttl": ttl})) == Times()
 
     async def test_ttl_counts_from_the_birth(self):
         bench = Bench()
         [adapter] = bench.targets
         assert (
-            adapter.times(bench.born(), CachedTarget(bench_meta(bench), {"ttl": {"duration": "2m"}})).expires_at
+            adapter.get_times(
+                bench.create_run(), CachedTarget(bench_meta(bench), {"ttl": {"duration": "2m"}})
+            ).expires_at
             == 120_000
         )
 
@@ -176,8 +178,8 @@ class TestHearing:
         async def story():
             bench = Bench()
             if run_known:
-                bench.caches.runs.put(bench.born())
-            bench.seen()
+                bench.caches.runs.put(bench.create_run())
+            bench.cache_target()
             bench.caches.reflectors = []
             await bench.caches.wait_synced()
             asked, wished = [], []

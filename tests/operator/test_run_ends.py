@@ -1,4 +1,4 @@
-"""How a run ends, and one that never began: what is taken away, in which version, and what is somebody else's."""
+"""How a run ends, and one that never started: what is removed, in which version, and what belongs to others."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from kube.fake import run
 
 
 def watched(bench: Bench) -> list[tuple[str, float]]:
-    """Which runs are to be looked at again, and after how long."""
+    """Record which runs are queued, and with which delay."""
     again: list[tuple[str, float]] = []
     bench.caches.queue.add = lambda key, after=0.0, **_: again.append((key, after))
     return again
 
 
 def pinned(bench: Bench, *finalizers: str) -> RunObject:
-    """The run, posted with a document of its own."""
+    """Create the run with its own document."""
     pin = {"name": "d", "uid": bench.document(), "digest": "sha256:0"}
-    return bench.born(*finalizers, documents=[pin])
+    return bench.create_run(*finalizers, documents=[pin])
 
 
 class TestUnborn:
-    """Its target is gone before anything was claimed."""
+    """The target is deleted before the first claim."""
 
     def test_released_run_goes_with_its_documents(self):
         async def story():
@@ -53,7 +53,7 @@ class TestUnborn:
         assert run(story()) == []
 
     def test_run_changed_since_is_kept_and_checked_again(self):
-        """A peer may have claimed: what is deleted is the very version of which we know that nobody had."""
+        """A peer may have claimed: only the version without a claim is deleted."""
 
         async def story():
             bench = Bench(deleted=True)
@@ -85,8 +85,8 @@ class TestUnborn:
 
         assert run(story()) == ["x/y"]
 
-    def test_a_claim_that_comes_in_between_keeps_it(self):
-        """After our delete, before our finalizer is off: a delete that waits for a finalizer ends as any other run."""
+    def test_claim_during_the_removal_keeps_the_run(self):
+        """The claim comes between our delete and the removal of our finalizer. The run then ends like any other."""
 
         async def story():
             bench = Bench(deleted=True)
@@ -107,11 +107,11 @@ class TestUnborn:
 
 
 class TestRelease:
-    """A run is over: its target is let go."""
+    """The target of an ended run is released."""
 
     async def released(self, *, replaced: bool = False, removes: bool = True, **box):
         bench = Bench(**{"finalizers": (TARGET_FINALIZER, "x/y"), **box})
-        found = bench.born()
+        found = bench.create_run()
         if replaced:
             bench.change(f"{BOXES}/box", {"metadata": {"finalizers": None}})
             bench.ask("DELETE", f"{BOXES}/box")
@@ -143,7 +143,7 @@ class TestRelease:
 
 class TestDocuments:
     @pytest.mark.parametrize(("pinned", "stays"), [(True, False), (False, True)])
-    def test_the_very_one_that_was_pinned_goes(self, pinned, stays):
+    def test_only_the_pinned_document_is_removed(self, pinned, stays):
         async def story():
             bench = Bench()
             uid = bench.document()
@@ -155,12 +155,12 @@ class TestDocuments:
 
 
 class TestWish:
-    def test_a_target_that_is_gone_wishes_the_end_as_of_its_birth(self):
+    def test_missing_target_ends_the_run_as_of_its_birth(self):
         async def story():
             bench = Bench(deleted=True)
-            found = bench.born()
+            found = bench.create_run()
             ledger = msgspec.structs.replace(found.ledger, born_at=7)
-            return await bench.targets.wish(msgspec.structs.replace(found, ledger=ledger))
+            return await bench.targets.read_intent(msgspec.structs.replace(found, ledger=ledger))
 
         found = run(story())
         assert (found.stop.at, found.stop.reason, found.stop.message) == (7, "Deleted", "its target object is gone")
@@ -169,16 +169,16 @@ class TestWish:
     def test_new_target_of_the_same_name_does_not_keep_the_run(self):
         async def story():
             bench = Bench(deleted=True)
-            found = bench.born()
+            found = bench.create_run()
             bench.ask("POST", BOXES, {"metadata": {"name": "box"}, "spec": {"cluster": "c"}})
-            return (await bench.targets.wish(found)).stop.message
+            return (await bench.targets.read_intent(found)).stop.message
 
         assert run(story()) == "its target object is gone"
 
     def test_target_missing_in_the_cache_is_read_from_the_server(self):
         async def story():
             bench = Bench(finalizers=("x/y",), deleted=True)
-            return (await bench.targets.wish(bench.born())).stop.message
+            return (await bench.targets.read_intent(bench.create_run())).stop.message
 
         assert run(story()) == "deleted"
 
@@ -201,7 +201,7 @@ class TestOrphans:
     """Pods of a run that is gone."""
 
     async def swept(self, *pods: Pod):
-        """What of them is let go, which are told of as perhaps at work, and how often the whole of one was asked for."""
+        """Return the released pods, the ones that are reported as perhaps running, and the number of full reads."""
         bench = Bench()
         done: list[str] = []
         asked: list[str] = []

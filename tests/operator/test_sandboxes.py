@@ -14,7 +14,7 @@ from dayfly.kube.objects import Key
 from dayfly.kube.transport import Request
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import PluginObject, RunObject, SandboxObject
-from dayfly.operator.sandboxes.in_use_labels import InUse
+from dayfly.operator.sandboxes.in_use_labels import InUseLabels
 from dayfly.operator.sandboxes.sandbox_controller import SandboxController
 from dayfly.operator.status.sandbox_status import Heeded
 from dayfly.spec.run import EndRequest as Closed
@@ -30,7 +30,7 @@ class Bench:
     def __init__(self, peer: Bench | None = None) -> None:
         self.server = peer.server if peer else FakeCluster(seed=1, extra=KINDS, time=lambda: 0.0)
         self.cluster = ClusterWatches(Client(self.server.transport("operator"), seed=1), now=lambda: 5_000_000)
-        self.front = SandboxController(self.cluster, InUse(self.cluster), lambda *_: None)
+        self.front = SandboxController(self.cluster, InUseLabels(self.cluster), lambda *_: None)
         self.asked: list[str] = []
         self.cluster.queue.add = lambda key, **_: self.asked.append(key)
         if peer:

@@ -19,7 +19,7 @@ from dayfly.kube.transport import Request
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RUN_FINALIZER, RUNS, DocumentObject, PluginObject, RunObject, SandboxObject
 from dayfly.operator.pods.log_follower import Followers
-from dayfly.operator.sandboxes.in_use_labels import InUse
+from dayfly.operator.sandboxes.in_use_labels import InUseLabels
 from dayfly.operator.sandboxes.sandbox_controller import SandboxController
 from dayfly.plan.actions import Prepare
 from dayfly.spec.frames import decode, encode
@@ -82,7 +82,7 @@ def test_sandbox_that_was_fenced_before_is_not_born_again():
         seen.sandboxes.put(msgspec.convert(born, SandboxObject))
         for each in plugins:
             seen.plugins.put(msgspec.convert(each, PluginObject))
-        front = SandboxController(seen, InUse(seen), lambda *_: None)
+        front = SandboxController(seen, InUseLabels(seen), lambda *_: None)
         assert await front.reconcile(Key("shop", "box")) is None
         assert not world.cluster.objects("runs")
         world.start()

@@ -1,4 +1,4 @@
-"""What is gone is forgotten, by whichever of several operators, and on whatever way it went."""
+"""Each operator forgets what is gone, whatever the cause."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rig.served import begin, box
 from rig.served import gone as gone_for_both
 from rig.world import World
 
-# The names and UIDs of deleted runs, up to a limit: late events of them are ignored.
+# The names and UIDs of deleted runs, up to a limit, so that late events of them are ignored.
 ON_PURPOSE = "operator.cluster.ledger."
 
 
 def kept(world: World, *words: str) -> list[str]:
-    """Where operators still have something of these names and UIDs in memory."""
+    """List the places where operators still remember these names and UIDs."""
     places = {place for process in world.processes for place in remembered(process.operator, *words)}
     return sorted(place for place in places if not place.startswith(ON_PURPOSE))
 
@@ -25,7 +25,7 @@ def sessions(places: list[str]) -> list[str]:
 
 
 def things(world: World, uid: str) -> list[str]:
-    """The UIDs of a sandbox, of its run and of all pods that are there."""
+    """Return the UIDs of a sandbox, of its run and of all pods."""
     return [uid, *(each["metadata"]["uid"] for kind in ("runs", "pods") for each in world.cluster.objects(kind))]
 
 
@@ -35,7 +35,7 @@ def test_cleaned_up_sandbox_leaves_nothing_in_memory(operators):
         uid = world.sandbox(wish())
         await world.until(lambda: world.cluster.objects("pods"), "a pod")
         words = things(world, uid)
-        assert any("sessions" in place for place in kept(world, *words))  # else the look finds nothing at all
+        assert any("sessions" in place for place in kept(world, *words))  # otherwise the search could find nothing
         await world.until(lambda: ready(world), "ready")
         words += things(world, uid)
         world.delete()
@@ -61,14 +61,14 @@ def test_pods_of_a_resting_run_are_forgotten():
 
 
 def test_sandbox_with_a_lost_ledger_is_forgotten_once_released():
-    """Its figure falls too: somebody is woken by it."""
+    """The metric decreases, too, which needs a wake-up."""
 
     async def story(world: World) -> None:
         uid = world.sandbox(wish())
         await world.until(lambda: ready(world), "ready")
         words = things(world, uid)
         world.lose_ledger()
-        await world.until(lambda: world.status().get("reason") == "LedgerLost", "the loss to be said", 120)
+        await world.until(lambda: world.status().get("reason") == "LedgerLost", "the reported loss", 120)
         [process] = world.processes
         assert b"dayfly_frozen 1.0" in process.operator.metrics.text()
         world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "force: cleaned up by hand"}}})
@@ -80,10 +80,10 @@ def test_sandbox_with_a_lost_ledger_is_forgotten_once_released():
     at_work(story)
 
 
-def test_one_of_a_server_is_remembered_by_neither_side(story):
-    """Both are to live for months. Of what an agent has asked last, and of Events, the operator keeps a little."""
+def test_both_sides_forget_an_ended_sandbox_of_a_server(story):
+    """Both live for months. The operator keeps a limited number of the agent's last questions, and of Events."""
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         uid = await begin(world, plane)
         words = (uid, box(world)["metadata"]["uid"])
         [process] = world.processes
@@ -101,4 +101,4 @@ def test_one_of_a_server_is_remembered_by_neither_side(story):
         left = {place for places in known() for place in places}
         assert not [place for place in left if "births" not in place]
 
-    story(tell)
+    story(steps)

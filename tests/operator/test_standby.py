@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from rig.electing import cut_off, led
-from rig.hooking import hook, machine, taken_up
-from rig.hooking import said as said_of_hook
+from rig.hooking import hook, is_active, machine
+from rig.hooking import hook_status as said_of_hook
 from rig.memory import remembered
 from rig.scenes import at_work, ready, wish
 from rig.world import API, Process, World
@@ -101,7 +101,7 @@ def test_new_leader_does_all_that_came_before_it_led(killed):
         leader, standby = await led(world)
         hook(world)
         world.sandbox(wish(), name="old")
-        await world.until(lambda: ready(world, "old") and taken_up(world), "ready", 120)
+        await world.until(lambda: ready(world, "old") and is_active(world), "ready", 120)
         cut_off(world, leader)
         if killed:
             world.processes.remove(leader)

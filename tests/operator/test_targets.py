@@ -1,4 +1,4 @@
-"""A target of another kind: one adapter of the test's own, and no other edit of the operator."""
+"""A target of another kind needs only an adapter, which this test defines, and no change of the operator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dayfly.operator.cluster.objects import (
     DocumentObject,
     RunObject,
 )
-from dayfly.operator.targets.adapter import CachedTarget, Plain, Times, UndecidableError, rights
+from dayfly.operator.targets.adapter import BaseAdapter, CachedTarget, Times, UndecidableError, rights
 from dayfly.plan.world import TargetState
 from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, digest
@@ -37,14 +37,14 @@ STEPS = ("before", "warm", "drain", "report")
 
 
 class Map(Slim, frozen=True):
-    """A ConfigMap that says itself whether what it stands for has started, and stopped, and until when it is wanted."""
+    """A ConfigMap whose data says whether its target has started or stopped, and how long it is wanted."""
 
     metadata: AnnotatedMeta
     data: dict[str, str] = {}
 
 
-class Maps(Plain):
-    """All that is written for the kind. `journal` is the test's, and outlives a process."""
+class Maps(BaseAdapter):
+    """The adapter of the kind. `journal` belongs to the test and outlives the processes."""
 
     def __init__(self, cluster: ClusterWatches, journal: list[str], *, removes: bool = False) -> None:
         super().__init__(Resource("", "v1", "configmaps", "ConfigMap", Map))
@@ -53,28 +53,28 @@ class Maps(Plain):
         self._client = cluster.client
         self._journal = journal
 
-    def seen(self, item: Map) -> CachedTarget:
+    def as_cached(self, item: Map) -> CachedTarget:
         return CachedTarget(item.metadata, dict(item.data))
 
-    def times(self, _run: RunObject, seen: CachedTarget) -> Times:
+    def get_times(self, _run: RunObject, seen: CachedTarget) -> Times:
         return Times(int(seen.spec.get("expires", "0")), int(seen.spec.get("lease", "0")))
 
-    async def state(self, run: RunObject) -> TargetState:
+    async def read_state(self, run: RunObject) -> TargetState:
         target = run.ledger.target
         found = await self._client.find(self.resource, target.name, target.namespace)
         gone = found is None or found.metadata.uid != target.uid
         data = {"stopped": ""} if found is None or gone else found.data
         return TargetState(started="started" in data, stopped="stopped" in data)
 
-    async def tell(self, _scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
+    async def report_status(self, _scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
         if (word := hindrance or report.reason) not in self._journal[-1:]:
             self._journal.append(word)
         return 0.0
 
-    async def freeze(self, _run: RunObject, why: UndecidableError) -> None:
+    async def report_frozen(self, _run: RunObject, why: UndecidableError) -> None:
         self._journal.append(str(why))
 
-    def lost(self, item: Map) -> None:
+    def on_run_missing(self, item: Map) -> None:
         self._journal.append(f"no run of {item.metadata.name}")
 
 
@@ -83,7 +83,7 @@ def _post(world: World, path: str, body: msgspec.Struct) -> dict[str, Any]:
 
 
 def seal(world: World) -> str:
-    """The hooks of a ConfigMap, as whoever makes runs of such objects would seal them."""
+    """Write the documents of a ConfigMap, as a controller for such objects would."""
     uid = place(world)
     target = Target(api_version="v1", kind="ConfigMap", namespace="shop", name="box", uid=uid)
     run = names.run_name("box", uid)
@@ -114,7 +114,7 @@ def place(world: World, *finalizers: str) -> str:
 
 
 def say(world: World, **data: str) -> None:
-    """As whoever it belongs to."""
+    """Change the ConfigMap as its owner."""
     world.ask("PATCH", f"{MAPS}/box", {"data": data}, "application/merge-patch+json")
 
 
@@ -125,7 +125,7 @@ def target(world: World) -> dict[str, Any] | None:
 def tell(
     story: Callable[[World], Awaitable[None]], journal: list[str] | None = None, *, removes: bool = False
 ) -> World:
-    """A story in a world whose operators know ConfigMaps, and Sandboxes as ever."""
+    """Run a story in a world whose operators know ConfigMaps as well as Sandboxes."""
     words: list[str] = [] if journal is None else journal
 
     def born() -> World:
@@ -138,7 +138,7 @@ def tell(
 
 
 async def whole_life(world: World) -> None:
-    """Nobody but the watch of its kind has its run looked at."""
+    """Only the watch of its kind queues its run."""
     await world.until(lambda: world.cloud.starts("before"), "preStart")
     await world.rest(60)
     assert not world.cloud.starts("warm")
@@ -172,15 +172,15 @@ def test_target_starts_and_stops_by_itself():
 
 
 @pytest.mark.parametrize("harm", [Harm.CRASH_BEFORE, Harm.CRASH_AFTER])
-def test_a_crash_at_any_of_its_changes(harm, played):
-    """The next process hears of the kind by its own watch: it is in the same registry."""
+def test_life_survives_a_crash_at_any_change(harm, played):
+    """The next process has the same adapters, and its own watch."""
     sent = 0
 
     async def life(world: World) -> None:
         nonlocal sent
         seal(world)
         world.start()
-        # A crash delays what follows: it is waited for, and what must not be is looked for as ever.
+        # Crashes delay the steps, so the story waits; forbidden states are still checked at each moment.
         await whole_life(world)
         sent = len(world.writes)
 
@@ -199,7 +199,7 @@ def test_a_crash_at_any_of_its_changes(harm, played):
 @pytest.mark.parametrize(("until", "reason"), [("expires", "Expired"), ("lease", "LeaseExpired")])
 @pytest.mark.parametrize("removes", [False, True])
 def test_target_ends_by_its_ttl_or_lapsed_lease(until, reason, removes):
-    """By its time to live, or by a lease that nobody renews; it goes with its run if its adapter says so."""
+    """Its time to live or its lease ends the run. The target is deleted only if its adapter says so."""
     reasons = []
 
     async def story(world: World) -> None:
@@ -224,7 +224,7 @@ def test_target_ends_by_its_ttl_or_lapsed_lease(until, reason, removes):
 
 
 def test_target_that_never_started_skips_pre_stop():
-    """Its preStart failed to be followed by a start; preStop is passed over, postStop is owed."""
+    """After its preStart no start followed, so preStop is skipped and postStop runs."""
 
     async def story(world: World) -> None:
         seal(world)
@@ -258,7 +258,7 @@ def test_given_up_by_an_annotation_it_lives_on():
 
 
 def test_documents_of_a_target_without_a_run_are_removed():
-    """Whether a run may come yet is asked of its kind, and of that very object."""
+    """Its kind, and the object with that UID, decide whether a run may still be created."""
 
     async def story(world: World) -> None:
         uid = place(world)
@@ -269,7 +269,7 @@ def test_documents_of_a_target_without_a_run_are_removed():
         await world.rest(180)
         assert world.cluster.objects("objectlifecyclemethods")
         world.ask("DELETE", f"{MAPS}/box")
-        place(world)  # another one of its name
+        place(world)  # another object with its name
         await world.until(lambda: not world.cluster.objects("objectlifecyclemethods"), "the document to go", 120)
 
     tell(story)
@@ -287,8 +287,8 @@ def test_held_target_without_a_run_is_reported_to_its_adapter():
     assert set(journal) == {"no run of box"}
 
 
-def test_a_kind_that_comes_later_is_watched_from_then_on():
-    """As those that somebody names only while the operator is at work. Till then what depends on the target waits."""
+def test_kind_added_later_is_watched_from_then_on():
+    """Kinds can be added while the operator runs. Until then, units that depend on the target wait."""
 
     async def story(world: World) -> None:
         world.kinds = ()

@@ -25,7 +25,7 @@ from dayfly.kube.objects import (
 from dayfly.lib.pace import Urgency
 from dayfly.operator.cluster.caches import ALONE_S, COMPANY_S, BaselineMeta, ClusterWatches
 from dayfly.operator.cluster.objects import SANDBOXES, TARGET_FINALIZER, PluginObject, RunObject, SandboxObject
-from dayfly.operator.targets.adapter import Plain
+from dayfly.operator.targets.adapter import BaseAdapter
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import Targets
 from dayfly.spec import lifecycle
@@ -72,7 +72,7 @@ def woken():
 @pytest.fixture
 def cluster(woken, monkeypatch):
     made = ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
-    Targets(made, SandboxTarget(made, Plain(SANDBOXES)))
+    Targets(made, SandboxTarget(made, BaseAdapter(SANDBOXES)))
     monkeypatch.setattr(made.queue, "add", lambda key, urgency=0, after=0.0: woken.append(after))
     return made
 

@@ -1,7 +1,7 @@
-"""What was said when protocol 2 began is understood today, and what a later Dayfly adds to it does no harm.
+"""Messages that were recorded when protocol 2 began are still understood, and unknown additions are ignored.
 
-`rig/conversation-2.jsonl` is that conversation. Here its cluster's side is played to the server, and its server's side
-to the operator, each as a later Dayfly says it: with unknown fields, and with kinds of messages that nobody knows.
+`rig/conversation-2.jsonl` is that recording. The cluster's side is played to the server, and the server's side to the
+operator. Each is played as recorded, and with unknown fields and unknown kinds of messages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOTHING_TO_ANSWER = ("Hello", "Acknowledge")
 
 
 class Recorded:
-    """A server that says what was recorded, each message once those before it are answered."""
+    """A server that sends the recorded messages, each once the ones before it are answered."""
 
     def __init__(self, world: World, *, is_later: bool) -> None:
         self._world = world
@@ -54,7 +54,7 @@ class Recorded:
         return self.asked.keys() - self.answers.keys()
 
     def _next(self) -> None:
-        """The next message, unless an answer is missing, or what it is about has not happened yet."""
+        """Return the next message; None while an answer is missing or its subject does not exist yet."""
         if not self._waiting or self.owed():
             return
         message = self._waiting[0]
@@ -97,7 +97,7 @@ class Recorded:
 
 @BOTH
 def test_operator_reads_recorded_messages_of_the_server(story, said):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         way = Recorded(world, is_later=said == LATER)
         world.agent = lambda _process: (
             lambda cluster, admit: Agent(cluster, way, {ORG: "acme-sandboxes"}, "dayfly-system", admit, seed=1)
@@ -118,12 +118,12 @@ def test_operator_reads_recorded_messages_of_the_server(story, said):
         for unit in ("db/make", "db/seed", "db/drop"):
             assert world.cloud.starts(unit) == 1
 
-    story(tell, dialling=False)
+    story(steps, dialling=False)
 
 
 @BOTH
 def test_server_reads_recorded_messages_of_the_operator(story, said):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         operator = Played(plane, is_later=said == LATER)
         await plane.must("PUT", "resource-plugins/pg", PLUGIN)
         await plane.must("PUT", "sandboxes/shop", wish())
@@ -146,7 +146,7 @@ def test_server_reads_recorded_messages_of_the_operator(story, said):
 
             await until(world, acknowledged, "its end is acknowledged")
 
-    story(tell, dialling=False)
+    story(steps, dialling=False)
 
 
 async def offered(operator: Played) -> bool:

@@ -264,7 +264,7 @@ def test_abandoned_and_ended_sandbox_lists_possible_leftovers(world, host, enter
         text = visit.page.inner_text(".why")
         assert "its machine burnt" in text
         assert "created by mydb/provision" in text
-        assert "Nothing holds it up" not in text
+        assert "Nothing is blocked" not in text
 
 
 def test_viewer_sees_no_buttons_and_is_refused_by_the_server(world, enter):
@@ -299,7 +299,7 @@ def test_filter_is_in_the_url_and_matches_names_and_labels(world, enter):
         assert page.url.endswith("?q=team%3Db")
         visit.open("/page/sandboxes?q=is%3Afailed", "text=1 of 2 sandboxes")
         assert names() == ["sb1"]
-        visit.open("/page/sandboxes?q=nothing-like-it", "text=No sandbox fits")
+        visit.open("/page/sandboxes?q=nothing-like-it", "text=No sandbox matches")
         world.call("PUT", "sandboxes/nothing-like-it", wishes.empty())
         page.wait_for_selector("text=1 of 3 sandboxes")
 

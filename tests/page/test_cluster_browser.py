@@ -63,12 +63,12 @@ def test_viewer_has_no_buttons_and_reads_the_reason(browser, stage):
         assert "extend, retry, abandon: you may not patch sandboxes" in said
         assert page.locator(".actions button.danger").count() == 0
         page.wait_for_selector(".unit :text('its log cannot be shown while it runs')")
-        page.wait_for_selector("text=Its receipt and history cannot be shown")
-        page.wait_for_selector("text=What goes between its units, and how they are run, cannot be shown")
+        page.wait_for_selector("text=The receipt and history cannot be shown")
+        page.wait_for_selector("text=The outputs between its units and their configuration cannot be shown")
         assert page.locator(".node").count() == 3, "and the graph is there all the same"
         assert visit.axe() == []
         visit.open("/page/plugins", ".fault:has-text('cannot get')")
-        visit.open("/page/ended", "text=A cluster keeps nothing of a sandbox that is gone")
+        visit.open("/page/ended", "text=A cluster keeps neither logs nor history")
         assert visit.axe() == []
 
 
@@ -130,4 +130,4 @@ def test_a_link_signs_in_once_and_the_end_of_the_process_is_said(browser):
                 other.page.wait_for_selector("text=this link has been used already")
                 assert "press Enter in the terminal of dayfly page" in other.text()
             visit.page.wait_for_selector("text=1 sandbox")
-        visit.page.wait_for_selector("text=dayfly page does not run any more")
+        visit.page.wait_for_selector("text=dayfly page is no longer running")

@@ -105,7 +105,7 @@ def test_a_group_lives_before_ones_eyes_without_a_reload(browser, home, tmp_path
         page.wait_for_selector(".members a:has-text('pay-api')")
         page.wait_for_selector(".members li:has-text('ready')")
         home("sandbox", "delete", "pay-api")
-        page.wait_for_selector("text=None has these labels")
+        page.wait_for_selector("text=No sandbox matches")
         shift, moved = visit.shift()
         assert shift < JUMP, moved
         page.click("button:has-text('Delete')")
@@ -133,14 +133,14 @@ def test_group_page_shows_members_and_answering_forks(world, host, enter):
         page.wait_for_selector(
             ".members li:has-text('pay-web'):has-text('does not answer for default/web: pay-api is older')"
         )
-        page.wait_for_selector("text=one baseline is forked by several")
+        page.wait_for_selector("text=one baseline is forked by several sandboxes")
         assert page.locator(".match-tree").inner_text().split() == [
             "at",
             "least",
             "one",
             "of",
             "team",
-            "fits",
+            "matches",
             "pay*",
             "all",
             "of",
@@ -174,9 +174,9 @@ def test_sandbox_knows_its_group_beyond_the_listed_members(world, enter, monkeyp
 
 VIEWS = [
     ("/page/routegroups", "tbody tr th a"),
-    ("/page/routegroups?q=nothing-like-it", "text=No route group fits"),
+    ("/page/routegroups?q=nothing-like-it", "text=No route group matches"),
     ("/page/routegroups/pay?unit=bye", ".log pre:has-text('could not say it')"),
-    ("/page/routegroups/none", "text=None has these labels"),
+    ("/page/routegroups/none", "text=No sandbox matches"),
     ("/page/routegroups/nobody", ".nothing"),
     ("/page/sandboxes/pay-api", "dd a.chip:has-text('pay')"),
     ("/page/attention", ".concerns li:has-text('route group pay')"),

@@ -145,7 +145,7 @@ def test_a_plugins_readme_is_read_and_runs_nothing(client, enter):
         assert visit.axe() == []
         visit.open("/page/plugins/deep", ".readme li")
         visible(page)
-        visit.open("/page/plugins/quiet", "text=Nobody at the moment")
+        visit.open("/page/plugins/quiet", "text=Not in use")
         assert page.locator(".readme").count() == 0
 
 

@@ -1,4 +1,7 @@
-"""BasicDeployments make BasicReplicaSets, and these make pods. Run it with: python -m basic_deployment [KUBECONFIG]"""
+"""Two controllers: BasicDeployments create BasicReplicaSets, which create pods.
+
+Run it with: python -m basic_deployment [KUBECONFIG]
+"""
 
 import asyncio
 import hashlib
@@ -8,12 +11,12 @@ from pathlib import Path
 
 from dayfly import kube
 
-FORM = "basic.example.org/form"
-AGAIN_S = 10.0  # nobody tells that a quota was raised, or that a name is free
+TEMPLATE_LABEL = "basic.example.org/form"
+RETRY_AFTER_S = 10.0  # no event reports that a quota was raised, or that a name is free
 
 
 class Spec(kube.Slim, frozen=True):
-    """So many pods of that image."""
+    """Number of pods, and their image."""
 
     image: str
     replicas: int = 1
@@ -21,14 +24,14 @@ class Spec(kube.Slim, frozen=True):
 
 
 class DeploymentStatus(kube.Slim, frozen=True):
-    """Whether all are there."""
+    """Status with `ready` if all pods of the current spec are ready."""
 
     ready: bool = False
     conditions: list[kube.Condition] | None = None
 
 
 class BasicDeployment(kube.Slim, frozen=True):
-    """What a user writes."""
+    """The kind that users write."""
 
     metadata: kube.ObjectMeta
     spec: Spec
@@ -36,7 +39,7 @@ class BasicDeployment(kube.Slim, frozen=True):
 
 
 class SetStatus(kube.Slim, frozen=True):
-    """How many pods of the set's present form are ready."""
+    """Number of ready pods that have the current template."""
 
     active: int = 0
     observed_generation: int = 0
@@ -44,7 +47,7 @@ class SetStatus(kube.Slim, frozen=True):
 
 
 class BasicReplicaSet(kube.Slim, frozen=True):
-    """What a BasicDeployment makes."""
+    """The kind that a BasicDeployment creates."""
 
     metadata: kube.ObjectMeta
     spec: Spec
@@ -56,7 +59,7 @@ SETS = kube.Resource("basic.example.org", "v1", "basicreplicasets", "BasicReplic
 
 
 class Deployments:
-    """Hands a BasicDeployment's wish to its set, and tells how that stands. It knows nothing of pods."""
+    """Copy the spec of a BasicDeployment to its set, and the set's state back. It does not know pods."""
 
     def __init__(self, manager: kube.Manager) -> None:
         self._client, self._status_writer = manager.client, manager.status_writer()
@@ -67,35 +70,36 @@ class Deployments:
         meta, spec = item.metadata, kube.whole(item.spec)
         made = self._sets.get(meta.name, meta.namespace)
         if meta.deletion_timestamp:
-            return None  # the server collects its set, and the set's pods
+            return None  # Kubernetes deletes its set, and the set's pods
         if made is None or not kube.controls(item, made):
             await kube.create_owned(
                 self._client, SETS, {"metadata": {"name": meta.name}, "spec": spec}, item, DEPLOYMENTS
             )
-            return None  # the watch brings it, and with it the next turn
+            return None  # the watch event triggers the next reconciliation
         if made.spec != item.spec:
             seen = {"uid": made.metadata.uid, "resourceVersion": made.metadata.resource_version}
             await self._client.patch(SETS, {"metadata": seen, "spec": spec}, meta.name, meta.namespace)
             return None
         known = made.status.observed_generation == made.metadata.generation
         ready = known and made.status.active == item.spec.replicas
-        told = (
+        message = (
             next((each.message for each in made.status.conditions or () if each.type == "Ready"), "") if known else ""
         )
-        news = kube.Condition("Ready", "True" if ready else "False", "Ready" if ready else "Progressing", told)
-        await self._status_writer.write(DEPLOYMENTS, item, DeploymentStatus(ready, [news]))
+        condition = kube.Condition("Ready", "True" if ready else "False", "Ready" if ready else "Progressing", message)
+        await self._status_writer.write(DEPLOYMENTS, item, DeploymentStatus(ready, [condition]))
         return None
 
 
 class ReplicaSets:
-    """Keeps so many pods. One step a turn: what that step changes is the news that brings the next turn.
+    """Keep the number of pods. Each reconciliation makes one change, whose watch event triggers the next one.
 
-    Pods are numbered, so a cache that is behind makes none twice: the name is taken, and whose it is its owner tells.
+    Pods are numbered. So a stale cache never creates a pod twice: the name is taken, and the owner reference shows
+    whose pod it is.
     """
 
     def __init__(self, manager: kube.Manager) -> None:
         self._client, self._status_writer = manager.client, manager.status_writer(warnings={"Refused"})
-        self._pods = manager.watch(kube.PODS, labels=FORM)
+        self._pods = manager.watch(kube.PODS, labels=TEMPLATE_LABEL)
         manager.control(SETS, self.reconcile, owns=[self._pods])
 
     async def reconcile(self, item: BasicReplicaSet) -> float | None:
@@ -104,70 +108,70 @@ class ReplicaSets:
         pods = {pod.metadata.name: pod for pod in self._pods.owned_by(item.metadata.uid)}
         refusal = ""
         try:
-            await self._step(item, pods)
-        except (kube.errors.Forbidden, kube.errors.Invalid, kube.ForeignError) as no:
-            refusal = no.message if isinstance(no, kube.errors.ApiError) else str(no)
-        active = sum(ready(pod) and form_of(pod) == form(item) for pod in pods.values())
-        news = kube.Condition("Ready", "True", "Ready", f"all {active} pods are ready")
+            await self._make_one_change(item, pods)
+        except (kube.errors.Forbidden, kube.errors.Invalid, kube.ForeignError) as error:
+            refusal = error.message if isinstance(error, kube.errors.ApiError) else str(error)
+        active = sum(is_ready(pod) and label_of(pod) == template_hash(item) for pod in pods.values())
+        condition = kube.Condition("Ready", "True", "Ready", f"all {active} pods are ready")
         if refusal:
-            news = kube.Condition("Ready", "False", "Refused", refusal)
+            condition = kube.Condition("Ready", "False", "Refused", refusal)
         elif active != item.spec.replicas or len(pods) != active:
-            why = next((f": {trouble(pod)}" for pod in pods.values() if trouble(pod)), "")
-            news = kube.Condition(
+            why = next((f": {pod_problem(pod)}" for pod in pods.values() if pod_problem(pod)), "")
+            condition = kube.Condition(
                 "Ready", "False", "Progressing", f"{active} of {item.spec.replicas} pods are ready{why}"
             )
-        await self._status_writer.write(SETS, item, SetStatus(active, item.metadata.generation, [news]))
-        return AGAIN_S if refusal else None
+        await self._status_writer.write(SETS, item, SetStatus(active, item.metadata.generation, [condition]))
+        return RETRY_AFTER_S if refusal else None
 
-    async def _step(self, item: BasicReplicaSet, pods: dict[str, kube.Pod]) -> None:
-        """The first of all that is not as it should be: too few, too many, ended, of an old form."""
+    async def _make_one_change(self, item: BasicReplicaSet, pods: dict[str, kube.Pod]) -> None:
+        """Make the first necessary change: create a missing pod, or delete a surplus, ended or outdated one."""
         wanted = [f"{item.metadata.name}-{number}" for number in range(item.spec.replicas)]
         if missing := [name for name in wanted if name not in pods]:
-            await kube.create_owned(self._client, kube.PODS, rendered(item, missing[0]), item, SETS)
+            await kube.create_owned(self._client, kube.PODS, render_pod(item, missing[0]), item, SETS)
             return
         living = [pod for pod in pods.values() if not pod.metadata.deletion_timestamp]
-        old = [pod for pod in living if form_of(pod) != form(item)]
-        whole = all(ready(pod) for pod in pods.values())
+        old = [pod for pod in living if label_of(pod) != template_hash(item)]
+        whole = all(is_ready(pod) for pod in pods.values())
         unwanted = [
             *(pod for pod in living if pod.metadata.name not in wanted),
             *(pod for pod in living if pod.status.phase in ("Succeeded", "Failed")),
-            *(pod for pod in old if whole or not ready(pod)),  # of those that serve one at a time
+            *(pod for pod in old if whole or not is_ready(pod)),  # ready pods one at a time
         ]
         if unwanted:
             meta = unwanted[0].metadata
             await self._client.delete(kube.PODS, meta.name, meta.namespace, uid=meta.uid)
 
 
-def form(item: BasicReplicaSet) -> str:
-    """What a pod of the set is made of, as a label; the number of pods is no part of it."""
+def template_hash(item: BasicReplicaSet) -> str:
+    """Return a label value for the pod template, which does not include the number of pods."""
     return hashlib.sha256(repr((item.spec.image, item.spec.command)).encode()).hexdigest()[:16]
 
 
-def form_of(pod: kube.Pod) -> str:
-    return (pod.metadata.labels or {}).get(FORM, "")
+def label_of(pod: kube.Pod) -> str:
+    return (pod.metadata.labels or {}).get(TEMPLATE_LABEL, "")
 
 
-def rendered(item: BasicReplicaSet, name: str) -> dict[str, object]:
-    """A pod of the set. Whoever writes a set chooses image and command, and no more."""
+def render_pod(item: BasicReplicaSet, name: str) -> dict[str, object]:
+    """Return a pod of the set. Users choose only its image and command."""
     locked = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     main = {"name": "main", "image": item.spec.image, "command": item.spec.command, "securityContext": locked}
-    nobody = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
-    spec = {"containers": [main], "securityContext": nobody, "automountServiceAccountToken": False}
-    labels = {FORM: form(item)}
+    unprivileged = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+    spec = {"containers": [main], "securityContext": unprivileged, "automountServiceAccountToken": False}
+    labels = {TEMPLATE_LABEL: template_hash(item)}
     return {"metadata": {"name": name, "labels": labels}, "spec": {**spec, "terminationGracePeriodSeconds": 1}}
 
 
-def ready(pod: kube.Pod) -> bool:
+def is_ready(pod: kube.Pod) -> bool:
     conditions = {each.type: each.status for each in pod.status.conditions or ()}
     return conditions.get("Ready") == "True" and not pod.metadata.deletion_timestamp
 
 
-def trouble(pod: kube.Pod) -> str:
-    """What keeps a pod from running, in the words of whoever knows."""
+def pod_problem(pod: kube.Pod) -> str:
+    """Return the reason why a pod does not run, from its container or the scheduler; empty if there is none."""
     waits = [each.state.waiting for each in pod.status.container_statuses or ()]
-    said = next((f"{each.reason}: {each.message}" for each in waits if each and each.message), "")
-    placed = [each.message for each in pod.status.conditions or () if each.type == "PodScheduled" and each.message]
-    found = said or next(iter(placed), "")
+    waiting = next((f"{each.reason}: {each.message}" for each in waits if each and each.message), "")
+    unscheduled = [each.message for each in pod.status.conditions or () if each.type == "PodScheduled" and each.message]
+    found = waiting or next(iter(unscheduled), "")
     return f"pod {pod.metadata.name}: {found}" if found else ""
 
 

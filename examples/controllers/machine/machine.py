@@ -1,8 +1,10 @@
-"""Machines on whatever infrastructure fulfils the contract `ready`. Run it with: python -m machine [KUBECONFIG]
+"""A controller for Machines on any infrastructure that fulfils the contract `ready`.
 
-A Machine names an object of another kind. This controller knows no such kind: it looks up how the reference's kind is
-served, follows it when it first hears of it, and reads of it what the contract says. Which kinds those are is said by
-whoever defines them, with a label on the definition; so a Machine cannot have this controller touch a Secret.
+Run it with: python -m machine [KUBECONFIG]
+
+A Machine names an object of another kind, which this controller does not know. It finds the kind's API, watches it from
+then on, and reads only the fields of the contract. A label on the kind's definition declares that its objects fulfil
+the contract. So a Machine cannot make this controller touch a Secret.
 """
 
 import asyncio
@@ -15,11 +17,11 @@ from dayfly import kube
 
 CONTRACT = "machines.example.org/contract"
 FINALIZER = "machines.example.org/infrastructure"
-AGAIN_S = 10.0  # nobody tells that a kind is served now, or was granted
+RETRY_AFTER_S = 10.0  # no event reports that a kind is served, or that a right was granted
 
 
 class Reference(kube.Slim, frozen=True):
-    """An object of the Machine's own namespace."""
+    """An object in the Machine's namespace."""
 
     api_version: str
     kind: str
@@ -27,13 +29,13 @@ class Reference(kube.Slim, frozen=True):
 
 
 class Spec(kube.Slim, frozen=True):
-    """What a Machine stands on."""
+    """The infrastructure of a Machine."""
 
     infrastructure_ref: Reference
 
 
 class Status(kube.Slim, frozen=True):
-    """What the infrastructure tells."""
+    """The state of the infrastructure."""
 
     ready: bool = False
     address: str | None = None
@@ -43,7 +45,7 @@ class Status(kube.Slim, frozen=True):
 
 
 class Machine(kube.Slim, frozen=True):
-    """What a user writes."""
+    """The kind that users write."""
 
     metadata: kube.ObjectMeta
     spec: Spec
@@ -51,7 +53,7 @@ class Machine(kube.Slim, frozen=True):
 
 
 class Contract(kube.Slim, frozen=True):
-    """What is read of infrastructure: `ready`, or where that is not said a condition `Ready`; and perhaps a failure."""
+    """The fields read from infrastructure: `ready` (or a condition `Ready`), and a failure if there is one."""
 
     ready: bool | None = None
     address: str | None = None
@@ -74,16 +76,16 @@ DEFINITIONS = kube.anything(
 
 
 class WaitingError(Exception):
-    """A Machine cannot go on; one word why, and the text what it waits for."""
+    """A Machine cannot continue. It has a reason in one word, and a message that states the missing condition."""
 
-    def __init__(self, reason: str, message: str, after: float | None = AGAIN_S) -> None:
+    def __init__(self, reason: str, message: str, after: float | None = RETRY_AFTER_S) -> None:
         super().__init__(message)
         self.reason = reason
         self.after = after
 
 
 class Machines:
-    """Ties each Machine to its infrastructure, tells how that stands, and has it go first."""
+    """Connect each Machine to its infrastructure, report its state, and delete the infrastructure first."""
 
     def __init__(self, manager: kube.Manager) -> None:
         self._manager, self._client = manager, manager.client
@@ -95,48 +97,48 @@ class Machines:
         if machine.metadata.deletion_timestamp:
             return await self._end(machine)
         try:
-            of = await self._kind(machine.spec.infrastructure_ref)
+            of = await self._follow_kind(machine.spec.infrastructure_ref)
             if await kube.add_finalizer(self._client, MACHINES, machine.metadata, FINALIZER):
-                return None  # held before anything is tied to it
-            infrastructure = await self._tied(machine, of)
+                return None  # the finalizer comes before ownership
+            infrastructure = await self._adopt(machine, of)
         except WaitingError as why:
             waits = kube.Condition("Ready", "False", why.reason, str(why))
             await self._status_writer.write(MACHINES, machine, Status(conditions=[waits]))
             return why.after
-        await self._status_writer.write(MACHINES, machine, told(of.kind, infrastructure))
+        await self._status_writer.write(MACHINES, machine, machine_status(of.kind, infrastructure))
         return None
 
-    async def _kind(self, to: Reference) -> kube.Resource[Infrastructure]:
-        """How that kind is served, and followed from now on; looked up once.
+    async def _follow_kind(self, ref: Reference) -> kube.Resource[Infrastructure]:
+        """Return the resource for a kind, and watch it from now on. The result is cached.
 
         Raises:
-            WaitingError: it is not served, or does not fulfil the contract.
+            WaitingError: the kind is not served, or does not fulfil the contract.
         """
-        if found := self._followed.get((to.api_version, to.kind)):
+        if found := self._followed.get((ref.api_version, ref.kind)):
             return found
-        of = await served(self._client, to)
+        of = await find_resource(self._client, ref)
         if of is None:
-            raise WaitingError("NotServed", f"this cluster serves no {to.kind} of {to.api_version} in namespaces")
+            raise WaitingError("NotServed", f"this cluster serves no {ref.kind} of {ref.api_version} in namespaces")
         definition = None
-        if of.group:  # the server's own kinds have no definition
+        if of.group:  # built-in kinds have no definition
             definition = await self._client.find(DEFINITIONS, f"{of.plural}.{of.group}")
         if definition is None or (definition.metadata.labels or {}).get(CONTRACT) != "ready":
-            lack = "has no definition that could say so"
+            lack = "has no definition that could declare it"
             if definition is not None:
-                lack = f"wants the label {CONTRACT}=ready on its definition {definition.metadata.name}"
-            raise WaitingError("NoContract", f"{to.kind} is not known to fulfil the contract `ready`: it {lack}")
-        self._followed[to.api_version, to.kind] = of
+                lack = f"needs the label {CONTRACT}=ready on its definition {definition.metadata.name}"
+            raise WaitingError("NoContract", f"{ref.kind} is not known to fulfil the contract `ready`: it {lack}")
+        self._followed[ref.api_version, ref.kind] = of
         self._machines.follows(self._manager.watch(of), lambda item: self._users(of, item))
         return of
 
     def _users(self, of: kube.Resource[Infrastructure], item: Infrastructure) -> list[kube.Key]:
-        """The Machines that name it."""
+        """Return the Machines that refer to this object."""
         meta, named = item.metadata, Reference(of.api_version, of.kind, item.metadata.name)
         users = (each for each in self._machines.cache if each.spec.infrastructure_ref == named)
         return [kube.Key.of(each) for each in users if each.metadata.namespace == meta.namespace]
 
-    async def _tied(self, machine: Machine, of: kube.Resource[Infrastructure]) -> Infrastructure:
-        """Its infrastructure, made its own if it is nobody's; what somebody else keeps is used and left.
+    async def _adopt(self, machine: Machine, of: kube.Resource[Infrastructure]) -> Infrastructure:
+        """Return the infrastructure. If it has no owner, the Machine becomes its owner; else it is only used.
 
         Raises:
             WaitingError: there is none, or another Machine has it.
@@ -159,47 +161,47 @@ class Machines:
         return found
 
     async def _end(self, machine: Machine) -> float | None:
-        """Its own infrastructure goes first. Whether it is gone no cache tells: it may never have been watched."""
+        """Delete owned infrastructure before the Machine. It reads the API, because the kind may not be in a cache."""
         if FINALIZER not in (machine.metadata.finalizers or ()):
             return None
-        to, meta = machine.spec.infrastructure_ref, machine.metadata
-        of, found = await served(self._client, to), None
+        ref, meta = machine.spec.infrastructure_ref, machine.metadata
+        of, found = await find_resource(self._client, ref), None
         if of is not None:
-            found = await self._client.find(of, to.name, meta.namespace)
+            found = await self._client.find(of, ref.name, meta.namespace)
         if of is None or found is None or not kube.controls(machine, found):
             await kube.drop_finalizer(self._client, MACHINES, meta, FINALIZER)
             return None
         if not found.metadata.deletion_timestamp:
-            await self._client.delete(of, to.name, meta.namespace, uid=found.metadata.uid)
-        waits = kube.Condition("Ready", "False", "Deleting", f"{to.kind} {to.name} is being removed")
+            await self._client.delete(of, ref.name, meta.namespace, uid=found.metadata.uid)
+        waits = kube.Condition("Ready", "False", "Deleting", f"{ref.kind} {ref.name} is being removed")
         await self._status_writer.write(MACHINES, machine, Status(conditions=[waits]))
         return 1.0
 
 
-async def served(client: kube.Client, to: Reference) -> kube.Resource[Infrastructure] | None:
-    """How the API serves that kind in namespaces; None if it does not."""
+async def find_resource(client: kube.Client, ref: Reference) -> kube.Resource[Infrastructure] | None:
+    """Find the namespaced API of a kind; None if the cluster does not serve it."""
     try:
-        every = await client.kinds(to.api_version)
+        every = await client.kinds(ref.api_version)
     except kube.errors.NotServed:
         return None
-    line = next((each for each in every if each.kind == to.kind and each.namespaced and "/" not in each.name), None)
-    found: kube.Resource[Any] | None = kube.anything(to.api_version, to.kind, line.name) if line else None
+    line = next((each for each in every if each.kind == ref.kind and each.namespaced and "/" not in each.name), None)
+    found: kube.Resource[Any] | None = kube.anything(ref.api_version, ref.kind, line.name) if line else None
     return found.read_as(Infrastructure) if found else None
 
 
-def told(kind: str, infrastructure: Infrastructure) -> Status:
-    """What the contract says of a Machine that stands on it."""
+def machine_status(kind: str, infrastructure: Infrastructure) -> Status:
+    """Return the status of a Machine, derived from the contract."""
     said, own = infrastructure.status, kube.condition(infrastructure.status, "Ready")
     ready = said.ready if said.ready is not None else own is not None and own.status == "True"
     about, failed = f"{kind} {infrastructure.metadata.name}", [said.failure_reason, said.failure_message]
     if any(failed):
-        news = kube.Condition("Ready", "False", "Failed", ": ".join([about, *(each for each in failed if each)]))
-        return Status(False, said.address, said.failure_reason, said.failure_message, [news])
-    message = (own.message if own else "") or ("it runs" if ready else "it is not ready yet")
-    news = kube.Condition("Ready", "False", "Waiting", f"{about}: {message}")
+        condition = kube.Condition("Ready", "False", "Failed", ": ".join([about, *(each for each in failed if each)]))
+        return Status(False, said.address, said.failure_reason, said.failure_message, [condition])
+    message = (own.message if own else "") or ("it is running" if ready else "it is not ready yet")
+    condition = kube.Condition("Ready", "False", "Waiting", f"{about}: {message}")
     if ready:
-        news = kube.Condition("Ready", "True", "Ready", f"{about}: {message}")
-    return Status(ready, said.address, conditions=[news])
+        condition = kube.Condition("Ready", "True", "Ready", f"{about}: {message}")
+    return Status(ready, said.address, conditions=[condition])
 
 
 async def main(kubeconfig: Path | None) -> None:

@@ -1,6 +1,6 @@
-"""PodMachines: a pod for each. Run it with: python -m pod_machine [KUBECONFIG]
+"""A controller that keeps one pod for each PodMachine. Run it with: python -m pod_machine [KUBECONFIG]
 
-It fulfils the contract `ready`, and has never heard of Machines.
+PodMachines fulfil the contract `ready`, but the controller does not know Machines.
 """
 
 import asyncio
@@ -13,18 +13,18 @@ import msgspec
 from dayfly import kube
 
 LABEL = "machines.example.org/pod"
-AGAIN_S = 10.0
+RETRY_AFTER_S = 10.0
 
 
 class Spec(kube.Slim, frozen=True):
-    """What runs in the pod."""
+    """Image and command of the pod."""
 
     image: str
     command: list[str] = []
 
 
 class Status(kube.Slim, frozen=True):
-    """The contract."""
+    """The fields of the contract."""
 
     ready: bool = False
     address: str | None = None
@@ -34,7 +34,7 @@ class Status(kube.Slim, frozen=True):
 
 
 class PodMachine(kube.Slim, frozen=True):
-    """What a user writes."""
+    """The kind that users write."""
 
     metadata: kube.ObjectMeta
     spec: Spec
@@ -42,7 +42,7 @@ class PodMachine(kube.Slim, frozen=True):
 
 
 class PodStatus(kube.Slim, frozen=True):
-    """What is read of the pod's status."""
+    """The fields of the pod's status that are read."""
 
     phase: str = ""
     message: str = ""
@@ -52,7 +52,7 @@ class PodStatus(kube.Slim, frozen=True):
 
 
 class Pod(kube.Slim, frozen=True):
-    """What is read of the pod."""
+    """The fields of the pod that are read."""
 
     metadata: kube.ObjectMeta
     status: PodStatus = PodStatus()
@@ -63,7 +63,7 @@ PODS = kube.PODS.read_as(Pod)
 
 
 class PodMachines:
-    """Makes each one's pod, once: a pod that has ended stays, as evidence."""
+    """Create one pod for each PodMachine. A pod that has ended stays, for diagnosis."""
 
     def __init__(self, manager: kube.Manager) -> None:
         self._client = manager.client
@@ -74,29 +74,29 @@ class PodMachines:
     async def reconcile(self, item: PodMachine) -> float | None:
         meta = item.metadata
         if meta.deletion_timestamp:
-            return None  # the server collects its pod
+            return None  # Kubernetes deletes its pod
         pod, refusal = self._pods.get(meta.name, meta.namespace), ""
         if pod is None or not kube.controls(item, pod):
             try:
-                pod = await kube.create_owned(self._client, PODS, rendered(item), item, POD_MACHINES)
-            except (kube.errors.Forbidden, kube.errors.Invalid, kube.ForeignError) as no:
-                refusal = no.message if isinstance(no, kube.errors.ApiError) else str(no)
-        await self._status_writer.write(POD_MACHINES, item, told(pod, refusal))
-        return AGAIN_S if refusal else None
+                pod = await kube.create_owned(self._client, PODS, render_pod(item), item, POD_MACHINES)
+            except (kube.errors.Forbidden, kube.errors.Invalid, kube.ForeignError) as error:
+                refusal = error.message if isinstance(error, kube.errors.ApiError) else str(error)
+        await self._status_writer.write(POD_MACHINES, item, machine_status(pod, refusal))
+        return RETRY_AFTER_S if refusal else None
 
 
-def rendered(item: PodMachine) -> dict[str, object]:
-    """Its pod. Whoever writes a PodMachine chooses image and command, and no more."""
+def render_pod(item: PodMachine) -> dict[str, object]:
+    """Return the pod. Users choose only its image and command."""
     locked = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     main = {"name": "main", "image": item.spec.image, "command": item.spec.command, "securityContext": locked}
-    nobody = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
-    spec = {"containers": [main], "securityContext": nobody, "automountServiceAccountToken": False}
+    unprivileged = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+    spec = {"containers": [main], "securityContext": unprivileged, "automountServiceAccountToken": False}
     fixed = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1}
     return {"metadata": {"name": item.metadata.name, "labels": {LABEL: "true"}}, "spec": {**spec, **fixed}}
 
 
-def told(pod: Pod | None, refusal: str) -> Status:
-    """How the machine stands, in the words of whoever knows."""
+def machine_status(pod: Pod | None, refusal: str) -> Status:
+    """Return the status of a PodMachine, with the reason from its pod or the API server."""
     if refusal or pod is None:
         return Status(conditions=[kube.Condition("Ready", "False", "Refused", refusal)])
     if pod.status.phase in ("Succeeded", "Failed"):
@@ -106,11 +106,11 @@ def told(pod: Pod | None, refusal: str) -> Status:
         return Status(failure_reason="PodEnded", failure_message=why, conditions=[failed])
     ready = any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions or ())
     waits = [each.state.waiting for each in pod.status.container_statuses or ()]
-    said = next((f"{each.reason}: {each.message}" for each in waits if each and each.message), "its pod is starting")
-    news = kube.Condition("Ready", "True", "Running", "its pod runs")
+    waiting = next((f"{each.reason}: {each.message}" for each in waits if each and each.message), "its pod is starting")
+    condition = kube.Condition("Ready", "True", "Running", "its pod is running")
     if not ready:
-        news = kube.Condition("Ready", "False", "Starting", said)
-    return Status(ready=ready, address=pod.status.pod_ip or None, conditions=[news])
+        condition = kube.Condition("Ready", "False", "Starting", waiting)
+    return Status(ready=ready, address=pod.status.pod_ip or None, conditions=[condition])
 
 
 async def main(kubeconfig: Path | None) -> None:

@@ -1,9 +1,9 @@
-"""ProcessMachines: a process for each, at a service over HTTP.
+"""A controller that keeps one process for each ProcessMachine, in a service with an HTTP API.
 
 Run it with: python -m process_machine URL TOKEN [KUBECONFIG]
 
-It fulfils the contract `ready`, and has never heard of Machines. The service is asked under the object's UID, which is
-known before the first call and never comes again: whatever is lost or done twice, there is one process.
+ProcessMachines fulfil the contract `ready`, but the controller does not know Machines. Requests contain the object's
+UID, which exists before the first request and is never reused. So lost or repeated requests lead to only one process.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import msgspec
 from dayfly import kube
 
 FINALIZER = "machines.example.org/process"
-SOON_S, LATER_S = 1.0, 10.0  # nobody tells that a process has started, or ended
+POLL_STARTING_S, POLL_INTERVAL_S = 1.0, 10.0  # no event reports that a process has started or ended
 
 
 class Spec(kube.Slim, frozen=True):
@@ -28,7 +28,7 @@ class Spec(kube.Slim, frozen=True):
 
 
 class Status(kube.Slim, frozen=True):
-    """The contract."""
+    """The fields of the contract."""
 
     ready: bool = False
     address: str | None = None
@@ -38,7 +38,7 @@ class Status(kube.Slim, frozen=True):
 
 
 class ProcessMachine(kube.Slim, frozen=True):
-    """What a user writes."""
+    """The kind that users write."""
 
     metadata: kube.ObjectMeta
     spec: Spec
@@ -49,7 +49,7 @@ PROCESS_MACHINES = kube.Resource("machines.example.org", "v1", "processmachines"
 
 
 class Process(msgspec.Struct):
-    """What the service says of one."""
+    """The state of a process, as the service reports it."""
 
     state: str
     """`starting`, `running` or `ended`."""
@@ -58,23 +58,23 @@ class Process(msgspec.Struct):
 
 
 class ServiceError(Exception):
-    """The service could not be asked, or says no: its own words."""
+    """The service did not answer, or refused the request with this message."""
 
 
 class Service(Protocol):
-    """The service, as far as it is needed. Both may be asked again and again."""
+    """The required calls of the service. Both are idempotent."""
 
     async def keep(self, uid: str, program: str) -> Process:
-        """Have a process run, unless it was removed for good."""
+        """Start the process if it does not run, unless it was removed."""
         ...
 
     async def remove(self, uid: str) -> None:
-        """End it for good: nothing runs under that UID again."""
+        """End the process forever: none is started for this UID again."""
         ...
 
 
 class ProcessMachines:
-    """Keeps each one's process, and has it gone before the object is."""
+    """Keep the process of each object, and remove it before the object is deleted."""
 
     def __init__(self, manager: kube.Manager, service: Service) -> None:
         self._client, self._service = manager.client, service
@@ -86,56 +86,58 @@ class ProcessMachines:
         try:
             if not meta.deletion_timestamp:
                 if await kube.add_finalizer(self._client, PROCESS_MACHINES, meta, FINALIZER):
-                    return None  # held before there is anything to clean up
+                    return None  # the finalizer comes before the process
                 process = await self._service.keep(meta.uid, item.spec.program)
-                await self._status_writer.write(PROCESS_MACHINES, item, told(process))
-                return SOON_S if process.state == "starting" else LATER_S
+                await self._status_writer.write(PROCESS_MACHINES, item, machine_status(process))
+                return POLL_STARTING_S if process.state == "starting" else POLL_INTERVAL_S
             if FINALIZER in (meta.finalizers or ()):
                 await self._service.remove(meta.uid)
                 await kube.drop_finalizer(self._client, PROCESS_MACHINES, meta, FINALIZER)
-        except ServiceError as no:
-            news = kube.Condition("Ready", "False", "ServiceError", str(no))
-            await self._status_writer.write(PROCESS_MACHINES, item, Status(conditions=[news]))
-            return LATER_S
+        except ServiceError as error:
+            condition = kube.Condition("Ready", "False", "ServiceError", str(error))
+            await self._status_writer.write(PROCESS_MACHINES, item, Status(conditions=[condition]))
+            return POLL_INTERVAL_S
         return None
 
 
-def told(process: Process) -> Status:
-    """How the machine stands."""
+def machine_status(process: Process) -> Status:
+    """Return the status of a ProcessMachine."""
     if process.state == "ended":
         message = f"its process has ended with code {process.code}"
         failed = kube.Condition("Ready", "False", "Failed", message)
         return Status(failure_reason="ProcessEnded", failure_message=message, conditions=[failed])
     runs = process.state == "running"
-    news = kube.Condition("Ready", "False", "Starting", "its process is starting")
+    condition = kube.Condition("Ready", "False", "Starting", "its process is starting")
     if runs:
-        news = kube.Condition("Ready", "True", "Running", "its process runs")
-    return Status(ready=runs, address=process.address or None, conditions=[news])
+        condition = kube.Condition("Ready", "True", "Running", "its process is running")
+    return Status(ready=runs, address=process.address or None, conditions=[condition])
 
 
 class HttpService:
-    """The service of `service.py`."""
+    """The client of `service.py`."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, token: str) -> None:
         self._session, self._url = session, url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}"}
 
     async def keep(self, uid: str, program: str) -> Process:
-        return msgspec.json.decode(await self._ask("PUT", uid, {"program": program}), type=Process)
+        return msgspec.json.decode(await self._request("PUT", uid, {"program": program}), type=Process)
 
     async def remove(self, uid: str) -> None:
-        await self._ask("DELETE", uid)
+        await self._request("DELETE", uid)
 
-    async def _ask(self, method: str, uid: str, body: dict[str, str] | None = None) -> bytes:
+    async def _request(self, method: str, uid: str, body: dict[str, str] | None = None) -> bytes:
         try:
-            asked = self._session.request(method, f"{self._url}/machines/{uid}", json=body, headers=self._headers)
-            async with asyncio.timeout(10), asked as answer:
-                said = await answer.read()
+            request = self._session.request(method, f"{self._url}/machines/{uid}", json=body, headers=self._headers)
+            async with asyncio.timeout(10), request as answer:
+                content = await answer.read()
         except (aiohttp.ClientError, TimeoutError) as fault:
-            raise ServiceError(f"the service of processes does not answer: {type(fault).__name__}") from fault
+            raise ServiceError(f"the process service does not answer: {type(fault).__name__}") from fault
         if answer.status >= 400:
-            raise ServiceError(f"the service of processes says {answer.status}: {said[:1000].decode(errors='replace')}")
-        return said
+            raise ServiceError(
+                f"the process service answered {answer.status}: {content[:1000].decode(errors='replace')}"
+            )
+        return content
 
 
 async def main(url: str, token: str, kubeconfig: Path | None) -> None:

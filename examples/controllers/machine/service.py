@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A small service that keeps processes for others, as a company's own might.
+"""A small service that keeps processes, similar to an internal service of a company.
 
     service.py ADDRESS:PORT TOKEN      # port 0 takes a free one; the address is printed first
 
-PUT /machines/ID {"program": NAME} has one run and says how it stands; asked again, the same one. DELETE /machines/ID
-ends it, and from then on that ID is used up. Callers choose among programs by name and never say what they are.
+PUT /machines/ID {"program": NAME} starts a process and returns its state. It is idempotent. DELETE /machines/ID ends
+it, and that ID can never be used again. Callers choose a program by name and cannot define one.
 """
 
 import http.server
@@ -15,11 +15,11 @@ import sys
 import threading
 
 PROGRAMS = {"idle": ["sleep", "infinity"], "brief": ["sleep", "3"], "broken": ["sh", "-c", "exit 3"]}
-MOST = 100
+MAX_PROCESSES = 100
 
 
 class Processes:
-    """What runs, and what ran. A restart of the service ends all: they are its children."""
+    """Running and removed processes. A restart of the service ends all, because they are its children."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -28,11 +28,11 @@ class Processes:
 
     def keep(self, name: str, program: str) -> tuple[int, dict[str, object]]:
         if name in self.removed:
-            return 410, {"error": f"{name} was removed, and its name is used up"}
+            return 410, {"error": f"{name} was removed, and its ID cannot be used again"}
         if program not in PROGRAMS:
             return 422, {"error": f"no program {program!r}; there is {', '.join(PROGRAMS)}"}
-        if name not in self.running and len(self.running) >= MOST:
-            return 429, {"error": f"{MOST} processes are enough"}
+        if name not in self.running and len(self.running) >= MAX_PROCESSES:
+            return 429, {"error": f"{MAX_PROCESSES} processes are the maximum"}
         if name not in self.running:
             self.running[name] = subprocess.Popen(PROGRAMS[program])
             return 200, {"state": "starting"}
@@ -51,19 +51,19 @@ class Processes:
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """One request."""
+    """The handler of one request."""
 
     processes = Processes()
     token = ""
 
-    def _do(self) -> None:
+    def _handle(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else {}
         parts = self.path.strip("/").split("/")
         if self.headers.get("Authorization") != f"Bearer {self.token}":
-            self._answer(401, {"error": "a token is needed"})
+            self._answer(401, {"error": "a token is required"})
         elif len(parts) != 2 or parts[0] != "machines":
-            self._answer(404, {"error": "there is /machines/ID"})
+            self._answer(404, {"error": "the only path is /machines/ID"})
         else:
             with self.processes.lock:
                 keeps = self.command == "PUT"
@@ -72,17 +72,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 )
             self._answer(*done)
 
-    do_PUT = do_DELETE = _do  # noqa: N815 - the names are the library's
+    do_PUT = do_DELETE = _handle  # noqa: N815 - names required by http.server
 
     def _answer(self, status: int, body: dict[str, object]) -> None:
-        said = json.dumps(body).encode()
+        content = json.dumps(body).encode()
         self.send_response(status)
-        self.send_header("Content-Length", str(len(said)))
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(said)
+        self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """Do not log requests."""
 
 
 def main(place: str, token: str) -> None:

@@ -1,5 +1,5 @@
-// Minicluster is the machinery of a small batch cluster: one static program, which a view brings to pods whose image
-// knows nothing of it. `rank` runs in each of them, `sum` asks the leader for one round of work.
+// Minicluster is the machinery of a small batch cluster: one static program. A view brings it to pods whose image does not
+// know it. `rank` runs in each of them; `sum` makes the leader run one round.
 package main
 
 import (
@@ -39,8 +39,8 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// create makes what a cluster has once: a key, a label of its own, and the names of its hosts. The Job that they belong
-// to has no name yet: the kubelet puts it in for $(JOB).
+// create makes the data that a cluster has once: a key, a label, and the names of its hosts. The name of their Job is not
+// known yet: the kubelet replaces $(JOB).
 func create(words []string) error {
 	flags := flag.NewFlagSet("new", flag.ExitOnError)
 	size := flags.Int("size", 1, "how many ranks there are at first")
@@ -98,7 +98,7 @@ func install(words []string) error {
 	return copied.Close()
 }
 
-// serve is one rank, until it is asked to end.
+// serve runs one rank until it is terminated.
 func serve([]string) error {
 	rank, err := strconv.Atoi(os.Getenv("JOB_COMPLETION_INDEX"))
 	if err != nil {
@@ -122,11 +122,11 @@ func serve([]string) error {
 	if err := member.listen(ending); err != nil {
 		return err
 	}
-	// A rank never is done: with 0 its Job would take it for complete, and not bring it back.
+	// A rank never completes: with exit code 0 its Job would not restart it.
 	return errors.New("asked to end")
 }
 
-// ask has the leader do one round, and leaves what came of it in a file.
+// ask makes the leader run one round, and writes the result to files.
 func ask(words []string) error {
 	flags := flag.NewFlagSet("sum", flag.ExitOnError)
 	leader := flags.String("leader", "", "name or address of rank 0")
@@ -157,7 +157,7 @@ func ask(words []string) error {
 	return nil
 }
 
-// program reads the application's own program and its arguments.
+// program parses the application's program and its arguments.
 func program(text string) ([]string, error) {
 	var command []string
 	if err := json.Unmarshal([]byte(text), &command); err != nil || len(command) == 0 {

@@ -16,7 +16,7 @@ import (
 
 const longestRound = 5 * time.Minute
 
-// Member is one rank: it runs the application's program when there is work, and gives its number to all others.
+// Member is one rank: in each round it runs the application's program and sends its number to all other ranks.
 type Member struct {
 	rank    int
 	key     []byte
@@ -27,7 +27,7 @@ type Member struct {
 	rounds map[string]*round
 }
 
-// round is what has come in of one round: a number from each rank.
+// round holds the numbers received in one round, by rank.
 type round struct {
 	numbers map[int]int64
 	more    chan struct{}
@@ -48,7 +48,7 @@ func (m *Member) do(ending context.Context, what order) (answer, error) {
 	return answer{}, fmt.Errorf("nobody knows how to do %q", what.Do)
 }
 
-// lead has all ranks do one round, and holds what each of them has found against the others.
+// lead makes all ranks run one round, and compares their sums.
 func (m *Member) lead(limit context.Context, what order) (answer, error) {
 	if m.rank != 0 {
 		return answer{}, errors.New("only rank 0 leads")
@@ -79,7 +79,7 @@ func (m *Member) lead(limit context.Context, what order) (answer, error) {
 	return total, nil
 }
 
-// work runs the program, sends its number to every other rank, and adds up what they send.
+// work runs the program, sends its number to every other rank, and adds up the received numbers.
 func (m *Member) work(limit context.Context, what order) (answer, error) {
 	if m.rank >= what.Size || what.Size > len(m.hosts) {
 		return answer{}, fmt.Errorf("takes no part among %d", what.Size)
@@ -104,7 +104,7 @@ func (m *Member) work(limit context.Context, what order) (answer, error) {
 	return answer{Sum: sum, Messages: int64(what.Size - 1)}, err
 }
 
-// run has the application's own program say its number.
+// run executes the application's program and parses the number that it prints.
 func (m *Member) run(limit context.Context, size int) (int64, error) {
 	program := exec.CommandContext(limit, m.command[0], m.command[1:]...)
 	program.Env = append(os.Environ(), fmt.Sprintf("RANK=%d", m.rank), fmt.Sprintf("SIZE=%d", size))
@@ -149,7 +149,7 @@ func (m *Member) total(limit context.Context, what order) (int64, error) {
 	}
 }
 
-// open finds a round, or begins it: another rank may be ahead of us. The mutex is held.
+// open returns a round, or creates it, because another rank may be ahead of this one. The mutex is held.
 func (m *Member) open(name string) *round {
 	one, known := m.rounds[name]
 	if !known {
@@ -166,7 +166,7 @@ func (m *Member) forget(name string) {
 	delete(m.rounds, name)
 }
 
-// each does something for all ranks at once, and tells the first that failed.
+// each runs a function for all ranks in parallel, and returns the first error.
 func each(size int, do func(rank int) error) error {
 	failed := make(chan error, size)
 	for rank := 0; rank < size; rank++ {

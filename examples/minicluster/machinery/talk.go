@@ -23,8 +23,8 @@ const (
 	handshake = 10 * time.Second
 )
 
-// order is what one rank asks of another: `put` gives it a number, `work` has it take part in a round, `sum` has the
-// leader hold one.
+// order is a request from one rank to another: `put` delivers a number, `work` starts its part of a round, `sum` makes the
+// leader run a round.
 type order struct {
 	Do     string `json:"do"`
 	Round  string `json:"round,omitempty"`
@@ -39,7 +39,7 @@ type answer struct {
 	Messages int64  `json:"messages"`
 }
 
-// seal proves that whoever sends a text in answer to a nonce has the key.
+// seal proves that the sender of a response to a nonce has the key.
 func seal(key []byte, nonce string, text []byte) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(nonce + "\n"))
@@ -47,8 +47,8 @@ func seal(key []byte, nonce string, text []byte) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// call sends one order and waits for its answer. Until somebody is there to be asked it tries again: a name is known,
-// and a pod is there, a moment after its Job is.
+// call sends one order and waits for the response. It retries, because a name resolves and a pod listens only some time
+// after its Job was created.
 func call(limit context.Context, host string, key []byte, what order) (answer, error) {
 	if !strings.Contains(host, ":") {
 		host = net.JoinHostPort(host, port)
@@ -96,7 +96,7 @@ func exchange(limit context.Context, connection net.Conn, key []byte, what order
 	return said, nil
 }
 
-// listen answers orders of whoever has the key, until it is to end.
+// listen answers orders of callers that have the key, until it is cancelled.
 func (m *Member) listen(ending context.Context) error {
 	listener, err := net.Listen("tcp", ":"+port)
 	if err != nil {

@@ -242,7 +242,7 @@ class Operator:
         found = self.cluster.ledger.get(run)
         if scene is None or found is None:
             return
-        target, session = self.targets.of(found), self._reconciler.sessions.of(found)
+        target, session = self.targets.adapter_for(found), self._reconciler.sessions.of(found)
         report = describe(scene.plan, scene.world, decided or decide(scene.plan, scene.world, scene.now), scene.now)
         if lacking := self._reconciler.lacking(run):
             report = msgspec.structs.replace(report, unsupported=(*report.unsupported, *lacking))
@@ -280,7 +280,7 @@ class Operator:
     async def _speak(self, run: str, target: Adapter, scene: Scene, report: RunReport, hindrance: str = "") -> None:
         retries = self._reconciler.retries(run)
         said = hindrance or retries.hindrance(_STATUS)
-        await self._write(run, retries, _STATUS, partial(target.tell, scene, report, hindrance=said))
+        await self._write(run, retries, _STATUS, partial(target.report_status, scene, report, hindrance=said))
 
     async def _say_waiting(self, run: str, agent: AgentExtension) -> None:
         found = self.cluster.ledger.get(run)
@@ -304,15 +304,15 @@ class Operator:
             return
         said = str(error) if isinstance(error, ForeignSecretError) else hindrance(error)
         if scene is None:
-            await self.targets.tell_hindered(found, said)
+            await self.targets.report_blocked(found, said)
             return
         report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now), scene.now)
-        await self._speak(run, self.targets.of(found), scene, report, said)
+        await self._speak(run, self.targets.adapter_for(found), scene, report, said)
 
     async def _say_frozen(self, run: str, error: UndecidableError) -> None:
         if (found := self.cluster.ledger.get(run)) is not None:
             with contextlib.suppress(errors.ApiError):  # it is said at the next try
-                await self.targets.of(found).freeze(found, error)
+                await self.targets.adapter_for(found).report_frozen(found, error)
 
 
 class _OfSandboxes:
@@ -325,10 +325,10 @@ class _OfSandboxes:
         self._status = status
         self._heeded = heeded
 
-    async def tell(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
+    async def report_status(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
         return await self._status.run(scene, report, self._heeded, hindrance=hindrance)
 
-    async def freeze(self, run: RunObject, why: UndecidableError) -> None:
+    async def report_frozen(self, run: RunObject, why: UndecidableError) -> None:
         target = run.ledger.target
         seen = self._cluster.sandboxes.get(target.name, target.namespace)
         if seen is not None and seen.metadata.uid == target.uid:

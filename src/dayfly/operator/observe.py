@@ -46,7 +46,7 @@ class Observer:
             PlanLostError: its documents are not those that were sealed.
             errors.ApiError: the server cannot be asked.
         """
-        wish = await self._targets.wish(run)
+        wish = await self._targets.read_intent(run)
         sealed = await self._plan(run, session, given_up=wish.abandon is not None)
         plan = pin_generations(sealed, run.ledger, CHANGED_IN_PLACE)
         now = self._cluster.now()
@@ -63,7 +63,7 @@ class Observer:
             run=run.ledger,
             wish=wish,
             facts=facts | refused,
-            target=await self._targets.of(run).state(run),
+            target=await self._targets.adapter_for(run).read_state(run),
             gated=self._executors.gated,
             made=dict(known.made),
             definitions=dict(known.definitions),
@@ -95,7 +95,7 @@ class Observer:
         """Read what the next steps take from the target: as it is now, once for all of them."""
         run, kind = sight.run, sight.run.ledger.target.kind
         steps = inputs.steps_with_target_inputs(sight.plan, run.ledger, closing=sight.closing)
-        found = await self._targets.of(run).fields(run) if steps else None
+        found = await self._targets.adapter_for(run).read_fields(run) if steps else None
         for step in steps:
             sight.given[step.id] = inputs.target_values(step, found)
             if message := inputs.missing_target_field(step, found, kind):

@@ -26,8 +26,8 @@ from dayfly.operator.executors.route_executor import GatewayRouteExecutor
 from dayfly.operator.executors.step_executor import PodStepExecutor
 from dayfly.operator.executors.step_observer import StepObserver
 from dayfly.operator.executors.webhook_executor import PodWebhookExecutor
+from dayfly.operator.forks.baselines import PodLabels
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
-from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.observe import Observer, PlanLostError
 from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, ForeignSecretError
 from dayfly.operator.pods.fallback_image import FallbackImage
@@ -157,7 +157,7 @@ class Reconciler:
         if session is None or session.loosened or found is None or found.ledger.closed is None:
             return
         scene = self.last(run)
-        session.loosened = scene is not None and _may_stop(scene) and await self.targets.loosen(found)
+        session.loosened = scene is not None and _may_stop(scene) and await self.targets.remove_hold(found)
 
     async def turn(self, run: str) -> Decision | None:
         """Take a run a step further. Where that cannot be finished, what is kept is kept all the same: that the end of
@@ -282,7 +282,7 @@ class Reconciler:
             if isinstance(error, errors.Forbidden) and not error.namespace_ending:
                 raise
             return not move.result.outputs
-        if self.targets.of(sight.run).copies:
+        if self.targets.adapter_for(sight.run).copies:
             self.logs.heard(sight.session.logs, key, printed)
         return True
 
@@ -292,7 +292,7 @@ class Reconciler:
             if not isinstance(move, Void) or scene.kind(move.unit) != Kind.WEBHOOK:
                 continue
             key = move.unit, move.attempt
-            pod = sight.pods.get(key) if self.targets.of(sight.run).copies else None
+            pod = sight.pods.get(key) if self.targets.adapter_for(sight.run).copies else None
             if pod is not None and has_started(pod) and (printed := await self.followers.printed(pod)):
                 self.logs.heard(sight.session.logs, key, printed)
 

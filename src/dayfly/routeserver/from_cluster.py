@@ -22,7 +22,7 @@ from dayfly.operator.cluster.objects import (
     RouteGroupObject,
     SandboxObject,
 )
-from dayfly.operator.route_groups.membership import member
+from dayfly.operator.route_groups.membership import to_member
 from dayfly.plan.route_groups import Group, Members, routes_by_sandbox
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
@@ -122,7 +122,7 @@ class ClusterRuleWatcher:
             uid = living.metadata.uid
             self._places[uid] = change.key
             self._of_fork |= {key: uid for _, key in _forks(living)}
-            touched += self._members.put(uid, member(living))
+            touched += self._members.put(uid, to_member(living))
         own = (each.metadata.uid for each in (old, new) if each is not None)
         self._update(*own, *(other for group in touched for other in self._members.sandboxes_of(group)))
 

@@ -1,4 +1,4 @@
-"""What keeps forks, with nobody around it: caches that hold what a test puts there, and a server that holds what is so."""
+"""Forks without an operator: the test fills the caches and changes the server."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ MERGE = "application/merge-patch+json"
 
 
 class Alone:
-    """One run with one wish for a fork of `web`, which is there with its Service."""
+    """One run with a fork of the baseline `web`, which exists with its Service."""
 
     def __init__(self, *, wished: bool = True) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
-        self.server.controllers.settle = lambda: None  # nothing is collected: whose owner is there is not asked here
+        self.server.controllers.settle = lambda: None  # no garbage collection: the owners do not exist in this cluster
         self.changes: list[str] = []
         self.server.faults = self._note
         client = Client(self.server.transport("operator"), seed=1)
@@ -67,13 +67,13 @@ class Alone:
             self.changes.append(f"{call.request.method} {call.request.path.rpartition('/')[2]}")
 
     def ask(self, method: str, path: str, body: Object | None = None, kind: str = "application/json") -> Any:
-        """As somebody else."""
+        """Send a request as another client."""
         answer = self.server.answer(Request(method, path, {}, json.dumps(body or {}).encode(), kind))
         assert answer.status < 300, answer.body
         return json.loads(answer.body)
 
     def claimed(self, ref: str, state: State = State.CLAIMED) -> RunObject:
-        """The run with its fork claimed, in the ledger that is seen and in the one that there is."""
+        """Claim the fork in the ledger, both in the cache and on the server."""
         record = UnitRecord(attempt=1, state=state, kind="fork", ref=ref, generation="g", claimed_at=1)
         ledger = {"units": {NAME: msgspec.to_builtins(record)}}
         path = f"/apis/dayfly.dev/v1alpha1/runs/{self.run.metadata.name}"
@@ -81,12 +81,12 @@ class Alone:
         return self.run
 
     def revised(self) -> None:
-        """Somebody has written to the run since it was seen."""
+        """Change the run on the server only."""
         path = f"/apis/dayfly.dev/v1alpha1/runs/{self.run.metadata.name}"
         self.ask("PATCH", path, {"metadata": {"annotations": {"new": "yes"}}}, MERGE)
 
     def meta(self, name: str, *, ours: bool = True, run: str = "box") -> Object:
-        """Of what bears our labels; ours is what our run owns."""
+        """Return metadata with our labels; `ours` sets our run as the owner."""
         owner = {"apiVersion": self.run.api_version, "kind": "Run", "name": run, "uid": self.run.metadata.uid}
         labels = {RUN_LABEL: "box", FORK_LABEL: name, LIKE_LABEL: "web"}
         return {"name": name, "labels": labels, "ownerReferences": [owner] if ours else []}
@@ -94,7 +94,7 @@ class Alone:
     def deployment(
         self, name: str = OWN, *, replicas: int = 0, ours: bool = True, form: str = "", **meta: Any
     ) -> Object:
-        """A Deployment that looks like a fork."""
+        """Create a Deployment that looks like a fork."""
         notes = {REPLICAS_ANNOTATION: "1", FORM_ANNOTATION: form}
         pod = {"metadata": {"labels": {FORK_LABEL: name}}, "spec": {"containers": [{"name": "main", "image": "web:0"}]}}
         spec = {"replicas": replicas, "selector": {"matchLabels": {FORK_LABEL: name}}, "template": pod}
@@ -102,12 +102,12 @@ class Alone:
         return self.ask("POST", DEPLOYMENTS, body)
 
     def service(self, name: str = OWN, *, port: int = 80, ours: bool = True) -> Object:
-        """A Service that looks like a fork's."""
+        """Create a Service that looks like a fork's."""
         spec = {"selector": {FORK_LABEL: name}, "ports": [{"port": port}]}
         return self.ask("POST", SERVICES, {"metadata": self.meta(name, ours=ours), "spec": spec})
 
     def look(self) -> None:
-        """Put into the caches what is there now; later changes they do not hear of."""
+        """Copy the current objects into the caches. Later changes do not reach them."""
         for item in self.server.objects("deployments"):
             if RUN_LABEL in item["metadata"].get("labels", {}):
                 self.caches.forks.put(msgspec.convert(item, ForkDeployment))
@@ -119,21 +119,21 @@ class Alone:
         self.changes.clear()
 
     async def observe(self) -> Any:
-        """One look, with its facts."""
+        """Observe the forks; return the facts."""
         return await self.forks.observe(self.run, self.plan, 1000, self.memory)
 
     async def keep(self) -> list[str]:
-        """A look, and what is done after the turn: what is written."""
+        """Take a turn; return what was written."""
         await self.forks.keep(self.run, self.plan, await self.observe())
         return self.changes
 
     def there(self, plural: str = "deployments") -> list[str]:
-        """The forks, or their Services, that are not on their way out."""
+        """Return the forks, or their Services, that are not being deleted."""
         every = [
             item["metadata"] for item in self.server.objects(plural) if RUN_LABEL in item["metadata"].get("labels", {})
         ]
         return [meta["name"] for meta in every if "deletionTimestamp" not in meta]
 
     def now(self, name: str = OWN) -> Object | None:
-        """A Deployment as it is."""
+        """Return a Deployment."""
         return self.server.store.get(self.server.kind("deployments"), Key("shop", name))

@@ -1,4 +1,4 @@
-"""A Sandbox, and the run that is to be its own, with nobody around them: caches and a server in the test's hands."""
+"""A Sandbox and its run without an operator: the test fills the caches and changes the server."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from dayfly.operator.cluster.objects import (
     RunObject,
     SandboxObject,
 )
+from dayfly.operator.forks.baselines import PodLabels
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
-from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.operator.sweeper import OrphanSweeper
-from dayfly.operator.targets.adapter import Plain
+from dayfly.operator.targets.adapter import BaseAdapter
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import Targets
 from dayfly.spec.routing.routing_keys import Forms
@@ -37,14 +37,14 @@ RUN = names.run_name("box", "u")
 
 
 class Bench:
-    """A Sandbox, the run that is to be its own, and the document that was written for that."""
+    """A Sandbox, and optionally its run and the run's document."""
 
     def __init__(self, *, finalizers: tuple[str, ...] = (), deleted: bool = False) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
         self.server.controllers.settle = lambda: None
         client = Client(self.server.transport("operator"), seed=1)
         self.caches = ClusterWatches(client)
-        self.targets = Targets(self.caches, SandboxTarget(self.caches, Plain(SANDBOXES)))
+        self.targets = Targets(self.caches, SandboxTarget(self.caches, BaseAdapter(SANDBOXES)))
         routes = RouteReconciler(self.caches, Forms(), PodLabels(self.caches, Forks(self.caches.client)))
         self.beside = ForkReconciler(self.caches), routes
         self.sweeper = OrphanSweeper(self.caches, Pods(client), self.targets, *self.beside)
@@ -56,7 +56,7 @@ class Bench:
             self.ask("DELETE", f"{BOXES}/box")
 
     def ask(self, method, path, body=None, kind="application/json"):
-        """As anybody."""
+        """Send a request as another client."""
         answer = self.server.answer(Request(method, path, {}, json.dumps(body or {}).encode(), kind))
         assert answer.status < 300, answer.body
         return json.loads(answer.body)
@@ -65,27 +65,27 @@ class Bench:
         own = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Sandbox", "namespace": "shop", "name": "box"}
         return {**own, "uid": self.uid, **other}
 
-    def born(self, *finalizers: str, **spec) -> RunObject:
-        """The run, posted and without a claim; only the server knows it."""
+    def create_run(self, *finalizers: str, **spec) -> RunObject:
+        """Create a run without a claim on the server only."""
         ledger = {"uid": self.uid, "target": self.target(), "plan": ""}
         meta = {"name": RUN, "finalizers": [RUN_FINALIZER, *finalizers]}
         body = {"metadata": meta, "ledger": ledger, "spec": spec}
         return msgspec.convert(self.ask("POST", f"{API}/runs", body), RunObject)
 
     def document(self, **target) -> str:
-        """Written for the run, and known; its UID."""
+        """Create a document of the run, and put it into the cache; return its UID."""
         meta = {"name": "d", "labels": {names.RUN_LABEL: RUN}, "finalizers": [DOCUMENT_FINALIZER]}
         spec = {"target": self.target(**target)}
         made = self.ask("POST", f"{API}/objectlifecyclemethods", {"metadata": meta, "spec": spec})
         self.caches.documents.put(msgspec.convert(made, DocumentObject))
         return made["metadata"]["uid"]
 
-    def seen(self) -> None:
-        """The cache has the Sandbox as it was made."""
+    def cache_target(self) -> None:
+        """Put the Sandbox into the cache as it was created."""
         self.caches.sandboxes.put(msgspec.convert(self.box, SandboxObject))
 
     def change(self, path, patch):
-        """Somebody changes an object."""
+        """Change an object as another client."""
         self.ask("PATCH", path, patch, "application/merge-patch+json")
 
     def finalizers(self) -> list[str]:

@@ -1,8 +1,10 @@
-"""A sandbox's life as it crossed the wire when protocol 2 began, in `conversation-2.jsonl`: what each side said, in order.
+"""The life of a sandbox as it crossed the wire when protocol 2 began: `conversation-2.jsonl` has each side's messages
+in order.
 
-    cd tests/operator; PYTHONPATH=../../src:..:. python -m rig.conversation
+cd tests/operator; PYTHONPATH=../../src:..:. python -m rig.conversation
 
-records it anew with today's messages, which is for a new protocol alone: whoever has an older Dayfly says the old ones.
+records it again with the messages of today. Do that only for a new protocol: older versions of Dayfly send the recorded
+messages.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ LATER = "fromALaterDayfly"
 
 
 def read() -> list[tuple[str, dict[str, Any]]]:
-    """To whom it was said, and the message."""
+    """The receiver and the message."""
     return [(who, message) for who, message in map(json.loads, FILE.read_text().splitlines())]
 
 
 def later(message: dict[str, Any]) -> dict[str, Any]:
-    """As a later Dayfly says it: with more fields in all that is no sealed document."""
+    """Add unknown fields to everything that is not a sealed document, like a later Dayfly."""
     found = {**message, LATER: {"deep": [1, 2]}}
     for key in ("runs", "ended"):
         if key in found:
@@ -42,13 +44,13 @@ def later(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def unknown(**more: int) -> dict[str, Any]:
-    """A kind of message that nobody knows yet."""
+    """A kind of message that does not exist yet."""
     return {"type": "Ponder", "about": "everything", **more}
 
 
 async def tell(world: World, plane: Plane) -> None:
-    """What is recorded: a life in which each side asks the other whatever it may."""
-    await world.rest(60)  # it has connected, so it is asked whether it could run this
+    """The recorded life, in which each side asks the other all kinds of questions."""
+    await world.rest(60)  # after connecting, the server asks whether the cluster could run this
     await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
     await plane.must("PUT", "sandboxes/shop", {**planes.wish(), "lease": {"seconds": 600}})
     await ready(world, plane)
@@ -61,7 +63,7 @@ async def tell(world: World, plane: Plane) -> None:
 
 
 def record() -> None:
-    """Write down what both sides sent, as it reaches the server."""
+    """Record what both sides send, as the server receives it."""
     heard: list[tuple[str, Any]] = []
     agents.POLL_INTERVAL_S = 30.0
 
@@ -79,7 +81,7 @@ def record() -> None:
         plane.reach = listened  # type: ignore[method-assign] # this process does nothing else
 
     async def told(world: World) -> None:
-        time.time_ns = lambda: world.now() * 1_000_000  # as the fixture `story` has it
+        time.time_ns = lambda: world.now() * 1_000_000  # as in the fixture `story`
         with tempfile.TemporaryDirectory() as folder:
             plane = Plane(world, Path(folder) / "control.db")
             planes.joined(world, plane)

@@ -1,4 +1,4 @@
-"""A server that a cluster dials, and that answers what the test says."""
+"""A server that a cluster connects to, with answers from the test."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def refusal(status: int, *, there: str | None = None, error: str = "no") -> Http
 
 
 def letters(seen: LastSeen, *bodies: str) -> tuple[Letters, LastSeen]:
-    """Messages that follow what was seen."""
+    """Return messages whose numbers and digests follow those of `seen`."""
     found = []
     for body in bodies:
         digest = chained(seen.digest, seen.number + 1, 5, body)
@@ -51,7 +51,7 @@ def letters(seen: LastSeen, *bodies: str) -> tuple[Letters, LastSeen]:
 
 
 class Bench:
-    """A dial over a server that answers what the test says; what is not said waits for ever."""
+    """A connection to a server with the test's answers. A request without an answer waits forever."""
 
     def __init__(self) -> None:
         self.server = home()

@@ -1,4 +1,4 @@
-"""Stories of forks: a baseline to fork, operators at work, and the ways such a story begins and ends."""
+"""Steps of stories about forks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SHORT = Scene(RETRY, RETRY_UNITS, forked)
 
 
 def play(story, *, operators: int = 1, baseline: bool = True, scene: Scene = SHORT) -> World:
-    """A story with operators at work, and with something to fork."""
+    """Run a story with operators and a baseline."""
 
     async def begin(world: World) -> None:
         if baseline:
@@ -22,7 +22,7 @@ def play(story, *, operators: int = 1, baseline: bool = True, scene: Scene = SHO
 
 
 async def made(world: World, *forks) -> dict:
-    """A sandbox that is ready; its first fork."""
+    """Create a sandbox and wait until it is ready; return its first fork."""
     world.sandbox(wish(forks=list(forks) or [fork()]))
     await world.until(lambda: ready(world), "ready", 300)
     return world.forks.all()[0]

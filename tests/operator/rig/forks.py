@@ -1,4 +1,4 @@
-"""Baselines and forks: what a user has deployed, and what must be true whenever a fork's pod starts or ends."""
+"""Baselines and forks: steps of users, and an oracle that checks each start and end of a fork's pod."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Ask = Callable[..., Any]
 
 
 class Forks:
-    """The player of all Deployments, with an oracle that hears of their pods."""
+    """The controller of all Deployments, with an oracle for their pods."""
 
     def __init__(self, cluster: FakeCluster, cloud: Cloud, ask: Ask) -> None:
         self._cluster = cluster
@@ -26,17 +26,17 @@ class Forks:
         self.player = Deployments(cluster)
         self.player.told = self._heard
         self.environments: list[tuple[str, dict[str, str]]] = []
-        """Unit and environment of each fork's pod that ever started, in their order."""
+        """Unit and environment of each fork's pod that has started, in order."""
         self.over: Callable[[str], None] = lambda _fork: None
-        """Hears that no pod of that fork is left."""
+        """Called when no pod of a fork is left."""
         self._alive: dict[str, set[str]] = {}
         self._held: dict[str, tuple[str, str, int]] = {}
         cloud.listen(self._cleanup)
 
-    # --- as a user ------------------------------------------------------------------------------------------------
+    # --- as a user ----------------------------------------------------------------------------------------------------
 
     def baseline(self, name: str = "web", namespace: str = "shop") -> None:
-        """A Deployment that many use already, and its Service."""
+        """Create a Deployment that is in use, and its Service."""
         container = {
             "name": "main",
             "image": "web:1",
@@ -52,60 +52,60 @@ class Forks:
         self._ask("POST", _services(namespace), service)
 
     def edit(self, patch: Object, name: str = "web") -> None:
-        """Change a Deployment, strategically."""
+        """Change a Deployment with a strategic merge patch."""
         self._ask("PATCH", f"{self._path('shop')}/{name}", patch, "application/strategic-merge-patch+json")
 
     def reports(self, ports: list[int], name: str = "web") -> None:
-        """Give the baseline's Service other ports."""
+        """Change the ports of the baseline's Service."""
         patch = {"spec": {"ports": [{"port": port, "targetPort": port} for port in ports]}}
         self._ask("PATCH", f"{_services('shop')}/{name}", patch, "application/merge-patch+json")
 
     def forsake(self, name: str = "web") -> None:
-        """The baseline goes, and its Service."""
+        """Delete the baseline and its Service."""
         self.delete(name)
         self._ask("DELETE", f"{_services('shop')}/{name}")
 
     def delete(self, name: str) -> None:
-        """Delete a Deployment without waiting for its pods, as kubectl does."""
+        """Delete a Deployment without waiting for its pods, like kubectl."""
         self._ask("DELETE", f"{self._path('shop')}/{name}")
 
     def slow(self, seconds: float) -> None:
-        """From now on pods take so long to start."""
+        """Set the start time of later pods."""
         self.player.usual = Rollout(starts=seconds)
 
     @staticmethod
     def _path(namespace: str) -> str:
         return f"/apis/apps/v1/namespaces/{namespace}/deployments"
 
-    # --- what is there --------------------------------------------------------------------------------------------
+    # --- objects ------------------------------------------------------------------------------------------------------
 
     def all(self, plural: str = "deployments") -> list[Object]:
-        """The Deployments, Services or pods that are forks' own."""
+        """Return the Deployments, Services or pods of forks."""
         every = self._cluster.objects(plural)
         return [item for item in every if FORK_LABEL in item["metadata"].get("labels", {})]
 
     def of(self, baseline: str, plural: str) -> Object:
-        """The baseline, or its Service."""
+        """Return the baseline, or its Service."""
         found = self._cluster.store.get(self._cluster.kind(plural), Key("shop", baseline))
         assert found is not None, "asked of a baseline that is there"
         return found
 
     def main(self) -> Object:
-        """The first container of the first fork; empty if there is none."""
+        """Return the first container of the first fork; empty if there is none."""
         return next((found["spec"]["template"]["spec"]["containers"][0] for found in self.all()), {})
 
     def ports(self) -> list[int]:
-        """At which ports the forks answer."""
+        """Return the ports of the forks' Services."""
         return [port["port"] for each in self.all("services") for port in each["spec"]["ports"]]
 
     def env(self) -> dict[str, str]:
-        """What the pod that started last finds in its environment."""
+        """Return the environment of the pod that started last."""
         return self.environments[-1][1]
 
-    # --- the oracle -----------------------------------------------------------------------------------------------
+    # --- the oracle ---------------------------------------------------------------------------------------------------
 
     def _heard(self, what: str, pod: Object) -> None:
-        """To the cloud a fork lives from the start of its first pod to the end of its last one."""
+        """For the cloud, a fork lives from the start of its first pod to the end of its last one."""
         if FORK_LABEL not in pod["metadata"]["labels"]:
             return
         deployment, uid = owner(pod), pod["metadata"]["uid"]
@@ -129,7 +129,7 @@ class Forks:
         self.environments.append((held[1], self._environment(pod)))
 
     def _cleanup(self, run: str, unit: str) -> None:
-        """Cleanup of a sandbox begins when nothing is left of its forks but what leads to them."""
+        """Check that the cleanup of a sandbox starts after its forks are gone; only their Services may be left."""
         runs = [item for item in self._cluster.objects("runs") if item["ledger"]["uid"] == run]
         names = {item["metadata"]["name"] for item in runs}
         claimed = {record.get("ref") for item in runs for record in item["ledger"].get("units", {}).values()}
@@ -138,14 +138,14 @@ class Forks:
             for plural in ("deployments", "pods")
             for item in self.all(plural)
             if item["metadata"]["labels"].get(RUN_LABEL) in names
-            # One that was prepared, and that nobody can claim any more, never has a pod.
+            # Check that a prepared fork that can no longer be claimed never gets a pod.
             and (plural == "pods" or item["spec"].get("replicas") != 0 or item["metadata"]["uid"] in claimed)
         ]
         if left:
             self._cloud.broken(f"order: {unit} of {run} starts while {left} are there")
 
     def _holder(self, uid: str) -> tuple[str, str, int] | None:
-        """Run, unit and attempt for which a ledger has let this Deployment go."""
+        """Return run, unit and attempt if a ledger has claimed this Deployment."""
         for item in self._cluster.objects("runs"):
             for unit, record in item["ledger"].get("units", {}).items():
                 if unit.startswith("fork:") and record["ref"] == uid and record["state"] == "claimed":
@@ -153,7 +153,7 @@ class Forks:
         return None
 
     def _environment(self, pod: Object) -> dict[str, str]:
-        """As a kubelet resolves it: without the Secret the container would not start."""
+        """Resolve variables like a kubelet: without its Secret, a container does not start."""
         found = {}
         for item in pod["spec"]["containers"][0].get("env", []):
             if "valueFrom" in item:

@@ -1,4 +1,4 @@
-"""Who makes runs of Sandboxes, over one Sandbox with nobody around it."""
+"""The controller of Sandboxes over one Sandbox, without an operator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BOX = Key("shop", "box")
 
 
 class Front(Bench):
-    """A front over one Sandbox that its cache has, and over plugins that were published."""
+    """A controller, one Sandbox in its cache, and published plugins."""
 
     def __init__(self, **box) -> None:
         super().__init__(**box)
@@ -39,12 +39,12 @@ class Front(Bench):
         self.version = 100
 
     def restart(self) -> None:
-        """Another process takes over: only the cluster is known."""
-        in_use = SimpleNamespace(mark=self._mark)
+        """Start another process, which knows only the cluster."""
+        in_use = SimpleNamespace(label_used=self._mark)
         self.front = SandboxController(self.caches, in_use, lambda _seen, sentence: self.doubts.append(sentence))
 
     def heeded(self) -> Heeded:
-        """Return which form of the Sandbox its run follows."""
+        """Return which generation of the Sandbox its run uses."""
         return self.front.heeded(self.caches.sandboxes.get("box", "shop"))
 
     def _add(self, key, after=0.0, **_):
@@ -58,8 +58,8 @@ class Front(Bench):
         self.replaced.append(after)
         return self.written
 
-    def wishes(self, spec: dict, *, generation: int = 1, status: dict | None = None, **meta) -> SandboxObject:
-        """The Sandbox with this wish; the cache has it."""
+    def set_spec(self, spec: dict, *, generation: int = 1, status: dict | None = None, **meta) -> SandboxObject:
+        """Change the spec of the Sandbox, and update the cache."""
         body = {**self.box, "spec": {"cluster": "c", **spec}, **({"status": status} if status else {})}
         self.version += 1
         newer = {"generation": generation, "resourceVersion": str(self.version)}
@@ -69,8 +69,8 @@ class Front(Bench):
         self.looked.clear()
         return found
 
-    def runs(self, forks: tuple[Unit, ...] = (), *, closed: bool = False, **spec) -> RunObject:
-        """Its run, which the cache has; what replaces it is noted."""
+    def cache_run(self, forks: tuple[Unit, ...] = (), *, closed: bool = False, **spec) -> RunObject:
+        """Put a run of the Sandbox into the cache, and record writes of it."""
         target = Target(kind="Sandbox", namespace="shop", name="box", uid=self.uid)
         request = EndRequest(at=1, reason="Deleted") if closed else None
         self.version += 1
@@ -82,8 +82,8 @@ class Front(Bench):
         self.looked.clear()
         return found
 
-    def publishes(self, name: str, spec: dict = CHAIN, uid: str = "p") -> list[object]:
-        """Publish a plugin; return what is queued for it."""
+    def publish_plugin(self, name: str, spec: dict = CHAIN, uid: str = "p") -> list[object]:
+        """Publish a plugin; return what is queued because of it."""
         self.looked.clear()
         body = {"metadata": {"name": name.replace("@", "."), "uid": f"{uid}-{name}"}, "spec": {"name": name, **spec}}
         self.caches.plugins.put(msgspec.convert(body, PluginObject))

@@ -1,7 +1,7 @@
-"""A Gateway with its data plane, as the Gateway API describes it: it takes routes after a while, and then goes by them.
+"""A Gateway with its data plane, according to the Gateway API: it accepts routes after a while, and then applies them.
 
-What it goes by is evaluated by the API's own order of precedence (`execute.gateways`). As an oracle it hears of the end
-of every fork's pod: no request may be led to a fork by then.
+`execute.gateways` evaluates the routes by the precedence of the API. An oracle checks that no request is led to a fork
+whose pods have ended.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EDGE = {"group": GROUP, "kind": "Gateway", "name": "edge"}
 
 
 class Gateways:
-    """Without the kinds being served it does nothing."""
+    """A Gateway that does nothing unless the kinds are served."""
 
     def __init__(self, cluster: FakeCluster, cloud: Cloud, ask: Any) -> None:
         self._cluster = cluster
@@ -35,23 +35,23 @@ class Gateways:
         self._ask = ask
         self.latency = 1.0
         self.refuses: dict[str, str] = {}
-        """By the beginning of a name, what is said against a route of that name."""
+        """Reasons to reject routes, by the prefix of their names."""
         self.knows: tuple[str, ...] = ("edge",)
         self._has: dict[str, Object] = {}
-        """By UID, the routes by which the data plane goes now, each as it was when it was taken."""
+        """The routes that the data plane applies, by UID, as they were when they were accepted."""
         self._since: dict[tuple[str, int], float] = {}
         self._installed = False
 
-    # --- as an administrator, and as whoever owns the baseline ------------------------------------------------------
+    # --- as an administrator, and as the owner of the baseline --------------------------------------------------------
 
     def install(self) -> None:
-        """The Gateway API comes to the cluster."""
+        """Install the Gateway API."""
         for kind in KINDS:
             self._cluster.serve(kind)
         self._installed = True
 
     def remove(self) -> None:
-        """It goes again, with all routes: whoever deletes a definition deletes what there is of it."""
+        """Remove it with all routes: deleting a definition deletes its objects."""
         for route in self.all():
             self._ask("DELETE", f"{PATH}/{route['metadata']['name']}")
         for kind in KINDS:
@@ -59,7 +59,7 @@ class Gateways:
         self._installed = False
 
     def route(self, name: str = "web", to: str = "web", **rule: Any) -> None:
-        """Somebody's route, with one rule for everything."""
+        """Create a user's route with one rule for all requests."""
         spec = {
             "parentRefs": [EDGE],
             "hostnames": ["shop.example.org"],
@@ -79,7 +79,7 @@ class Gateways:
     def delete(self, name: str) -> None:
         self._ask("DELETE", f"{PATH}/{name}")
 
-    # --- what is there ----------------------------------------------------------------------------------------------
+    # --- objects ------------------------------------------------------------------------------------------------------
 
     def all(self) -> list[Object]:
         if not self._installed:
@@ -87,15 +87,15 @@ class Gateways:
         return [each for kind in KINDS for each in self._cluster.objects(kind.plural)]
 
     def ours(self) -> list[Object]:
-        """Routes that belong to runs."""
+        """Return the routes that belong to runs."""
         return [each for each in self.all() if RUN_LABEL in each["metadata"].get("labels", {})]
 
     def services(self) -> list[Object]:
-        """Services that lead to forks and are no fork's own."""
+        """Return the Services that lead to forks and are not the forks' own."""
         return [each for each in self._cluster.objects("services") if ROUTE_LABEL in each["metadata"].get("labels", {})]
 
     def asked(self, host: str) -> tuple[str, dict[str, str]]:
-        """Who answers a request for a host's name, and the headers that are added on the way."""
+        """Return which Service answers a request to a host, and the headers that are added on the way."""
         found = [each for each in self._has.values() if host in each["spec"].get("hostnames", ())]
         if not found:
             return "", {}
@@ -104,7 +104,7 @@ class Gateways:
         return self._answering(rule["backendRefs"][0]["name"]), {each["name"]: each["value"] for each in added}
 
     def leads(self, key: str = "", path: str = "/") -> str:
-        """The baseline or fork that answers to a request, by the name that its Service is for; "" for nobody."""
+        """The baseline or fork of answers to a request, by the name of its Service is if; "" if nobody."""
         headers: Mapping[str, str] = dict(injected_headers(key)) if key else {}
         routes = [
             Route(each["metadata"]["name"], int(each["metadata"]["resourceVersion"]), tuple(each["spec"]["rules"]))
@@ -123,10 +123,10 @@ class Gateways:
         selector = found["spec"]["selector"] if found else {}
         return selector.get(FORK_LABEL) or selector.get("app", "")
 
-    # --- as a controller --------------------------------------------------------------------------------------------
+    # --- as a controller ----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until it is cancelled. What is gone it goes by no more after a second, whatever it takes its time for."""
+        """Accept routes until cancelled. Deleted routes are removed within a second, whatever the delay for new ones."""
         while True:
             change = asyncio.ensure_future(self._cluster.store.change())
             await asyncio.wait([change], timeout=1.0 if self._news() else None)
@@ -142,7 +142,7 @@ class Gateways:
                     del self._has[uid]
 
     def _news(self) -> list[Object]:
-        """Routes that it has not looked at as they are now; and, as they were, those that are gone."""
+        """Yield routes whose current version it has not processed, and deleted ones as they were."""
         every = self.all()
         gone = self._has.keys() - {each["metadata"]["uid"] for each in every}
         return [*(each for each in every if not self._told(each)), *(self._has[uid] for uid in sorted(gone))]
@@ -175,10 +175,10 @@ class Gateways:
         path = f"/apis/{GROUP}/v1/namespaces/{meta['namespace']}/{plural}/{meta['name']}/status"
         self._ask("PATCH", path, {"status": {"parents": parents}}, MERGE)
 
-    # --- the oracle -------------------------------------------------------------------------------------------------
+    # --- the oracle ---------------------------------------------------------------------------------------------------
 
     def ends(self, fork: str) -> None:
-        """Hear that a pod of that fork ends."""
+        """Check that no request leads to the fork whose pod ends."""
         for route in self._has.values():
             for rule in route["spec"]["rules"]:
                 if fork in {self._answering(ref["name"]) for ref in rule["backendRefs"]}:

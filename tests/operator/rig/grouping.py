@@ -1,4 +1,4 @@
-"""Route groups with nobody around them: their sandboxes, their runs, and what is said of them, in the test's hands."""
+"""Route groups without an operator: the test creates their sandboxes and runs, and reads their status."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ MERGE = "application/merge-patch+json"
 
 
 class Bench:
-    """One group `pay`, which its server has; its caches hear of what the test says."""
+    """One group `pay` on the server; the caches have what the test puts there."""
 
     def __init__(self, **spec: Any) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
         self.server.controllers.settle = lambda: None
         self.writes = 0
-        """How often a status was written, or tried to be."""
+        """Number of status writes, also failed ones."""
         self.replaced = 0
-        """How often a run was."""
+        """Number of writes of a run."""
         self.broken: list[str] = []
         self.server.judge = Rules(self.server, self.broken.append)
         self.harm: Harm | None = None
-        """What comes of that."""
+        """The fault of the next requests."""
         self.server.faults = self._note
         self.clock = 1_800_000_000_000
         self.caches = ClusterWatches(Client(self.server.transport("operator"), seed=1), now=lambda: self.clock)
@@ -60,22 +60,22 @@ class Bench:
         for queue in ("queue", "wishes", "grouped"):
             setattr(self.caches, queue, SimpleNamespace(add=self._add))
         self.emptied: list[Key] = []
-        self.crowd = ClusterMembership(self.caches, self.emptied.append)
+        self.membership = ClusterMembership(self.caches, self.emptied.append)
         self.events: list[tuple[str, str]] = []
         recorder = SimpleNamespace(
             record=lambda _of, _action, reason, _message, kind: self.events.append((kind, reason))
         )
-        self.status = GroupStatus(self.caches, recorder, self.crowd)
-        self.controller = GroupController(self.caches, self.crowd)
-        self.target = RouteGroupTarget(self.caches, self.status, has_members=self.crowd.has_any)
+        self.status = GroupStatus(self.caches, recorder, self.membership)
+        self.controller = GroupController(self.caches, self.membership)
+        self.target = RouteGroupTarget(self.caches, self.status, has_members=self.membership.has_any)
         self.version = 1_000
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
         self.group = self.applied(**spec)
         self.uid = self.group.metadata.uid
         self.run_name = names.run_name("pay", self.uid)
 
-    def asked(self) -> list[str]:
-        """Notes whenever it is to be known what can lead requests."""
+    def record_routing_checks(self) -> list[str]:
+        """Record each question whether the cluster can route requests."""
         found: list[str] = []
 
         async def looked() -> None:
@@ -95,33 +95,33 @@ class Bench:
         self.looked.append(key)
         self.later.append(after)
 
-    def taken(self) -> list[Any]:
-        """Who was to be looked at since this was last asked."""
+    def take_queued(self) -> list[Any]:
+        """Return what was queued since the last call."""
         looked = list(self.looked)
         self.looked.clear()
         self.later.clear()
         return looked
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
-        """As anybody."""
+        """Send a request as another client."""
         answer = self.server.answer(Call(method, path, {}, json.dumps(body or {}).encode(), kind))
         assert answer.status < 300, answer.body
         return json.loads(answer.body)
 
-    def heard(self, made: Any) -> RouteGroupObject:
-        """The caches have the group as it is now."""
+    def cache_group(self, made: Any) -> RouteGroupObject:
+        """Put the group into the cache."""
         self.caches.groups.put(found := msgspec.convert(made, RouteGroupObject))
         return found
 
     def applied(self, name: str = "pay", *, heard: bool = True, **spec: Any) -> RouteGroupObject:
         meta = {"name": name, **spec.pop("meta", {})}
         made = self.ask("POST", GROUPS, {"metadata": meta, "spec": {"match": MATCH, **spec}})
-        return self.heard(made) if heard else msgspec.convert(made, RouteGroupObject)
+        return self.cache_group(made) if heard else msgspec.convert(made, RouteGroupObject)
 
     def changed(self, patch: dict[str, Any], *, heard: bool = True) -> RouteGroupObject:
-        """Somebody changes the group."""
+        """Change the group as another client."""
         made = self.ask("PATCH", f"{GROUPS}/pay", patch, MERGE)
-        self.group = self.heard(made) if heard else msgspec.convert(made, RouteGroupObject)
+        self.group = self.cache_group(made) if heard else msgspec.convert(made, RouteGroupObject)
         return self.group
 
     def box(
@@ -135,7 +135,7 @@ class Bench:
         uid: str = "",
         **spec: Any,
     ) -> SandboxObject:
-        """A Sandbox of the namespace, or its newest form."""
+        """Create or change a Sandbox of the namespace."""
         self.version += 1
         body = {
             "metadata": {
@@ -154,17 +154,17 @@ class Bench:
         return found
 
     async def serve_gateways(self) -> None:
-        """The Gateway API is served from now on, and the caches know it."""
+        """Install the Gateway API, and update the caches."""
         self.server.serve(gateways.KINDS[0])
         await self.caches.gateway.look()
 
     async def forget_gateways(self) -> None:
-        """The Gateway API is no longer served, and the caches know it."""
+        """Remove the Gateway API, and update the caches."""
         self.server.forget(gateways.KINDS[0].plural)
         await self.caches.gateway.look()
 
     def runs(self, *, closed: bool = False, cached: bool = True, phase: Phase = Phase.OPEN, **spec: Any) -> RunObject:
-        """The run of the group, which the server has, and the caches if it is `cached`."""
+        """Create the run of the group; the caches have it if it is `cached`."""
         ledger = Run(
             uid=self.uid,
             target=self.of(),
@@ -178,38 +178,38 @@ class Bench:
         found = msgspec.convert(made, RunObject)
         if cached:
             self.caches.runs.put(found)
-        self.taken()
+        self.take_queued()
         return found
 
     def of(self) -> Target:
         return Target(api_version="dayfly.dev/v1alpha1", kind="RouteGroup", namespace="shop", name="pay", uid=self.uid)
 
     def scene(self, *, phase: Phase = Phase.OPEN, expires_at: int = 0) -> Any:
-        """What a turn over its run has seen."""
+        """Return what a turn of its run has observed."""
         ledger = Run(uid=self.uid, target=self.of(), plan="", phase=phase)
         world = SimpleNamespace(run=ledger, wish=TargetIntent(expires_at=expires_at))
         return SimpleNamespace(plan=seal((Lifecycle(target=self.of(), pre_start=STEPS),)), world=world, now=self.clock)
 
-    async def tell(self, told: RunReport | None = None, *, hindrance: str = "", **scene: Any) -> float:
-        return await self.status.tell(self.scene(**scene), told or report(), hindrance=hindrance)
+    async def report_run(self, told: RunReport | None = None, *, hindrance: str = "", **scene: Any) -> float:
+        return await self.status.report_status(self.scene(**scene), told or report(), hindrance=hindrance)
 
     @property
-    def said(self) -> dict[str, Any]:
-        """What stands in its status."""
+    def written_status(self) -> dict[str, Any]:
+        """Return the group's status."""
         return next(each for each in self.server.objects("routegroups") if each["metadata"]["name"] == "pay")["status"]
 
     @property
-    def stands(self) -> tuple[bool, str, str]:
-        return self.said["ready"], self.said["reason"], self.said["message"]
+    def ready_fields(self) -> tuple[bool, str, str]:
+        return self.written_status["ready"], self.written_status["reason"], self.written_status["message"]
 
     def condition(self, type_: str) -> dict[str, Any]:
-        return next(each for each in self.said["conditions"] if each["type"] == type_)
+        return next(each for each in self.written_status["conditions"] if each["type"] == type_)
 
 
 def report(
     *states: str, ready: bool = True, reason: str = "Ready", message: str = "m", closed: bool = False, **more: Any
 ) -> RunReport:
-    """Of the run of a group."""
+    """Return a report of the group's run."""
     units = tuple(
         UnitReport(id=f"s{n}", resource="", name=f"s{n}", kind="exec", state=state, event="preStart", attempt=1)
         for n, state in enumerate(states)

@@ -1,4 +1,4 @@
-"""What users do to forks and their baselines, at random: wishes that change, things that are taken away or altered."""
+"""Random actions of users on forks and their baselines: edits, deletions and manual changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MERGE = "application/merge-patch+json"
 
 
 class Hands:
-    """The hands of those who use a sandbox `box` with forks, and of those who run its baselines `web` and `api`."""
+    """The users of a sandbox `box` with forks, and the owners of its baselines `web` and `api`."""
 
     def __init__(self, world: World, dice: random.Random) -> None:
         self._world, self._dice = world, dice
@@ -28,7 +28,7 @@ class Hands:
             world.forks.baseline(name)
 
     def _forks(self) -> list[Object]:
-        """One or two forks; of two the second is told where the first one answers."""
+        """Return one or two forks; of two, the second one has the address of the first."""
         image = [{"image": f"web:{self._edits}"}]
         found = [fork(images=image)]
         if self._dice.random() < 0.5:
@@ -38,11 +38,11 @@ class Hands:
         return found
 
     def act(self) -> None:
-        """Do one of all that can be done."""
+        """Do a random action."""
         self._dice.choice(self._acts)()
 
     def calm(self) -> None:
-        """Everything that forks need is there, and one or two are wished for, perhaps others than before."""
+        """Restore everything that forks need, and set one or two forks."""
         for name in [name for name, there in self.there.items() if not there]:
             self._world.forks.baseline(name)
             self.there[name] = True
@@ -50,11 +50,11 @@ class Hands:
             self.wish_another_image()
 
     def settled(self) -> bool:
-        """The sandbox has its forks, or one of its resources has failed for good."""
+        """Return whether the sandbox has its forks, or a resource has failed permanently."""
         return self._world.status().get("reason") in (READY, "ResourceFailed")
 
     def differs(self) -> list[str]:
-        """In what the forks of a sandbox that is ready are not as they are wished for."""
+        """List how the forks of a ready sandbox differ from its spec."""
         found = {each["metadata"]["name"]: each for each in self._world.forks.all()}
         services = {each["metadata"]["name"]: each for each in self._world.forks.all("services")}
         wrong = []

@@ -1,4 +1,4 @@
-"""Hooks and the objects that they go with: Machines, whose own controller is the test."""
+"""Hooks and Machines, whose own controller is the test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def step(name: str, **more: Object) -> Object:
 
 
 def hook(world: World, name: str = HOOK, *, selector: Object | None = None, **spec: Object) -> str:
-    """An administrator applies a hook; without steps of its own it backs up."""
+    """Apply a hook as an administrator; by default it has a backup step."""
     if not spec.keys() & FOUR.keys():
         spec["preStop"] = [step("drain")]
     selects = {"apiVersion": "cluster.example.org/v1", "kind": "Machine", **(selector or {})}
@@ -41,13 +41,13 @@ def hook_of(world: World, name: str = HOOK) -> Object | None:
     return next((each for each in world.cluster.objects("lifecyclehooks") if each["metadata"]["name"] == name), None)
 
 
-def said(world: World, name: str = HOOK) -> Object:
-    """The status of a hook."""
+def hook_status(world: World, name: str = HOOK) -> Object:
+    """Return the status of a hook."""
     return (hook_of(world, name) or {}).get("status", {})
 
 
-def taken_up(world: World, name: str = HOOK) -> bool:
-    return said(world, name).get("reason") == "HookActive"
+def is_active(world: World, name: str = HOOK) -> bool:
+    return hook_status(world, name).get("reason") == "HookActive"
 
 
 def machine(world: World, name: str = "m", *, spec: Object | None = None, **meta: Object) -> str:
@@ -63,8 +63,8 @@ def change(world: World, patch: Object, name: str = "m") -> None:
     world.ask("PATCH", f"{MACHINES}/{name}", patch, MERGE)
 
 
-def says(world: World, status: Object, name: str = "m") -> None:
-    """As the Machine's own controller."""
+def set_machine_status(world: World, status: Object, name: str = "m") -> None:
+    """Update a Machine as its own controller."""
     world.ask("PATCH", f"{MACHINES}/{name}/status", {"status": status}, MERGE)
 
 
@@ -76,8 +76,8 @@ def finalizers(world: World, name: str = "m") -> list[str]:
     return list((machine_of(world, name) or {"metadata": {}})["metadata"].get("finalizers", []))
 
 
-def let_go(world: World, name: str = "m") -> None:
-    """The Machine's own controller has torn it down, and takes its finalizer off."""
+def release_machine(world: World, name: str = "m") -> None:
+    """Remove the finalizer of the Machine's own controller, which has torn it down."""
     left = [each for each in finalizers(world, name) if each != OWN]
     change(world, {"metadata": {"finalizers": left}}, name)
 
@@ -86,7 +86,7 @@ def held(world: World, name: str = "m") -> bool:
     return OURS in finalizers(world, name)
 
 
-def over(world: World) -> bool:
+def is_over(world: World) -> bool:
     return not world.leftovers() and not world.cluster.objects("machines")
 
 
@@ -98,7 +98,7 @@ def hooking(
     scripts: dict[str, Script] | None = None,
     **about: Any,
 ) -> World:
-    """A story in a world with these steps; create steps are to run once."""
+    """Run a story in a world with these steps; create steps must run once."""
 
     def born() -> World:
         units = {name: Unit(creates=True, once=True) for name in creating}

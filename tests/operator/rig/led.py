@@ -1,4 +1,4 @@
-"""Clusters of a server in which requests are led to forks by their keys."""
+"""Clusters of a server in which requests are routed to forks by key."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rig.world import Unit, World
 
 EDGE = PreviewGateway("edges", "edge", "preview.example.com", "https")
 HOOKS = {"before": True, "warm": True, "drain": False, "report": False}
-"""The hooks of a group by name, and whether they come before its life."""
+"""The hooks of a group by name, and whether they run before its start."""
 
 
 def world(*, edge: PreviewGateway | None = EDGE, installed: bool = True, grants: bool = True) -> World:
-    """Baselines `web` and `page` in `shop`, which lets the organisation's sandboxes fork, and a Gateway."""
+    """Return a cluster with the baselines `web` and `page` in `shop`, which the organisation may fork, and a Gateway."""
     made = planes.world(more={name: Unit(creates=creates) for name, creates in HOOKS.items()})
     made.routing = RoutingSettings(edge=edge)
     if grants:
@@ -29,7 +29,7 @@ def world(*, edge: PreviewGateway | None = EDGE, installed: bool = True, grants:
 
 
 def forking(*names: str, cluster: str = "east", **more) -> dict:
-    """A sandbox with forks and without resources."""
+    """Return the spec of a sandbox with forks and without resources."""
     plain = [{"forkOf": fork(name)["forkOf"]} for name in names or ("web",)]
     return {"spec": {"cluster": cluster, "forks": plain, **more}}
 
@@ -39,7 +39,7 @@ def previewed(**targets: str) -> dict:
 
 
 async def urls(plane: Plane, what: str = "sandboxes/shop") -> dict[str, str]:
-    """Addresses as the server tells them."""
+    """Return the addresses that the server reports."""
     return {each["name"]: each["url"] for each in (await plane.must("GET", what))["endpoints"]}
 
 

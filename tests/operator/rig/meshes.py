@@ -1,7 +1,7 @@
-"""Istio, as it describes itself: its proxies go by the rules of VirtualServices a while after these were written.
+"""Istio, according to its documentation: its proxies apply the rules of VirtualServices a while after the write.
 
-Of several for one host it takes the oldest, and of its rules the first that fits. Nobody is told when proxies know. As
-an oracle it hears of the end of every fork's pod: no request may be led to a fork by then.
+If a host has several, Istio uses the oldest, and its first rule that matches. It does not report when proxies are up to
+date. An oracle checks that no request is led to a fork whose pods have ended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def path(namespace: str = "shop", name: str = "") -> str:
 
 
 class Meshes:
-    """Without the kind being served it does nothing."""
+    """A mesh that does nothing unless the kind is served."""
 
     def __init__(self, cluster: FakeCluster, cloud: Cloud, ask: Any) -> None:
         self._cluster = cluster
@@ -36,17 +36,17 @@ class Meshes:
         self._ask = ask
         self.latency = 0.5
         self._has: dict[str, Object] = {}
-        """By UID, what proxies go by now."""
+        """The rules that proxies apply, by UID."""
         self._installed = False
 
-    # --- as an administrator, and as whoever owns the baseline ------------------------------------------------------
+    # --- as an administrator, and as the owner of the baseline --------------------------------------------------------
 
     def install(self) -> None:
         self._cluster.serve(KIND)
         self._installed = True
 
     def write(self, name: str, *rules: Object, namespace: str = "shop", **spec: Any) -> None:
-        """Somebody's VirtualService."""
+        """Create a user's VirtualService."""
         body = {"metadata": {"name": name}, "spec": {"hosts": ["web"], "http": list(rules), **spec}}
         self._ask("POST", path(namespace), body)
 
@@ -56,7 +56,7 @@ class Meshes:
     def delete(self, name: str, namespace: str = "shop") -> None:
         self._ask("DELETE", path(namespace, name))
 
-    # --- what is there ----------------------------------------------------------------------------------------------
+    # --- objects ------------------------------------------------------------------------------------------------------
 
     def all(self) -> list[Object]:
         return self._cluster.objects("virtualservices") if self._installed else []
@@ -65,7 +65,7 @@ class Meshes:
         return next(each["spec"]["http"] for each in self.all() if each["metadata"]["name"] == name)
 
     def ours(self) -> list[Object]:
-        """VirtualServices that are ours, and rules of ours in others."""
+        """Return our VirtualServices, and our rules in those of others."""
         shared = [each for each in self.all() if SHARED_LABEL in each["metadata"].get("labels", {})]
         rules = [rule for each in self.all() for rule in each["spec"].get("http", ())]
         woven = [rule for rule in rules if rule.get("name", "").startswith(PREFIX)]
@@ -86,10 +86,10 @@ class Meshes:
         selector = found["spec"]["selector"] if found else {}
         return selector.get(FORK_LABEL) or selector.get("app", "")
 
-    # --- as a server -----------------------------------------------------------------------------------------
+    # --- as a server --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Update the proxies until cancelled."""
         while True:
             await self._cluster.store.change()
             now = {each["metadata"]["uid"]: each for each in self.all()}
@@ -97,10 +97,10 @@ class Meshes:
                 await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=self.latency)
                 self._has = now
 
-    # --- the oracle -------------------------------------------------------------------------------------------------
+    # --- the oracle ---------------------------------------------------------------------------------------------------
 
     def ends(self, fork: str) -> None:
-        """Hear that a pod of that fork ends."""
+        """Check that no request leads to the fork whose pod ends."""
         for each in self._has.values():
             for rule in each["spec"].get("http", ()):
                 hosts = {to["destination"]["host"].partition(".")[0] for to in rule.get("route", ())}

@@ -1,4 +1,4 @@
-"""One hook and one Machine with nobody around them: caches and a server in the test's hands."""
+"""One hook and one Machine without an operator: the test fills the caches and changes the server."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from dayfly.operator.cluster.objects import (
     HookObject,
     RunObject,
 )
+from dayfly.operator.forks.baselines import PodLabels
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
-from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.hooks.hook_controller import HookController
-from dayfly.operator.hooks.hook_runs import Pairs
+from dayfly.operator.hooks.hook_runs import PairReconciler
 from dayfly.operator.hooks.hook_status import HookStatus
-from dayfly.operator.hooks.watched_kinds import Kinds
+from dayfly.operator.hooks.watched_kinds import WatchedKinds
 from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.operator.sweeper import OrphanSweeper
 from dayfly.operator.targets.lifecycle_hook import HookedTarget
-from dayfly.operator.targets.targets import Targets, kind_of
+from dayfly.operator.targets.targets import Targets, target_kind
 from dayfly.spec.identity import pair_id
 from dayfly.spec.routing.routing_keys import Forms
 from kube.fake import FakeCluster, run
@@ -45,7 +45,7 @@ MERGE = "application/merge-patch+json"
 
 
 class Bench:
-    """A hook and a Machine, of which the caches know what they are told."""
+    """A hook and a Machine; the caches have what the test puts there."""
 
     def __init__(self, *, hook: tuple[str, ...] = (HOOK_FINALIZER,), machine: tuple[str, ...] = ()) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
@@ -56,8 +56,8 @@ class Bench:
         self.events: list[tuple[str, str]] = []
         say = lambda _of, _action, reason, _message, kind: self.events.append((kind, reason))  # noqa: E731 - a stub
         self.status = HookStatus(self.caches, SimpleNamespace(record=say))
-        self.kinds = Kinds(self.caches, self.targets, self._adapter)
-        self.pairs = Pairs(self.caches, self.kinds, self.status)
+        self.kinds = WatchedKinds(self.caches, self.targets, self._adapter)
+        self.pairs = PairReconciler(self.caches, self.kinds, self.status)
         self.controller = HookController(self.caches, self.kinds, self.pairs, self.status)
         routes = RouteReconciler(self.caches, Forms(), PodLabels(self.caches, Forks(self.caches.client)))
         self.sweeper = OrphanSweeper(self.caches, Pods(client), self.targets, ForkReconciler(self.caches), routes)
@@ -70,10 +70,12 @@ class Bench:
         self.caches.hooks.put(msgspec.convert(self.hook, HookObject))
         self.uid = pair_id(self.hook["metadata"]["uid"], self.machine["metadata"]["uid"])
         self.name = names.run_name("m", self.uid)
-        self.watched = self.kinds.want(kind_of(of_the_two(self)))
+        self.watched = self.kinds.watch(target_kind(of_the_two(self)))
 
     def _adapter(self, resource: Resource[PartialObjectMetadata]) -> HookedTarget:
-        return HookedTarget(self.caches, resource, self.status, heard=lambda *_: None, lost=lambda *_: None)
+        return HookedTarget(
+            self.caches, resource, self.status, on_change=lambda *_: None, on_run_missing=lambda *_: None
+        )
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
         answer = self.server.answer(Request(method, path, {}, json.dumps(body or {}).encode(), kind))
@@ -84,8 +86,8 @@ class Bench:
         own = {"apiVersion": "cluster.example.org/v1", "kind": "Machine", "namespace": "shop", "name": "m"}
         return {**own, "uid": self.machine["metadata"]["uid"]}
 
-    def born(self, *, known: bool = True, **ledger: Any) -> RunObject:
-        """The run of the two, as it was posted."""
+    def create_run(self, *, known: bool = True, **ledger: Any) -> RunObject:
+        """Create the run of the pair."""
         hook = {"name": HOOK, "uid": self.hook["metadata"]["uid"]}
         labels = {HOOK_LABEL: hook["uid"], f"{names.RUN_LABEL}-target": self.machine["metadata"]["uid"]}
         meta = {"name": self.name, "finalizers": [RUN_FINALIZER], "labels": labels}
@@ -99,8 +101,8 @@ class Bench:
             self.caches.runs.put(made)
         return made
 
-    def seen(self) -> None:
-        """The cache has the Machine as it was made."""
+    def cache_target(self) -> None:
+        """Put the Machine into the cache as it was created."""
         self.watched.adapter.cache.put(msgspec.convert(self.machine, PartialObjectMetadata))
 
     def forget_hook(self) -> None:
@@ -115,7 +117,7 @@ class Bench:
 
 
 def of_the_two(bench: Bench) -> RunObject:
-    """A run of the two, and none on the server: for its kind alone."""
+    """Return a run of the pair that no server has, for example to get its kind."""
     meta = {"name": bench.name, "uid": "u"}
     hook = {"name": HOOK, "uid": "h"}
     ledger = {"uid": bench.uid, "target": bench.target(), "plan": ""}
@@ -128,7 +130,7 @@ M = Key("shop", "m")
 
 
 class Alone(Bench):
-    """The same, with what its queues are told."""
+    """The bench with a record of what is queued."""
 
     def __init__(self, **how: Any) -> None:
         super().__init__(**how)
@@ -142,31 +144,31 @@ class Alone(Bench):
 
         return add
 
-    def taken(self, queue: str) -> list[tuple[Any, float]]:
+    def take_queued(self, queue: str) -> list[tuple[Any, float]]:
         return self.looked.pop(queue, [])
 
-    def hears(self) -> HookObject:
-        """The cache has the hook as it is now."""
+    def cache_hook(self) -> HookObject:
+        """Put the current hook into the cache."""
         self.hook = self.ask("GET", f"{PATH}/{HOOK}")
         found = msgspec.convert(self.hook, HookObject)
         self.caches.hooks.put(found)
         return found
 
-    def machine_is(self, **meta: Any) -> PartialObjectMetadata:
-        """Somebody changes the Machine, and the cache has it as it is now."""
+    def change_machine(self, **meta: Any) -> PartialObjectMetadata:
+        """Change the Machine as another client, and put it into the cache."""
         self.machine = self.ask("PATCH", f"{MACHINES}/m", {"metadata": meta}, MERGE)
         item = msgspec.convert(self.machine, PartialObjectMetadata)
         self.watched.adapter.cache.put(item)
         return item
 
-    def edits(self, **spec: Any) -> HookObject:
+    def edit_hook(self, **spec: Any) -> HookObject:
         self.ask("PATCH", f"{PATH}/{HOOK}", {"spec": spec}, MERGE)
-        found = self.hears()
+        found = self.cache_hook()
         self.looked.clear()
         return found
 
     @property
-    def said(self) -> dict[str, Any]:
+    def written_status(self) -> dict[str, Any]:
         return self.ask("GET", f"{PATH}/{HOOK}").get("status", {})
 
 

@@ -1,4 +1,4 @@
-"""A server beside the cluster, in the same virtual time: the real API over a real store, dialled without sockets."""
+"""A server next to the cluster, in the same virtual time: the real API and store, connected without sockets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ROOT = f"/api/v2/orgs/{ORG}"
 
 
 class Fate(enum.Enum):
-    """What may become of one request of an agent."""
+    """What may happen to one request of an agent."""
 
     LOST = "it does not arrive"
     UNANSWERED = "it arrives, and its answer does not"
@@ -58,7 +58,7 @@ class Fate(enum.Enum):
 
 
 class ImmediateCommit:
-    """Commits each write in its caller's thread: a thread has no virtual time."""
+    """Commits each write in the thread of its caller: other threads have no virtual time."""
 
     def __init__(self, commit: Callable[[Sequence[Any]], Sequence[Outcome]], *_: Any) -> None:
         self._commit = commit
@@ -73,11 +73,11 @@ class ImmediateCommit:
         return future
 
     def close(self) -> None:
-        """Do nothing: no write waits."""
+        """Do nothing: all writes are committed."""
 
 
 class SameThread(Executor):
-    """In virtual time no thread can be waited for."""
+    """In virtual time, no thread can be waited for."""
 
     def __init__(self, **_: Any) -> None: ...
 
@@ -99,7 +99,7 @@ def opened(path: Path) -> Store:
 
 
 class JoinedAgents(Agents):
-    """Keeps the links that it joins."""
+    """Records the links that are joined."""
 
     links: Links
 
@@ -109,7 +109,7 @@ class JoinedAgents(Agents):
 
 
 class Plane:
-    """One server, and as many lives as it is killed and started."""
+    """One server, which can be killed and started again."""
 
     def __init__(self, world: World, path: Path) -> None:
         self.world = world
@@ -121,7 +121,7 @@ class Plane:
         self.hook: Callable[[int, str], Fate | None] = lambda _number, _what: None
         self.off = False
         self.still: set[str] = set()
-        """Processes that stand still, as far as the server sees them."""
+        """Processes that are paused, from the server's point of view."""
         self._life: contextlib.AsyncExitStack | None = None
         self._late: list[asyncio.Task[Any]] = []
 
@@ -143,7 +143,7 @@ class Plane:
         return self.tokens.get(token)
 
     async def kill(self) -> None:
-        """Nothing of it but its store is left."""
+        """Kill the server. Only its store is left."""
         if self._life is not None:
             self.agents.close()
             life, self._life = self._life, None
@@ -177,7 +177,7 @@ class Plane:
         self.store.close()
 
     async def ask(self, method: str, path: str, body: Any = None, root: str = ROOT) -> tuple[int, Any]:
-        """As somebody with a key."""
+        """Send a request with a key."""
         headers = {"signadot-api-key": KEY}
         data = json.dumps(body).encode() if body is not None else b""
         path, _, query = path.partition("?")
@@ -214,7 +214,7 @@ class Plane:
 
 
 class FateWay:
-    """An agent's connection, as a test has it."""
+    """The connection of an agent, with faults from the test."""
 
     def __init__(self, plane: Plane, token: str, process: Process) -> None:
         self._plane = plane
@@ -286,7 +286,7 @@ class FateWay:
 async def call(
     app: Any, method: str, path: str, query: dict[str, str], headers: dict[str, str], body: bytes
 ) -> tuple[int, dict[str, str], bytes]:
-    """One request to an application."""
+    """Send one request to an application."""
     raw = [(key.encode(), text.encode()) for key, text in {"host": "127.0.0.1", **headers}.items()]
     scope = {"type": "http", "method": method, "path": path, "query_string": urlencode(query).encode(), "headers": raw}
     sent: list[dict[str, Any]] = []
@@ -303,7 +303,7 @@ async def call(
 
 
 def world(seed: int = 0, more: Mapping[str, Unit] = MappingProxyType({})) -> World:
-    """A cluster with room for an organisation's sandboxes, and no plugin of its own; `more` units may run there."""
+    """Return a cluster with a namespace for the organisation's sandboxes and no plugins; `more` units may run there."""
     units = {**CHAIN_UNITS, **more}
     scripts = {name: Script(outputs=OUTPUTS.get(name, {})) for name in units}
     made = World(units, scripts, seed=seed)
@@ -314,7 +314,7 @@ def world(seed: int = 0, more: Mapping[str, Unit] = MappingProxyType({})) -> Wor
 
 
 def joined(made: World, plane: Plane, token: str = "t-east", bound: dict[str, str] | None = None) -> None:
-    """Have all its operators dial that server."""
+    """Connect all operators of the cluster to that server."""
     bound = bound or {ORG: "acme-sandboxes"}
 
     def agent(process: Process) -> Any:

@@ -10,7 +10,7 @@ from dayfly.operator.cluster.objects import SANDBOXES
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.webhook_pods import Senders
 from dayfly.operator.reconciler import Reconciler
-from dayfly.operator.targets.adapter import Plain
+from dayfly.operator.targets.adapter import BaseAdapter
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import Targets
 from rig.world import RUNNER, World
@@ -20,7 +20,7 @@ def reconciler(cluster: ClusterWatches, targets: Any = None) -> Reconciler:
     """Return one over these caches."""
     return Reconciler(
         cluster,
-        targets or Targets(cluster, SandboxTarget(cluster, Plain(SANDBOXES))),
+        targets or Targets(cluster, SandboxTarget(cluster, BaseAdapter(SANDBOXES))),
         runner=RUNNER,
         fallback=FallbackImage(cluster.client),
         senders=Senders(FallbackImage(cluster.client)),

@@ -1,4 +1,4 @@
-"""A route to a fork with nobody around it: the caches hold what a test puts there, and the server what is so."""
+"""A route to a fork without an operator: the test fills the caches and changes the server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dayfly.execute.istio.read import VirtualService
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.execute.pod.read import stamp
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.operator.forks.pod_labels import PodLabels
+from dayfly.operator.forks.baselines import PodLabels
 from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
 from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.plan.sealed import seal
@@ -46,7 +46,7 @@ ROUTE = routed("web")
 
 
 class Timed(Alone):
-    """The Gateway API is served, the clock is the test's, and when a run is to be looked at again is written down."""
+    """A cluster with the Gateway API, a clock that the test sets, and a record of queued runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,20 +60,20 @@ class Timed(Alone):
         self.caches.unfollow = lambda _cache: None
 
     async def begin(self) -> None:
-        """Find out which kinds of routes the server has."""
+        """Discover which kinds of routes the server has."""
         await self.caches.gateway.look()
         await self.caches.istio.look()
         self.changes.clear()
 
     async def unserve(self) -> None:
-        """The Gateway API is no longer there."""
+        """Remove the Gateway API."""
         for kind in KINDS:
             self.server.forget(kind.plural)
         await self.begin()
 
 
 class Bench(Timed):
-    """A run with a fork of `web` and a route to it, both claimed; `web` has a route of its own, which a Gateway takes."""
+    """A run with a claimed fork of `web` and a claimed route to it. A Gateway has accepted the route of `web`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Bench(Timed):
         backend = {"group": "", "kind": "Service", "name": "web", "port": 80}
         spec = {"parentRefs": [EDGE], "rules": [{"backendRefs": [backend]}]}
         self.ask("POST", PATH, {"metadata": {"name": "web"}, "spec": spec})
-        self.takes("web")
+        self.accept_route("web")
         self.claim()
         self.service()
         self.look()
@@ -98,7 +98,7 @@ class Bench(Timed):
         self.run = msgspec.convert(self.ask("PATCH", path, body, MERGE), RunObject)
 
     async def meshed(self, *rules: dict[str, Any]) -> None:
-        """Istio is there instead of the Gateway API, with a VirtualService that has these rules."""
+        """Install Istio instead of the Gateway API, with a VirtualService that has these rules."""
         self.server.serve(meshes.KIND)
         await self.unserve()
         body = {"metadata": {"name": "web"}, "spec": {"hosts": ["web"], "http": [*rules, THEIRS]}}
@@ -114,8 +114,8 @@ class Bench(Timed):
             for item in self.server.objects("virtualservices"):
                 self.caches.virtual_services.put(msgspec.convert(item, VirtualService))
 
-    def takes(self, name: str, at: int | None = None) -> None:
-        """The Gateway has taken a route as it is now."""
+    def accept_route(self, name: str, at: int | None = None) -> None:
+        """RuleOwner the current version of a route as accepted by the Gateway."""
         [route] = [each for each in self.server.objects("httproutes") if each["metadata"]["name"] == name]
         said = {"status": "True", "reason": "Yes", "message": "", "lastTransitionTime": stamp(at or self.clock)}
         said["observedGeneration"] = route["metadata"]["generation"]
@@ -123,8 +123,8 @@ class Bench(Timed):
         parents = [{"parentRef": EDGE, "controllerName": "example.org/gateways", "conditions": told}]
         self.ask("PATCH", f"{PATH}/{name}/status", {"status": {"parents": parents}}, MERGE)
 
-    def beside(self, name: str, of: str = "") -> None:
-        """Another workload and its Service, or another Service of one; `web`'s route leads there by a header."""
+    def add_service(self, name: str, of: str = "") -> None:
+        """Add another workload and its Service, or another Service of `web`, with a header match in the route of `web`."""
         pod = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "main", "image": "web:1"}]}}
         spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": pod}
         self.ask("POST", DEPLOYMENTS, {"metadata": {"name": name}, "spec": spec})
@@ -136,8 +136,8 @@ class Bench(Timed):
         self.ask("PATCH", f"{PATH}/web", {"spec": {"rules": [rule, *web["spec"]["rules"]]}}, MERGE)
         self.look()
 
-    def alters(self) -> None:
-        """Somebody changes what leads to the fork."""
+    def alter_route(self) -> None:
+        """Change a route of the fork as another user."""
         if self.caches.istio.kinds:
             [web] = self.server.objects("virtualservices")
             first, *others = web["spec"]["http"]
@@ -150,16 +150,16 @@ class Bench(Timed):
             )
         self.look()
 
-    def answers(self, service: str) -> None:
-        """It has a pod that does."""
+    def add_endpoints(self, service: str) -> None:
+        """Give a Service a pod that answers."""
         meta = {"name": service, "labels": {"kubernetes.io/service-name": service}}
         self.ask("POST", ENDS, {"metadata": meta, "endpoints": [{"conditions": {"ready": True}}]})
 
     def ours(self) -> list[dict[str, Any]]:
         return [each for each in self.server.objects("httproutes") if RUN_LABEL in each["metadata"].get("labels", {})]
 
-    async def kept(self) -> list[dict[str, Any]]:
-        """A turn's end, and a look at what there is; all routes of ours."""
+    async def keep(self) -> list[dict[str, Any]]:
+        """Update the routes and the caches; return all routes of ours."""
         self.changes.clear()
         self.later.clear()
         await self.routes.keep(self.run, self.plan, self.noted)
@@ -168,22 +168,22 @@ class Bench(Timed):
         self.changes[:], self.later[:] = done, later
         return self.ours()
 
-    async def observed(self) -> RouteSight:
+    async def observe(self) -> RouteSight:
         self.later.clear()
         return await self.routes.observe(self.run, self.plan, self.clock, self.noted)
 
-    async def stands(self) -> Any:
-        """What is known of the route."""
-        return (await self.observed()).facts[NAME, 1]
+    async def read_fact(self) -> Any:
+        """Return the fact of the route."""
+        return (await self.observe()).facts[NAME, 1]
 
-    async def goes(self) -> Any:
+    async def read_ending_fact(self) -> Any:
         """Return the fact of the route if its sandbox no longer asks for it."""
         self.later.clear()
         sight = await self.routes.observe(self.run, seal((), (UNIT,)), self.clock, self.noted)
         return sight.facts[NAME, 1]
 
     async def listing(self, doing: Coroutine[Any, Any, T]) -> T:
-        """What comes of it where the first list comes a second later."""
+        """Take a turn whose first list arrives a second later."""
         self.watch.synced = False
         task = asyncio.ensure_future(doing)
         await rest(1)

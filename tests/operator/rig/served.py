@@ -1,4 +1,4 @@
-"""Stories over a cluster and a server."""
+"""Steps of stories over a cluster and a server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rig.world import World
 
 
 async def until(world: World, so, what: str, tries: int = 400) -> None:
-    """Until it is so; `so` may ask."""
+    """Advance the time until `so` returns true."""
     for _ in range(tries):
         if await so():
             return
@@ -16,7 +16,7 @@ async def until(world: World, so, what: str, tries: int = 400) -> None:
 
 
 async def begin(world: World, plane: Plane, name: str = "shop", **more) -> str:
-    """A sandbox that is ready; its UID there."""
+    """Create a sandbox and wait until it is ready; return its UID at the server."""
     await plane.must("PUT", "resource-plugins/pg", PLUGIN) if name == "shop" else None
     await plane.must("PUT", f"sandboxes/{name}", wish(**more))
     await ready(world, plane, name)
@@ -38,21 +38,20 @@ async def gone(world: World, plane: Plane, name: str = "shop") -> None:
 
 
 def left(world: World) -> list[str]:
-    """What is still there, but for what the operator has noted."""
+    """Return what is left, except the operator's own records."""
     return [each for each in world.leftovers() if each != "secrets/dayfly-agent"]
 
 
 def box(world: World):
-    """The one Sandbox of a server."""
+    """Return the only Sandbox of the server."""
     [found] = [each for each in world.cluster.objects("sandboxes") if "dayfly.dev/served" in each["metadata"]["labels"]]
     return found
 
 
 async def lost_there(plane: Plane, name: str) -> bool:
-    """Whether the server has it no more."""
+    """Return whether the server no longer has it."""
     return (await plane.ask("GET", f"sandboxes/{name}"))[0] == 404
 
 
 async def true(value) -> bool:
-    """For `until`."""
     return bool(value)

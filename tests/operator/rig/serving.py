@@ -1,4 +1,4 @@
-"""A cluster as a server's host, with nobody around it: what it is offered and what its caches hear is the test's."""
+"""A cluster as a server's host, without an operator: the test sends offers and updates the caches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dayfly.kube.objects import Key
 from dayfly.kube.transport import Request as Call
 from dayfly.link.envelope import Session
 from dayfly.link.wire import Offer
-from dayfly.operator.agent import objects
+from dayfly.operator.agent import served_sandboxes
 from dayfly.operator.agent.cluster_host import ClusterHost
 from dayfly.operator.agent.report_log import VERSIONS_IN_A_SESSION
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -30,7 +30,7 @@ from rig.rules import Rules
 from rig.world import KINDS
 
 UID = "00000000-0000-4000-8000-000000000001"
-NAME = objects.name_of(UID)
+NAME = served_sandboxes.object_name(UID)
 API = "/apis/dayfly.dev/v1alpha1"
 BOXES = f"{API}/namespaces/acme-boxes/sandboxes"
 MERGE = "application/merge-patch+json"
@@ -44,7 +44,7 @@ DOCUMENTS = (
 )
 WEB = Baseline(kind="Deployment", namespace="shop", name="web")
 LED = Unit(name="web", kind=Kind.ROUTE, route=Route(baseline=WEB, keys=("k",)))
-# The first version of a report in the session that the bench has.
+# The first version of a report in the session of the bench.
 FIRST = 3 * VERSIONS_IN_A_SESSION
 
 
@@ -59,7 +59,7 @@ def report(**changes: Any) -> RunReport:
 
 
 class End:
-    """What the link is told."""
+    """Records what the host reports to the link."""
 
     def __init__(self) -> None:
         self.over: list[str] = []
@@ -101,11 +101,11 @@ class Bench:
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "acme-boxes"}})
 
     def start(self, *, bound: bool = True) -> None:
-        """The operator begins, and has heard of no object yet."""
+        """Start a host whose caches are empty."""
         namespaces = {"acme": "acme-boxes"} if bound else {}
         self.served = ClusterHost(self.caches, namespaces, lambda *what: self.admitted.append(what))
-        self.served.lost = self._lose
-        self.served.meet(Session(org="acme", cluster="east", session=3, number=0, digest=""))
+        self.served.on_data_loss = self._lose
+        self.served.start_session(Session(org="acme", cluster="east", session=3, number=0, digest=""))
         self.end = self.served.end = End()
 
     def _lose(self) -> None:
@@ -116,15 +116,15 @@ class Bench:
         return Fault(self.harms[self.asked[-1]]) if self.asked[-1] in self.harms else None
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
-        """As anybody."""
+        """Send a request as another client."""
         harms, self.harms = self.harms, {}
         answer = self.server.answer(Call(method, path, {}, json.dumps(body or {}).encode(), kind))
         self.harms = harms
         assert answer.status < 300, answer.body
         return json.loads(answer.body)
 
-    def hears(self) -> None:
-        """The caches have what is there now."""
+    def sync_caches(self) -> None:
+        """Update the caches to the current objects."""
         kinds = (
             ("sandboxes", SandboxObject, self.caches.sandboxes),
             ("objectlifecyclemethods", DocumentObject, self.caches.documents),
@@ -140,20 +140,20 @@ class Bench:
         self.asked.clear()
         self.looked.clear()
 
-    async def begun(self, **changes: Any) -> None:
-        """It has been offered, and begun."""
+    async def offer_sandbox(self, **changes: Any) -> None:
+        """Offer the sandbox, and update the caches."""
         await self.served.offer(offer(**changes))
-        self.hears()
+        self.sync_caches()
 
     def finalizers(self, *names: str) -> None:
         self.ask("PATCH", f"{BOXES}/{NAME}", {"metadata": {"finalizers": list(names)}}, MERGE)
 
     def ledger(self, **patch: Any) -> None:
-        """Somebody takes its run further."""
+        """Change the run like an operator at work."""
         self.ask("PATCH", f"{API}/runs/{self.run_name}", {"ledger": patch}, MERGE)
 
     def forget_run(self) -> None:
-        """Its run goes."""
+        """Delete the run."""
         path = f"{API}/runs/{self.run_name}"
         self.ask("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)
         self.ask("DELETE", path)
@@ -164,12 +164,12 @@ class Bench:
         return next((each for each in self.server.objects("sandboxes") if each["metadata"]["name"] == NAME), None)
 
     @property
-    def notes(self) -> dict[str, str]:
+    def annotations(self) -> dict[str, str]:
         return (self.box or {})["metadata"].get("annotations", {})
 
     @property
     def offered(self) -> dict[str, Any]:
-        """What its run has noted of the offer."""
+        """Return the offer's fields in the run."""
         [made] = self.server.objects("runs")
         return made["spec"]["offered"]
 
@@ -179,15 +179,15 @@ class Bench:
         return names.run_name(NAME, self.box["metadata"]["uid"])
 
 
-def over(bench: Bench) -> None:
-    """Its run has said on it how it ended."""
+def write_end(bench: Bench) -> None:
+    """Write the end of its run on the Sandbox."""
     last = Run(uid="x", target=DOCUMENTS[0].target, plan="", phase="cleaned", ended_at=77)
     notes = {SERVED_END_ANNOTATION: encode(last).decode()}
     bench.ask("PATCH", f"{BOXES}/{NAME}", {"metadata": {"annotations": notes}}, MERGE)
 
 
-def gone(bench: Bench) -> None:
-    """Nobody holds it any more."""
+def delete_sandbox(bench: Bench) -> None:
+    """Delete the Sandbox and its finalizers."""
     bench.finalizers()
     bench.ask("DELETE", f"{BOXES}/{NAME}")
 

@@ -168,9 +168,9 @@ LIVES = {
     "hook": Life(
         _hooked,
         _wish_for_a_hook,
-        lambda world: hooking.taken_up(world) and world.cloud.starts("warm") > 0,
+        lambda world: hooking.is_active(world) and world.cloud.starts("warm") > 0,
         _end_hook,
-        lambda world: world.cluster.serves("machines") and hooking.over(world) and hooking.hook_of(world) is None,
+        lambda world: world.cluster.serves("machines") and hooking.is_over(world) and hooking.hook_of(world) is None,
     ),
 }
 

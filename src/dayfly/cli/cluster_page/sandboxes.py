@@ -136,7 +136,7 @@ class SandboxRoutes:
     async def history(self, request: Request) -> Any:
         """Return the attempts in the ledger."""
         run = (await self._context.find_sandbox(_name(request)))["status"].get("run")
-        return list(run_reads.history(await self._context.client.get(RUNS, run))) if run else []
+        return list(run_reads.build_history(await self._context.client.get(RUNS, run))) if run else []
 
     async def outputs(self, request: Request) -> Any:
         """Return all outputs; with `masked` in the query, without sensitive values."""

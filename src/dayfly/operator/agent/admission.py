@@ -1,15 +1,18 @@
-"""What of an offer is refused, whatever the executors here could do: a server is a tenant of its namespace."""
+"""Checks of offered documents. A server may do in this cluster only what a tenant of its namespace may do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from dayfly.execute.pod import pod_precheck
 from dayfly.execute.pod.names import namespace_of
-from dayfly.operator.agent.local_keys import LocalKeys
-from dayfly.operator.cluster.objects import SANDBOXES
+from dayfly.kube.cache import Change
+from dayfly.operator.cluster.caches import ClusterWatches
+from dayfly.operator.cluster.objects import SANDBOXES, is_served
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.host_errors import DocumentsRefusedError
+from dayfly.spec.identity import routing_key
 from dayfly.spec.lifecycle import MAX_UNITS_PER_RUN, Kind, Lifecycle, LifecycleEvent, Unit, kept_id
 from dayfly.spec.route_group import KIND as GROUP
 from dayfly.spec.routing.endpoints import is_host
@@ -18,24 +21,47 @@ from dayfly.spec.scalars import kube_names
 from dayfly.spec.unsupported_fields import PREVIEWED
 
 
+class LocalKeys:
+    """The routing keys of Sandboxes and RouteGroups that were applied in this cluster with kubectl.
+
+    A key is derived from the UID of its object. A server must not route requests that carry one.
+    """
+
+    def __init__(self, cluster: ClusterWatches) -> None:
+        self._keys: set[str] = set()
+        cluster.sandboxes.listen(self._on_change)
+        cluster.groups.listen(self._on_change)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._keys
+
+    def _on_change(self, change: Change[Any]) -> None:
+        meta = change.seen.metadata
+        key = routing_key(meta.uid)
+        if change.new is None:
+            self._keys.discard(key)
+        elif not is_served(meta):
+            self._keys.add(key)
+
+
 def check_documents(documents: tuple[Lifecycle, ...], org: str) -> None:
-    """Refuse documents that no sandbox or route group of that organisation has.
+    """Refuse documents that cannot belong to a sandbox or route group of the organisation.
 
     Raises:
-        RefusedError: the first thing that is refused.
+        DocumentsRefusedError: for the first problem.
     """
     if (
         not documents
         or sum(len(each.units(event)) for each in documents for event in LifecycleEvent) > MAX_UNITS_PER_RUN
     ):
-        raise DocumentsRefusedError(f"a run has documents, and at most {MAX_UNITS_PER_RUN} units")
+        raise DocumentsRefusedError(f"a run must have documents, and at most {MAX_UNITS_PER_RUN} units")
     kinds = {document.target.kind for document in documents}
     if kinds not in ({SANDBOXES.kind}, {GROUP}):
-        raise DocumentsRefusedError("its operator carries out sandboxes and route groups, and nothing else")
+        raise DocumentsRefusedError("the operator runs only sandboxes and route groups for a server")
     for document in documents:
-        # What this cluster grants, it grants to an organisation's plugins by its name: nobody takes another one's.
+        # Administrators grant rights to an organisation's plugins by name, so no other organisation may use that name.
         if not document.origin.inline and document.origin.publisher != org:
-            raise DocumentsRefusedError(f"the plugin {document.origin.name} is not one of {org}")
+            raise DocumentsRefusedError(f"the plugin {document.origin.name} was not published by {org}")
         for unit in (unit for event in LifecycleEvent for unit in document.units(event)):
             if not kube_names.is_label(namespace := namespace_of(unit)):
                 raise DocumentsRefusedError(f"step {unit.name}: {quote(namespace)} is not the name of a namespace")
@@ -43,20 +69,20 @@ def check_documents(documents: tuple[Lifecycle, ...], org: str) -> None:
             raise DocumentsRefusedError(found[0])
 
 
-def check_kept(forks: Iterable[Unit], *, group: bool, foreign: LocalKeys) -> None:
-    """Refuse what would lead requests in a way that no compiler has said, or those of somebody else.
+def check_kept_units(kept: Iterable[Unit], *, group: bool, local_keys: LocalKeys) -> None:
+    """Refuse forks, routes and previews that no compiler makes, or that use a routing key of this cluster.
 
     Args:
-        forks: The kept units of a run.
-        group: Whether that is a route group's, which has no forks of its own.
-        foreign: Whose keys are not the server's.
+        kept: The forks, routes and previews of a run.
+        group: Whether the run belongs to a route group, which has no forks.
+        local_keys: The routing keys of objects that were applied in this cluster.
 
     Raises:
-        RefusedError: the first thing that is refused.
+        DocumentsRefusedError: for the first problem.
     """
-    for unit in forks:
+    for unit in kept:
         if group and unit.kind != Kind.PREVIEW:
-            raise DocumentsRefusedError(f"{kept_id(unit)}: a route group has no forks, and no routes to any")
+            raise DocumentsRefusedError(f"{kept_id(unit)}: a route group has no forks and no routes to forks")
         if not _has_names(unit):
             raise DocumentsRefusedError(
                 f"{quote(kept_id(unit))}: its baseline or target cannot be the name of a workload or host"
@@ -66,23 +92,23 @@ def check_kept(forks: Iterable[Unit], *, group: bool, foreign: LocalKeys) -> Non
                 check_key(key)
             except SpecError as fault:
                 raise DocumentsRefusedError(f"{kept_id(unit)}: {fault}") from None
-            if foreign.has(key):
+            if key in local_keys:
                 raise DocumentsRefusedError(
-                    f"{kept_id(unit)}: {quote(key)} is the routing key of a sandbox applied here"
+                    f"{kept_id(unit)}: {quote(key)} is the routing key of a sandbox applied in this cluster"
                 )
         if unit.preview is not None and unit.preview.scheme not in PREVIEWED:
             raise DocumentsRefusedError(
-                f"{kept_id(unit)}: no key can stand in what is sent by {quote(unit.preview.scheme)}"
+                f"{kept_id(unit)}: requests over {quote(unit.preview.scheme)} cannot carry a routing key"
             )
 
 
 def _has_names(unit: Unit) -> bool:
-    """Whether the parts of it that requests to the API server contain are names."""
+    """Return whether the parts of a unit that become part of API request paths are valid names."""
     baselines = [each.baseline for each in (unit.fork, unit.route) if each is not None]
     hosts = [unit.preview.host] if unit.preview is not None else []
-    return all(kube_names.is_label(of.namespace) and kube_names.is_object(of.name) for of in baselines) and all(
-        map(is_host, hosts)
-    )
+    return all(
+        kube_names.is_label(baseline.namespace) and kube_names.is_object(baseline.name) for baseline in baselines
+    ) and all(map(is_host, hosts))
 
 
 def _keys(unit: Unit) -> Iterator[str]:

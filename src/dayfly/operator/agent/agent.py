@@ -1,4 +1,4 @@
-"""The agent as the operator's process has it: the conversation, and what it means for the server's Sandboxes."""
+"""The agent: the connection to one server, and the server's sandboxes in this cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dayfly.link.envelope import Opening
 from dayfly.link.host_end import REMIND_S
 from dayfly.link.http import ServerConnection
 from dayfly.link.permits import Births
-from dayfly.operator.agent import objects
+from dayfly.operator.agent import served_sandboxes
 from dayfly.operator.agent.cluster_host import Admit, ClusterHost
 from dayfly.operator.agent.cursor import SecretCursor
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -25,25 +25,25 @@ from dayfly.spec.report import RunReport
 
 log = logging.getLogger(__name__)
 
-UNASKED = "its server is asked whether it is still wanted before anything of it starts, and cannot be asked now: {why}"
+WAITING_FOR_SERVER = "its server must confirm that it is still wanted before it starts, and is not reachable: {why}"
 
 
 class Agent:
-    """Of one server.
+    """The agent of one server.
 
     Args:
-        cluster: Ours.
-        way: The connection to it.
-        bound: For each organisation the namespace where its Sandboxes live.
+        cluster: The caches of this cluster.
+        connection: The HTTP connection to the server.
+        bound: The namespace of the Sandboxes of each organisation.
         home: The operator's own namespace.
-        admit: Refuses what no executor can do.
-        seed: Makes pauses repeat.
+        admit: Refuses documents that no executor can run.
+        seed: The seed of the random pauses between attempts to connect.
     """
 
     def __init__(
         self,
         cluster: ClusterWatches,
-        way: ServerConnection,
+        connection: ServerConnection,
         bound: Mapping[str, str],
         home: str,
         admit: Admit,
@@ -55,21 +55,26 @@ class Agent:
         self._uid = ""
         self.served = ClusterHost(cluster, bound, admit)
         self.dial = Dial(
-            way, SecretCursor(cluster.client, home), self._opening, self.served.end, self.served.meet, seed=seed
+            connection,
+            SecretCursor(cluster.client, home),
+            self._opening,
+            self.served.end,
+            self.served.start_session,
+            seed=seed,
         )
-        self.served.lost = self.dial.reset_session
+        self.served.on_data_loss = self.dial.reset_session
         self._births = Births(self.dial.permitted)
 
     async def run(self) -> None:
-        """Talk to the server, until cancelled."""
+        """Exchange messages with the server, until cancelled."""
         while not self._uid:
             try:
-                # Or it would be told that nothing leads requests here, and would take all routes away.
+                # Until then the cluster seems to have no routing, and the server would withdraw all routes.
                 await self._cluster.looked()
-                # Of all objects of a cluster this one is always there, and never made anew.
+                # This namespace exists in each cluster and is never recreated, so its UID identifies the cluster.
                 self._uid = (await self._cluster.client.get(NAMESPACES, "kube-system")).metadata.uid
             except errors.ApiError as fault:
-                log.warning("which cluster this is cannot be read now: %s", fault)
+                log.warning("cannot read the UID of the namespace kube-system: %s", fault)
                 await asyncio.sleep(REMIND_S)
         reminding = asyncio.create_task(self.served.end.run())
         try:
@@ -81,42 +86,40 @@ class Agent:
     def _opening(self) -> Opening:
         return Opening(cluster_uid=self._uid, namespaces=self._bound, runs=tuple(self.served.living()))
 
-    # --- as Sandboxes as targets see it -------------------------------------------------------------------------------
+    # --- for the target adapter of Sandboxes --------------------------------------------------------------------------
 
     async def permits(self, run: RunObject) -> bool | None:
-        """Whether the server says that the run's Sandbox is to live; None: it cannot be asked now.
+        """Return whether the server still wants the run's Sandbox; None if the server is not reachable.
 
-        An operator that stood still with an offer in its hands may have made this run long after another one has
-        carried the same sandbox to its end. Nothing of it has begun; now it is held by our finalizer, so whoever works
-        on sees it: from here on only its ledger decides.
+        An operator that was paused before it wrote an offered run may write it long after another operator has ended
+        the same sandbox. The run has started nothing, and our finalizer is now on its Sandbox, so every other
+        operator sees it. After this check only the run's ledger decides.
         """
         offered, target = run.spec.offered, run.ledger.target
-        assert offered is not None, "asked of those that were offered"
+        assert offered is not None, "only runs that a server has offered are checked"
         wanted = await self._births.may_begin(offered.uid)
         if wanted is not False:
             return wanted
-        log.warning("sandbox %s (%s) is not wanted any more: nothing of it begins", offered.name, offered.uid)
+        log.warning("sandbox %s (%s) is no longer wanted by its server and is not started", offered.name, offered.uid)
         seen = await self._cluster.client.find(SANDBOXES, target.name, target.namespace)
         if seen is not None and seen.metadata.uid == target.uid:
-            await objects.remove(self._cluster.client, seen)
+            await served_sandboxes.delete(self._cluster.client, seen)
         return False
 
-    def heard(self, target: Target, report: RunReport) -> None:
-        """A Sandbox stands so."""
-        self.served.heard(target, report)
+    def record_report(self, target: Target, report: RunReport) -> None:
+        """Record the newest report of a run, for the server."""
+        self.served.record_report(target, report)
 
     def why_waiting(self, seen: SandboxObject) -> SandboxNotReadyError | None:
-        """Why one of its Sandboxes does not begin."""
+        """Return why a Sandbox of the server cannot start now, if the server is not reachable."""
         if not is_served(seen.metadata) or self.dial.is_connected:
             return None
         return SandboxNotReadyError(
-            Reason.RESOURCES_PENDING, UNASKED.format(why=self.dial.trouble or "not connected yet")
+            Reason.RESOURCES_PENDING, WAITING_FOR_SERVER.format(why=self.dial.trouble or "not connected yet")
         )
 
-    # --- figures ------------------------------------------------------------------------------------------------------
-
     def figures(self) -> dict[str, Callable[[], float]]:
-        """For whoever watches over the operator."""
+        """Return the gauges of the connection, by metric name."""
         return {
             "server_connected": lambda: self.dial.is_connected,
             "server_refusals": lambda: self.dial.refusals,

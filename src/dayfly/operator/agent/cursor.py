@@ -1,7 +1,7 @@
-"""What was seen last of a server, in a Secret: the session, and the number and digest of its last message.
+"""The session with the server, and the number and digest of the last received message, stored in a Secret.
 
-It is written before what it speaks of is carried out. So a server that was restored is noticed also by an
-operator that has begun since; and what was seen and not carried out is owed anew, since a session begins then.
+The Secret is written before a message is carried out. So a restarted operator still notices that a server was restored
+from a backup. A message that was stored and not carried out is sent again, because a restart begins a new session.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NAME = "dayfly-agent"
 
 
 class SecretCursor:
-    """In the operator's own namespace."""
+    """The cursor (`link.dial.Cursor`) in a Secret of the operator's own namespace."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._client = client
@@ -27,14 +27,14 @@ class SecretCursor:
         self.seen = LastSeen()
 
     async def load(self) -> None:
-        """As it is now, by a quorum read.
+        """Read the Secret by a quorum read.
 
         Raises:
             errors.ApiError: it cannot be read.
         """
         found = await self._client.find(SECRETS, NAME, self._namespace)
         data = (found.data if found else None) or {}
-        # Whoever may write there may have spoiled it.
+        # Other users may write in this namespace, so the content can be invalid.
         session, number, digest = (
             data.get(name, b"").decode(errors="replace") for name in ("session", "number", "digest")
         )
@@ -42,22 +42,22 @@ class SecretCursor:
         self.seen = LastSeen(whole(session, MAX_INTEGER) or 0, whole(number, MAX_INTEGER) or 0, digest)
 
     async def save(self, seen: LastSeen) -> None:
-        """Durable when it returns.
+        """Write the Secret. When this returns, the write is durable.
 
         Raises:
-            errors.Conflict: another operator has noted something since it was loaded.
-            errors.NotFound: somebody has deleted the Secret since.
-            errors.ApiError: it may not be written.
+            errors.Conflict: another operator has written it since it was loaded.
+            errors.NotFound: it was deleted since it was loaded.
+            errors.ApiError: it cannot be written.
         """
         if seen == self.seen:
             return
         data = {"session": str(seen.session), "number": str(seen.number), "digest": seen.digest}
-        coded = {name: base64.b64encode(text.encode()).decode() for name, text in data.items()}
+        encoded = {name: base64.b64encode(text.encode()).decode() for name, text in data.items()}
         if self._meta is None:
             meta = {"name": NAME, "namespace": self._namespace}
             body = {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": f"{names.GROUP}/agent"}
-            made = await self._client.create(SECRETS, {**body, "data": coded}, self._namespace)
+            made = await self._client.create(SECRETS, {**body, "data": encoded}, self._namespace)
         else:
-            very = {"uid": self._meta.uid, "resourceVersion": self._meta.resource_version}
-            made = await self._client.patch(SECRETS, {"metadata": very, "data": coded}, NAME, self._namespace)
+            version = {"uid": self._meta.uid, "resourceVersion": self._meta.resource_version}
+            made = await self._client.patch(SECRETS, {"metadata": version, "data": encoded}, NAME, self._namespace)
         self._meta, self.seen = made.metadata, seen

@@ -1,12 +1,12 @@
-"""What the caches tell of offers: which are carried out already, and whether the cluster has less than it had.
+"""Which offers are already carried out, and whether the cluster was restored to an older backup, both from the caches.
 
-A server that begins, or does not know that its word was heard, offers again. Where our caches show that very wish in
-the run, nothing is asked of the API server. They may be a moment old, and so may any answer: a run that has ended
-since says so by itself. But they are believed only once the watch has brought all that we have written: what we wrote
-is not what is there if the cluster was put back to an older backup.
+A server repeats an offer after a restart, or if an answer was lost. If the cached run already has the offered spec, no
+request to the API server is needed. A cache may be slightly behind, but a run that has ended since then reports its
+end by itself. A cached run counts only once the watch has delivered our own last write to it: after the cluster was
+restored to an older backup, what we wrote is no longer there.
 
-What a cluster once had and has no more it does not say by itself. So whoever sees that its caches went back begins
-another session: whatever was confirmed in the one before is void, and the server tells everything again.
+A cluster does not report objects that a restore has removed. So the agent begins a new session when its caches went
+back: all confirmations of the old session become invalid, and the server sends everything again.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from __future__ import annotations
 from dayfly.execute.pod import names
 from dayfly.kube.cache import Change
 from dayfly.link.wire import Offer
-from dayfly.operator.agent import objects
+from dayfly.operator.agent import served_sandboxes
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, SandboxObject
 
 
 def is_carried_out(cluster: ClusterWatches, seen: SandboxObject | None, offer: Offer) -> bool:
-    """Whether an offer changes nothing any more, as far as the caches show; `seen` is the Sandbox that they have."""
-    if seen is None or objects.has_ended(seen, run=True):
+    """Return whether the caches show that an offer changes nothing; `seen` is the cached Sandbox."""
+    if seen is None or served_sandboxes.has_ended(seen, run=True):
         return False
     name = names.run_name(seen.metadata.name, seen.metadata.uid)
     run = cluster.runs.get(name)
@@ -34,13 +34,8 @@ def is_carried_out(cluster: ClusterWatches, seen: SandboxObject | None, offer: O
     return known == (offer.generation, offer.expires_at, offer.forks)
 
 
-def is_lost(old: SandboxObject, *, run: bool) -> bool:
-    """Whether a Sandbox that is gone was not over. `run`: whether it has one still."""
-    return not objects.has_ended(old, run=run)
-
-
 def went_back(change: Change[RunObject]) -> bool:
-    """Whether a run of a server is gone though it was not closed, or knows less than it knew."""
+    """Return whether a server's run has disappeared without being closed, or lacks something it had."""
     old = change.old.spec.offered if change.old is not None else None
     if old is None or change.old is None:
         return False

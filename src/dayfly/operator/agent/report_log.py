@@ -1,4 +1,4 @@
-"""What the server is told of each of its sandboxes, and under which number."""
+"""The newest report of each of the server's sandboxes, with its version number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class ReportLog:
-    """Numbers rise over restarts: the first session of this process gives the first of them."""
+    """Reports by UID. Their versions also rise over restarts: the first session of the process gives the first one."""
 
     def __init__(self) -> None:
         self._first = 0
@@ -24,22 +24,22 @@ class ReportLog:
         self._reports: dict[str, RunReport] = {}
         self._endpoints: dict[str, tuple[RunEndpoint, ...]] = {}
 
-    def begin(self, session: int) -> None:
-        """A session has begun."""
+    def start_session(self, session: int) -> None:
+        """Derive the first version from the session, if it is the first of this process."""
         self._first = self._first or session * VERSIONS_IN_A_SESSION
 
     def version(self, uid: str) -> int:
-        """The number of its report."""
+        """Return the version of a sandbox's report."""
         return self._versions.get(uid, self._first)
 
     def advance(self, uid: str) -> None:
-        """It stands otherwise than it did."""
+        """Increment the version, because the sandbox's state has changed."""
         self._versions[uid] = self.version(uid) + 1
 
-    def note(self, uid: str, report: RunReport, urls: Mapping[str, str]) -> bool:
-        """It stands so, and these of its endpoints have addresses that work. Whether that is news."""
+    def record(self, uid: str, report: RunReport, urls: Mapping[str, str]) -> bool:
+        """Store a report and the URLs of the working endpoints; return whether anything has changed."""
         before = self._reports.get(uid), self._endpoints.get(uid, ())
-        endpoints = tuple(endpoint(name, url) for name, url in sorted(urls.items()))
+        endpoints = tuple(_endpoint(name, url) for name, url in sorted(urls.items()))
         self._reports[uid], self._endpoints[uid] = report, endpoints
         if before[0] is not None and (msgspec.structs.replace(report, born_at=before[0].born_at), endpoints) == before:
             return False
@@ -47,21 +47,20 @@ class ReportLog:
         return True
 
     def report(self, uid: str) -> RunReport | None:
-        """What was said of it last, if anything."""
+        """Return the newest report, if there is one."""
         return self._reports.get(uid)
 
     def endpoints(self, uid: str) -> tuple[RunEndpoint, ...]:
-        """Where its endpoints answer now."""
+        """Return the addresses of the working endpoints."""
         return self._endpoints.get(uid, ())
 
     def forget(self, uid: str) -> None:
-        """It is gone."""
+        """Drop everything about a sandbox that is gone."""
         for known in (self._versions, self._reports, self._endpoints):
             known.pop(uid, None)
 
 
-def endpoint(name: str, url: str) -> RunEndpoint:
-    """The address of one endpoint, as the wire has it."""
+def _endpoint(name: str, url: str) -> RunEndpoint:
     parts = urlsplit(url)
     port = parts.port or _PORTS[parts.scheme]
     return RunEndpoint(unit=preview_id(name), host=parts.hostname or "", port=port, scheme=parts.scheme)

@@ -1,4 +1,4 @@
-"""What a server may ask of a run: its outputs, its history and its logs. What is sensitive stays here."""
+"""The outputs, history and logs of a run, as a server may read them. Sensitive values do not leave the cluster."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from dayfly.spec.run import Result
 from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
 from dayfly.spec.steps.webhook import DEFINITE
 
-MOST_LOG_BYTES = 1 << 20
+MAX_READ_BYTES = 1 << 20
 
 
 class KeptLog(NamedTuple):
-    """The end of one log, and when it was printed."""
+    """The stored end of one log, with the times of its parts."""
 
     data: bytes
     entries: tuple[Entry, ...]
 
     def read(self, offset: int, limit: int) -> bytes:
-        return self.data[offset : offset + min(limit, MOST_LOG_BYTES)]
+        return self.data[offset : offset + min(limit, MAX_READ_BYTES)]
 
     def times(self) -> tuple[Entry, ...]:
         return self.entries
@@ -38,8 +38,8 @@ class KeptLog(NamedTuple):
 Kept = dict[tuple[str, int], KeptLog]
 
 
-async def values(cluster: ClusterWatches, run: RunObject) -> tuple[Value, ...]:
-    """All recorded outputs. Of those that are sensitive it is said that they are there, and nothing is read."""
+async def read_values(cluster: ClusterWatches, run: RunObject) -> tuple[Value, ...]:
+    """Return all recorded outputs. Sensitive ones are listed without their value, which is not read."""
     found: list[Value] = []
     for pin in run.spec.documents:
         document = cluster.documents.get(pin.name)
@@ -49,11 +49,11 @@ async def values(cluster: ClusterWatches, run: RunObject) -> tuple[Value, ...]:
             continue
         for unit in (unit for event in LifecycleEvent for unit in document.spec.units(event)):
             name = unit_id(document.spec.resource, unit.name)
-            told = {each: known for each, known in run.ledger.unit(name).outputs.items() if each != DEFINITE}
+            recorded = {each: known for each, known in run.ledger.unit(name).outputs.items() if each != DEFINITE}
             sensitive = {output.name for output in unit.outputs if output.sensitive}
-            secret = sorted(output for output, record in told.items() if record.sensitive or output in sensitive)
+            secret = sorted(output for output, record in recorded.items() if record.sensitive or output in sensitive)
             found += [Value(unit=name, output=output, value=b"", sensitive=True) for output in secret]
-            open_ = {output: record for output, record in told.items() if output not in secret}
+            open_ = {output: record for output, record in recorded.items() if output not in secret}
             for attempt in sorted({record.attempt for record in open_.values()}):
                 wanted = {output: record for output, record in open_.items() if record.attempt == attempt}
                 kept = await cluster.client.find(
@@ -64,15 +64,15 @@ async def values(cluster: ClusterWatches, run: RunObject) -> tuple[Value, ...]:
     return tuple(found)
 
 
-def history(run: RunObject) -> tuple[HistoryEntry, ...]:
-    """What the ledger still holds: of each step its latest attempt, and how the run came to its end."""
+def build_history(run: RunObject) -> tuple[HistoryEntry, ...]:
+    """Return the moves that the ledger still shows: the latest attempt of each step, and the end of the run."""
     moves: list[tuple[int, str, int, str, str, str]] = [(run.ledger.born_at, "", 0, "Born", "", "")]
     for name, record in run.ledger.units.items():
         if record.claimed_at:
             moves.append((record.claimed_at, name, record.attempt, "Claim", "", ""))
         if record.ended_at:
-            said = record.reason or record.outcome
-            moves.append((record.ended_at, name, record.attempt, "Record", said, record.message))
+            reason = record.reason or record.outcome
+            moves.append((record.ended_at, name, record.attempt, "Record", reason, record.message))
     for move, request in (("Close", run.ledger.closed), ("Abandon", run.ledger.abandon)):
         if request is not None:
             moves.append((request.at, "", 0, move, request.reason, request.message))
@@ -82,8 +82,8 @@ def history(run: RunObject) -> tuple[HistoryEntry, ...]:
     )
 
 
-async def logs(client: Client, run: RunObject) -> Kept:
-    """The ends of the logs that are kept beside the Sandbox, by unit and attempt."""
+async def read_logs(client: Client, run: RunObject) -> Kept:
+    """Return the ends of the stored logs of a run's steps, by unit and attempt."""
     target = run.ledger.target
     label = f"{names.RUN_LABEL}={run.metadata.name}"
     found: Kept = {}
@@ -95,8 +95,8 @@ async def logs(client: Client, run: RunObject) -> Kept:
     return found
 
 
-def infos(kept: Kept) -> tuple[LogInfo, ...]:
-    """Which there are. What is kept is whole, as far as it goes."""
+def list_logs(kept: Kept) -> tuple[LogInfo, ...]:
+    """Describe the stored logs. Each counts as complete: nothing will be added to it."""
     return tuple(
         LogInfo(unit=unit, attempt=attempt, size=len(log.data), sealed=True)
         for (unit, attempt), log in sorted(kept.items())

@@ -31,7 +31,7 @@ class DeploymentForkExecutor:
 
     async def launch(self, sight: Sight, effect: Launch) -> None:
         if seen := sight.forks.seen.get(effect.unit):
-            await self._forks.let_go(sight.run, seen)
+            await self._forks.start(sight.run, seen)
 
     async def fence(self, sight: Sight, effect: Fence) -> None:
         await self._remove(sight, effect)

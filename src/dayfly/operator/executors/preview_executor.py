@@ -38,7 +38,7 @@ class GatewayPreviewExecutor:
             record = run.ledger.unit(name)
             key = name, record.attempt
             if run.ledger.closed is None and name in wished:
-                fact, lack, url = await self._previews.standing(run, wished[name], record.claimed_at, memory)
+                fact, lack, url = await self._previews.observe(run, wished[name], record.claimed_at, memory)
                 facts[key] = fact
                 if lack:
                     sight.unrouted += (f"{name} ({lack})",)
@@ -64,7 +64,7 @@ class GatewayPreviewExecutor:
 
     async def launch(self, sight: Sight, effect: Launch) -> None:
         """It is made by `keep`, of which this is the first time; of what cannot be nobody will hear."""
-        if self._previews.unable(sight.plan.kept[effect.unit]):
+        if self._previews.is_impossible(sight.plan.kept[effect.unit]):
             self._cluster.queue.add(sight.run.metadata.name)
 
     async def fence(self, sight: Sight, effect: Fence) -> None:

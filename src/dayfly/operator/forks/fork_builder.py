@@ -1,4 +1,4 @@
-"""Makes the manifests of forks and the Services that lead to them: from the baselines as they are now."""
+"""Manifests of forks and of the Services that route to them, derived from the current baselines."""
 
 from typing import Any, NamedTuple
 
@@ -19,8 +19,7 @@ from dayfly.execute.work_order import CannotRenderError
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import address
 from dayfly.operator.cluster.objects import RunObject, owner
-from dayfly.operator.forks.namespaces import leave
-from dayfly.operator.forks.pod_labels import PodLabels
+from dayfly.operator.forks.baselines import PodLabels, read_fork_rights
 from dayfly.operator.outputs.resource_secrets import bind
 from dayfly.plan.sealed import Plan
 from dayfly.spec.lifecycle import Baseline, Unit, digest, fork_id
@@ -29,15 +28,15 @@ KIND = "Deployment"
 
 
 class ForkRefusal(NamedTuple):
-    """Of what a fork was to be made, and why that is no fork."""
+    """Why a fork could not be rendered, and all inputs of that attempt."""
 
-    made_of: tuple[Any, ...]
+    rendered_from: tuple[Any, ...]
     reason: str
     message: str
 
 
 class ForkBuilder:
-    """What a fork looks like, by its wish, its baseline and what its resources have told."""
+    """Renders forks from their unit, their baseline and the outputs of resources."""
 
     def __init__(self, cluster: ClusterWatches, forks: Forks) -> None:
         self._cluster = cluster
@@ -47,14 +46,19 @@ class ForkBuilder:
     async def manifest(
         self, run: RunObject, plan: Plan, unit: Unit, refused: dict[str, ForkRefusal]
     ) -> dict[str, Any] | None:
-        """The fork as it is to be now; None if its baseline has just gone.
+        """Render a fork; return None if its baseline has just been deleted.
 
-        What could not be rendered is remembered in `refused`, and not rendered again while nothing of it has changed.
+        Failures are remembered in `refused`. They are not tried again until an input has changed.
+
+        Raises:
+            CannotRenderError: the fork cannot be rendered.
+            NotGrantedError: the namespace does not allow it.
+            errors.ApiError: the API server does not answer.
         """
         assert unit.fork is not None, "only forks derive from a baseline"
-        of = unit.fork.baseline
-        left = await leave(self._cluster.client, run, of.namespace)
-        baseline = await self._forks.read_baseline(of.name, of.namespace)
+        source = unit.fork.baseline
+        permissions = await read_fork_rights(self._cluster.client, run, source.namespace)
+        baseline = await self._forks.read_baseline(source.name, source.namespace)
         if baseline is None:
             return None
         hosts: dict[tuple[str, str], tuple[str, int]] = {}
@@ -62,18 +66,20 @@ class ForkBuilder:
             if each := await self.service(run, Baseline(kind=KIND, namespace=namespace, name=name)):
                 hosts[namespace, name] = address(each)
         inputs = await self._inputs(run, plan, unit)
-        meta, place = baseline["metadata"], fork_id(of)
-        made_of = (digest(unit), meta["uid"], meta["resourceVersion"], inputs, hosts, left)
-        if (known := refused.get(place)) and known.made_of == made_of:
+        meta, key = baseline["metadata"], fork_id(source)
+        rendered_from = (digest(unit), meta["uid"], meta["resourceVersion"], inputs, hosts, permissions)
+        if (known := refused.get(key)) and known.rendered_from == rendered_from:
             raise CannotRenderError(known.reason, known.message)
         try:
-            return render_fork(unit, baseline, _identity(run, of), inputs=inputs, hosts=hosts, permissions=left)
+            return render_fork(
+                unit, baseline, _identity(run, source), inputs=inputs, hosts=hosts, permissions=permissions
+            )
         except CannotRenderError as error:
-            refused[place] = ForkRefusal(made_of, error.reason, str(error))
+            refused[key] = ForkRefusal(rendered_from, error.reason, str(error))
             raise
 
     async def _inputs(self, run: RunObject, plan: Plan, unit: Unit) -> dict[str, PodSecretKey | None]:
-        """Where the fork finds each value: the resource's Secret in the fork's own namespace, made now if need be."""
+        """Return the Secret keys of a fork's inputs. Missing Secrets are created in its namespace."""
         assert unit.fork is not None, "only forks derive from a baseline"
         namespace = unit.fork.baseline.namespace
         documents = {document.resource: document for document in plan.documents}
@@ -89,23 +95,23 @@ class ForkBuilder:
             found[name] = PodSecretKey(secrets[resource], f"{step}.{source.output}")
         return found
 
-    async def service(self, run: RunObject, of: Baseline) -> ForkService | None:
-        """The fork's own Service, made now if a Service leads to its baseline; None if none does.
+    async def service(self, run: RunObject, source: Baseline) -> ForkService | None:
+        """Return the fork's own Service; create it if a Service selects the baseline, else return None.
 
-        Also for a fork that another one is only told of: its namespace has to allow that as if it were made there now.
+        The fork's namespace must allow this also if only another fork needs the address.
         """
-        await leave(self._cluster.client, run, of.namespace)
-        identity = _identity(run, of)
-        found = await self._forks.find_service(identity.name, of.namespace, identity.owner)
+        await read_fork_rights(self._cluster.client, run, source.namespace)
+        identity = _identity(run, source)
+        found = await self._forks.find_service(identity.name, source.namespace, identity.owner)
         if found is not None:
             return found
-        labels = await self._labels.of(of) or {}
-        local = (each for each in self._cluster.services if each.metadata.namespace == of.namespace)
-        like = find_service(local, of.name, labels)
+        labels = await self._labels.read(source) or {}
+        local = (each for each in self._cluster.services if each.metadata.namespace == source.namespace)
+        like = find_service(local, source.name, labels)
         return await self._forks.ensure_service(render_service(like, identity)) if like else None
 
     def hosts(self, run: RunObject, unit: Unit) -> Hosts:
-        """Where the forks that this one is told of answer, as far as the cache knows."""
+        """Return the addresses of the other forks that a fork refers to, as far as the cache has them."""
         found = {}
         for namespace, name in peer_baselines(unit):
             own = fork_name(run.ledger.target.name, run.ledger.uid, namespace, name)
@@ -114,6 +120,6 @@ class ForkBuilder:
         return found
 
 
-def _identity(run: RunObject, of: Baseline) -> ForkIdentity:
-    own = fork_name(run.ledger.target.name, run.ledger.uid, of.namespace, of.name)
+def _identity(run: RunObject, source: Baseline) -> ForkIdentity:
+    own = fork_name(run.ledger.target.name, run.ledger.uid, source.namespace, source.name)
     return ForkIdentity(own, run.metadata.name, owner(run))

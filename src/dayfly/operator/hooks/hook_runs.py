@@ -1,11 +1,13 @@
-"""One hook and one object that it selects become a document and a run, which are that pair's alone.
+"""Runs of hooks: one for each pair of a hook and an object that it selects.
 
-All names are derived from both UIDs, and what is there already is taken as it is: a hook that is edited changes nothing
-for the objects that it goes with. Nothing is begun for an object that is on its way out.
+All names are derived from both UIDs, and existing objects are used as they are. So an edited hook changes nothing for
+objects that already have a run. No run starts for an object that is being deleted.
 """
 
 import logging
 from typing import NamedTuple
+
+import msgspec
 
 from dayfly import compile as compiler
 from dayfly.execute.pod import names
@@ -25,26 +27,25 @@ from dayfly.operator.cluster.objects import (
     HookObject,
     abandonment,
 )
-from dayfly.operator.hooks.existing_objects import without_pre_start
-from dayfly.operator.hooks.hook_status import HookStatus, runless
-from dayfly.operator.hooks.watched_kinds import Kinds
+from dayfly.operator.hooks.hook_status import HookStatus, problem_key
+from dayfly.operator.hooks.watched_kinds import WatchedKinds
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import pair_id
 from dayfly.spec.kinds import RunSpec, SealedHook
-from dayfly.spec.lifecycle import Target
+from dayfly.spec.lifecycle import Lifecycle, Target, Unit
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.steps.object_kinds import group_of
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = 1.0
+RETRY_AFTER_S = 1.0
 
 
-class _Found(NamedTuple):
-    """A pair as it is by quorum reads: both alive, and the hook held by us, so that it outlives the run."""
+class _LivePair(NamedTuple):
+    """A pair by quorum reads. Both are alive, and the hook has our finalizer, so that it outlives the run."""
 
     hook: HookObject
-    wish: LifecycleHook
+    parsed: LifecycleHook
     resource: Resource[PartialObjectMetadata]
     item: PartialObjectMetadata
 
@@ -53,36 +54,36 @@ class _Found(NamedTuple):
         return pair_id(self.hook.metadata.uid, self.item.metadata.uid)
 
 
-def selected(wish: LifecycleHook, meta: AnnotatedMeta) -> bool:
-    """Whether a hook means that object of its kind."""
-    return wish.spec.selector.matches(meta.namespace, meta.labels or {})
+def selects(parsed: LifecycleHook, meta: AnnotatedMeta) -> bool:
+    """Return whether a hook selects an object of its kind."""
+    return parsed.spec.selector.matches(meta.namespace, meta.labels or {})
 
 
-class Pairs:
-    """Sees to it that each object has its run for each hook that selects it."""
+class PairReconciler:
+    """Creates a run for each pair of a hook and a selected object."""
 
-    def __init__(self, cluster: ClusterWatches, kinds: Kinds, status: HookStatus) -> None:
+    def __init__(self, cluster: ClusterWatches, kinds: WatchedKinds, status: HookStatus) -> None:
         self._cluster = cluster
         self._client = cluster.client
         self._kinds = kinds
         self._status = status
 
-    def is_begun(self, hook: HookObject, meta: AnnotatedMeta) -> bool:
-        """Whether the pair has its run, as far as is known."""
+    def has_run(self, hook: HookObject, meta: AnnotatedMeta) -> bool:
+        """Return whether the caches have the pair's run."""
         run = names.run_name(meta.name, pair_id(hook.metadata.uid, meta.uid))
         return self._cluster.ledger.get(run) is not None
 
-    def heard(self, hook: HookObject, change: Change[PartialObjectMetadata]) -> None:
-        """Something has become of an object: one that is gone, or that the hook does not hold, lacks no run now."""
+    def on_target_change(self, hook: HookObject, change: Change[PartialObjectMetadata]) -> None:
+        """Clear the problem of an object that is gone or that the hook does not hold: it lacks no run now."""
         if change.new is None or not finalized(change.new.metadata, HOOKED_PREFIX + hook.metadata.name):
-            self._status.settle(hook.metadata.uid, _key(change.seen.metadata))
+            self._status.clear_problem(hook.metadata.uid, _problem_key(change.seen.metadata))
 
     async def reconcile(self, pair: Pair) -> None:
-        """Take one pair a step further.
+        """Reconcile one pair.
 
         Raises:
-            errors.ApiError: the server cannot be asked, or says no.
-            SpecError: the hook cannot mean anything for such an object.
+            errors.ApiError: the API server does not answer, or rejects a request.
+            SpecError: the hook is invalid for such an object.
         """
         watched = self._kinds.find(pair.kind)
         if watched is None:
@@ -91,45 +92,45 @@ class Pairs:
         if item is None:
             return
         hook, meta = self._cluster.hooks.get(pair.hook), item.metadata
-        if hook is not None and self.is_begun(hook, meta):
-            self._status.settle(hook.metadata.uid, _key(meta))
+        if hook is not None and self.has_run(hook, meta):
+            self._status.clear_problem(hook.metadata.uid, _problem_key(meta))
             return
         if finalized(meta, HOOKED_PREFIX + pair.hook):
-            await self._lost(pair, watched.adapter.resource, item)
+            await self._handle_lost_ledger(pair, watched.adapter.resource, item)
         elif hook is not None and not (meta.deletion_timestamp or hook.metadata.deletion_timestamp):
-            await self._begin(pair, watched.adapter.resource, item)
+            await self._start(pair, watched.adapter.resource, item)
 
-    async def _begin(self, pair: Pair, resource: Resource[PartialObjectMetadata], seen: PartialObjectMetadata) -> None:
+    async def _start(self, pair: Pair, resource: Resource[PartialObjectMetadata], seen: PartialObjectMetadata) -> None:
         hook = await self._client.find(HOOKS, pair.hook)
         if hook is None or hook.metadata.deletion_timestamp or not finalized(hook.metadata, HOOK_FINALIZER):
-            return  # whoever holds it, or hears of its end, looks at its objects again
-        wish = hook.parsed()
+            return  # the pair is queued again once the hook has our finalizer
+        parsed = hook.parsed()
         item = await self._client.find(resource, pair.key.name, pair.key.namespace)
         if item is None or item.metadata.uid != seen.metadata.uid or item.metadata.deletion_timestamp:
             return
-        if not selected(wish, item.metadata) or not _means(wish, resource):
+        if not selects(parsed, item.metadata) or not _selects_kind(parsed, resource):
             return
         if finalized(item.metadata, HOOKED_PREFIX + pair.hook):
-            # The cache is behind. A run that is born now might be a second one.
-            self._cluster.pairs.add(pair, after=AGAIN_S)
+            # The cache is behind: the pair may already have a run.
+            self._cluster.pairs.add(pair, after=RETRY_AFTER_S)
             return
-        await self._seal(_Found(hook, wish, resource, item))
+        await self._seal(_LivePair(hook, parsed, resource, item))
 
-    async def _seal(self, found: _Found) -> None:
+    async def _seal(self, found: _LivePair) -> None:
         meta, hook = found.item.metadata, found.hook.metadata
         target = Target(
-            # As it is watched it may be another version, which another hook asks for; fields are read in this one.
-            api_version=found.wish.spec.selector.api_version,
+            # The version that the hook's field paths refer to. The watch may use another one, for another hook.
+            api_version=found.parsed.spec.selector.api_version,
             kind=found.resource.kind,
             namespace=meta.namespace,
             name=meta.name,
             uid=meta.uid,
         )
         older = milliseconds(meta.creation_timestamp) < milliseconds(hook.creation_timestamp)
-        compiled = compiler.compile_hook(found.wish, target)
+        compiled = compiler.compile_hook(found.parsed, target)
         if older:
             compiled = without_pre_start(compiled)
-        spec = found.wish.spec
+        spec = found.parsed.spec
         hooked = SealedHook(
             name=hook.name,
             uid=hook.uid,
@@ -144,41 +145,45 @@ class Pairs:
         made = await births.seal(self._cluster, meta, (compiled,), run, uid=found.uid, labels=labels)
         self._cluster.queue.add(made.metadata.name)
 
-    async def _lost(self, pair: Pair, resource: Resource[PartialObjectMetadata], seen: PartialObjectMetadata) -> None:
-        """The object has the hook's finalizer, and the cache has no run of the two.
+    async def _handle_lost_ledger(
+        self, pair: Pair, resource: Resource[PartialObjectMetadata], seen: PartialObjectMetadata
+    ) -> None:
+        """Handle an object that has the hook's finalizer while the cache has no run of the pair.
 
-        The finalizer comes after the run's birth and goes before the run does. So if by quorum reads, in this order,
-        there is no run and still the finalizer, the ledger is lost. Whatever has run may not run again: freeze.
+        The finalizer is added after the run's birth and removed before the run. So if quorum reads, in this order, find
+        no run but still the finalizer, the ledger is lost. Steps may have run and must not run again: do nothing.
         """
         uid = seen.metadata.uid
         runs = await self._client.list_all(RUNS, labels=f"{births.TARGET_LABEL}={uid}")
         if any(run.spec.hook is not None and run.spec.hook.name == pair.hook for run in runs.items):
-            self._cluster.pairs.add(pair, after=AGAIN_S)  # heard of by then; or it is an earlier hook's, and is ending
+            self._cluster.pairs.add(pair, after=RETRY_AFTER_S)  # the cache is behind, or it is an earlier hook's run
             return
         now = await self._client.find(resource, pair.key.name, pair.key.namespace)
         if now is None or now.metadata.uid != uid or not finalized(now.metadata, HOOKED_PREFIX + pair.hook):
             return
-        asked = abandonment(now.metadata.annotations, closing=bool(now.metadata.deletion_timestamp))
-        reason = asked.reason if asked is not None and asked.applies else ""
+        abandon = abandonment(now.metadata.annotations, closing=bool(now.metadata.deletion_timestamp))
+        reason = abandon.reason if abandon is not None and abandon.applies else ""
         if await self._client.find(HOOKS, pair.hook) is None:
-            reason = "there is no such hook, and none goes before it has let its objects go"
+            reason = "the hook is gone, and a hook goes only after it has released its objects"
         if reason:
-            log.warning("%s %s is let go by hook %s without its ledger: %s", resource.kind, pair.key, pair.hook, reason)
+            log.warning(
+                "%s %s is released by hook %s without its ledger: %s", resource.kind, pair.key, pair.hook, reason
+            )
             await self._cluster.drop_finalizer(resource, now.metadata, HOOKED_PREFIX + pair.hook)
             return
         message = (
-            f"it has the finalizer {HOOKED_PREFIX}{pair.hook} and the ledger is gone, so nobody knows what has run: "
+            f"it has the finalizer {HOOKED_PREFIX}{pair.hook} and the ledger is gone, so it is unknown what has run: "
             "nothing is done. Restore the Run from a backup, or clean up by hand and annotate it "
             f"{ABANDON_ANNOTATION}='force: <reason>'"
         )
-        self.tell(pair, Reason.LEDGER_LOST, message)
+        self.report_problem(pair, Reason.LEDGER_LOST, message)
 
-    def tell(self, pair: Pair, reason: str, message: str) -> None:
-        """Report what is wrong with one object that has no run, in the status of its hook."""
+    def report_problem(self, pair: Pair, reason: str, message: str) -> None:
+        """Report a problem with an object that has no run, in the status of the hook."""
         watched, hook = self._kinds.find(pair.kind), self._cluster.hooks.get(pair.hook)
         item = watched.adapter.cache.get(pair.key.name, pair.key.namespace) if watched is not None else None
-        if watched is None or item is None or hook is None or self.is_begun(hook, item.metadata):
-            return  # its run is known by now; the next sweep checks it
+        if watched is None or item is None or hook is None or self.has_run(hook, item.metadata):
+            return  # its run is known by now, and the next sweep checks it
         resource, meta = watched.adapter.resource, item.metadata
         target = Target(
             api_version=resource.api_version,
@@ -187,14 +192,42 @@ class Pairs:
             name=meta.name,
             uid=meta.uid,
         )
-        self._status.note(pair.hook, hook.metadata.uid, _key(meta), target, (reason, message))
+        self._status.record_problem(pair.hook, hook.metadata.uid, _problem_key(meta), target, (reason, message))
 
 
-def _means(wish: LifecycleHook, resource: Resource[PartialObjectMetadata]) -> bool:
-    """Whether a hook selects that kind: the pair may be an earlier hook's of its name, and have been tried since."""
-    selector = wish.spec.selector
+def _selects_kind(parsed: LifecycleHook, resource: Resource[PartialObjectMetadata]) -> bool:
+    """Return whether a hook selects the kind: the pair may come from an earlier hook of the same name."""
+    selector = parsed.spec.selector
     return (group_of(selector.api_version), selector.kind) == (resource.group, resource.kind)
 
 
-def _key(meta: AnnotatedMeta) -> str:
-    return runless(meta.namespace, meta.name, meta.uid)
+def _problem_key(meta: AnnotatedMeta) -> str:
+    return problem_key(meta.namespace, meta.name, meta.uid)
+
+
+def without_pre_start(document: Lifecycle) -> Lifecycle:
+    """Return the document for an object that is older than the hook: the time for preStart has passed.
+
+    Inputs from its outputs are unset, and steps that undo it are left out.
+    """
+    gone = {unit.name for unit in document.pre_start}
+    gone |= {unit.name for unit in document.post_stop if unit.undoes in gone}
+
+    def keep(units: tuple[Unit, ...]) -> tuple[Unit, ...]:
+        return tuple(_without_inputs(unit, gone) for unit in units if unit.name not in gone)
+
+    return msgspec.structs.replace(
+        document,
+        pre_start=(),
+        post_start=keep(document.post_start),
+        pre_stop=keep(document.pre_stop),
+        post_stop=keep(document.post_stop),
+    )
+
+
+def _without_inputs(unit: Unit, gone: set[str]) -> Unit:
+    inputs = tuple(
+        msgspec.structs.replace(item, from_=None) if item.from_ is not None and item.from_.unit in gone else item
+        for item in unit.inputs
+    )
+    return msgspec.structs.replace(unit, inputs=inputs)

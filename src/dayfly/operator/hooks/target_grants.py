@@ -1,4 +1,4 @@
-"""Whether the operator may do with a kind's objects what a hook asks for, and the line to type where it may not."""
+"""Whether the operator may change the objects that a hook selects, and the kubectl command that grants the right."""
 
 import contextlib
 import re
@@ -15,13 +15,13 @@ LABEL = f"{names.GROUP}/targets"
 # Kubernetes copies the rules of all such ClusterRoles into this one, which is bound to the operator.
 ROLE = "dayfly-operator-targets"
 ROLES = anything("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", namespaced=False)
-BELIEVED_MS = 60_000
-# The authorizer's own words: what we may not do, and with what.
+CACHE_MS = 60_000
+# The message of the API server's authorizer: the verb, the resource and the API group.
 _WANTED = re.compile(r'cannot (\w+) resource "([^"/]+)" in API group "([^"]*)"')
 
 
-def line(resource: str) -> str:
-    """What the cluster's administrator types to grant a kind, by its plural and group."""
+def grant_command(resource: str) -> str:
+    """Return the command with which an administrator grants the rights for a kind, by plural and group."""
     role = f"dayfly-targets-{resource}"
     return (
         f"kubectl create clusterrole {role} --verb={VERBS} --resource={resource} && "
@@ -29,18 +29,18 @@ def line(resource: str) -> str:
     )
 
 
-def sentence(refusal: str) -> str:
-    """What is said where the server does not let us; empty if it is not for want of a right to a kind."""
+def describe_refusal(refusal: str) -> str:
+    """Explain a rejection and the command that resolves it; empty if no right to a kind is missing."""
     wanted = _WANTED.search(refusal)
     if wanted is None:
         return ""
     verb, plural, group = wanted.groups()
     resource = f"{plural}.{group}" if group else plural
-    return f"the operator may not {verb} {resource}; the cluster's administrator can type: {line(resource)}"
+    return f"the operator may not {verb} {resource}; a cluster administrator can run: {grant_command(resource)}"
 
 
 class TargetGrants:
-    """Asks the server, by a change of an object that changes nothing and is not stored."""
+    """Checks the right to change objects of a kind, with an empty patch as a dry run."""
 
     def __init__(self, client: Client, now: Callable[[], int]) -> None:
         self._client = client
@@ -48,7 +48,7 @@ class TargetGrants:
         self._until: dict[tuple[str, str], int] = {}
 
     async def check(self, resource: Resource[PartialObjectMetadata], found: PartialObjectMetadata) -> None:
-        """See whether its finalizers may be written, before anything is begun for it.
+        """Check whether the finalizers of an object may be written, before the first run of its kind.
 
         Raises:
             errors.Forbidden: they may not.
@@ -57,7 +57,7 @@ class TargetGrants:
         if self._now() < self._until.get(kind, 0):
             return
         patch = {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}}
-        with contextlib.suppress(errors.NotFound, errors.Conflict):  # it has changed, or is gone; we may
+        with contextlib.suppress(errors.NotFound, errors.Conflict):  # it has changed or is gone, so the right exists
             await self._client.get(resource, meta.name, meta.namespace)
             await self._client.patch(resource, patch, meta.name, meta.namespace, dry_run=True)
-        self._until[kind] = self._now() + BELIEVED_MS
+        self._until[kind] = self._now() + CACHE_MS

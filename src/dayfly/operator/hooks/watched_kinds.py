@@ -1,4 +1,4 @@
-"""The kinds that are watched because a hook selects them, or because a run goes with one of their objects."""
+"""The kinds that are watched because a hook selects them, or because a run's target is of that kind."""
 
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
@@ -15,24 +15,24 @@ Kind = tuple[str, str]
 
 
 class WatchedKind(NamedTuple):
-    """A kind with its adapter, and how its watch stands."""
+    """A watched kind: its adapter and its watch."""
 
     adapter: HookedTarget
     reflector: Reflector[Any]
 
     @property
     def trouble(self) -> errors.ApiError | None:
-        """What stands in the way of watching it; None while all is well, or nothing is known yet."""
+        """Why the kind cannot be watched; None if there is no error, or none yet."""
         return self.reflector.trouble
 
     @property
-    def whole(self) -> bool:
+    def is_listed(self) -> bool:
         """Whether all its objects have been listed."""
         return self.reflector.synced
 
 
-class Kinds:
-    """Adds an adapter with the first hook or run of a kind, and drops it with the last."""
+class WatchedKinds:
+    """Adds an adapter with the first hook or run of a kind, and removes it with the last."""
 
     def __init__(
         self,
@@ -44,51 +44,51 @@ class Kinds:
         self._targets = targets
         self._make = make
         self._watched: dict[Kind, WatchedKind] = {}
-        self.recovered: Callable[[Kind], None] = lambda _: None
-        """Called when all objects of a kind are known: for the first time, or again."""
+        self.on_listed: Callable[[Kind], None] = lambda _: None
+        """Called each time the objects of a kind have been listed."""
 
     def __iter__(self) -> Iterator[WatchedKind]:
         return iter(list(self._watched.values()))
 
     def find(self, kind: Kind) -> WatchedKind | None:
-        """What is known of a kind that is watched."""
+        """Return a watched kind, if it is watched."""
         return self._watched.get(kind)
 
-    def retry(self) -> None:
-        """Watch now those that could not be watched: they may be granted since."""
+    def retry_failed(self) -> None:
+        """Retry failed watches now: the operator may have got the rights."""
         for watched in self:
             if watched.trouble is not None:
                 watched.reflector.retry()
 
-    def want(self, resource: Resource[Any]) -> WatchedKind:
-        """Watch a kind from now on, if nobody did."""
+    def watch(self, resource: Resource[Any]) -> WatchedKind:
+        """Watch a kind, if it is not watched yet."""
         kind = resource.group, resource.plural
         if kind not in self._watched:
             adapter = self._make(resource.metadata_only())
-            self._targets.know(adapter)
+            self._targets.register(adapter)
             reflector = self._cluster.follow_also(adapter.resource, adapter.cache)
-            reflector.recovered = lambda: self.recovered(kind)
+            reflector.recovered = lambda: self.on_listed(kind)
             self._watched[kind] = WatchedKind(adapter, reflector)
         return self._watched[kind]
 
-    def want_served(self, resource: Resource[Any]) -> WatchedKind:
-        """The same of a kind that is served in this version: one that is served no more is watched by it instead.
+    def watch_served(self, resource: Resource[Any]) -> WatchedKind:
+        """Watch a kind in this version, which is served; it replaces a version that is no longer served.
 
-        All versions have the same objects, so which of them is watched makes no difference as long as it is there.
+        All versions have the same objects, so any served version can be watched.
         """
         kind = resource.group, resource.plural
         known = self._watched.get(kind)
         other = known is not None and known.adapter.resource.version != resource.version
         if known is not None and other and isinstance(known.trouble, errors.NotServed):
             self._drop(kind)
-        return self.want(resource)
+        return self.watch(resource)
 
-    def settle(self, wanted: Collection[Kind]) -> None:
-        """Watch no others than these."""
+    def keep_only(self, wanted: Collection[Kind]) -> None:
+        """Unwatch all other kinds."""
         for kind in self._watched.keys() - set(wanted):
             self._drop(kind)
 
     def _drop(self, kind: Kind) -> None:
         adapter, _ = self._watched.pop(kind)
-        self._targets.drop(adapter)
+        self._targets.remove(adapter)
         self._cluster.unfollow(adapter.cache)

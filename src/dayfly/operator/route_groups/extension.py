@@ -17,7 +17,7 @@ WORKERS = 4
 
 
 class Groups:
-    """Groups, whom they have, and what is said of them."""
+    """Reconciles RouteGroups, and reports their status."""
 
     def __init__(self, cluster: ClusterWatches, targets: Targets, events: Recorder) -> None:
         self._cluster = cluster
@@ -26,29 +26,29 @@ class Groups:
         self._status = GroupStatus(cluster, events, self._membership)
         self._controller = GroupController(cluster, self._membership)
         targets.add(RouteGroupTarget(cluster, self._status, has_members=self._membership.has_any))
-        cluster.groups.listen(self._changed)
-        cluster.gateway.listen(self._routed_anew)
-        cluster.istio.listen(self._routed_anew)
+        cluster.groups.listen(self._on_group_change)
+        cluster.gateway.listen(self._on_routing_change)
+        cluster.istio.listen(self._on_routing_change)
 
     @property
     def frozen(self) -> int:
-        """How many groups there are of which nothing is done any more."""
+        """The number of groups for which nothing is done."""
         return len(self._status.frozen)
 
     def reset(self) -> None:
-        """Forget what only work keeps up to date: another process works from now on."""
+        """Forget what only the active replica keeps up to date."""
         self._status.reset()
 
     async def run(self) -> None:
         """Work until the cluster's queues are closed."""
         await Workers("route group", self._reconcile, self._cluster.grouped, workers=WORKERS).run()
 
-    def _changed(self, change: Change[RouteGroupObject]) -> None:
+    def _on_group_change(self, change: Change[RouteGroupObject]) -> None:
         if (gone := change.gone) is not None:
             self._status.forget(gone.metadata.uid)
 
-    def _routed_anew(self) -> None:
-        """Requests can be led by their key now, or no longer: so can those that come to its addresses."""
+    def _on_routing_change(self) -> None:
+        """Queue the groups with endpoints: the cluster can now route by key, or no longer can."""
         for each in self._cluster.groups:
             if each.spec.get("endpoints"):
                 self._cluster.grouped.add(Key.of(each))

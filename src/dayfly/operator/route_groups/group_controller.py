@@ -1,4 +1,4 @@
-"""One RouteGroup: its hooks compiled and sealed in a run, and noted in it what its time to live is counted from."""
+"""The controller of RouteGroups: it seals a group's hooks in a run, and records when its time to live starts."""
 
 import contextlib
 
@@ -17,7 +17,7 @@ from dayfly.operator.cluster.objects import (
 )
 from dayfly.operator.route_groups.membership import ClusterMembership
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
-from dayfly.operator.targets.sandbox import counts_updates
+from dayfly.operator.targets.adapter import restarts_ttl_on_update
 from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
@@ -26,17 +26,17 @@ from dayfly.spec.lifecycle import Lifecycle, Unit
 
 
 class GroupController:
-    """Sees to it that each group has its run, and the run what only we know."""
+    """Creates the run of each group, and updates the run's spec."""
 
     def __init__(self, cluster: ClusterWatches, membership: ClusterMembership) -> None:
         self._cluster = cluster
         self._membership = membership
 
     async def reconcile(self, key: Key) -> SandboxNotReadyError | None:
-        """Take one group a step further; what is returned is why it has no run.
+        """Reconcile one group; return why it has no run.
 
         Raises:
-            errors.ApiError: the server cannot be asked.
+            errors.ApiError: the API server does not answer.
         """
         seen = self._cluster.groups.get(key.name, key.namespace)
         if seen is None:
@@ -49,28 +49,28 @@ class GroupController:
             return None
         await self._cluster.looked()
         if run is not None:
-            await self._note(seen, run)
+            await self._update_run(seen, run)
             return None
         try:
-            document = _compiled(seen)
+            document = _compile(seen)
         except SpecError as error:
             return SandboxNotReadyError(Reason.REFUSED, str(error))
         await self._seal(seen, document)
         return None
 
-    async def _note(self, seen: RouteGroupObject, run: RunObject) -> None:
-        """Write down which addresses it wishes for, since when nobody matches, and when its wish was changed."""
+    async def _update_run(self, seen: RouteGroupObject, run: RunObject) -> None:
+        """Write into the run's spec the wanted addresses, since when no sandbox matches, and the last change."""
         if run.ledger.closed is not None:
             return
         spec, generation = run.spec, seen.metadata.generation
         if bool(spec.unmatched_since) == self._membership.has_any(seen.metadata.uid):
             since = 0 if spec.unmatched_since else self._cluster.now()
             spec = msgspec.structs.replace(spec, unmatched_since=since)
-        if counts_updates(seen.spec) and generation != (spec.generation or 1):
+        if restarts_ttl_on_update(seen.spec) and generation != (spec.generation or 1):
             spec = msgspec.structs.replace(spec, generation=generation, updated_at=self._cluster.now())
-        with contextlib.suppress(SpecError):  # what cannot be read changes nothing
-            if (wished := self._previews(seen)) != spec.forks:
-                spec = msgspec.structs.replace(spec, forks=wished)
+        with contextlib.suppress(SpecError):  # an invalid spec changes nothing
+            if (wanted := self._previews(seen)) != spec.forks:
+                spec = msgspec.structs.replace(spec, forks=wanted)
         if spec is not run.spec and not await self._cluster.ledger.replace(
             run, msgspec.structs.replace(run, spec=spec)
         ):
@@ -79,10 +79,10 @@ class GroupController:
         self._cluster.queue.add(run.metadata.name)
 
     def _previews(self, seen: RouteGroupObject) -> tuple[Unit, ...]:
-        """The addresses of its endpoints, where anything leads by a key.
+        """Return the addresses of the group's endpoints; none if the cluster cannot route by key.
 
         Raises:
-            SpecError: its wish cannot be read.
+            SpecError: the group's spec is invalid.
         """
         if not self._cluster.routed:
             return ()
@@ -90,7 +90,7 @@ class GroupController:
 
     async def _seal(self, seen: RouteGroupObject, document: Lifecycle) -> None:
         if await births.find_without_run(self._cluster, GROUPS, seen) is None:
-            # The cache is behind. A run that is born now would be a second one.
+            # The cache is behind: the group may already have a run.
             self._cluster.grouped.add(Key.of(seen), after=1.0)
             return
         unmatched = 0 if self._membership.has_any(seen.metadata.uid) else self._cluster.now()
@@ -99,11 +99,11 @@ class GroupController:
         self._cluster.queue.add(made.metadata.name)
 
 
-def _compiled(seen: RouteGroupObject) -> Lifecycle:
-    """What it means, if a pod may be made for each of its steps.
+def _compile(seen: RouteGroupObject) -> Lifecycle:
+    """Compile a group's hooks, and check their pods.
 
     Raises:
-        SpecError: it means nothing, or a step's pod would have what no pod of a step may have.
+        SpecError: the spec is invalid, or a step's pod would not be allowed.
     """
     meta = seen.metadata
     made = compiler.compile_group(

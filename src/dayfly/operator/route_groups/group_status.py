@@ -1,4 +1,4 @@
-"""What the operator says of a RouteGroup: its status, written when it has changed, and Events. Never read back."""
+"""The status of RouteGroups, and Events. It is written on change and never read back."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -26,14 +26,14 @@ from dayfly.spec.identity import routing_key
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.unsupported_fields import SUPPORTED, GroupReach, group_unsupported
 
-# So many are listed; all of them are counted.
-LISTED = 256
+# Sandboxes listed in a status; the count includes all.
+MAX_LISTED = 256
 
 
 class _GroupMessage(NamedTuple):
-    """All that is to be said of a group at a moment; `about` is its run, None where it has none."""
+    """The content of a status; `about` is the turn of the group's run, None if it has no run."""
 
-    stands: GroupState
+    state: GroupState
     about: tuple[Scene, RunReport] | None
     lacking: tuple[str, ...]
     message: str
@@ -42,40 +42,40 @@ class _GroupMessage(NamedTuple):
 
     @property
     def phase(self) -> str:
-        report, stands = self.about[1] if self.about else None, self.stands
+        report, state = self.about[1] if self.about else None, self.state
         closed = report is not None and report.closed is not None
-        return phases.phase(begun=report is not None, closed=closed, ready=stands.ready, reason=stands.reason)
+        return phases.phase(begun=report is not None, closed=closed, ready=state.ready, reason=state.reason)
 
     @property
     def units(self) -> Sequence[UnitReport]:
         return self.about[1].units if self.about else ()
 
     def rest(self) -> tuple[Any, ...]:
-        """What may wait a moment. People watch the matched sandboxes as they watch for trouble."""
+        """Return the parts whose changes may be written later. Matched sandboxes are not urgent either."""
         standing = tuple((unit.id, unit.state, unit.attempt) for unit in self.units)
-        stands, expiry = self.stands, self.expiry
-        more = stands.conflicts, standing, expiry.soon, expiry.at, self.urls
-        return (stands.matched, self.message, self.lacking, *more)
+        state, expiry = self.state, self.expiry
+        more = state.conflicts, standing, expiry.soon, expiry.at, self.urls
+        return (state.matched, self.message, self.lacking, *more)
 
     def status(self, seen: RouteGroupObject, since: str, now: int) -> dict[str, Any]:
-        """As it is written; `since` when it has been ready, or not."""
-        meta, stands, report = seen.metadata, self.stands, self.about[1] if self.about else None
+        """Return the status to write; `since` is when `ready` last changed."""
+        meta, state, report = seen.metadata, self.state, self.about[1] if self.about else None
         status: dict[str, Any] = {
             "observedGeneration": meta.generation,
             "phase": self.phase,
-            "ready": stands.ready,
-            "reason": stands.reason,
+            "ready": state.ready,
+            "reason": state.reason,
             "message": self.message,
             "progress": f"{report.done}/{report.total}" if report else "0/0",
             "routingKey": routing_key(meta.uid),
             "expiresAt": stamp(self.expiry.at) or None,
-            "matchedSandboxes": list(stands.matched[:LISTED]),
-            "matched": len(stands.matched),
-            "conflicts": _listed(stands.conflicts),
+            "matchedSandboxes": list(state.matched[:MAX_LISTED]),
+            "matched": len(state.matched),
+            "conflicts": _listed(state.conflicts),
             **endpoints_of(seen.status, self.urls),
             "conditions": [
-                *conditions(stands.ready, stands.reason, self.message, meta.generation, since),
-                *_others(seen, stands, self.lacking, now),
+                *conditions(state.ready, state.reason, self.message, meta.generation, since),
+                *_other_conditions(seen, state, self.lacking, now),
                 *self.expiry.conditions(meta.generation),
             ],
         }
@@ -86,7 +86,7 @@ class _GroupMessage(NamedTuple):
 
 
 class GroupStatus:
-    """Keeps what it said last, so that the same is not written twice."""
+    """Writes the status of groups. It remembers the last one, so that the same status is not written twice."""
 
     def __init__(self, cluster: ClusterWatches, events: Recorder, membership: ClusterMembership) -> None:
         self._cluster = cluster
@@ -94,54 +94,53 @@ class GroupStatus:
         self._writer = StatusWriter[RouteGroupObject](cluster, GROUPS, events)
         self.frozen, self.forget, self.reset = self._writer.frozen, self._writer.forget, self._writer.reset
 
-    async def tell(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
-        """Say how its run stands and whom it has; seconds after which to ask again, 0 if all is said."""
+    async def report_status(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
+        """Report the group's run and sandboxes; return the seconds until the next report, 0 if none is needed."""
         target = scene.world.run.target
         seen = self._cluster.groups.get(target.name, target.namespace)
         if seen is None or seen.metadata.uid != target.uid:
             self.forget(target.uid)
             return 0.0
-        members = self._membership.of(target.uid)
+        members = self._membership.members_of(target.uid)
         waiting = [member.name for uid, member in members.items() if not self._is_ready(member.name, target.namespace)]
-        spoken = _steady(report)
-        stands = plan.group_state(spoken, members.values(), waiting)
+        state = plan.group_state(_with_fixed_times(report), members.values(), waiting)
         if hindrance and not report.ready:
             message = messages.blocked(hindrance)
-            stands = stands._replace(ready=False, reason=Reason.BLOCKED, message=message)
+            state = state._replace(ready=False, reason=Reason.BLOCKED, message=message)
         elif (fault := self._membership.refused.get(target.uid)) and report.closed is None:
             message = f"{fault}; its sandboxes stay as they are"
-            stands = stands._replace(ready=False, reason=Reason.REFUSED, message=message)
-        return await self._say(seen, stands, (scene, report))
+            state = state._replace(ready=False, reason=Reason.REFUSED, message=message)
+        return await self._write(seen, state, (scene, report))
 
-    async def freeze(self, run: RunObject, why: UndecidableError) -> None:
-        """Say why nothing is done any more."""
+    async def report_frozen(self, run: RunObject, why: UndecidableError) -> None:
+        """Report why nothing is done for the group."""
         target = run.ledger.target
         seen = self._cluster.groups.get(target.name, target.namespace)
         if seen is not None and seen.metadata.uid == target.uid:
-            await self.waiting(seen, SandboxNotReadyError(why.reason, str(why)))
+            await self.report_waiting(seen, SandboxNotReadyError(why.reason, str(why)))
 
     async def report(self, key: Key, why: SandboxNotReadyError) -> None:
-        """As `waiting`, for the group of that name if there is one."""
+        """Call `report_waiting` for the group of that name, if it exists."""
         if (seen := self._cluster.groups.get(key.name, key.namespace)) is not None:
-            await self.waiting(seen, why)
+            await self.report_waiting(seen, why)
 
-    async def waiting(self, seen: RouteGroupObject, why: SandboxNotReadyError) -> None:
-        """Report why nothing is done for a group. A ready group stays ready while the operator is hindered."""
+    async def report_waiting(self, seen: RouteGroupObject, why: SandboxNotReadyError) -> None:
+        """Report why nothing is done for a group. A ready group stays ready while the operator is blocked."""
         is_ready = seen.status is not None and seen.status.ready and not seen.metadata.deletion_timestamp
         if why.reason == Reason.BLOCKED and is_ready:
             return
-        await self._say(seen, GroupState(False, why.reason, str(why), (), ()), None)
+        await self._write(seen, GroupState(False, why.reason, str(why), (), ()), None)
 
     def _is_ready(self, name: str, namespace: str) -> bool:
         found = self._cluster.sandboxes.get(name, namespace)
         return found is not None and found.status is not None and found.status.ready
 
-    async def _say(self, seen: RouteGroupObject, stands: GroupState, about: tuple[Scene, RunReport] | None) -> float:
+    async def _write(self, seen: RouteGroupObject, state: GroupState, about: tuple[Scene, RunReport] | None) -> float:
         now = self._cluster.now()
-        saying = self._saying(seen, stands, about, now)
+        saying = self._build_message(seen, state, about, now)
         update = StatusUpdate(
-            stands.ready,
-            stands.reason,
+            state.ready,
+            state.reason,
             saying.message,
             (saying.phase, seen.metadata.generation),
             saying.rest(),
@@ -151,17 +150,17 @@ class GroupStatus:
         )
         return await self._writer.write(seen, update, now)
 
-    def _saying(
-        self, seen: RouteGroupObject, stands: GroupState, about: tuple[Scene, RunReport] | None, now: int
+    def _build_message(
+        self, seen: RouteGroupObject, state: GroupState, about: tuple[Scene, RunReport] | None, now: int
     ) -> _GroupMessage:
         leads, report = GroupReach(anywhere=self._cluster.routed, addresses=None), about[1] if about else None
         lacking = (*group_unsupported(seen.spec, leads), *(report.unsupported if report else ()))
         meta = seen.metadata
         return _GroupMessage(
-            stands=stands,
+            state=state,
             about=about,
             lacking=lacking,
-            message=f"{stands.message} {messages.unsupported(lacking)}" if stands.ready else stands.message,
+            message=f"{state.message} {messages.unsupported(lacking)}" if state.ready else state.message,
             urls=self._cluster.urls.get(names.run_name(meta.name, meta.uid), {}) if report else {},
             expiry=Expiry.of(about[0].world if about else None, seen.spec, now),
         )
@@ -169,19 +168,21 @@ class GroupStatus:
 
 def _listed(conflicts: Sequence[BaselineConflict]) -> list[dict[str, Any]]:
     return [
-        {"baseline": each.baseline, "sandbox": each.sandbox, "others": list(each.others[:LISTED])}
-        for each in conflicts[:LISTED]
+        {"baseline": each.baseline, "sandbox": each.sandbox, "others": list(each.others[:MAX_LISTED])}
+        for each in conflicts[:MAX_LISTED]
     ]
 
 
-def _steady(report: RunReport) -> RunReport:
-    """With moments in the place of clocks, which would be wrong a second later."""
+def _with_fixed_times(report: RunReport) -> RunReport:
+    """Replace durations in the message by points in time, which stay true."""
     return msgspec.structs.replace(report, message=message_of(report))
 
 
-def _others(seen: RouteGroupObject, stands: GroupState, lacking: tuple[str, ...], now: int) -> list[dict[str, Any]]:
-    """Return the conditions beside `Ready`."""
-    found = stands.conflicts
+def _other_conditions(
+    seen: RouteGroupObject, state: GroupState, lacking: tuple[str, ...], now: int
+) -> list[dict[str, Any]]:
+    """Return the conditions other than `Ready`."""
+    found = state.conflicts
     rows = (
         (plan.CONFLICT_CONDITION, bool(found), plan.conflict_reason(found), plan.conflict_message(found)),
         (SUPPORTED, False, Reason.UNSUPPORTED, messages.unsupported(lacking)),

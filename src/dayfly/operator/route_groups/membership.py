@@ -1,4 +1,4 @@
-"""Which Sandboxes each RouteGroup has: those of its own namespace that it matches, as the caches know them."""
+"""The Sandboxes of each RouteGroup: those in its namespace that match, according to the caches."""
 
 from collections.abc import Callable, Iterable
 
@@ -14,47 +14,47 @@ from dayfly.spec.identity import routing_key
 
 
 class ClusterMembership:
-    """Kept up by what is heard. A namespace is a tenant's, so no group reaches beyond its own."""
+    """An index over the caches. A namespace belongs to one tenant, so a group matches only in its own namespace."""
 
-    def __init__(self, cluster: ClusterWatches, emptied: Callable[[Key], None]) -> None:
-        """`emptied` is told of each group that may have its first sandbox now, or none any more."""
+    def __init__(self, cluster: ClusterWatches, on_emptied: Callable[[Key], None]) -> None:
+        """`on_emptied` is called with each group that may have got its first sandbox, or lost its last one."""
         self._cluster = cluster
-        self._emptied = emptied
+        self._on_emptied = on_emptied
         self._members = Members()
         self._keys: dict[str, Key] = {}
         self._sandboxes: dict[str, Key] = {}
         self.refused: dict[str, str] = {}
-        """By the UIDs of groups whose newest match cannot be read, why; they have whom they had before."""
-        cluster.sandboxes.listen(self._sandbox_changed)
-        cluster.groups.listen(self._group_changed)
+        """By group UID, why its newest match is invalid; such a group keeps its sandboxes."""
+        cluster.sandboxes.listen(self._on_sandbox_change)
+        cluster.groups.listen(self._on_group_change)
 
-    def of(self, uid: str) -> dict[str, Member]:
-        """The sandboxes of a group by their UIDs, the one whose forks go first at the head."""
+    def members_of(self, uid: str) -> dict[str, Member]:
+        """Return the sandboxes sandboxes_of a group by UID. The first one's forks take precedence."""
         return self._members.sandboxes_of(uid)
 
     def has_any(self, uid: str) -> bool:
-        """Whether it has a sandbox."""
+        """Return whether a group has a sandbox."""
         return self._members.has_any(uid)
 
     def keys_of(self, seen: SandboxObject) -> dict[str, tuple[str, ...]]:
-        """By baseline, the keys of groups whose requests go to the forks of a sandbox."""
+        """Return, by baseline, the keys of groups whose requests go to the forks of a sandbox."""
         uid = seen.metadata.uid
         groups = [(routing_key(group), self._members.sandboxes_of(group)) for group in self._members.groups_of(uid)]
         return routes_by_sandbox(groups).get(uid, {})
 
-    def _lead_anew(self, groups: Iterable[str], *others: str) -> None:
-        """Whose forks these groups' requests go to may be others now, and so of these sandboxes."""
+    def _queue_sandboxes(self, groups: Iterable[str], *others: str) -> None:
+        """Queue the sandboxes of these groups and the others: the forks behind a key may have changed."""
         uids = {*others, *(uid for group in groups for uid in self._members.sandboxes_of(group))}
         for key in sorted(self._sandboxes[uid] for uid in uids):
             self._cluster.wishes.add(key)
 
-    def _group_changed(self, change: Change[RouteGroupObject]) -> None:
+    def _on_group_change(self, change: Change[RouteGroupObject]) -> None:
         seen = change.seen
         uid = seen.metadata.uid
         before = set(self._members.sandboxes_of(uid))
         if change.new is None:
             self._members.drop_group(uid)
-            self._lead_anew((), *before)
+            self._queue_sandboxes((), *before)
             self._keys.pop(uid, None)
             self.refused.pop(uid, None)
             return
@@ -69,39 +69,39 @@ class ClusterMembership:
             return
         self.refused.pop(uid, None)
         self._members.put_group(uid, Group(seen.metadata.namespace, match))
-        self._lead_anew((uid,), *before)
+        self._queue_sandboxes((uid,), *before)
         if self.has_any(uid) != had:
-            self._emptied(change.key)
+            self._on_emptied(change.key)
 
-    def _sandbox_changed(self, change: Change[SandboxObject]) -> None:
+    def _on_sandbox_change(self, change: Change[SandboxObject]) -> None:
         seen = change.seen
         uid = seen.metadata.uid
         before = self._members.groups_of(uid)
         if change.new is None or change.new.metadata.deletion_timestamp:
             changed = self._members.drop(uid)
             self._sandboxes.pop(uid, None)
-            self._lead_anew(changed)
+            self._queue_sandboxes(changed)
         else:
             self._sandboxes[uid] = change.key
-            changed = self._members.put(uid, member(change.new))
-            self._lead_anew(changed, *((uid,) if changed else ()))
+            changed = self._members.put(uid, to_member(change.new))
+            self._queue_sandboxes(changed, *((uid,) if changed else ()))
             if not changed and change.old is not None and _ready(change.old) != _ready(change.new):
                 changed = self._members.groups_of(uid)
         for group in changed:
             key = self._keys[group]
             self._cluster.queue.add(names.run_name(key.name, group))
             if group not in before or not self.has_any(group):
-                self._emptied(key)
+                self._on_emptied(key)
 
 
 def _ready(seen: SandboxObject) -> bool:
     return seen.status is not None and seen.status.ready
 
 
-def member(seen: SandboxObject) -> Member:
-    """A Sandbox as groups see it."""
+def to_member(seen: SandboxObject) -> Member:
+    """Convert a Sandbox to a potential member of groups."""
     spec, meta = seen.spec, seen.metadata
     labels = {key: value for key, value in (spec.get("labels") or {}).items() if isinstance(value, str)}
     forked = [fork.get("forkOf") or {} for fork in spec.get("forks") or () if isinstance(fork, dict)]
-    baselines = tuple(f"{of.get('namespace', '')}/{of.get('name', '')}" for of in forked)
+    baselines = tuple(f"{source.get('namespace', '')}/{source.get('name', '')}" for source in forked)
     return Member(meta.name, meta.namespace, labels, baselines, milliseconds(meta.creation_timestamp))

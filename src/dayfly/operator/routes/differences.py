@@ -1,4 +1,4 @@
-"""How what leads to forks stands against what is wished for, and what is said where it cannot be. Pure."""
+"""Differences between the actual and the desired routes of a fork, and the reasons why some cannot be written. Pure."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -14,14 +14,14 @@ from dayfly.kube.objects import Key, Resource
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.routes.route_builder import DesiredRoutes, WantedRoute
 from dayfly.operator.routes.route_memory import RouteMemory
-from dayfly.operator.routes.vs_edits import Strand
+from dayfly.operator.routes.vs_edits import VirtualServiceEdit
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Objection
 
-# So long after a Gateway has taken a route for the first time its proxies may not know yet.
+# Time that a Gateway's proxies need after the Gateway has accepted a route for the first time.
 SETTLE_MS = 2_000
-# So long it is waited for that Gateways say something of a route that leads where it is not to any more.
+# Longest wait for a Gateway that reports nothing about a new or withdrawn route.
 PATIENCE_MS = 10_000
 
 _ALTERED = (AlteredRouteError, AlteredRulesError)
@@ -29,45 +29,47 @@ _FOREIGN = (ForeignForkError, ForeignRouteError, ForeignVirtualServiceError)
 REFUSALS = (*_ALTERED, *_FOREIGN, NotGrantedError, errors.Refused)
 
 Ours = dict[tuple[str, Key], tuple[Resource[RouteObject], RouteObject]]
-"""Routes that lead to one fork, by plural and place."""
+"""Routes that lead to one fork, by plural and key."""
 
 
 class RouteDifferences(NamedTuple):
-    """What of all that leads to one fork is other than it is to be; `ours` are the routes that there are."""
+    """Differences for one fork; `ours` are the existing routes."""
 
     ours: Ours
     missing: list[dict[str, Any]]
     changed: list[WantedRoute]
     extra: list[tuple[Resource[RouteObject], RouteObject]]
-    off: list[Strand]
-    loose: list[VirtualService]
+    outdated: list[VirtualServiceEdit]
+    unwanted: list[VirtualService]
 
 
-def is_off(wanted: WantedRoute, found: tuple[Resource[RouteObject], RouteObject] | None, memory: RouteMemory) -> bool:
+def is_outdated(
+    wanted: WantedRoute, found: tuple[Resource[RouteObject], RouteObject] | None, memory: RouteMemory
+) -> bool:
     if found is None:
         return True
     meta = found[1].metadata
     if meta.deletion_timestamp:
-        return False  # it is made again once it is gone
-    return differs(found[1], wanted.manifest) and memory.taken.get(meta.uid) != meta.generation
+        return False  # it is created again once it is gone
+    return differs(found[1], wanted.manifest) and memory.written_generation.get(meta.uid) != meta.generation
 
 
-def lacking(picture: DesiredRoutes, ours: Ours, memory: RouteMemory) -> Iterator[Lack]:
-    """Why requests with a key may not be led to the fork yet."""
-    for wanted in picture.routes:
+def find_lacks(desired: DesiredRoutes, ours: Ours, memory: RouteMemory) -> Iterator[Lack]:
+    """Yield why requests with a key may not reach the fork yet."""
+    for wanted in desired.routes:
         found = ours.get((wanted.kind.plural, wanted.key))
-        if found is None or found[1].metadata.deletion_timestamp or is_off(wanted, found, memory):
+        if found is None or found[1].metadata.deletion_timestamp or is_outdated(wanted, found, memory):
             yield Lack(messages.route_written(wanted.kind.kind, str(Key.of(wanted.beside))))
         elif lack := read.find_lack(found[1], wanted.beside):
             yield lack
-    if any(place not in {(each.kind.plural, each.key) for each in picture.routes} for place in ours):
+    if any(place not in {(each.kind.plural, each.key) for each in desired.routes} for place in ours):
         yield Lack(messages.route_being_removed())
 
 
-def known_at(seen: RouteObject, noted: list[int], now: int) -> int:
-    """From when on all proxies go by a route as it is now, whatever its Gateways say.
+def propagated_at(seen: RouteObject, noted: list[int], now: int) -> int:
+    """Return when all proxies use the current version of a route, whatever its Gateways report.
 
-    `noted` is since when it is so, and since when its Gateways know, 0 for not yet: that is noted here.
+    `noted` has the time of that version and the time when its Gateways have accepted it, or 0; it is updated here.
     """
     since, newest = noted
     if read.is_newest(seen):
@@ -80,17 +82,17 @@ def unrouted(name: str, trouble: str) -> str:
     return f"{name} ({why}: requests with its key reach the baseline)"
 
 
-def new_services(namespace: str, faults: RouteDifferences) -> set[Key]:
-    """The forks' Services to which nothing has led so far."""
-    new = [each.manifest for each in faults.changed if (each.kind.plural, each.key) not in faults.ours]
+def new_services(namespace: str, differences: RouteDifferences) -> set[Key]:
+    """Return the fork's Services to which no route leads yet."""
+    new = [each.manifest for each in differences.changed if (each.kind.plural, each.key) not in differences.ours]
     rules = [rule for manifest in new for rule in manifest["spec"]["rules"]]
     names = {ref["name"] for ref in render.backend_refs(rules) if ref["name"].startswith("f-")}
-    names |= {name for each in faults.off if each.is_new for name in each.thread.leads.values()}
+    names |= {name for each in differences.outdated if each.is_new for name in each.thread.leads.values()}
     return {Key(namespace, name) for name in names}
 
 
-def objection(error: Exception, now: int) -> Objection:
-    """What stands in the way, with what to do about it where somebody can."""
+def to_objection(error: Exception, now: int) -> Objection:
+    """Return why a route cannot be written, with advice if a user can resolve it."""
     if isinstance(error, NotGrantedError):
         return Objection(reason=error.reason, message=str(error), since=now)
     if isinstance(error, errors.Refused):

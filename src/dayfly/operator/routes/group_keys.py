@@ -1,6 +1,6 @@
-"""Whose forks the key of a route group leads to now, as the runs of its sandboxes say; and who is to hear of that.
+"""An index of routing keys: the forks that each key leads to, and the runs whose addresses use the key.
 
-An address of a group's endpoint is a unit of the group's run; the forks that it may lead to are of other runs.
+The address of a route group is a unit of the group's run, and the forks that it leads to belong to other runs.
 """
 
 from collections.abc import Iterator
@@ -16,28 +16,28 @@ from dayfly.spec.lifecycle import Baseline, route_id
 from dayfly.spec.run import ALIVE
 
 
-class LedKeys:
-    """Kept up by what is heard of runs. A run has a key of others only if whoever may give it has put it there."""
+class GroupKeyIndex:
+    """The index of all runs. A run contains a key of a route group only if the group's controller has put it there."""
 
     def __init__(self, cluster: ClusterWatches) -> None:
         self._cluster = cluster
         self._leading: dict[str, dict[str, tuple[Baseline, ...]]] = {}
-        """By key and run, the baselines whose requests with that key go to that run's forks."""
+        """The baselines whose requests with a key go to a run's forks, by key and run."""
         self._addresses: dict[str, set[str]] = {}
-        """By key the runs with addresses that give it."""
-        cluster.runs.listen(self._heard)
-        cluster.gateway.routes[HTTP_ROUTES.plural].listen(self._led_elsewhere)
+        """The runs with addresses for a key."""
+        cluster.runs.listen(self._on_run_change)
+        cluster.gateway.routes[HTTP_ROUTES.plural].listen(self._on_route_change)
 
-    def of(self, key: str, namespace: str) -> list[tuple[RunObject, Baseline]]:
-        """Where it leads by runs of that namespace, the oldest run first: a group has sandboxes of its own alone."""
+    def find_forks(self, key: str, namespace: str) -> list[tuple[RunObject, Baseline]]:
+        """Return the forks that a key leads to, oldest run first. A group has only sandboxes of its own namespace."""
         known = ((self._cluster.ledger.get(run), found) for run, found in self._leading.get(key, {}).items())
         runs = [(run, found) for run, found in known if run is not None and run.ledger.target.namespace == namespace]
         runs.sort(key=lambda pair: (pair[0].ledger.born_at, pair[0].metadata.name))
-        return [(run, of) for run, found in runs for of in found]
+        return [(run, baseline) for run, found in runs for baseline in found]
 
-    def _heard(self, change: Change[RunObject]) -> None:
-        before = dict(_leads(change.old)) if change.old is not None else {}
-        now = dict(_leads(change.new)) if change.new is not None else {}
+    def _on_run_change(self, change: Change[RunObject]) -> None:
+        before = dict(_baselines_by_key(change.old)) if change.old is not None else {}
+        now = dict(_baselines_by_key(change.new)) if change.new is not None else {}
         name = change.key.name
         for key in before.keys() | now.keys():
             if key in now:
@@ -46,18 +46,18 @@ class LedKeys:
                 runs.pop(name, None)
                 if not runs:
                     del self._leading[key]
-        for key in _given(change.old) - _given(change.new):
+        for key in _address_keys(change.old) - _address_keys(change.new):
             self._addresses[key].discard(name)
             if not self._addresses[key]:
                 del self._addresses[key]
-        for key in _given(change.new):
+        for key in _address_keys(change.new):
             self._addresses.setdefault(key, set()).add(name)
         for key in (key for key in before.keys() | now.keys() if before.get(key) != now.get(key)):
             for run in self._addresses.get(key, set()) - {name}:
                 self._cluster.queue.add(run)
 
-    def _led_elsewhere(self, change: Change[RouteObject]) -> None:
-        """Whose fork an address leads to no more may have been waiting for just that."""
+    def _on_route_change(self, change: Change[RouteObject]) -> None:
+        """Queue the runs of forks to which an address no longer leads: their end may have waited for that."""
         if change.old is None or preview.PREVIEW_LABEL not in (change.old.metadata.labels or {}):
             return
         now = preview.backends(change.new) if change.new is not None else set()
@@ -67,8 +67,8 @@ class LedKeys:
                 self._cluster.queue.add(run)
 
 
-def _leads(run: RunObject) -> Iterator[tuple[str, tuple[Baseline, ...]]]:
-    """By key the baselines whose route to a fork of that run is there."""
+def _baselines_by_key(run: RunObject) -> Iterator[tuple[str, tuple[Baseline, ...]]]:
+    """Yield the baselines with a live route to a fork of the run, by routing key."""
     found: dict[str, tuple[Baseline, ...]] = {}
     for route in (unit.route for unit in run.spec.forks if unit.route is not None):
         if run.ledger.closed is None and run.ledger.unit(route_id(route.baseline)).state in ALIVE:
@@ -77,5 +77,5 @@ def _leads(run: RunObject) -> Iterator[tuple[str, tuple[Baseline, ...]]]:
     return iter(found.items())
 
 
-def _given(run: RunObject | None) -> set[str]:
+def _address_keys(run: RunObject | None) -> set[str]:
     return {unit.preview.key for unit in run.spec.forks if unit.preview is not None} if run is not None else set()

@@ -1,4 +1,4 @@
-"""Into which VirtualServices the rules for a fork are to be woven, and why some cannot be."""
+"""Edits of VirtualServices for a fork: which ones need rules for it, and why some cannot have them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -10,45 +10,45 @@ from dayfly.kube.objects import Key
 from dayfly.plan import messages
 from dayfly.spec.lifecycle import Baseline
 
-MOST_WOVEN = 64
-"""VirtualServices into which rules are woven for one fork, the oldest first: anybody may write as many as they like."""
+MAX_VIRTUAL_SERVICES = 64
+"""VirtualServices that get rules for one fork, oldest first, because users may write any number of them."""
 
 
-class Strand(NamedTuple):
-    """A VirtualService with rules for a fork in it, as it is to be; with `service` it is ours, and is for that one."""
+class VirtualServiceEdit(NamedTuple):
+    """The desired rules for a fork in a VirtualService; with `service` the object is ours and serves that Service."""
 
     key: Key
     thread: ForkRules
     seen: VirtualService | None
     service: str = ""
 
-    def weave(self, rules: Sequence[Rule]) -> list[Rule]:
+    def apply(self, rules: Sequence[Rule]) -> list[Rule]:
         return list(insert_rules(rules, self.thread, self.key.namespace).rules)
 
     @property
-    def is_off(self) -> bool:
-        """Whether it is other than it is to be."""
-        return self.seen is None or self.weave(self.seen.rules) != self.seen.rules
+    def is_outdated(self) -> bool:
+        """Whether the VirtualService differs from its desired state."""
+        return self.seen is None or self.apply(self.seen.rules) != self.seen.rules
 
     @property
     def is_new(self) -> bool:
-        """Whether there is no rule for the fork yet."""
+        """Whether it has no rule for the fork yet."""
         return self.seen is None or self.thread.owner not in owners_of(self.seen.rules)
 
     @property
     def remarks(self) -> Iterator[str]:
         rules = self.seen.rules if self.seen is not None else render_shared(self.key, self.service)["spec"]["http"]
         made = insert_rules(rules, self.thread, self.key.namespace)
-        called = f"VirtualService {self.key}"
+        name = f"VirtualService {self.key}"
         if made.crowded:
             numbers = ", ".join(map(str, made.crowded))
-            yield f"rule {numbers} of {called} asks for all the headers that could carry a key itself"
+            yield f"rule {numbers} of {name} already matches on all headers that could carry a key"
         if made.cut:
-            yield f"{called} has so many rules, or the sandbox so many groups, that some keys reach the baseline"
+            yield f"{name} has too many rules, or the sandbox too many groups: some keys reach the baseline"
 
 
-class Concerned(NamedTuple):
-    """VirtualServices that lead to a baseline; `services` are those of it that any of them leads to."""
+class RelevantServices(NamedTuple):
+    """VirtualServices that lead to a baseline; `services` are the baseline's Services that they lead to."""
 
     found: tuple[VirtualService, ...]
     shared: tuple[str, ...]
@@ -56,53 +56,58 @@ class Concerned(NamedTuple):
     remarks: tuple[str, ...]
 
 
-def concerned(every: Iterable[VirtualService], of: Baseline, services: Sequence[str]) -> Concerned:
-    """Whose rules lead to any of the Services of a baseline, and for which of these we have to make one ourselves."""
+def find_relevant(every: Iterable[VirtualService], baseline: Baseline, services: Sequence[str]) -> RelevantServices:
+    """Find the VirtualServices that lead to a baseline's Services, and the Services that have none."""
     known = list(sort_by_age(every))
-    own = [each for each in known if each.metadata.namespace == of.namespace and not each.is_left_alone]
-    found = [each for each in own if not each.is_ours and _named(each, services)]
-    alone: list[str] = []
+    own = [each for each in known if each.metadata.namespace == baseline.namespace and not each.is_left_alone]
+    found = [each for each in own if not each.is_ours and _led_services(each, services)]
+    without: list[str] = []
     remarks: list[str] = []
     for service in services:
-        place = ServiceRef(service, of.namespace)
+        place = ServiceRef(service, baseline.namespace)
         covering = [each for each in known if not each.is_ours and applies_to(each, place)]
         if not covering:
-            alone.append(service)
-        remarks += (f"{why} where calls to Service {of.namespace}/{service} go" for why in _refused(covering, found))
-    if len(found) > MOST_WOVEN:
-        remarks.insert(0, messages.routes_left_out(len(found) - MOST_WOVEN))
-    found = found[:MOST_WOVEN]
-    asked = {name for each in found for name in _named(each, services)} | set(alone)
-    return Concerned(tuple(found), tuple(alone), frozenset(asked), tuple(dict.fromkeys(remarks)))
+            without.append(service)
+        remarks += (
+            f"{why} where calls to Service {baseline.namespace}/{service} go"
+            for why in _blocking_remarks(covering, found)
+        )
+    if len(found) > MAX_VIRTUAL_SERVICES:
+        remarks.insert(0, messages.routes_left_out(len(found) - MAX_VIRTUAL_SERVICES))
+    found = found[:MAX_VIRTUAL_SERVICES]
+    led = {name for each in found for name in _led_services(each, services)} | set(without)
+    return RelevantServices(tuple(found), tuple(without), frozenset(led), tuple(dict.fromkeys(remarks)))
 
 
-def strands(of: Concerned, thread: ForkRules, seen: Callable[[Key], VirtualService | None]) -> Iterator[Strand]:
-    """All of them; what we have made ourselves, and have to no more, is none."""
-    for each in of.found:
-        yield Strand(Key.of(each), thread, each)
-    for service in of.shared:
+def build_edits(
+    relevant: RelevantServices, thread: ForkRules, find: Callable[[Key], VirtualService | None]
+) -> Iterator[VirtualServiceEdit]:
+    """Yield the edits of all VirtualServices that need rules. Our own obsolete ones are left out."""
+    for each in relevant.found:
+        yield VirtualServiceEdit(Key.of(each), thread, each)
+    for service in relevant.shared:
         if service in thread.leads:
             key = Key(thread.namespace, shared_name(service))
             only = thread._replace(leads={service: thread.leads[service]})
-            yield Strand(key, only, seen(key), service)
+            yield VirtualServiceEdit(key, only, find(key), service)
 
 
-def _named(each: VirtualService, services: Sequence[str]) -> list[str]:
+def _led_services(each: VirtualService, services: Sequence[str]) -> list[str]:
     namespace = each.metadata.namespace
     return [
         name for name in services if any(leads_to(rule, (name,), namespace, namespace) for rule in others(each.rules))
     ]
 
 
-def _refused(covering: Sequence[VirtualService], found: Sequence[VirtualService]) -> Iterator[str]:
-    """Of two for one host Istio takes the older: so beside somebody's we make none of ours."""
+def _blocking_remarks(covering: Sequence[VirtualService], found: Sequence[VirtualService]) -> Iterator[str]:
+    """Yield why the operator cannot add a VirtualService: if a host has two, Istio uses the older one."""
     keys = {Key.of(each) for each in found}
     for each in covering:
         if Key.of(each) not in keys:
-            how = "is left alone, as its annotation says, and" if each.is_left_alone else "leads none to it, and"
-            yield f"VirtualService {Key.of(each)} {how} decides"
+            how = "is left alone because of its annotation" if each.is_left_alone else "does not lead to it"
+            yield f"VirtualService {Key.of(each)} {how} and decides"
 
 
-def leads_of(wanted: Mapping[str, str], asked: frozenset[str]) -> dict[str, str]:
-    """The fork's Services for those that are asked for."""
-    return {name: wanted[name] for name in sorted(asked)}
+def leads_of(wanted: Mapping[str, str], led: frozenset[str]) -> dict[str, str]:
+    """Return the fork's Services for the requested Services of its baseline."""
+    return {name: wanted[name] for name in sorted(led)}

@@ -1,5 +1,6 @@
-"""The front for kubectl and GitOps, as the operator's process has it. Optional: without it runs are taken further all
-the same, whoever has sealed them; and the only part of the operator that knows what a plugin is.
+"""The optional part of the operator for Sandboxes and plugins that are applied with kubectl or by GitOps.
+
+Without it, existing runs continue. It is the only part of the operator that knows plugins.
 """
 
 import asyncio
@@ -8,42 +9,42 @@ from dayfly.kube.controller import Controller
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import WORKERS, ClusterWatches
 from dayfly.operator.cluster.objects import SandboxObject
-from dayfly.operator.sandboxes.in_use_labels import InUse
+from dayfly.operator.sandboxes.in_use_labels import InUseLabels
 from dayfly.operator.sandboxes.plugin_controller import PluginController
 from dayfly.operator.sandboxes.sandbox_controller import SandboxController
 from dayfly.operator.status.sandbox_status import Heeded, SandboxStatusWriter, reconcile_and_report
 
 
 class SandboxesExtension:
-    """Sandboxes, plugins, and the label on what is in use."""
+    """Reconciles Sandboxes and plugins, and keeps the in-use labels up to date."""
 
     def __init__(self, cluster: ClusterWatches, status: SandboxStatusWriter) -> None:
         self._cluster = cluster
         self._status = status
-        self._in_use = InUse(cluster)
+        self._in_use = InUseLabels(cluster)
         self._sandboxes = SandboxController(cluster, self._in_use, status.doubt)
         self._plugins = PluginController(cluster)
 
     def heeded(self, seen: SandboxObject) -> Heeded:
-        """Which of its owner's wishes the run of a Sandbox goes by."""
+        """Return which generation of a Sandbox its run uses, and why a newer one is refused."""
         return self._sandboxes.heeded(seen)
 
     def ended(self) -> None:
-        """A run is over: what it used may be free."""
-        self._in_use.freed()
+        """Check the labels soon, because a run has ended."""
+        self._in_use.schedule_sweep()
 
     def reset(self) -> None:
-        """Forget what only work keeps up to date: another process works from now on."""
+        """Forget what only the active replica keeps up to date."""
         self._in_use.reset()
         self._plugins.reset()
 
     async def run(self) -> None:
         """Work until the cluster's queues are closed."""
-        wishes = Controller("sandbox", self._reconcile, self._cluster.wishes, workers=WORKERS)
+        sandboxes = Controller("sandbox", self._reconcile, self._cluster.wishes, workers=WORKERS)
         published = Controller("plugin", self._plugins.reconcile, self._cluster.published, workers=1)
         async with asyncio.TaskGroup() as tasks:
             sweeping = tasks.create_task(self._in_use.run())
-            await asyncio.wait([tasks.create_task(wishes.run()), tasks.create_task(published.run())])
+            await asyncio.wait([tasks.create_task(sandboxes.run()), tasks.create_task(published.run())])
             sweeping.cancel()
 
     async def _reconcile(self, key: Key) -> None:

@@ -1,8 +1,8 @@
-"""The label by which namespaces and plugins are kept from deletion while sandboxes live off them.
+"""The label that protects namespaces and plugins from deletion while sandboxes use them.
 
-The policies of `deploy/` honour it. It is a courtesy to whoever would delete them by mistake: plans are sealed and
-ledgers lie elsewhere, so nothing rests on it. It is set before a run is born, and taken off by a sweep that finds no
-use twice in a row: once a minute, and soon after a run has ended.
+Admission policies in `deploy/` reject the deletion of labelled objects. That only prevents mistakes: plans are sealed
+and ledgers are elsewhere, so runs do not depend on it. The label is set before a run is born. A sweep removes it after
+it has found no use twice in a row: once a minute, and soon after a run has ended.
 """
 
 import asyncio
@@ -17,112 +17,112 @@ from dayfly.operator.cluster.objects import PLUGINS, SandboxObject
 
 log = logging.getLogger(__name__)
 
-# Long enough for a sandbox that is made anew to keep the labels of the one before.
-SETTLE_S = 3.0
-EVERY_S = 60.0
-# A namespace that was in use is not looked at again for so long: no two sweeps lie within.
-AGAIN_S = 2.0
+# Delay of a sweep after a run has ended. A sandbox that is created again within it keeps the labels.
+SWEEP_DELAY_S = 3.0
+SWEEP_INTERVAL_S = 60.0
+# A labelled namespace is not read again within this time. It is shorter than the time between two sweeps.
+NAMESPACE_CHECK_INTERVAL_S = 2.0
 IN_USE = f"{names.GROUP}/in-use"
 
 
 class _Labelled(NamedTuple):
-    """What bears the label, and the name by which sandboxes use it."""
+    """A labelled object, and the name by which sandboxes use it."""
 
     resource: Resource[Any]
     meta: ObjectMeta
     name: str
 
 
-class InUse:
-    """Keeps the label where it belongs. An operator that may not label says so once and goes on."""
+class InUseLabels:
+    """Sets and removes the label. If the operator may not write labels, it logs that once and continues."""
 
     def __init__(self, cluster: ClusterWatches) -> None:
         self._cluster = cluster
         self._idle: set[str] = set()
-        self._freed = asyncio.Event()
+        self._run_ended = asyncio.Event()
         self._warned = False
-        self._seen: dict[str, float] = {}
+        self._checked_at: dict[str, float] = {}
 
-    def freed(self) -> None:
-        """A run has ended: perhaps something is used by nobody now, and its owner may want to delete it."""
-        self._freed.set()
+    def schedule_sweep(self) -> None:
+        """Sweep soon: a run has ended, and a user may want to delete what it used."""
+        self._run_ended.set()
 
     def reset(self) -> None:
-        """Forget what was seen: another process keeps the label from now on."""
+        """Forget all observations: another replica sets the labels now."""
         self._idle.clear()
-        self._seen.clear()
-        self._freed.clear()
+        self._checked_at.clear()
+        self._run_ended.clear()
 
     async def run(self) -> None:
         """Sweep at the start, every minute, and soon after each end of a run, until cancelled.
 
-        The start counts as such an end: an uninstall may have left labels, with which no namespace can be deleted.
+        The start counts as an end: an uninstall may have left labels, and a labelled namespace cannot be deleted.
         """
-        self._freed.set()
+        self._run_ended.set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._sweep_after_ends())
             while True:
                 await self._try_to_sweep()
-                await asyncio.sleep(EVERY_S)
+                await asyncio.sleep(SWEEP_INTERVAL_S)
 
     async def _sweep_after_ends(self) -> None:
         while True:
-            await self._freed.wait()
-            self._freed.clear()
+            await self._run_ended.wait()
+            self._run_ended.clear()
             for _ in range(2):
-                await asyncio.sleep(SETTLE_S)
+                await asyncio.sleep(SWEEP_DELAY_S)
                 await self._try_to_sweep()
 
     async def _try_to_sweep(self) -> None:
         try:
             await self.sweep()
         except errors.ApiError as error:
-            log.warning("labels of what is not in use may stay for a minute: %s", error)
+            log.warning("labels of unused objects may stay for a minute: %s", error)
 
-    async def mark(self, sandbox: SandboxObject) -> None:
-        """Before the run of a Sandbox is born: its namespace, and every version of the plugins that it names."""
-        await self._mark_namespace(sandbox.metadata.namespace)
+    async def label_used(self, sandbox: SandboxObject) -> None:
+        """Label a Sandbox's namespace and all versions of its plugins, before its run is born."""
+        await self._label_namespace(sandbox.metadata.namespace)
         used = _plugins(sandbox)
         for plugin in list(self._cluster.plugins):
-            if _base(plugin.spec) in used:
+            if _plugin_name(plugin.spec) in used:
                 await self._label(PLUGINS, plugin.metadata)
 
-    async def _mark_namespace(self, name: str) -> None:
-        """Not for each of many sandboxes that come at once."""
+    async def _label_namespace(self, name: str) -> None:
+        """Label a namespace, with one request for many sandboxes that are created at the same time."""
         now = asyncio.get_running_loop().time()
-        if now < self._seen.get(name, -AGAIN_S) + AGAIN_S:
+        if now < self._checked_at.get(name, -NAMESPACE_CHECK_INTERVAL_S) + NAMESPACE_CHECK_INTERVAL_S:
             return
         try:
             namespace = await self._cluster.client.get(NAMESPACES, name)
         except errors.Refused:
             return
         await self._label(NAMESPACES, namespace.metadata)
-        self._seen[name] = now
+        self._checked_at[name] = now
 
     async def sweep(self) -> None:
-        """Take the label off what nobody uses any more."""
+        """Remove the label from objects that no sandbox uses."""
         listing = await self._cluster.client.list_all(NAMESPACES, labels=IN_USE)
         labelled = [_Labelled(NAMESPACES, each.metadata, each.metadata.name) for each in listing.items]
         plugins = [each for each in self._cluster.plugins if IN_USE in (each.metadata.labels or {})]
-        labelled += [_Labelled(PLUGINS, each.metadata, _base(each.spec)) for each in plugins]
+        labelled += [_Labelled(PLUGINS, each.metadata, _plugin_name(each.spec)) for each in plugins]
         used = self._used()
         idle = [each for each in labelled if each.name not in used[each.resource.plural]]
         for each in idle:
             if each.meta.uid in self._idle:
-                await self._free(each)
+                await self._unlabel(each)
         self._idle = {each.meta.uid for each in idle}
 
     def _used(self) -> dict[str, set[str]]:
-        """As far as is known now: namespaces, and plugins without their versions."""
-        places = {sandbox.metadata.namespace for sandbox in self._cluster.sandboxes}
-        places |= {pod.metadata.namespace for pod in self._cluster.pods}
+        """Return the used namespaces, and the used plugins without their versions, according to the caches."""
+        namespaces = {sandbox.metadata.namespace for sandbox in self._cluster.sandboxes}
+        namespaces |= {pod.metadata.namespace for pod in self._cluster.pods}
         plugins = {name for sandbox in self._cluster.sandboxes for name in _plugins(sandbox)}
-        return {NAMESPACES.plural: places, PLUGINS.plural: plugins}
+        return {NAMESPACES.plural: namespaces, PLUGINS.plural: plugins}
 
-    async def _free(self, idle: _Labelled) -> None:
-        """Take its label off, and put it back where a sandbox came meanwhile that had found it there."""
+    async def _unlabel(self, idle: _Labelled) -> None:
+        """Remove the label, and restore it if a new sandbox uses the object and may have found the label there."""
         if idle.resource is NAMESPACES:
-            self._seen.pop(idle.name, None)
+            self._checked_at.pop(idle.name, None)
         if idle.name not in self._used()[idle.resource.plural]:
             await self._patch(idle.resource, idle.meta, wanted=False)
             if idle.name in self._used()[idle.resource.plural]:
@@ -143,11 +143,11 @@ class InUse:
 
 
 def _plugins(sandbox: SandboxObject) -> set[str]:
-    """Names without versions of the plugins that it asks for."""
-    wishes = sandbox.spec.get("resources")
-    found = wishes if isinstance(wishes, list) else []
-    return {str(wish.get("plugin", "")).partition("@")[0] for wish in found if isinstance(wish, dict)}
+    """Return the names, without versions, of the plugins that a Sandbox uses."""
+    resources = sandbox.spec.get("resources")
+    found = resources if isinstance(resources, list) else []
+    return {str(resource.get("plugin", "")).partition("@")[0] for resource in found if isinstance(resource, dict)}
 
 
-def _base(spec: dict[str, Any]) -> str:
+def _plugin_name(spec: dict[str, Any]) -> str:
     return str(spec.get("name", "")).partition("@")[0]

@@ -1,7 +1,7 @@
-"""Says of each published plugin whether sandboxes can use it: what no schema sees, its condition Accepted tells.
+"""The controller of ResourcePlugins: the condition Accepted reports problems that the schema cannot detect.
 
-A published plugin never changes, and so does not what is said of it: it holds from the plugin's first moment, and is
-said again only by a new process. Nothing rests on it; a sandbox that names the plugin is checked by itself.
+A published plugin never changes, so its condition is final; each process writes it once. It is only for people: a
+sandbox that uses the plugin checks it again.
 """
 
 from dayfly import compile as compiler
@@ -15,28 +15,28 @@ from dayfly.spec.errors import SpecError
 
 
 class PluginController:
-    """Judges plugins as they are published."""
+    """Validates plugins when they are published."""
 
     def __init__(self, cluster: ClusterWatches) -> None:
         self._cluster = cluster
-        self._said: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
     def reset(self) -> None:
-        """Forget all plugins: another process judges them from now on."""
-        self._said.clear()
+        """Forget all plugins: another replica reports them now."""
+        self._reported.clear()
 
     async def reconcile(self, name: str) -> None:
-        """Say of one plugin whether it can be used.
+        """Report whether one plugin can be used.
 
         Raises:
-            errors.ApiError: it is not said yet.
+            errors.ApiError: it is not reported yet.
         """
         seen = self._cluster.plugins.get(name)
         if seen is None:
-            self._said.pop(name, None)
+            self._reported.pop(name, None)
             return
         meta = seen.metadata
-        if self._said.get(name) == meta.uid:
+        if self._reported.get(name) == meta.uid:
             return
         problem = _problem(seen)
         accepted, reason = not problem, Reason.REFUSED if problem else Reason.ACCEPTED
@@ -52,8 +52,8 @@ class PluginController:
         try:
             await self._cluster.client.patch(PLUGINS.metadata_only(), patch, name, subresource="status")
         except (errors.NotFound, errors.Conflict):
-            return  # it is another one by now, and heard of
-        self._said[name] = meta.uid
+            return  # it was deleted or replaced, which queues it again
+        self._reported[name] = meta.uid
 
 
 def _problem(seen: PluginObject) -> str:

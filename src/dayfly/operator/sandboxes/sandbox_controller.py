@@ -1,7 +1,7 @@
-"""A Sandbox that was applied with kubectl, or by GitOps, and the plugins it names become documents and a Run.
+"""The controller of Sandboxes that are applied with kubectl or by GitOps: it compiles them into documents and a Run.
 
-Names are derived from the Sandbox's UID, and what is there already is taken as it is: the documents of a run are sealed
-when they are first written, whatever a later compiler would make of the same wish.
+Names are derived from the Sandbox's UID, and existing objects are used as they are. The documents of a run are sealed
+when they are first written. A later version of the compiler does not change them.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ from dayfly.operator.cluster.objects import (
     check_depth,
     is_served,
 )
-from dayfly.operator.sandboxes.in_use_labels import InUse
+from dayfly.operator.sandboxes.in_use_labels import InUseLabels
 from dayfly.operator.status.sandbox_status import Heeded, SandboxNotReadyError
-from dayfly.operator.targets.sandbox import counts_updates
+from dayfly.operator.targets.adapter import restarts_ttl_on_update
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.spec import documents
@@ -39,65 +39,67 @@ from dayfly.spec.sandbox import Sandbox
 from dayfly.spec.scalars import semver
 from dayfly.spec.unsupported_fields import ToLocal
 
-# Who has published the plugins that are objects of this cluster, as grants name it.
+# The publisher of plugins that are objects of this cluster, as grants name it.
 CLUSTER = "cluster"
 REFUSALS = frozenset({Reason.REFUSED, Reason.PLUGIN_MISSING})
-# So many versions of a plugin are named where the one that is wished for is not among them.
-MOST_NAMED = 8
+# Versions of a plugin that an error message lists if the requested one does not exist.
+MAX_NAMED_VERSIONS = 8
 
-Routed = Mapping[str, tuple[str, ...]] | None
+RoutingKeys = Mapping[str, tuple[str, ...]] | None
 
 
 class SandboxController:
-    """Sees to it that each Sandbox has its run, and the run the Sandbox's newest forks."""
+    """Creates the run of each Sandbox, and updates the run's forks."""
 
-    def __init__(self, cluster: ClusterWatches, in_use: InUse, doubt: Callable[[SandboxObject, str], None]) -> None:
-        """`doubt` tells people what a new sandbox asks for in vain."""
+    def __init__(
+        self, cluster: ClusterWatches, in_use: InUseLabels, doubt: Callable[[SandboxObject, str], None]
+    ) -> None:
+        """`doubt` reports the warnings of the compiler about a new sandbox."""
         self._cluster = cluster
         self._doubt = doubt
         self._in_use = in_use
-        # By UID, as long as the Sandbox is there: the generation that its run has taken up, that run's UID, and the
-        # keys that lead to its forks beside its own.
-        self._done: dict[str, tuple[int, str, Routed]] = {}
-        # Likewise: a generation that no run can take up.
+        # By UID of an existing Sandbox: the generation that its run uses, the run's UID, and the additional keys that
+        # lead to its forks.
+        self._done: dict[str, tuple[int, str, RoutingKeys]] = {}
+        # By UID of an existing Sandbox: a generation that its run cannot use.
         self._refused: dict[str, Heeded] = {}
-        cluster.sandboxes.listen(self._heard)
-        cluster.plugins.listen(self._published_anew)
-        cluster.gateway.listen(self._routed_anew)
-        cluster.istio.listen(self._routed_anew)
+        cluster.sandboxes.listen(self._on_change)
+        cluster.plugins.listen(self._on_plugin_change)
+        cluster.gateway.listen(self._on_routing_change)
+        cluster.istio.listen(self._on_routing_change)
         self._parsed: dict[tuple[str, int], Plugin | SpecError] = {}  # by UID and generation
 
-    def _heard(self, change: Change[SandboxObject]) -> None:
+    def _on_change(self, change: Change[SandboxObject]) -> None:
         if (gone := change.gone) is not None:
             self._done.pop(gone.metadata.uid, None)
             self._refused.pop(gone.metadata.uid, None)
 
-    def _published_anew(self, _change: Change[PluginObject]) -> None:
-        """Perhaps what a refused wish lacked; sandboxes without a run are seen to by the cluster."""
+    def _on_plugin_change(self, _change: Change[PluginObject]) -> None:
+        """Queue refused Sandboxes: the plugin may be what they lacked. The cluster queues Sandboxes without a run."""
         for sandbox in self._cluster.sandboxes if self._refused else ():
             if sandbox.metadata.uid in self._refused:
                 self._cluster.wishes.add(Key.of(sandbox))
 
-    def _routed_anew(self) -> None:
-        """Requests can be led to forks by their key now, or no longer."""
+    def _on_routing_change(self) -> None:
+        """Queue the Sandboxes with forks: the cluster can now route by key, or no longer can."""
         for sandbox in self._cluster.sandboxes:
             if sandbox.spec.get("forks"):
                 self._cluster.wishes.add(Key.of(sandbox))
 
-    def _routed(self, seen: SandboxObject) -> Routed:
-        """What leads to its forks beside its own key; None where nothing leads to any fork."""
+    def _routing_keys(self, seen: SandboxObject) -> RoutingKeys:
+        """Return the additional keys that lead to a Sandbox's forks; None if nothing routes to forks."""
         return self._cluster.keys_of(seen) if self._cluster.routed and seen.spec.get("forks") else None
 
     def heeded(self, seen: SandboxObject) -> Heeded:
-        """Of which wish its run speaks: after a restart of the one it spoke of before, until this one is tended."""
-        uid, spoken = seen.metadata.uid, seen.status
+        """Return the generation that the run uses. After a restart it is the reported one, until the first turn."""
+        uid, status = seen.metadata.uid, seen.status
         if uid in self._refused:
             return self._refused[uid]
-        known = self._done[uid][0] if uid in self._done else spoken.observed_generation if spoken else 0
+        known = self._done[uid][0] if uid in self._done else status.observed_generation if status else 0
         return Heeded(known or seen.metadata.generation)
 
     async def reconcile(self, key: Key) -> SandboxNotReadyError | None:
-        """Take one Sandbox a step further; what is returned is why it has no run."""
+        """Reconcile one Sandbox; return why it has no run."""
         seen = self._cluster.sandboxes.get(key.name, key.namespace)
         if seen is None:
             return None
@@ -107,12 +109,12 @@ class SandboxController:
             return SandboxNotReadyError(Reason.LEDGER_LOST, lost) if lost else None
         meta = seen.metadata
         if meta.deletion_timestamp or is_served(meta):
-            return None  # a server's: it comes with its documents
+            return None  # the agent creates the runs of a server
         await self._cluster.looked()
-        routed = self._routed(seen)
+        routed = self._routing_keys(seen)
         is_done = run is not None and self._done.get(meta.uid) == (meta.generation, run.metadata.uid, routed)
-        if is_done or (run is not None and not await self._note_update(seen, run)):
-            return None  # only its status has changed, or its labels; or the moment of its change is written first
+        if is_done or (run is not None and not await self._record_update(seen, run)):
+            return None  # only status or labels have changed, or the time of the change must be recorded first
         try:
             compiled = self._compile(seen, routed, new=run is None)
         except (SpecError, SandboxNotReadyError) as error:
@@ -129,59 +131,59 @@ class SandboxController:
             if not await self._cluster.ledger.replace(run, msgspec.structs.replace(run, spec=revised)):
                 self._cluster.wishes.add(key, after=0.1)
                 return None
-        self._take_up(seen, run, routed)
+        self._accept(seen, run, routed)
         return None
 
-    async def _note_update(self, seen: SandboxObject, run: RunObject) -> bool:
-        """Write down when its wish was changed, if anything counts from there; true once that is there."""
-        if run.ledger.closed is not None or self._updated(run.spec, seen) is run.spec:
+    async def _record_update(self, seen: SandboxObject, run: RunObject) -> bool:
+        """Record when the spec was changed, if its time to live starts there; return True if it is recorded."""
+        if run.ledger.closed is not None or self._with_update_time(run.spec, seen) is run.spec:
             return True
-        noting = msgspec.structs.replace(run, spec=self._updated(run.spec, seen))
-        if await self._cluster.ledger.replace(run, noting):
+        recorded = msgspec.structs.replace(run, spec=self._with_update_time(run.spec, seen))
+        if await self._cluster.ledger.replace(run, recorded):
             self._cluster.queue.add(run.metadata.name)
         self._cluster.wishes.add(Key.of(seen), after=0.1)
         return False
 
-    def _updated(self, spec: RunSpec, seen: SandboxObject) -> RunSpec:
-        """With the moment of its change, if anything counts from there; the first wish's is that of its birth."""
+    def _with_update_time(self, spec: RunSpec, seen: SandboxObject) -> RunSpec:
+        """Return the spec with the time of the change, if the time to live starts there; generation 1 has none."""
         generation = seen.metadata.generation
-        if generation == (spec.generation or 1) or not counts_updates(seen.spec):
+        if generation == (spec.generation or 1) or not restarts_ttl_on_update(seen.spec):
             return spec
         return msgspec.structs.replace(spec, generation=generation, updated_at=self._cluster.now())
 
-    def _take_up(self, seen: SandboxObject, run: RunObject, routed: Routed) -> None:
-        """The run goes by that wish now."""
+    def _accept(self, seen: SandboxObject, run: RunObject, routed: RoutingKeys) -> None:
+        """Record that the run uses the Sandbox's current generation."""
         meta, before = seen.metadata, self.heeded(seen)
-        if not self._is_there(seen):
+        if not self._exists(seen):
             return
         self._refused.pop(meta.uid, None)
         self._done[meta.uid] = meta.generation, run.metadata.uid, routed
         if before != Heeded(meta.generation):
-            self._cluster.queue.add(run.metadata.name)  # it is said
+            self._cluster.queue.add(run.metadata.name)  # to report it
 
     def _refuse(self, seen: SandboxObject, run: RunObject, why: SandboxNotReadyError) -> None:
-        """The run goes on by the wish before that one. What was taken up once is not refused by a later compiler."""
-        meta, spoken = seen.metadata, seen.status
-        newest = spoken if spoken is not None and spoken.observed_generation >= meta.generation else None
-        if run.ledger.closed is not None or not self._is_there(seen):
+        """Refuse a new generation; the run keeps the one before. A generation that was accepted once stays accepted."""
+        meta, status = seen.metadata, seen.status
+        newest = status if status is not None and status.observed_generation >= meta.generation else None
+        if run.ledger.closed is not None or not self._exists(seen):
             return
         if newest is not None and newest.reason not in REFUSALS:
             return
-        said = self._refused.get(meta.uid)
-        if said is None or (said.generation, str(said.refusal)) != (meta.generation, str(why)):
+        known = self._refused.get(meta.uid)
+        if known is None or (known.generation, str(known.refusal)) != (meta.generation, str(why)):
             self._refused[meta.uid] = Heeded(meta.generation, why)
             self._cluster.queue.add(run.metadata.name)
 
-    def _is_there(self, seen: SandboxObject) -> bool:
-        """Whether that very Sandbox is: of one that has gone while we were at it nobody would have us forget again."""
+    def _exists(self, seen: SandboxObject) -> bool:
+        """Return whether the Sandbox still exists. Nothing would forget a record that is made after its deletion."""
         found = self._cluster.sandboxes.get(seen.metadata.name, seen.metadata.namespace)
         return found is not None and found.metadata.uid == seen.metadata.uid
 
-    def _compile(self, seen: SandboxObject, routed: Routed, *, new: bool) -> Compiled:
+    def _compile(self, seen: SandboxObject, routed: RoutingKeys, *, new: bool) -> Compiled:
         meta = seen.metadata
         check_depth(seen.spec)
         sandbox = documents.from_wire({"name": meta.name, "spec": seen.spec}, "Sandbox", name=meta.name)
-        assert isinstance(sandbox, Sandbox), "asked for by its kind"
+        assert isinstance(sandbox, Sandbox), "the document has that kind"
         compiled = compiler.compile(
             sandbox,
             self._plugins(sandbox),
@@ -197,19 +199,19 @@ class SandboxController:
         return compiled
 
     def _plugins(self, sandbox: Sandbox) -> dict[tuple[str, str], Plugin]:
-        """All published versions of the plugins it names: the compiler takes the highest where none is named.
+        """Return all published versions of a Sandbox's plugins: the compiler uses the highest if none is named.
 
-        A plugin that cannot be read stands in the way of those alone who name it.
+        An invalid plugin is an error only for Sandboxes that use it.
         """
         wanted = compiler.missing(sandbox)
         published = self._published({name for name, _ in wanted})
         for (name, version), place in wanted.items():
             versions = sorted((v for n, v in published if n == name), key=semver.order)
             if not versions or (version and version not in versions):
-                asked = f"{name}@{version}" if version else name
-                there = _there(versions)
+                wanted_name = f"{name}@{version}" if version else name
                 raise SandboxNotReadyError(
-                    Reason.PLUGIN_MISSING, f"resource plugin {asked} is not in this cluster ({there})"
+                    Reason.PLUGIN_MISSING,
+                    f"resource plugin {wanted_name} is not in this cluster ({_describe_versions(versions)})",
                 )
             fault = published[name, version or versions[-1]]
             if isinstance(fault, SpecError):
@@ -218,7 +220,7 @@ class SandboxController:
         return {key: found for key, found in published.items() if isinstance(found, Plugin)}
 
     def _published(self, wanted: set[str]) -> dict[tuple[str, str], Plugin | SpecError]:
-        """The versions of these plugins, each as it can be read, or what is wrong with it."""
+        """Return the versions of these plugins: each parsed, or the error in it."""
         seen = {(each.metadata.uid, each.metadata.generation): each for each in self._cluster.plugins}
         self._parsed = {key: found for key, found in self._parsed.items() if key in seen}
         published: dict[tuple[str, str], Plugin | SpecError] = {}
@@ -226,36 +228,36 @@ class SandboxController:
             if str(each.spec.get("name", "")).partition("@")[0] not in wanted:
                 continue
             if key not in self._parsed:
-                self._parsed[key] = _parsed(each)
-            with contextlib.suppress(SpecError):  # by a name that is wrong nobody can ask for it
+                self._parsed[key] = _parse_plugin(each)
+            with contextlib.suppress(SpecError):  # a Sandbox cannot refer to an invalid name
                 published[semver.split_name(str(each.spec["name"]))] = self._parsed[key]
         return published
 
-    async def _seal(self, seen: SandboxObject, compiled: Compiled, routed: Routed) -> None:
+    async def _seal(self, seen: SandboxObject, compiled: Compiled, routed: RoutingKeys) -> None:
         meta = seen.metadata
         now = await births.find_without_run(self._cluster, SANDBOXES, seen)
         if now is None:
-            # The cache is behind. A run that is born now would be a second one.
+            # The cache is behind: the Sandbox may already have a run.
             self._cluster.wishes.add(Key.of(seen), after=1.0)
             return
-        await self._in_use.mark(now)
-        spec = self._updated(RunSpec(forks=compiled.forks), now)
+        await self._in_use.label_used(now)
+        spec = self._with_update_time(RunSpec(forks=compiled.forks), now)
         made = await births.seal(self._cluster, meta, compiled.documents, spec)
-        if made.spec.forks == compiled.forks and self._is_there(seen):
+        if made.spec.forks == compiled.forks and self._exists(seen):
             self._done[meta.uid] = meta.generation, made.metadata.uid, routed
         if compiled.warnings:
             self._doubt(seen, "; ".join(compiled.warnings))
         self._cluster.queue.add(made.metadata.name)
 
 
-def _there(versions: list[str]) -> str:
-    """Which there are, the lowest first; of many the highest alone, for a status has its limits."""
-    older = len(versions) - MOST_NAMED
-    named = f"there are {', '.join(versions[-MOST_NAMED:])}" if versions else "there is no version of it"
+def _describe_versions(versions: list[str]) -> str:
+    """List the published versions, lowest first. The number is limited, because a status has a size limit."""
+    older = len(versions) - MAX_NAMED_VERSIONS
+    named = f"there are {', '.join(versions[-MAX_NAMED_VERSIONS:])}" if versions else "there is no version of it"
     return f"{named} and {older} older one{'s' * (older > 1)}" if older > 0 else named
 
 
-def _parsed(found: PluginObject) -> Plugin | SpecError:
+def _parse_plugin(found: PluginObject) -> Plugin | SpecError:
     try:
         return found.parsed()
     except SpecError as fault:
@@ -263,15 +265,15 @@ def _parsed(found: PluginObject) -> Plugin | SpecError:
 
 
 def _check_pods(seen: SandboxObject, compiled: Compiled) -> None:
-    """Refuse a sandbox with a step of which no pod may ever be made, rather than have it wait for one."""
-    wishes = seen.spec.get("resources") or []
+    """Reject a Sandbox with a step whose pod can never be created."""
+    resources = seen.spec.get("resources") or []
     for document in compiled.documents:
         if problem := messages.secrets_not_available(document.secrets()):
-            place = next(n for n, each in enumerate(wishes) if each["name"] == document.resource)
+            place = next(n for n, each in enumerate(resources) if each["name"] == document.resource)
             raise SpecError(problem, ("spec", "resources", place))
         for problem in pod_precheck.objections(document):
             if not document.resource:
                 raise SpecError(problem, ("spec", "runner"))
-            place, wish = next((n, each) for n, each in enumerate(wishes) if each["name"] == document.resource)
-            whose = f"the plugin {wish['plugin']}" if wish.get("plugin") else "the plugin"
+            place, resource = next((n, each) for n, each in enumerate(resources) if each["name"] == document.resource)
+            whose = f"the plugin {resource['plugin']}" if resource.get("plugin") else "the plugin"
             raise SpecError(f"{whose} is wrong: {problem}", ("spec", "resources", place))

@@ -1,16 +1,19 @@
-"""What the operator must know of a kind of target: one adapter for each, and nobody else asks for a plural's name.
+"""The adapter of a kind of target: all that the operator must know of the kind.
 
-Whoever adds a kind writes its adapter and hands it to `Targets.add`. Its watch, the queueing of its runs, what is swept
-and what is spoken follow from there, and the rights that the operator needs for it are `rights`.
+To add a kind, write its adapter and hand it to `Targets.add`. That starts its watch and the queueing of its runs, and
+includes it in sweeps and status reports. `rights` returns the RBAC rule that the operator needs for it.
 """
 
 from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Change
 from dayfly.kube.objects import AnnotatedMeta, Resource
-from dayfly.operator.cluster.objects import RunObject
+from dayfly.operator.cluster.caches import finalized
+from dayfly.operator.cluster.objects import TARGET_FINALIZER, RouteGroupObject, RunObject, SandboxObject
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import TargetState
@@ -19,110 +22,114 @@ from dayfly.spec.run import EndRequest
 
 
 class UndecidableError(Exception):
-    """Nothing may be decided of a run as things are; `reason` is one word, the text says what somebody can do."""
+    """Nothing can be decided for a run now. `reason` is a `Reason`; the text says what a user can do."""
 
     reason: str = Reason.PLAN_LOST
 
 
 class KindLostError(UndecidableError):
-    """The kind of its target is not served any more, so nobody knows whether it is still there."""
+    """The API server no longer serves the kind of a target, so it is unknown whether the target still exists."""
 
     reason = Reason.KIND_NOT_SERVED
 
 
-class HinderedError(UndecidableError):
-    """A run cannot begin: the server says no, or says nothing, and is asked again."""
+class BlockedError(UndecidableError):
+    """A run cannot start: the API server rejects a request or does not answer, and the operator retries."""
 
     reason = Reason.BLOCKED
 
 
 class CachedTarget(NamedTuple):
-    """A target as a cache has it, which may be behind."""
+    """A target as a cache has it. The cache may be behind."""
 
     meta: AnnotatedMeta
     spec: dict[str, Any]
 
 
 class Times(NamedTuple):
-    """When a run is to end by itself, in unix milliseconds; 0 for never."""
+    """When a run ends by itself, in unix milliseconds; 0 means never."""
 
     expires_at: int = 0
     lease_until: int = 0
 
 
 class StatusReporter(Protocol):
-    """Who tells the owner of a target how its run stands."""
+    """Reports the state of a run to the owner of its target."""
 
-    async def tell(self, scene: Scene, report: RunReport, /, *, hindrance: str = "") -> float:
-        """Say how it stands; seconds after which to ask again, 0 if all is said.
+    async def report_status(self, scene: Scene, report: RunReport, /, *, hindrance: str = "") -> float:
+        """Report the state; return the seconds until it must be reported again, 0 if that is not needed.
 
-        `hindrance` is what keeps the operator from taking the run any further, whatever its steps are at.
+        `hindrance` is an error that keeps the operator from continuing the run, whatever its steps do.
         """
 
-    async def freeze(self, run: RunObject, why: UndecidableError, /) -> None:
-        """Say why nothing is done any more."""
+    async def report_frozen(self, run: RunObject, why: UndecidableError, /) -> None:
+        """Report why the operator does nothing for the run."""
 
 
 class Adapter(StatusReporter, Protocol):
-    """One kind of target. Deletion, finalizer and what people annotate are the same for all."""
+    """One kind of target. Deletion, finalizer and our annotations are the same for all kinds."""
 
     resource: Resource[Any]
-    """The kind, and as what its objects are read: they are watched, and kept in `cache`."""
+    """The kind, and the type of its objects, which are watched and kept in `cache`."""
     cache: Cache[Any]
     copies: bool
-    """Whether Resources and logs of its steps are kept beside it, in its namespace."""
+    """Whether Resources and logs of its steps are stored next to it, in its namespace."""
     removes: bool
-    """Whether the target goes with its run. If not, it lives on."""
+    """Whether the target is deleted at the end of its run."""
 
-    def seen(self, item: Any, /) -> CachedTarget:
-        """One that the cache has."""
+    def as_cached(self, item: Any, /) -> CachedTarget:
+        """Convert an object of the cache."""
 
-    def heard(self, change: Change[Any], /) -> bool:
-        """One has come, changed or gone. Whether its runs are to be looked at for that."""
+    def on_change(self, change: Change[Any], /) -> bool:
+        """Process a change of an object; return whether its runs must take a turn because of it."""
 
-    def lost(self, item: Any, /) -> None:
-        """One is held by our finalizer, and no run of it is known."""
+    def on_run_missing(self, item: Any, /) -> None:
+        """Process an object that has our finalizer and no known run."""
 
-    def times(self, run: RunObject, seen: CachedTarget, /) -> Times:
-        """How long its owner wants the run."""
+    def get_times(self, run: RunObject, seen: CachedTarget, /) -> Times:
+        """Return how long the target's owner wants the run."""
 
-    async def dismissal(self, run: RunObject, /) -> EndRequest | None:
-        """Why the run is to end while its target lives on."""
+    async def get_end_request(self, run: RunObject, /) -> EndRequest | None:
+        """Return why the run must end although its target stays; None if it need not."""
 
-    async def vouch(self, run: RunObject, missing: errors.NotFound | errors.NotServed, /) -> None:
-        """The server knows no such target: return only if that proves that it is gone.
+    async def confirm_gone(self, run: RunObject, missing: errors.NotFound | errors.NotServed, /) -> None:
+        """Return if the error `missing`, which a read of the target has raised, proves that the target is gone.
 
         Raises:
-            FrozenError: it proves nothing.
+            KindLostError: it proves nothing.
         """
 
     async def permits(self, run: RunObject, /) -> bool | None:
-        """Asked before a run's first claim, once its target is held: whether it may begin at all; None: nobody can say.
+        """Return whether the run may start at all; None if that is unknown now.
 
-        False takes the run away again, and its target is released.
+        This is called before the first claim of a run, when its target has our finalizer. False deletes the run, and
+        releases its target.
         """
 
-    async def stays(self, run: RunObject, /) -> bool:
-        """Whether the ledger of a run that is over is kept as long as its target is there: else it would begin anew."""
+    async def record_end(self, run: RunObject, /) -> bool:
+        """Record the end for the target's owner; return whether the ledger must stay as long as the target.
 
-    async def fields(self, run: RunObject, /) -> dict[str, Any] | None:
-        """The target as it is now, for inputs that come from it; None if it is gone, or tells nobody anything."""
+        It must stay if the target would otherwise get a new run.
+        """
 
-    async def grip(self, run: RunObject, meta: AnnotatedMeta, /) -> dict[str, Any]:
-        """What else of the target is set together with our finalizer, as a merge patch of the version in `meta`."""
+    async def read_fields(self, run: RunObject, /) -> dict[str, Any] | None:
+        """Return the target as it is now, for inputs from its fields; None if it is gone or steps may not read it."""
 
-    async def loosen(self, run: RunObject, /) -> bool:
-        """Take that away again, once nothing has to be done any more before it stops; false if another run needs it."""
+    async def build_hold_patch(self, run: RunObject, meta: AnnotatedMeta, /) -> dict[str, Any]:
+        """Return what else to set together with our finalizer, as a merge patch of the target's version in `meta`."""
 
-    async def state(self, run: RunObject, /) -> TargetState | None:
-        """How far it has come if it starts and stops by itself; None if that is what its kept units do.
+    async def remove_hold(self, run: RunObject, /) -> bool:
+        """Undo that patch once nothing is left to do before the target stops; return False if another run needs it."""
 
-        Of a closed run by a quorum read, no earlier than the ledger was read (`plan.world.TargetState`).
+    async def read_state(self, run: RunObject, /) -> TargetState | None:
+        """Return how far the target has come if it starts and stops by itself; None if the run's kept units do that.
+
+        For a closed run this is a quorum read, no earlier than the read of the ledger (`plan.world.TargetState`).
         """
 
 
-class Plain:
-    """What an adapter may begin with: nothing is kept beside its targets, they live on, and nothing is said of them."""
+class BaseAdapter:
+    """An adapter with defaults: targets stay after their run, nothing is stored next to them, nothing is reported."""
 
     copies = removes = False
 
@@ -130,23 +137,23 @@ class Plain:
         self.resource = resource
         self.cache: Cache[Any] = Cache()
 
-    def seen(self, item: Any) -> CachedTarget:
+    def as_cached(self, item: Any) -> CachedTarget:
         return CachedTarget(item.metadata, {})
 
-    def heard(self, _change: Change[Any]) -> bool:
+    def on_change(self, _change: Change[Any]) -> bool:
         return True
 
-    def lost(self, _item: Any) -> None:
-        """Whoever has set the finalizer knows."""
+    def on_run_missing(self, _item: Any) -> None:
+        """Do nothing: the component that has set the finalizer creates the run."""
 
-    def times(self, _run: RunObject, _seen: CachedTarget) -> Times:
+    def get_times(self, _run: RunObject, _seen: CachedTarget) -> Times:
         return Times()
 
-    async def dismissal(self, _run: RunObject) -> EndRequest | None:
+    async def get_end_request(self, _run: RunObject) -> EndRequest | None:
         return None
 
-    async def vouch(self, run: RunObject, missing: errors.NotFound | errors.NotServed) -> None:
-        """What the server does not find is gone. Where it serves no such kind nobody knows."""
+    async def confirm_gone(self, run: RunObject, missing: errors.NotFound | errors.NotServed) -> None:
+        """Accept "not found" as proof, and "kind not served" not."""
         if isinstance(missing, errors.NotServed):
             target, kind = run.ledger.target, self.resource
             definition = f"{kind.plural}.{kind.group}"
@@ -155,36 +162,55 @@ class Plain:
     async def permits(self, _run: RunObject) -> bool | None:
         return True
 
-    async def stays(self, _run: RunObject) -> bool:
+    async def record_end(self, _run: RunObject) -> bool:
         return False
 
-    async def fields(self, _run: RunObject) -> dict[str, Any] | None:
+    async def read_fields(self, _run: RunObject) -> dict[str, Any] | None:
         return None
 
-    async def grip(self, _run: RunObject, _meta: AnnotatedMeta) -> dict[str, Any]:
+    async def build_hold_patch(self, _run: RunObject, _meta: AnnotatedMeta) -> dict[str, Any]:
         return {}
 
-    async def loosen(self, _run: RunObject) -> bool:
+    async def remove_hold(self, _run: RunObject) -> bool:
         return True
 
-    async def state(self, _run: RunObject) -> TargetState | None:
+    async def read_state(self, _run: RunObject) -> TargetState | None:
         return None
 
-    async def tell(self, _scene: Scene, _report: RunReport, *, hindrance: str = "") -> float:  # noqa: ARG002 - said nowhere
+    async def report_status(self, _scene: Scene, _report: RunReport, *, hindrance: str = "") -> float:  # noqa: ARG002 - reports nothing
         return 0.0
 
-    async def freeze(self, _run: RunObject, _why: UndecidableError) -> None:
-        """Nobody asks."""
+    async def report_frozen(self, _run: RunObject, _why: UndecidableError) -> None:
+        """Report nothing."""
 
 
-class Unknown(Plain):
-    """Of a kind that has no adapter, or not yet: how far it has come nobody can tell, so what depends on that waits."""
+class UnknownKind(BaseAdapter):
+    """The adapter of a kind that has none, or none yet. Its state is unknown, so units that depend on it wait."""
 
-    async def state(self, _run: RunObject) -> TargetState:
+    async def read_state(self, _run: RunObject) -> TargetState:
         return TargetState(message=f"this operator does not know the kind {self.resource.kind}")
 
 
 def rights(adapter: Adapter) -> dict[str, list[str]]:
-    """What the operator must be granted to have such targets, as a rule of a ClusterRole."""
+    """Return the rule of a ClusterRole that the operator needs for such targets."""
     verbs = ["get", "list", "watch", "patch", *(["delete"] if adapter.removes else [])]
     return {"apiGroups": [adapter.resource.group], "resources": [adapter.resource.plural], "verbs": verbs}
+
+
+def restarts_ttl_on_update(spec: dict[str, Any]) -> bool:
+    """Return whether the time to live of a Sandbox or RouteGroup restarts with each change of its spec."""
+    ttl = spec.get("ttl")
+    return isinstance(ttl, dict) and ttl.get("offsetFrom") == "updatedAt"
+
+
+def is_own_change(change: Change[SandboxObject] | Change[RouteGroupObject]) -> bool:
+    """Return whether only the status has changed or our finalizer was added: the operator does that itself."""
+    old, new = change.old, change.new
+    if old is None or new is None:
+        return False
+    finalizers = old.metadata.finalizers
+    if finalized(new.metadata, TARGET_FINALIZER) and not finalized(old.metadata, TARGET_FINALIZER):
+        finalizers = [*(finalizers or ()), TARGET_FINALIZER]
+    version = new.metadata.resource_version
+    before = msgspec.structs.replace(old.metadata, resource_version=version, finalizers=finalizers)
+    return (before, old.spec) == (new.metadata, new.spec)

@@ -1,7 +1,8 @@
-"""Route groups as targets: they start once nothing is left to do before that, and live as long as somebody matches."""
+"""Route groups as targets: a RouteGroup object, or a Sandbox object for a route group of a server."""
 
 from collections.abc import Callable
 
+from dayfly.execute import route_group
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import milliseconds
 from dayfly.execute.turn import Scene
@@ -9,55 +10,66 @@ from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.lib.pace import Urgency
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import GROUPS, RouteGroupObject, RunObject
-from dayfly.operator.targets.adapter import CachedTarget, Plain, StatusReporter, Times, UndecidableError
-from dayfly.operator.targets.group_state import AT_ONCE_S, group_begins, group_state
-from dayfly.operator.targets.sandbox import counts_updates, only_ours
+from dayfly.operator.cluster.objects import DOCUMENTS, GROUPS, RouteGroupObject, RunObject
+from dayfly.operator.targets.adapter import (
+    BaseAdapter,
+    CachedTarget,
+    StatusReporter,
+    Times,
+    UndecidableError,
+    is_own_change,
+    restarts_ttl_on_update,
+)
 from dayfly.plan.world import TargetState
 from dayfly.spec.errors import SpecError
+from dayfly.spec.lifecycle import Lifecycle
 from dayfly.spec.report import RunReport
 from dayfly.spec.route_group import GroupTtl
 
+IMMEDIATELY_S = 0.001
 
-class RouteGroupTarget(Plain):
-    """Deleted with its run, whatever that ended by."""
+
+class RouteGroupTarget(BaseAdapter):
+    """RouteGroup objects. A group starts after its preStart hooks, and is deleted at the end of its run."""
 
     removes = True
 
-    def __init__(self, cluster: ClusterWatches, speaker: StatusReporter, *, has_members: Callable[[str], bool]) -> None:
-        """`has_members` tells of a group, by its UID, whether any sandbox matches now."""
+    def __init__(
+        self, cluster: ClusterWatches, reporter: StatusReporter, *, has_members: Callable[[str], bool]
+    ) -> None:
+        """`has_members` returns whether any sandbox matches the group of a UID now."""
         super().__init__(GROUPS)
         self.cache = cluster.groups
         self._cluster = cluster
-        self._speaker = speaker
+        self._reporter = reporter
         self._has_members = has_members
 
-    def seen(self, item: RouteGroupObject) -> CachedTarget:
+    def as_cached(self, item: RouteGroupObject) -> CachedTarget:
         return CachedTarget(item.metadata, item.spec)
 
-    def heard(self, change: Change[RouteGroupObject]) -> bool:
+    def on_change(self, change: Change[RouteGroupObject]) -> bool:
         seen = change.seen
-        if only_ours(change):
+        if is_own_change(change):
             return False
         self._cluster.grouped.add(change.key)
         if change.new is None or change.new.metadata.deletion_timestamp is not None:
-            # Also without a run: what a peer has made for it meanwhile is tidied up.
+            # Queued also without a known run, so that what a peer may have created for it is cleaned up.
             run = names.run_name(seen.metadata.name, seen.metadata.uid)
             self._cluster.queue.add(run, urgency=Urgency.URGENT)
         return True
 
-    def lost(self, item: RouteGroupObject) -> None:
+    def on_run_missing(self, item: RouteGroupObject) -> None:
         self._cluster.grouped.add(Key.of(item))
 
-    def times(self, run: RunObject, seen: CachedTarget) -> Times:
+    def get_times(self, run: RunObject, seen: CachedTarget) -> Times:
         written = seen.spec.get("ttl")
         if not isinstance(written, dict):
             return Times()
         ttl = GroupTtl(duration=str(written.get("duration", "")), offset_from=str(written.get("offsetFrom", "")))
-        if counts_updates(seen.spec) and seen.meta.generation != (run.spec.generation or 1):
-            return Times()  # it has just been changed; the moment is about to be noted
+        if restarts_ttl_on_update(seen.spec) and seen.meta.generation != (run.spec.generation or 1):
+            return Times()  # it has just been changed, and the run does not have the time of the change yet
         born = milliseconds(seen.meta.creation_timestamp)
-        # What is noted may be behind what is known: who has just come keeps it alive.
+        # The recorded time may be behind the known members: a new member keeps the group alive.
         unmatched = 0 if self._has_members(seen.meta.uid) else run.spec.unmatched_since
         try:
             until = ttl.until(born=born, updated=max(born, run.spec.updated_at), unmatched=unmatched)
@@ -65,12 +77,37 @@ class RouteGroupTarget(Plain):
             return Times()
         return Times(expires_at=until)
 
-    async def state(self, run: RunObject) -> TargetState | None:
-        return await group_state(self._cluster, run)
+    async def read_state(self, run: RunObject) -> TargetState | None:
+        return await read_group_state(self._cluster, run)
 
-    async def tell(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
-        after = await self._speaker.tell(scene, report, hindrance=hindrance)
-        return AT_ONCE_S if group_begins(scene) else after
+    async def report_status(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
+        after = await self._reporter.report_status(scene, report, hindrance=hindrance)
+        return IMMEDIATELY_S if is_group_starting(scene) else after
 
-    async def freeze(self, run: RunObject, why: UndecidableError) -> None:
-        await self._speaker.freeze(run, why)
+    async def report_frozen(self, run: RunObject, why: UndecidableError) -> None:
+        await self._reporter.report_frozen(run, why)
+
+
+async def read_group_state(cluster: ClusterWatches, run: RunObject) -> TargetState:
+    """Derive a route group's state from its documents and its ledger."""
+    documents: list[Lifecycle] = []
+    for pin in run.spec.documents:
+        found = cluster.documents.get(pin.name)
+        if found is None:
+            found = await cluster.client.find(DOCUMENTS, pin.name)
+        if found is None:
+            return TargetState(stopped=True, message=f"its document {pin.name} is gone")
+        documents.append(found.spec)
+    return route_group.progress(run.ledger, documents)
+
+
+def is_group_starting(scene: Scene) -> bool:
+    """Return whether this turn has recorded the last unit before the group's start.
+
+    No event follows, so the run must take another turn. A group that was closed before its start never starts, and
+    would otherwise take turns in a loop until its hooks have run.
+    """
+    run = scene.world.run
+    if not scene.plan.documents or run.started_at or run.closed is not None:
+        return False
+    return route_group.progress(run, scene.plan.documents).started

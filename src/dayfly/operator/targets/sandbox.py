@@ -1,7 +1,7 @@
-"""Sandboxes as targets: cached, with a time to live; they start with their forks and stop with them."""
+"""Sandbox objects as targets: with a time to live. They start with their forks and stop with them."""
 
 import contextlib
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -17,12 +17,19 @@ from dayfly.operator.cluster.objects import (
     SANDBOXES,
     SERVED_END_ANNOTATION,
     TARGET_FINALIZER,
-    RouteGroupObject,
     RunObject,
     SandboxObject,
 )
-from dayfly.operator.targets.adapter import CachedTarget, Plain, StatusReporter, Times, UndecidableError
-from dayfly.operator.targets.group_state import AT_ONCE_S, group_begins, group_state
+from dayfly.operator.targets.adapter import (
+    BaseAdapter,
+    CachedTarget,
+    StatusReporter,
+    Times,
+    UndecidableError,
+    is_own_change,
+    restarts_ttl_on_update,
+)
+from dayfly.operator.targets.route_group import IMMEDIATELY_S, is_group_starting, read_group_state
 from dayfly.plan.world import TargetState
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import Target
@@ -33,47 +40,47 @@ from dayfly.spec.sandbox import ttl_seconds
 
 
 class ControlPlane(Protocol):
-    """A server, as far as its Sandboxes here concern it."""
+    """The connection to a server that has Sandboxes in this cluster."""
 
     async def permits(self, run: RunObject, /) -> bool | None:
-        """Whether it says that the run's Sandbox is to live; None: it cannot be asked now."""
+        """Return whether the server still wants the run's Sandbox; None if the server is not reachable."""
 
-    def heard(self, target: Target, report: RunReport, /) -> None:
-        """A Sandbox stands so."""
+    def record_report(self, target: Target, report: RunReport, /) -> None:
+        """Record the newest report of a run, for the server."""
 
 
-class SandboxTarget(Plain):
-    """Deleted with its run, whatever that ended by. What is heard of it is a wish for whoever makes runs, too."""
+class SandboxTarget(BaseAdapter):
+    """Sandbox objects. They are deleted with their run. A change also queues the Sandbox for its controller."""
 
     copies = removes = True
 
-    def __init__(self, cluster: ClusterWatches, speaker: StatusReporter, server: ControlPlane | None = None) -> None:
-        """`server` is the server whose Sandboxes some of them are; without one none of these begins."""
+    def __init__(self, cluster: ClusterWatches, reporter: StatusReporter, server: ControlPlane | None = None) -> None:
+        """`server` owns some of the Sandboxes, which do not start without it."""
         super().__init__(SANDBOXES)
         self.cache = cluster.sandboxes
         self._cluster = cluster
-        self._speaker = speaker
+        self._reporter = reporter
         self._server = server
 
-    def seen(self, item: SandboxObject) -> CachedTarget:
+    def as_cached(self, item: SandboxObject) -> CachedTarget:
         return CachedTarget(item.metadata, item.spec)
 
-    def heard(self, change: Change[SandboxObject]) -> bool:
+    def on_change(self, change: Change[SandboxObject]) -> bool:
         seen = change.seen
-        if only_ours(change):
+        if is_own_change(change):
             return False
         held = finalized(seen.metadata, TARGET_FINALIZER)
         self._cluster.wishes.add(change.key, urgency=self._cluster.when_found() if held else Urgency.NORMAL)
         if change.new is None or change.new.metadata.deletion_timestamp is not None:
-            # Also without a run: what a peer has made for it meanwhile is tidied up.
+            # Queued also without a known run, so that what a peer may have created for it is cleaned up.
             run = names.run_name(seen.metadata.name, seen.metadata.uid)
             self._cluster.queue.add(run, urgency=Urgency.URGENT)
         return True
 
-    def lost(self, item: SandboxObject) -> None:
+    def on_run_missing(self, item: SandboxObject) -> None:
         self._cluster.wishes.add(Key.of(item))
 
-    def times(self, run: RunObject, seen: CachedTarget) -> Times:
+    def get_times(self, run: RunObject, seen: CachedTarget) -> Times:
         if (offered := run.spec.offered) is not None:
             return Times(offered.expires_at, offered.lease_until)
         ttl = seen.spec.get("ttl") or {}
@@ -82,13 +89,13 @@ class SandboxTarget(Plain):
         except (SpecError, KeyError, TypeError):
             return Times()
         begin = milliseconds(seen.meta.creation_timestamp)
-        if counts_updates(seen.spec):
+        if restarts_ttl_on_update(seen.spec):
             if seen.meta.generation != (run.spec.generation or 1):
-                return Times()  # it has just been changed; the moment is about to be noted
+                return Times()  # it has just been changed, and the run does not have the time of the change yet
             begin = max(begin, run.spec.updated_at)
         return Times(expires_at=begin + seconds * 1000 if seconds else 0)
 
-    async def dismissal(self, run: RunObject) -> EndRequest | None:
+    async def get_end_request(self, run: RunObject) -> EndRequest | None:
         return run.spec.offered.stop if run.spec.offered is not None else None
 
     async def permits(self, run: RunObject) -> bool | None:
@@ -97,51 +104,32 @@ class SandboxTarget(Plain):
             return True
         return await self._server.permits(run) if self._server is not None else None
 
-    async def state(self, run: RunObject) -> TargetState | None:
-        return await group_state(self._cluster, run) if _is_group(run) else None
+    async def read_state(self, run: RunObject) -> TargetState | None:
+        return await read_group_state(self._cluster, run) if _is_group(run) else None
 
-    async def stays(self, run: RunObject) -> bool:
-        """Its Sandbox stays instead, with how it ended, until its server has noted that."""
+    async def record_end(self, run: RunObject) -> bool:
+        """Write the final ledger on a server's Sandbox, which stays until the server has acknowledged the end."""
         if run.spec.offered is not None:
             last = msgspec.structs.replace(run.ledger, units={}, plan="")
-            notes = {SERVED_END_ANNOTATION: encode(last).decode()}
+            annotations = {SERVED_END_ANNOTATION: encode(last).decode()}
             target = run.ledger.target
-            patch = {"metadata": {"uid": target.uid, "annotations": notes}}
+            patch = {"metadata": {"uid": target.uid, "annotations": annotations}}
             with contextlib.suppress(errors.NotFound, errors.Conflict):
                 await self._cluster.client.patch(SANDBOXES.metadata_only(), patch, target.name, target.namespace)
         return False
 
-    async def tell(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
+    async def report_status(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
         target = scene.world.run.target
         if self._server is not None:
-            self._server.heard(target, report)
-        after = await self._speaker.tell(scene, report, hindrance=hindrance)
+            self._server.record_report(target, report)
+        after = await self._reporter.report_status(scene, report, hindrance=hindrance)
         run = self._cluster.ledger.get(names.run_name(target.name, target.uid))
-        return AT_ONCE_S if run is not None and _is_group(run) and group_begins(scene) else after
+        return IMMEDIATELY_S if run is not None and _is_group(run) and is_group_starting(scene) else after
 
-    async def freeze(self, run: RunObject, why: UndecidableError) -> None:
-        await self._speaker.freeze(run, why)
+    async def report_frozen(self, run: RunObject, why: UndecidableError) -> None:
+        await self._reporter.report_frozen(run, why)
 
 
 def _is_group(run: RunObject) -> bool:
-    """Whether it is a route group of a server, which starts as route groups do and has no forks."""
+    """Return whether the run is of a server's route group: it starts like a route group, and has no forks."""
     return run.spec.offered is not None and run.spec.offered.kind == GROUP
-
-
-def counts_updates(spec: dict[str, Any]) -> bool:
-    """Whether its time to live begins anew with each change of its spec."""
-    ttl = spec.get("ttl")
-    return isinstance(ttl, dict) and ttl.get("offsetFrom") == "updatedAt"
-
-
-def only_ours(change: Change[SandboxObject] | Change[RouteGroupObject]) -> bool:
-    """Whether only its status has changed, or our finalizer has come: that is what we do, and nothing to us."""
-    old, new = change.old, change.new
-    if old is None or new is None:
-        return False
-    finalizers = old.metadata.finalizers
-    if finalized(new.metadata, TARGET_FINALIZER) and not finalized(old.metadata, TARGET_FINALIZER):
-        finalizers = [*(finalizers or ()), TARGET_FINALIZER]
-    version = new.metadata.resource_version
-    before = msgspec.structs.replace(old.metadata, resource_version=version, finalizers=finalizers)
-    return (before, old.spec) == (new.metadata, new.spec)

@@ -1,6 +1,6 @@
-"""A GET to a cluster's API server, on connections that are kept.
+"""GET requests to a cluster's API server, over reused connections.
 
-Who waits for something asks twenty times a second, and to shake hands takes both ends longer than to ask.
+A test that waits polls twenty times a second, and a TLS handshake costs both ends more than a request.
 """
 
 import contextlib
@@ -10,28 +10,28 @@ import ssl
 from pathlib import Path
 from typing import Any
 
-# Connections that nobody uses now, by the folders of their clusters.
+# Idle connections, by the folders of their clusters.
 _idle: dict[Path, list[http.client.HTTPSConnection]] = {}
 
 
 def get(folder: Path, node: str, path: str) -> tuple[int, Any]:
-    """Status and body (JSON parsed, else text), as an administrator."""
+    """Return status and body (parsed JSON, else text), as an administrator."""
     idle = _idle.setdefault(folder, [])
     while idle:
         with contextlib.suppress(ConnectionError, ssl.SSLError, http.client.HTTPException, IndexError):
-            return _ask(idle.pop(), path, idle)  # else the server had ended it since, or another thread has it now
+            return _send(idle.pop(), path, idle)  # fails if the server closed it, or another thread took it
     tls = ssl.create_default_context(cafile=str(folder / "pki" / "ca.crt"))
     tls.load_cert_chain(folder / "pki" / "admin.crt", folder / "pki" / "admin.key")
-    return _ask(http.client.HTTPSConnection(node, 6443, context=tls, timeout=10), path, idle)
+    return _send(http.client.HTTPSConnection(node, 6443, context=tls, timeout=10), path, idle)
 
 
 def close(folder: Path) -> None:
-    """A cluster's connections, once it has ended."""
+    """Close a cluster's connections after its end."""
     for each in _idle.pop(folder, []):
         each.close()
 
 
-def _ask(
+def _send(
     connection: http.client.HTTPSConnection, path: str, idle: list[http.client.HTTPSConnection]
 ) -> tuple[int, Any]:
     try:

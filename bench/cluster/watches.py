@@ -1,4 +1,4 @@
-"""What a client beside the operator sees through its own watches, and when."""
+"""Objects and times as observed by a client's own watches, beside the operator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import defaultdict
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from bench.cluster.place import PATIENCE_S
+from bench.cluster.place import TIMEOUT_S
 from dayfly.kube.cache import Cache, Reflector
 from dayfly.kube.objects import HasMeta, Key
 
@@ -22,54 +22,55 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=HasMeta)
 
 
-class Seen(Generic[T]):
+class Watched(Generic[T]):
     """Objects of one kind, current as of the last event."""
 
     def __init__(self, cache: Cache[T]) -> None:
         self.cache = cache
-        # Hundreds may wait for one object each: what becomes of others must not cost them a look.
+        # Waiters by object, because hundreds may wait for one object each, and changes of others must cost them
+        # nothing.
         self._of_all: set[asyncio.Event] = set()
         self._of_one: defaultdict[Key, set[asyncio.Event]] = defaultdict(set)
-        cache.listen(self._heard)
+        cache.listen(self._on_change)
 
     async def until(
-        self, name: str, true: Callable[[T | None], bool], namespace: str = "", *, patience: float | None = PATIENCE_S
+        self, name: str, true: Callable[[T | None], bool], namespace: str = "", *, timeout_s: float | None = TIMEOUT_S
     ) -> float:
-        """When (by `time.perf_counter`) that object, None if it is gone, was first seen so.
+        """Return when (by `time.perf_counter`) the condition was first true for that object, None if it is gone.
 
         Raises:
-            TimeoutError: it did not come to that.
+            TimeoutError: the condition did not become true.
         """
         key = Key(namespace, name)
         try:
-            return await self._until(lambda: true(self.cache.get(name, namespace)), self._of_one[key], patience)
+            return await self._until(lambda: true(self.cache.get(name, namespace)), self._of_one[key], timeout_s)
         finally:
             if not self._of_one[key]:
                 del self._of_one[key]
 
     async def until_many(self, true: Callable[[T], bool], count: int) -> float:
-        """When so many of them were so.
+        """Return when the condition was first true for `count` objects.
 
         Raises:
-            TimeoutError: it did not come to that.
+            TimeoutError: the condition did not become true.
         """
         return await self._until(lambda: sum(map(true, self.cache)) >= count, self._of_all)
 
     async def until_none(self) -> float:
-        """When there were none at all.
+        """Return when there were no objects.
 
         Raises:
-            TimeoutError: it did not come to that.
+            TimeoutError: there were always objects.
         """
         return await self._until(lambda: not len(self.cache), self._of_all)
 
     async def _until(
-        self, true: Callable[[], bool], waiting: set[asyncio.Event], patience: float | None = PATIENCE_S
+        self, true: Callable[[], bool], waiting: set[asyncio.Event], timeout_s: float | None = TIMEOUT_S
     ) -> float:
         news = asyncio.Event()
         waiting.add(news)
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout_s):
                 while not true():
                     news.clear()
                     await news.wait()
@@ -77,17 +78,17 @@ class Seen(Generic[T]):
             waiting.discard(news)
         return time.perf_counter()
 
-    def _heard(self, change: Change[T]) -> None:
+    def _on_change(self, change: Change[T]) -> None:
         for news in (*self._of_all, *self._of_one.get(change.key, ())):
             news.set()
 
 
 @asynccontextmanager
-async def watching(client: Client, resource: Resource[T], namespace: str = "") -> AsyncIterator[Seen[T]]:
-    """Watch all objects of a kind, of one namespace or of all."""
+async def watching(client: Client, resource: Resource[T], namespace: str = "") -> AsyncIterator[Watched[T]]:
+    """Watch all objects of a kind, in one namespace or in all."""
     cache: Cache[T] = Cache()
     reflector: Reflector[T] = Reflector(client, resource, cache, namespace=namespace)
-    seen = Seen(cache)
+    seen = Watched(cache)
     task = asyncio.create_task(reflector.run())
     try:
         await reflector.wait_synced()

@@ -1,8 +1,8 @@
-"""The fleet as a process: 50 agents, whoever wishes for sandboxes in their clusters, and one who watches all changes.
+"""The load as a process: 50 agents, clients that create sandboxes in their clusters, and one that watches all changes.
 
-It is told what to do on its input, a line each, and answers each with a line of JSON:
-`fill N` (have so many sandboxes), `flow N` (N changes a second from now on), `still`, `settle` (until nobody has
-anything to say any more), `count`, `publish N` (so many versions of a plugin that nobody uses).
+It reads a command from each input line, and answers each with a line of JSON:
+`fill N` (create sandboxes until there are N), `flow N` (start N changes per second), `still` (stop them), `settle`
+(wait until there are no more messages), `count`, `publish N` (publish N versions of an unused plugin).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import aiohttp
 from bench.fleet.hosts import IdleHost
 
 WRITERS = 8
-# A change is one of these: a sandbox wished for, one deleted, or one that is no longer ready, or is so again.
+# The weights of changes: a sandbox is created or deleted, or a report changes its readiness.
 CHANGES = {"create": 1, "delete": 1, "report": 2}
 STEP = {"name": "provision", "script": "#!/bin/sh\necho host >/tmp/host\n"}
 PLUGIN = {
@@ -35,13 +35,13 @@ PLUGIN = {
 }
 
 
-class Crowd:
-    """All of it. `tokens` are those of the clusters, by name."""
+class Load:
+    """The clients of the load. `tokens` are those of the clusters, by name."""
 
     def __init__(self, url: str, key: str, org: str, tokens: dict[str, str]) -> None:
         self._url, self._at = url, f"{url}/api/v2/orgs/{org}/"
         self._hosts = {name: IdleHost(url, token, number) for number, (name, token) in enumerate(tokens.items())}
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2)  # the server keeps idle ones for five
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2)  # shorter than the server's five seconds
         timeout = aiohttp.ClientTimeout(total=None, sock_read=120)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers={"signadot-api-key": key})
         self._chance = random.Random(12)
@@ -51,7 +51,7 @@ class Crowd:
         self._works: list[asyncio.Task[Any]] = []
 
     async def begin(self) -> None:
-        """Have all agents dial."""
+        """Connect all agents."""
         await self._publish("db")
         for host in self._hosts.values():
             self._works += [asyncio.create_task(host.dial.run()), asyncio.create_task(host.end.run())]
@@ -68,10 +68,10 @@ class Crowd:
             await host.way.close()
         await self._session.close()
 
-    # --- what it is told ----------------------------------------------------------------------------------------------
+    # --- commands -----------------------------------------------------------------------------------------------------
 
     async def fill(self, sandboxes: int) -> None:
-        """Have so many, all of them ready."""
+        """Create sandboxes until there are this many ones."""
         left = iter(range(self._made, sandboxes))
 
         async def write() -> None:
@@ -82,18 +82,18 @@ class Crowd:
         self._made = sandboxes
 
     async def flow(self, per_second: int) -> None:
-        """Changes from now on, whether or not the server keeps up."""
+        """Start a constant rate of changes, even if the server does not keep up."""
         self._flowing = asyncio.create_task(self._flow(per_second))
 
     async def still(self) -> None:
-        """No more of them; what was begun is carried out."""
+        """Stop the changes, and finish those in progress."""
         if self._flowing is not None:
             self._flowing.cancel()
             await asyncio.gather(self._flowing, return_exceptions=True)
             self._flowing = None
 
     async def settle(self, quiet: float) -> None:
-        """Return once nothing has been said to anybody for a while."""
+        """Return when there was no message to any client for `quiet` seconds."""
         before, since = -1, time.monotonic()
         while time.monotonic() - since < quiet:
             if (now := sum(host.way.letters for host in self._hosts.values()) + self._events) != before:
@@ -101,12 +101,12 @@ class Crowd:
             await asyncio.sleep(0.1)
 
     async def publish(self, versions: int) -> None:
-        """A plugin, and new versions of it, that nobody uses."""
+        """Publish an unused plugin, and new versions of it."""
         for number in range(versions):
             await self._publish("unused", f"0.{number}.0")
 
     async def count(self) -> dict[str, Any]:
-        """What was seen until now."""
+        """Return the counters so far."""
         ways = [host.way for host in self._hosts.values()]
         return {
             "letters": [way.letters for way in ways],
@@ -119,7 +119,7 @@ class Crowd:
             "failed": self._failed,
         }
 
-    # --- wishes -------------------------------------------------------------------------------------------------------
+    # --- changes ------------------------------------------------------------------------------------------------------
 
     async def _flow(self, per_second: int) -> None:
         under_way: set[asyncio.Task[None]] = set()
@@ -152,7 +152,7 @@ class Crowd:
             sys.stderr.write(f"{what}: {fault}\n")
 
     async def _create(self, number: int) -> None:
-        # The names are spread, so that a page of the list has those of all clusters.
+        # The names are spread, so that a page of the list has sandboxes of all clusters.
         name, clusters = f"box-{number * 7919 % 100_003:06d}", list(self._hosts)
         resources = [{"name": "db", "plugin": "db"}]
         spec = {"cluster": clusters[number % len(clusters)], "description": f"number {number}", "resources": resources}
@@ -170,7 +170,7 @@ class Crowd:
                 raise RuntimeError(f"{method} {path}: {answer.status} {said[:200]}")
 
     async def _watch(self) -> None:
-        """All changes, as the page of a browser does."""
+        """Watch all changes, as the page in a browser does."""
         while True:
             async with self._session.get(self._at + "changes") as answer:
                 while line := await answer.content.readline():
@@ -178,21 +178,21 @@ class Crowd:
 
 
 async def main() -> None:
-    """Read what to do until the input ends."""
+    """Execute commands until the input ends."""
     loop = asyncio.get_running_loop()
     config = json.loads(await loop.run_in_executor(None, sys.stdin.readline))
-    crowd = Crowd(**config)
+    load = Load(**config)
     try:
-        await crowd.begin()
+        await load.begin()
         sys.stdout.write("{}\n")
         sys.stdout.flush()
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             word, *numbers = line.split()
-            found = await getattr(crowd, word)(*map(int, numbers))
+            found = await getattr(load, word)(*map(int, numbers))
             sys.stdout.write(json.dumps(found or {}) + "\n")
             sys.stdout.flush()
     finally:
-        await crowd.close()
+        await load.close()
 
 
 if __name__ == "__main__":

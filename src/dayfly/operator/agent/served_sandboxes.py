@@ -1,10 +1,11 @@
-"""What a server has here, as Sandbox objects of this cluster: named from their UID there, and marked as its own.
+"""Sandbox objects in this cluster for the sandboxes and route groups of a server.
 
-Its route groups are such objects, too: of what was never offered a UID is all that is known, and one name is enough.
+A route group of a server is a Sandbox object, too: an order for an unknown run contains only its UID, so all need the
+same kind of name.
 
-Such an object goes only once the server has noted its end: until then our finalizer `dayfly.dev/served` keeps
-it, so that under its name, and with it under its UID, nothing is begun anew. It holds no wish: what is to be done came
-with the offer and is sealed. So nobody can change anything by editing it, and deleting it is a stop.
+The finalizer `dayfly.dev/served` keeps the object until the server has acknowledged the end. Until then nothing can be
+started again under the object's name, which is derived from the server's UID. The object's spec has no effect: the
+server's offer is sealed in the run. So an edit changes nothing, and deleting the object stops the run.
 """
 
 from __future__ import annotations
@@ -44,31 +45,31 @@ from dayfly.spec.route_group import KIND as GROUP
 from dayfly.spec.run import Phase, Run, decode
 
 UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-LOST = (
-    "its ledger is gone, so nobody knows what has run: nothing is started or cleaned up. Restore the Run from a "
-    "backup, or delete it and give the cleanup up with dayfly abandon"
+LEDGER_LOST_MESSAGE = (
+    "its ledger is gone, so it is unknown what has run: nothing is started or cleaned up. Restore the Run from a "
+    "backup, or delete the sandbox and end it without cleanup with dayfly abandon"
 )
-_NOBODY = Target(kind="Sandbox", name="", uid="")
+_NO_TARGET = Target(kind="Sandbox", name="", uid="")
 
 
-def name_of(uid: str) -> str:
-    """Its name here, whatever it is called there: of one that was never offered nothing else is known.
+def object_name(uid: str) -> str:
+    """Return the name of the Sandbox object for a server's UID.
 
     Raises:
-        RefusedError: that is no UID.
+        DocumentsRefusedError: `uid` is not a UID.
     """
     if not UID.fullmatch(uid):
         raise DocumentsRefusedError(f"{uid[:60]!r} is not a UID")
     return names.derive_name("s", "", "served", uid)
 
 
-def body(key: Key, uid: str, org: str, cluster: str, offer: Offer | None) -> dict[str, Any]:
-    """The object for a sandbox or route group; without an offer it is there to be deleted."""
-    notes = {SERVED_FOR_ANNOTATION: org}
+def manifest(key: Key, uid: str, org: str, cluster: str, offer: Offer | None) -> dict[str, Any]:
+    """Return the object to create. Without an offer it only blocks its name, and is deleted at once."""
+    annotations = {SERVED_FOR_ANNOTATION: org}
     if offer is not None:
         group = offer.documents[-1].target.kind == GROUP
         name = f"{GROUP.lower()}/{offer.name}" if group else offer.name
-        notes |= {SERVED_NAME_ANNOTATION: name, SERVED_KEY_ANNOTATION: offer.routing_key}
+        annotations |= {SERVED_NAME_ANNOTATION: name, SERVED_KEY_ANNOTATION: offer.routing_key}
     return {
         "apiVersion": SANDBOXES.api_version,
         "kind": SANDBOXES.kind,
@@ -76,32 +77,32 @@ def body(key: Key, uid: str, org: str, cluster: str, offer: Offer | None) -> dic
             "name": key.name,
             "namespace": key.namespace,
             "labels": {SERVED_LABEL: uid},
-            "annotations": notes,
+            "annotations": annotations,
             "finalizers": [SERVED_FINALIZER],
         },
         "spec": {"cluster": cluster},
     }
 
 
-async def make(client: Client, wanted: dict[str, Any]) -> SandboxObject | None:
-    """Make the object; None where it may be there already."""
+async def create(client: Client, wanted: dict[str, Any]) -> SandboxObject | None:
+    """Create the object; return None if it may exist already."""
     with contextlib.suppress(errors.AlreadyExists, errors.OutcomeUnknown):
         return await client.create(SANDBOXES.read_as(SandboxObject), wanted, wanted["metadata"]["namespace"])
     return None
 
 
-async def bar(client: Client, wanted: dict[str, Any]) -> SandboxObject:
-    """Make the object and delete it at once: nothing can be begun under its name, until the end is noted."""
+async def create_deleted(client: Client, wanted: dict[str, Any]) -> SandboxObject:
+    """Create the object and delete it at once: its finalizer blocks the name until the end is acknowledged."""
     meta = wanted["metadata"]
-    made = await make(client, wanted)
+    made = await create(client, wanted)
     if made is None:
         made = await client.get(SANDBOXES, meta["name"], meta["namespace"])
-    await remove(client, made)
+    await delete(client, made)
     return made
 
 
-async def remove(client: Client, seen: SandboxObject) -> None:
-    """Have that very object deleted, unless it is being deleted; it stays as long as finalizers hold it."""
+async def delete(client: Client, seen: SandboxObject) -> None:
+    """Delete the object with that UID, unless it is already being deleted. Its finalizers still hold it."""
     meta = seen.metadata
     if meta.deletion_timestamp:
         return
@@ -109,46 +110,51 @@ async def remove(client: Client, seen: SandboxObject) -> None:
         await client.delete(SANDBOXES, meta.name, meta.namespace, uid=meta.uid)
 
 
-def says_end(seen: SandboxObject) -> bool:
-    """Whether its run has said so on it, which nobody takes back."""
+def has_reported_end(seen: SandboxObject) -> bool:
+    """Return whether the run's final ledger is in an annotation of the object. It is never removed."""
     return SERVED_END_ANNOTATION in (seen.metadata.annotations or {})
 
 
-def end_shown(seen: SandboxObject) -> dict[str, str]:
-    """What of one that has ended tells that, by JSON pointer: one that was put back to what it was lacks it."""
-    meta, said = seen.metadata, (seen.metadata.annotations or {}).get(SERVED_END_ANNOTATION)
-    if said is not None:
-        return {f"/metadata/annotations/{SERVED_END_ANNOTATION.replace('/', '~1')}": said}
+def end_evidence(seen: SandboxObject) -> dict[str, str]:
+    """Return the values that show the object's end, by JSON pointer. An object restored from a backup lacks them."""
+    meta, end = seen.metadata, (seen.metadata.annotations or {}).get(SERVED_END_ANNOTATION)
+    if end is not None:
+        return {f"/metadata/annotations/{SERVED_END_ANNOTATION.replace('/', '~1')}": end}
     return {"/metadata/deletionTimestamp": meta.deletion_timestamp or ""}
 
 
 def has_ended(seen: SandboxObject, *, run: bool) -> bool:
-    """Whether it is over: its run has said so, or it was deleted before it had one. `run`: whether there is one now."""
+    """Return whether its run has reported its end, or it was deleted before it had a run.
+
+    Args:
+        seen: The Sandbox.
+        run: Whether it has a run now.
+    """
     meta = seen.metadata
-    if says_end(seen):
+    if has_reported_end(seen):
         return True
     return bool(meta.deletion_timestamp) and not finalized(meta, TARGET_FINALIZER) and not run
 
 
-def last_word(seen: SandboxObject, uid: str) -> RunReport:
-    """What is left to say of one that is over."""
+def last_report(seen: SandboxObject, uid: str) -> RunReport:
+    """Return the final report of a Sandbox that has ended."""
     text = (seen.metadata.annotations or {}).get(SERVED_END_ANNOTATION, "")
     try:
         last = decode(text.encode())
     except msgspec.DecodeError:
-        last = Run(uid=uid, target=_NOBODY, plan="", phase=Phase.CLEANED)
+        last = Run(uid=uid, target=_NO_TARGET, plan="", phase=Phase.CLEANED)
     last = msgspec.structs.replace(last, uid=uid)
     return describe(seal(()), World(run=last), Decision(), last.ended_at)
 
 
-def lost(uid: str) -> RunReport:
-    """What is said of one that had a run, and has none though it has not ended."""
+def ledger_lost_report(uid: str) -> RunReport:
+    """Return the report of a Sandbox that has not ended, whose run is gone."""
     return RunReport(
         uid=uid,
         phase=Phase.OPEN,
         ready=False,
         reason=Reason.LEDGER_LOST,
-        message=LOST,
+        message=LEDGER_LOST_MESSAGE,
         done=0,
         total=0,
         units=(),

@@ -1,4 +1,4 @@
-"""What the benches apply: plugins, sandboxes, and bare pods that run the same script."""
+"""Objects that the benchmarks apply: plugins, sandboxes, and bare pods that run the same script."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCRIPT = f"#!/bin/sh\necho x >{OUTPUT}\n"
 
 
 def plugin(name: str, steps: int, *, overlay: str = "", chained: int = 0) -> Object:
-    """Create steps that each write an output; the first `chained` (default: all) read that of the one before."""
+    """Return a plugin whose create steps each write an output. The first `chained` (or all) read the one before."""
     runner: Object = {"image": images.SHELL}
     if overlay:
         runner["podTemplateOverlay"] = overlay
@@ -37,7 +37,7 @@ def _step(number: int, *, reads: bool) -> Object:
 
 
 def sandbox(name: str, plugin: str = "", namespace: str = HOME) -> Object:
-    """A sandbox with one resource, `db`, of that plugin; with none it is idle from its birth."""
+    """Return a sandbox with one resource, `db`, of that plugin. Without a plugin it is idle from the start."""
     resources = [{"name": "db", "plugin": f"{plugin}@1.0.0"}] if plugin else []
     spec = {"cluster": "local", "resources": resources} if resources else {"cluster": "local"}
     return _object("Sandbox", name, namespace=namespace, spec=spec)
@@ -49,7 +49,7 @@ def _object(kind: str, name: str, *, namespace: str = "", spec: Object) -> Objec
 
 
 def pod(name: str) -> Object:
-    """A pod that does what a step does and no more: one container, no account's token, no limits."""
+    """Return a pod that does only the work of a step: one container, no account token, no limits."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
