@@ -95,7 +95,7 @@ def test_world_accessible_home_is_refused(cli: Cli, file: str, mode: int, said: 
     home.make_key()
     home.url.write_text("http://127.0.0.1:9\n")
     (cli.home / file).chmod(mode)
-    refused(cli("status"), 5, "is open to everybody", said)
+    refused(cli("status"), 5, "is accessible to all users", said)
     (cli.home / file).chmod(mode & ~0o007)
     refused(cli("status"), 6, "no server answers")
 

@@ -29,7 +29,7 @@ def test_login_interrupted_at_key_prompt_reports_nothing_done(cli: Cli, by: str)
 
 def test_a_key_that_is_no_text_is_no_key(cli: Cli):
     done = cli("login", "http://127.0.0.1:1", stdin=b"\xff\xfe\n", PYTHONIOENCODING="utf-8:strict")
-    refused(done, 5, "the key contains characters that no key has")
+    refused(done, 5, "the key contains invalid characters")
 
 
 def test_unreadable_ca_file_is_reported_by_name(cli: Cli):

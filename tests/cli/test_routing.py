@@ -242,7 +242,7 @@ def test_without_it_ready_says_that_nothing_routes(shop: Shop):
     assert shop.cli("apply", "-f", "one.yaml").code == 0
     message = str(shop.get("sandbox", "one")["status"]["message"])
     assert (
-        "the route from default/shop (this server routes nothing by keys; start it with: dayfly up --routing)"
+        "the route from default/shop (this server does not route by routing key; start it with: dayfly up --routing)"
         in message
     )
     assert "spec.defaultRouteGroup.endpoints[0] (no fork answers for" in message

@@ -216,7 +216,7 @@ def test_killed_with_leaves_no_secret_after_its_lease(served: Cli, journal: Path
 
 def test_a_server_elsewhere_is_given_none(cli: Cli, journal: Path):
     """No secret is sent there; only the health is requested."""
-    with pytest.raises(DayflyError, match="secrets are given to a server of this machine alone"):
+    with pytest.raises(DayflyError, match="secrets are sent only to a server on this machine"):
         secret_files.reject_remote_server("https://dayfly.example:8443")
     for url in ("http://127.0.0.1:7850", "http://[::1]:7850", "http://localhost:1"):
         secret_files.reject_remote_server(url)
@@ -277,7 +277,7 @@ def test_apply_accepts_a_secrets_file(served: Cli, journal: Path):
     refused(served(*call, secrets(served, "OTHER=word\n")), 2, ".env: ADMIN_PASSWORD (of db) is missing")
     assert "There are no plugins" in served("plugin", "list").err, "nothing was changed"
     elsewhere = served(*call, secrets(served), DAYFLY_URL="https://dayfly.example:8443", DAYFLY_API_KEY="k")
-    refused(elsewhere, 2, "secrets are given to a server of this machine alone")
+    refused(elsewhere, 2, "secrets are sent only to a server on this machine")
     done = served(*call, secrets(served))
     assert (done.code, CANARY in done.out + done.err) == (0, False), done.err
     again = served("sandbox", "apply", *files[2:], "--secrets-file", secrets(served))

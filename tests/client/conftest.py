@@ -1,4 +1,4 @@
-"""The real API over a host that says what a test wants, asked by both clients: what one test says holds for both."""
+"""The real API over a scripted host, and both clients: each test runs with each client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from server.fake_host import FakeHost
 
 
 class Looped:
-    """An asynchronous client as if it were a synchronous one: each call runs on an event loop of its own thread."""
+    """An asynchronous client with a synchronous interface: calls run on the event loop of another thread."""
 
     def __init__(self, of: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._of, self._loop = of, loop
@@ -72,7 +72,7 @@ Make = Callable[..., Any]
 
 @pytest.fixture(params=["synchronous", "asynchronous"])
 def connect(request: pytest.FixtureRequest, loop: asyncio.AbstractEventLoop) -> Iterator[Make]:
-    """Makes clients of either kind; closes them."""
+    """Create clients of either kind; close them at the end."""
     made: list[Any] = []
 
     def make(*positional: Any, **named: Any) -> Any:
@@ -103,7 +103,7 @@ def host() -> FakeHost:
 
 @pytest.fixture
 def server(tmp_path: Path, blank: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> Iterator[Raw]:
-    """The API, and what asks it without the library."""
+    """The API, with requests that bypass the library."""
     monkeypatch.setattr(changes, "POLL_INTERVAL_S", 0.02)
     with serving(Path(shutil.copy(blank, tmp_path)), {"local": host}) as found:
         yield found

@@ -1,4 +1,4 @@
-"""A way to a server that can be cut, swallowed or closed: faults that no real network brings when one wants them."""
+"""A relay in front of a server that can cut connections and drop responses."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 
 class Relay:
-    """Carries bytes between clients and a server.
+    """Transports bytes between clients and a server.
 
     Attributes:
-        mute: Whether what the server says is kept from the clients.
-        lost: How many answers are still to be lost: the request arrives, and the connection ends.
-        made: How many connections there have been.
+        mute: Whether bytes of the server are withheld from clients.
+        lost: The number of responses that will be lost: the request arrives, and the connection ends.
+        made: The number of connections so far.
     """
 
     def __init__(self, port: int) -> None:
@@ -30,14 +30,14 @@ class Relay:
         self._begin(self._accept)
 
     def cut(self) -> None:
-        """End all connections that there are."""
+        """Cut all existing connections."""
         for pair in self._pairs:
             for end in pair:
                 with contextlib.suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Nobody gets through any more."""
+        """Accept no more connections."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -73,7 +73,7 @@ class Relay:
                 end.shutdown(socket.SHUT_RDWR)
 
     def _carried(self, client: socket.socket, server: socket.socket) -> bool:
-        """Carry what has come; whether there may be more."""
+        """Transport received bytes; return whether there may be more."""
         for end in select.select([client, server], [], [])[0]:
             data = end.recv(65536)
             if not data:
@@ -90,7 +90,7 @@ class Relay:
 
 @contextlib.contextmanager
 def relayed(port: int) -> Iterator[Relay]:
-    """A relay to a server of this machine."""
+    """A relay to a server on this machine."""
     found = Relay(port)
     try:
         yield found

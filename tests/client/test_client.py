@@ -1,4 +1,4 @@
-"""Everything that a client can ask, of the real API; by the synchronous client and by the asynchronous one."""
+"""All methods of both clients with the real API."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MAKE = UnitReport(
 )
 
 
-def test_a_life_from_the_wish_to_the_end(dayfly, host):
+def test_sandbox_from_apply_to_deletion(dayfly, host):
     assert dayfly.version() == "1.2.3"
     assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).version == "1.0.0"
     made = dayfly.sandboxes.apply({"name": "sb1", **wishes.sandbox(labels={"team": "pay"})})
@@ -69,7 +69,7 @@ def test_outputs_are_decoded_by_name_and_not_printed(dayfly, host):
     assert dict(found) == {"mydb/provision.url": "db://h", "mydb/seed.rows": "2", "mydb/seed.raw": "/w=="}
     assert found.of("raw").content == b"\xff"
     assert found.variables() == {"MYDB_PROVISION_URL": "db://h", "MYDB_SEED_ROWS": "2"}
-    assert "db://h" not in repr(found) + repr(found.of("url")) + str(found.all), "a traceback shows what is printed"
+    assert "db://h" not in repr(found) + repr(found.of("url")) + str(found.all), "tracebacks print values"
     with pytest.raises(KeyError, match=r"no output port; there are mydb/provision.url"):
         found["port"]
 
@@ -116,7 +116,7 @@ def test_log_that_grows_while_read_returns_a_bounded_part(dayfly, host, monkeypa
 
     def growing(*where, offset, limit):
         asked.append(offset)
-        assert len(asked) < 9, "it is read for ever"
+        assert len(asked) < 9, "the read never ends"
         host.log_data[key] = (host.log_data[key][0] + b"x" * 300_000, False)
         return read(*where, offset=offset, limit=limit)
 
@@ -141,7 +141,7 @@ def test_lines_of_a_log_come_with_their_times_and_since_a_time(dayfly, host):
     began = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     at = int(began.timestamp() * 1000)
     host.log_data[key] = (b"one\ntwo\n", True)
-    assert [each.times for each in dayfly.sandboxes.logs("sb1", timestamps=True)] == [()], "a log of an older release"
+    assert [each.times for each in dayfly.sandboxes.logs("sb1", timestamps=True)] == [()], "a log of an older host"
     host.times[key] = ((0, at), (4, at + 61_000))
     [piece] = dayfly.sandboxes.logs("sb1", timestamps=True)
     assert [(each.offset, each.time) for each in piece.times] == [(0, began), (4, began + dt.timedelta(seconds=61))]
@@ -151,9 +151,9 @@ def test_lines_of_a_log_come_with_their_times_and_since_a_time(dayfly, host):
     assert list(dayfly.sandboxes.logs("sb1", since=dt.timedelta(minutes=10))) == []
     for all_of_it in (dt.timedelta.max, dt.timedelta(days=40_000)):
         assert [each.data for each in dayfly.sandboxes.logs("sb1", since=all_of_it)] == [b"one\ntwo\n"]
-    with pytest.raises(InvalidError, match="`since` is in no year from 1 to 9999"):
+    with pytest.raises(InvalidError, match="the year of `since` is not between 1 and 9999"):
         list(dayfly.sandboxes.logs("sb1", since=dt.datetime.min.replace(tzinfo=dt.timezone(dt.timedelta(hours=1)))))
-    with pytest.raises(InvalidError, match="`until` is in no year from 1 to 9999"):
+    with pytest.raises(InvalidError, match="the year of `until` is not between 1 and 9999"):
         dayfly.sandboxes.extend("sb1", until=dt.datetime.max.replace(tzinfo=dt.timezone(dt.timedelta(hours=-1))))
     with pytest.raises(InvalidError, match="`since` has no time zone"):
         list(dayfly.sandboxes.logs("sb1", since=dt.datetime(2026, 1, 1)))  # noqa: DTZ001 # that is what is wrong with it
@@ -199,7 +199,7 @@ def test_invalid_spec_reports_its_field(dayfly, tmp_path, server):
     assert (problem.file, problem.line, problem.path) == (str(file), 6, "spec.resources[0].plugin")
     with pytest.raises(InvalidError, match="is a sandbox, not a plugin"):
         dayfly.plugins.apply(str(file), variables={"size": 3})
-    with pytest.raises(InvalidError, match="name: it has no name"):
+    with pytest.raises(InvalidError, match="name: the name is missing"):
         dayfly.sandboxes.apply(wishes.empty())
     with pytest.raises(DayflyError, match=r"nothing.yaml: no such file"):
         dayfly.sandboxes.apply(tmp_path / "nothing.yaml")
@@ -227,7 +227,7 @@ def test_files_without_a_document_are_named(dayfly, tmp_path):
         file.write_text("# nothing yet\n")
     with pytest.raises(DayflyError) as wrong:
         dayfly.apply(*empty)
-    assert wrong.value.message == f"{empty[0]}, {empty[1]}: it contains no document"
+    assert wrong.value.message == f"{empty[0]}, {empty[1]}: the file contains no document"
 
 
 def test_files_are_applied_in_the_order_in_which_they_can_be_had(dayfly, tmp_path):
@@ -255,12 +255,14 @@ def test_files_are_applied_in_the_order_in_which_they_can_be_had(dayfly, tmp_pat
 def test_plugins_and_their_versions(dayfly, server):
     for version in ("1.0.0", "1.1.0"):
         dayfly.plugins.apply(wishes.plugin(f"db@{version}"))
-    assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).name == "db@1.0.0", "unchanged is no mistake"
+    assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).name == "db@1.0.0", "an unchanged version is accepted"
     with pytest.raises(ConflictError, match=r"1.0.0 already exists") as other:
         dayfly.plugins.apply(wishes.plugin("db@1.0.0", description="another"))
     assert "another version than 1.0.0" in other.value.advice
     assert dayfly.plugins.apply(wishes.plugin("db@1.0.0") | {"readme": "# DB"}).readme == "# DB"
-    assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).readme == "# DB", "who says nothing of it leaves it"
+    assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).readme == "# DB", (
+        "a plugin without a README keeps the published one"
+    )
     assert dayfly.plugins.get("db").version == "1.1.0"
     assert [each.version for each in dayfly.plugins.versions("db")] == ["1.1.0", "1.0.0"]
     assert len(dayfly.plugins.list(all_versions=True)) == 2
@@ -318,13 +320,13 @@ def test_server_address_is_taken_from_home_login_or_argument(dayfly, server, con
     assert connect(home=tmp_path / "home").sandboxes.list() == ()
     with pytest.raises(DayflyError, match='no server "work" is known here; see: dayfly login'):
         connect(server="work")
-    with pytest.raises(ValueError, match="give one of them"):
+    with pytest.raises(ValueError, match="give either"):
         connect("http://x", server="work")
     with pytest.raises(DayflyError, match="is not the address of a server; write http://host:port"):
         connect("ftp://x")
 
 
-def test_an_answer_that_is_no_dayflys(connect):
+def test_response_of_another_program_is_an_error(connect):
     from cli.fake import Fake, serving
 
     fake = Fake()
@@ -338,7 +340,7 @@ def test_an_answer_that_is_no_dayflys(connect):
 
 
 class Retold:
-    """A run that is told of by scripted reports; its clock goes a second with each."""
+    """A run with scripted reports; its clock advances a second with each."""
 
     subject, flags = "sb1", ""
 
@@ -360,8 +362,8 @@ class Retold:
         return self.seconds
 
 
-def test_another_one_of_the_name_is_noticed_whatever_its_version():
-    """Each counts its own reports, so two that were made of one file come to the same numbers."""
+def test_wait_detects_a_new_object_with_the_same_name():
+    """Report versions are counted per object, so a new object with the same name can reach the same version."""
     assert run(waiting.until_gone(Retold(("u-1", False), ("u-2", True)), 30, None)) == "cleaned"
     with pytest.raises(FailedError, match="that exists now is another one"):
         run(waiting.until_ready(Retold(("u-1", False), ("u-2", True)), 30, None))
@@ -369,7 +371,7 @@ def test_another_one_of_the_name_is_noticed_whatever_its_version():
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
 def test_name_that_a_proxy_would_resolve_is_never_sent(dayfly, name):
-    """`..` behind a name would be the address of something else."""
+    """`..` as a name would be another path."""
     for ask in (dayfly.sandboxes.get, dayfly.sandboxes.delete, dayfly.plugins.get):
         with pytest.raises(NotFoundError, match="nothing called"):
             ask(name)

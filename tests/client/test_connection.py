@@ -1,4 +1,4 @@
-"""What may be at the other end: nobody we trust, no HTTP, half an answer, somebody who sends us elsewhere."""
+"""Faulty peers: untrusted servers, other protocols, partial responses, and redirects."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LIST = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]"
 
 @contextlib.contextmanager
 def answering(answer, tls=None):
-    """A server that says the same to each connection, and keeps what it was asked."""
+    """A server with one response for all connections, which records the requests."""
     asked = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -63,7 +63,7 @@ def answering(answer, tls=None):
 
 
 class Scripted:
-    """An `Io` whose connections say what stands in their lists, one after the other; a fault there is raised."""
+    """An `Io` whose connections return scripted bytes in order, or raise scripted errors."""
 
     def __init__(self, *connections):
         self.connections = list(connections)
@@ -90,7 +90,7 @@ class Scripted:
 
 
 def exchanging(*connections):
-    """A connection over scripted ones; what each exchange over it brings is its body."""
+    """A connection over scripted ones; each exchange returns its body."""
     connection = Connection(Address("http://a:1", "k"), Scripted(*connections), 30)
     return lambda: run(connection.exchange(ApiRequest("POST", "/x", {}))).body
 
@@ -120,7 +120,7 @@ def test_client_trusts_the_authority_of_a_later_login(connect, tmp_path):
         servers.put(home, "work", servers.Server(url, "local", KEY, Path(old).read_text()))
         dayfly = connect(server="work", home=home.path, retries=Retry(patience=1, first=0.01, longest=0.01))
         servers.put(home, "work", servers.Server(url, "local", KEY, Path(chain).read_text()))
-        assert dayfly.sandboxes.list() == (), "not trusted at first, it looks where the server is by now"
+        assert dayfly.sandboxes.list() == (), "after a trust error, the client finds the new address of the server"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ DEEP = b'{"x": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"
 
 @pytest.mark.parametrize("body", [b'{"name": "\xe9"}', b'{"name": 1}', b"<html>", DEEP])
 def test_unreadable_answer_fails_at_once(connect, body):
-    """As of another program at that address, or of a newer server: at once, for it says the same the next time."""
+    """Another program or a newer server answers: the client fails at once, as a retry would get the same."""
     head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n"
     patient = Retry(patience=60)
     with answering(head % len(body) + body) as (url, _), pytest.raises(UnreachableError, match="does not understand"):
@@ -160,7 +160,7 @@ def test_unreadable_answer_fails_at_once(connect, body):
 
 @pytest.mark.parametrize("status", [400, 404])
 def test_error_without_json_is_no_answer_of_dayfly(connect, status):
-    """Else another program's 404 would mean that a sandbox is gone."""
+    """Otherwise the 404 of another program would mean that a sandbox is gone."""
     head = b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n" % (status, len(DEEP))
     with answering(head + DEEP) as (url, _), pytest.raises(UnreachableError, match=f"answers {status} without JSON"):
         connect(url, KEY, retries=Retry(patience=60)).sandboxes.get("sb1")
@@ -178,7 +178,7 @@ def test_redirect_does_not_receive_the_key(connect):
     ("behind", "message"), [("/dayfly", "has a path"), ("?x=1", "has a path"), ("/#x", "has a path"), ("//", "")]
 )
 def test_an_address_is_host_and_port_alone(connect, behind, message):
-    """Else the key went to whoever is at the root of that host, though another place was written."""
+    """Otherwise the key would be sent to the server at the root of the host."""
     with answering(LIST) as (url, asked):
         if message:
             with pytest.raises(DayflyError, match=message) as fault:
@@ -190,7 +190,7 @@ def test_an_address_is_host_and_port_alone(connect, behind, message):
 
 def test_a_password_in_an_address_is_refused_and_not_repeated(connect):
     for url in ("http://me:canary@a:1", "gopher://me:canary@a", "http://me:canary@[::1"):
-        with pytest.raises(DayflyError, match="has a name or password in it") as fault:
+        with pytest.raises(DayflyError, match="contains a user name or password") as fault:
             connect(url, KEY)
         assert "canary" not in str(fault.value)
 
@@ -211,14 +211,14 @@ def test_names_cannot_lead_out_of_their_place(dayfly, server):
 
 
 def test_surplus_bytes_are_not_read_as_the_next_answer():
-    """As of a server that counts the bytes of its answer wrongly, or gives up on a request that it has answered."""
+    """As from a server that miscounts the bytes of its response, or sends a second one."""
     late = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n"
     ask = exchanging([LIST + late], [LIST])
     assert (ask(), ask()) == (b"[]", b"[]")
 
 
 def test_unrequested_answer_on_idle_connection_is_detected(monkeypatch):
-    """As of a proxy that says 408 over an idle connection and closes it: with something unread it is at no end."""
+    """As from a proxy that sends 408 on an idle connection and closes it."""
     feed = asyncio.StreamReader.feed_data
 
     async def said_and_closed():
@@ -248,11 +248,11 @@ def test_unrequested_answer_on_idle_connection_is_detected(monkeypatch):
         return quiet
 
     quiet = asyncio.run(said_and_closed())
-    assert quiet == [False, True, False], "what was taken is not counted, and an end is one"
+    assert quiet == [False, True, False], "consumed bytes do not count, but an end does"
 
 
 def test_early_refusal_of_a_long_body_is_read():
-    """As of a server with a body that is too long: it closes with the rest unread, which breaks our sending."""
+    """As from a server that refuses a long body: it closes before the client has sent all of it."""
     reason = b'{"error": "the body is longer than 7 bytes"}'
 
     async def refuse(reader, writer):
@@ -272,7 +272,7 @@ def test_early_refusal_of_a_long_body_is_read():
 
 @pytest.mark.parametrize("begun", [LIST[:9], LIST[:-1]])
 def test_reset_within_an_answer_is_not_a_stale_connection(begun):
-    """The command line sends again what came over one of those, and this was carried out."""
+    """A stale idle connection is retried, but this request was executed."""
     ask = exchanging([LIST, begun, ConnectionResetError()], [LIST])
     ask()
     with pytest.raises(UnreachableError, match="broke off in the middle of its answer") as broken:

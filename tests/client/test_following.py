@@ -1,4 +1,4 @@
-"""What is followed is told once each time it changes, whatever becomes of the stream."""
+"""`follow` yields each change once, despite lost streams."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from client.relay import relayed
 from dayfly.client import NotFoundError, Retry, UnreachableError
 from dayfly.client.address import Address
-from dayfly.client.changes import Book, Change, EventParser
-from dayfly.client.connection import walk
+from dayfly.client.changes import Change, ChangeTracker, EventParser
+from dayfly.client.connection import run_iterator
 from dayfly.client.follower import Follower
 from dayfly.client.json_client import JsonClient
 from server import wishes
@@ -19,7 +19,7 @@ QUICK = Retry(patience=20, first=0.01, longest=0.05)
 
 @pytest.fixture
 def cut(server, connect):
-    """A client whose way to the server can be cut."""
+    """A client behind a relay."""
     with relayed(server.port) as relay:
         yield relay, connect(f"http://127.0.0.1:{relay.port}", KEY, retries=QUICK)
 
@@ -47,7 +47,7 @@ def test_follow_lists_the_current_state_then_changes(dayfly, host, server):
     stream.close()
 
 
-def test_one_is_followed_to_its_end(dayfly, host, server):
+def test_follow_of_one_name_ends_with_its_deletion(dayfly, host, server):
     with pytest.raises(NotFoundError):
         next(dayfly.sandboxes.follow("sb1"))
     server.put("sandboxes/sb1", wishes.empty())
@@ -70,21 +70,21 @@ def test_a_stream_that_is_cut_goes_on_where_it_was(cut, server):
     for n in ("1", "2", "3"):
         relay.cut()
         server.put("sandboxes/sb1", wishes.empty(labels={"n": n}))
-        assert labels(next(stream)) == ("sb1", n), "once, and nothing of what was known"
+        assert labels(next(stream)) == ("sb1", n), "once, and no known state"
     assert relay.made == 4
     stream.close()
 
 
 def test_follow_reports_deletions_during_a_server_restart():
-    """Its events have new numbers, so it says everything again."""
-    book: Book[str] = Book()
-    said = [*book.changed("a", "1"), *book.changed("b", "1"), *book.synced()]
+    """The restarted server numbers events anew, so it sends everything again."""
+    tracker: ChangeTracker[str] = ChangeTracker()
+    said = [*tracker.record("a", "1"), *tracker.record("b", "1"), *tracker.end_pass()]
     assert [(each.kind, each.name) for each in said] == [("changed", "a"), ("changed", "b"), ("synced", "")]
-    book.again()
-    assert list(book.changed("b", "1")) == [], "it is known to stand so"
-    assert list(book.synced()) == [Change("deleted", "a")]
-    assert list(book.changed("b", "2")) == [Change("changed", "b", "2")]
-    assert list(book.deleted("a")) == [], "it has been said"
+    tracker.start_pass()
+    assert list(tracker.record("b", "1")) == [], "the state is known"
+    assert list(tracker.end_pass()) == [Change("deleted", "a")]
+    assert list(tracker.record("b", "2")) == [Change("changed", "b", "2")]
+    assert list(tracker.remove("a")) == [], "it is already reported"
 
 
 def test_route_groups_have_no_stream(dayfly, server):
@@ -112,7 +112,7 @@ def test_a_server_that_stays_away_is_said(cut, server, connect):
 
 
 class Quiet:
-    """An `Io` whose every connection is a stream: its pieces, each an hour after the one before, and then its end."""
+    """An `Io` whose connections are streams: one piece per hour, and then the end."""
 
     def __init__(self, *streams):
         self.streams = list(streams)
@@ -140,18 +140,16 @@ class Quiet:
 
 
 def test_follow_reconnects_after_repeated_cuts():
-    """As by a proxy that ends what lasts too long. Where nothing changes a server only says that it is still there."""
+    """As with a proxy that ends long streams. Without changes, a server only sends heartbeats."""
     still, news = [b": still here\n\n"], [b'event: changed\nid: a-2\ndata: {"name": "sb1"}\n\n']
     io = Quiet([b"event: synced\nid: a-1\ndata: {}\n\n"], still, still, still, news)
     json_client = JsonClient(lambda: Address("http://a:1", "k"), io, timeout=30, retries=QUICK)
-    changes = walk(Follower(json_client, dict, "/changes", None, "", 1).changes())
+    changes = run_iterator(Follower(json_client, dict, "/changes", None, "", 1).changes())
     assert [told(next(changes)) for _ in range(2)] == [("synced", ""), ("changed", "sb1")]
     changes.close()
 
 
 class Mute(Quiet):
-    """No stream gets through."""
-
     async def receive(self, timeout):  # noqa: ASYNC109 # as above
         raise TimeoutError
 
@@ -163,7 +161,7 @@ def test_follower_polls_when_no_stream_gets_through():
         return next(answers)
 
     json_client = JsonClient(lambda: Address("http://a:1", "k"), Mute([]), timeout=30, retries=QUICK)
-    changes = walk(Follower(json_client, dict, "/changes", read, "", 1).changes())
+    changes = run_iterator(Follower(json_client, dict, "/changes", read, "", 1).changes())
     said = [next(changes) for _ in range(4)]
     assert [told(each) for each in said] == [("changed", "sb1"), ("synced", ""), ("changed", "sb1"), ("deleted", "sb1")]
     assert [said[0].now, said[2].now] == [{"n": 1}, {"n": 2}]

@@ -1,4 +1,4 @@
-"""What is sent again, and what never: a world in which time costs nothing and every fault comes when it is wanted."""
+"""Retries, with a virtual clock and scripted faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dayfly.client.address import Address
 from dayfly.client.connection import run
 from dayfly.client.errors import RefusedError, refusal
 from dayfly.client.json_client import JsonClient
-from dayfly.client.retry import after
+from dayfly.client.retry import parse_retry_after
 from server import wishes
 from server.client import KEY
 
@@ -61,11 +61,11 @@ def test_pauses_grow_to_a_bound_and_differ_by_chance():
     ("header", "seconds"), [("3", 3.0), (None, None), ("", None), ("soon", None), ("-1", None), ("9" * 400, None)]
 )
 def test_retry_after_header_is_parsed(header, seconds):
-    assert after(header) == seconds
+    assert parse_retry_after(header) == seconds
 
 
 class World:
-    """An `Io` of scripted answers: a word for a fault, else status and headers. Its clock goes only when it pauses."""
+    """An `Io` with scripted responses: a fault, or status and headers. Only pauses advance its clock."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -124,7 +124,7 @@ def test_unrepeatable_request_is_retried_only_if_unsent():
         with pytest.raises((UnreachableError, RefusedError)) as refused:
             asked(world, "POST", body={})
         assert (len(world.sent), world.pauses) == (1, [])
-        assert getattr(refused.value, "sent", True), "nobody knows whether it was carried out, and that is said"
+        assert getattr(refused.value, "sent", True), "it is unknown whether the request was executed"
     world = World("lost", (200,))
     with pytest.raises(UnreachableError):
         asked(world, "DELETE", idempotent=False)
@@ -132,7 +132,7 @@ def test_unrepeatable_request_is_retried_only_if_unsent():
 
 @pytest.mark.parametrize(("method", "repeated"), [("GET", True), ("PUT", True), ("DELETE", True), ("POST", False)])
 def test_closed_idle_connection_repeats_all_but_post(method, repeated):
-    """Without any patience, as the command line has it. The server may have carried out a POST before it closed."""
+    """With no patience, like the command line. The server may have executed a POST before it closed."""
     world = World((200,), "lost", (200,))
     client = JsonClient(lambda: Address("http://a:1", "k"), world, timeout=30, retries=Retry(patience=0))
     assert run(client.request("GET", "/x")) == {}
@@ -167,13 +167,13 @@ def test_patience_has_an_end():
     world = World(*[(429, "retry-after: 0")] * 100)
     with pytest.raises(RefusedError, match="later"):
         asked(world)
-    assert 15 < world.now() <= 20, "a server that says so is not asked all the time"
+    assert 15 < world.now() <= 20, "a Retry-After of 0 causes no busy loop"
     with pytest.raises(RefusedError):
         asked(World((429, "retry-after: 0"), (200,)), patience=0)
 
 
 def test_waiter_does_not_retry_after_its_time():
-    """A server that is silent for longer than that has used it up, before the first failure is known."""
+    """The silence of the server uses up the patience before the first failure is known."""
 
     class Silent(World):
         waited = 0.0
@@ -198,11 +198,11 @@ def test_request_with_a_lost_answer_is_applied_once(server, connect):
         relay.lost = 1
         assert dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()}).name == "sb1"
         relay.lost = 1
-        assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).version == "1.0.0", "published, though it was a repeat"
+        assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).version == "1.0.0", "a repeated publication succeeds"
         dayfly.plugins.apply(wishes.plugin("db@1.1.0"))
         relay.lost = 2
         dayfly.plugins.delete("db")
-        assert dayfly.plugins.get("db").version == "1.0.0", "a repeat takes no other version"
+        assert dayfly.plugins.get("db").version == "1.0.0", "a repeated delete removes no other version"
         relay.lost = 1
         with pytest.raises(UnreachableError) as unknown:
             dayfly.sandboxes.abandon("sb1", "enough")
@@ -214,7 +214,7 @@ def test_idle_connections_that_have_ended_are_not_used(server, connect):
         dayfly = connect(f"http://127.0.0.1:{relay.port}", KEY, retries=Retry(patience=0))
         dayfly.sandboxes.list()
         relay.cut()
-        time.sleep(0.05)  # the end arrives; nothing tells us that it has
+        time.sleep(0.05)  # the end of the connection arrives without an event
         dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()})
         with pytest.raises(ConflictError, match="nothing in it is waiting"):
             dayfly.sandboxes.retry("sb1")

@@ -1,4 +1,4 @@
-"""Secrets that a program gives: to a server of this machine, and to nothing that is told."""
+"""Secrets from Python programs: sent only to a server on this machine, and never printed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from dayfly.client.connection import ApiRequest
 from dayfly.client.servers import Server
 from server.client import KEY, serving
 from server.fake_host import FakeHost
-from server.test_run_secrets import CANARY, GIVEN, Kept, wish
+from server.test_run_secrets import CANARY, GIVEN, Kept, sandbox_body
 
-WISH = {"name": "sb1", **wish()}
+WISH = {"name": "sb1", **sandbox_body()}
 GIVES = {"mydb": {"key": CANARY}}
 
 
@@ -33,12 +33,12 @@ def dayfly(tmp_path: Path, blank: Path, host: FakeHost, store: Kept, connect: An
         yield connect(f"http://127.0.0.1:{server.port}", KEY)
 
 
-def test_they_come_beside_the_wish_and_again_with_the_same_one(dayfly: Any, store: Kept):
+def test_secrets_are_sent_beside_the_spec_each_time(dayfly: Any, store: Kept):
     for _ in range(2):
         made = dayfly.sandboxes.apply(WISH, secrets=GIVES, lease=600)
     assert list(store.values()) == [GIVEN]
     assert CANARY not in repr(made)
-    assert "secrets" not in WISH, "what was given is as it was"
+    assert "secrets" not in WISH, "the argument is unchanged"
     with pytest.raises(ConflictError, match="cannot change while it lives") as other:
         dayfly.sandboxes.apply(WISH, secrets={"mydb": {"key": "canary-other"}})
     assert "canary" not in str(other.value)
@@ -50,7 +50,7 @@ def test_missing_secret_is_named_with_how_to_give_it(dayfly: Any, store: Kept):
     assert store.ever == 0
 
 
-def test_all_that_can_be_none_are_named_without_their_values(dayfly: Any, store: Kept):
+def test_invalid_secrets_are_named_without_values(dayfly: Any, store: Kept):
     given = {"mydb": {"key": "xyz", "pin": b"canary", "empty": "", "long": "canary" * 20_000}, "other": "canary"}
     with pytest.raises(InvalidError) as fault:
         dayfly.sandboxes.apply(WISH, secrets=given)
@@ -66,16 +66,16 @@ def test_all_that_can_be_none_are_named_without_their_values(dayfly: Any, store:
     assert store.ever == 0
 
 
-def test_a_server_elsewhere_is_given_none(connect: Any):
-    # Nobody is asked: there is no such machine.
+def test_secrets_are_not_sent_to_another_machine(connect: Any):
+    # The machine does not exist, so no request is sent.
     away = connect("https://dayfly.invalid", KEY)
-    with pytest.raises(DayflyError, match="a server of this machine alone") as fault:
+    with pytest.raises(DayflyError, match="only to a server on this machine") as fault:
         away.sandboxes.apply(WISH, secrets=GIVES)
     assert (fault.value.code, CANARY in str(fault.value)) == (Exit.USAGE, False)
 
 
 def printed(fault: BaseException) -> str:
-    """What pytest prints of the call that raised, beside the sentence: its arguments."""
+    """Pytest prints the arguments of the failing call, which must hide the secrets."""
     frame, _ = list(traceback.walk_tb(fault.__traceback__))[-1]
     names, _, _, values = inspect.getargvalues(frame)
     return "".join(repr(values[name]) for name in names if name != "self")

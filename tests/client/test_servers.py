@@ -1,4 +1,4 @@
-"""The servers that somebody has logged in to, as several processes of one home keep them."""
+"""The servers of `dayfly login`, with several processes of one home."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_two_logins_at_once_are_both_kept(tmp_path, monkeypatch):
     ids=["elsewhere", "like loopback", "no address", "loopback", "loopback by IPv6", "the home's own", "none"],
 )
 def test_the_key_of_a_home_goes_to_no_server_elsewhere(tmp_path, monkeypatch, url, key):
-    """Whom the environment names alone is no server of the home, unless the home says so itself."""
+    """A server that only the environment names is not the home's own."""
     home = Home.of(tmp_path / "home")
     home.make()
     home.url.write_text("http://box.example:8000\n")

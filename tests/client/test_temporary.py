@@ -1,4 +1,4 @@
-"""A wish that is made for a while: which of the plugins beside a sandbox it means."""
+"""Temporary sandboxes: the plugin that a resource refers to."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ VERSIONS = ("2.0.0", "10.0.0", "10.0.0-rc.1", "9.1.0")
 
 
 def made(folder: Path, reference: str) -> dict:
-    """The only resource of a sandbox that asks for it, beside several versions of one plugin, highest in the middle."""
+    """Return the only resource of a sandbox with this reference, next to several versions of a plugin."""
     for number, version in enumerate(VERSIONS):
         step = f'{{name: make, script: "#!/bin/sh\\n# {version}"}}'
         (folder / f"{number}.yaml").write_text(f"name: db@{version}\nspec: {{create: [{step}]}}\n")
     resources = f"[{{name: mydb, plugin: {reference}}}]"
     (folder / "s.yaml").write_text(f"name: box\nspec: {{cluster: local, resources: {resources}}}\n")
-    (resource,) = temporary.of_sandbox(files.load([str(folder)], []))["spec"]["resources"]
+    (resource,) = temporary.sandbox_with_plugins(files.load([str(folder)], []))["spec"]["resources"]
     return resource
 
 
@@ -36,7 +36,7 @@ def made(folder: Path, reference: str) -> dict:
     ],
 )
 def test_newest_matching_version_is_inlined(tmp_path, reference: str, meant: str):
-    """Whichever file comes last."""
+    """In any order of the files."""
     resource = made(tmp_path, reference)
     assert resource["spec"]["create"][0]["script"] == f"#!/bin/sh\n# {meant}"
     assert "plugin" not in resource

@@ -1,4 +1,4 @@
-"""Both clients have the same verbs, and public names cost nothing before they are used."""
+"""Both clients have the same methods, and public names are imported on first use."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ async def _tell(machine: Machine, tale: Tale, servers: ExitStack) -> tuple[list[
         match act.what:
             case "until" | "await":
                 await until(
-                    lambda act=act: tells(settled(engine.look("u")), act.of, act.said),
+                    lambda act=act: tells(settled(engine.scene("u")), act.of, act.said),
                     lambda act=act: f"{act}; now {machine.report()}",
                 )
                 if act.said == "Running":

@@ -78,7 +78,7 @@ async def on_machine(machine: Machine, fails):
     engine = await opened(machine)
     document = compile_group(wish(fails), uid="u", routing_key="k")
     await machine.host.offer(Offer(uid="u", name="pay", target=document.target, documents=(document,), birth=True))
-    await until(lambda: at_rest(settled(engine.look("u"))), machine.history)
+    await until(lambda: at_rest(settled(engine.scene("u"))), machine.history)
     look = said(machine.report())
     await machine.host.stop("u", EndRequest(at=1, reason="Deleted", message="deleted"))
     await machine.gone()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dayfly.kube import depth
+from dayfly.kube import answers
 from dayfly.kube.answers import Page, decode
 from dayfly.kube.transport import Answer, Request
 from dayfly.operator.cluster.objects import SandboxObject
@@ -32,6 +32,6 @@ def test_deeply_nested_object_is_readable_by_the_client(served):
         }
         found = every["deep"]
         assert found.spec["cluster"] == "c"
-        assert depth.is_cut(found.spec["routing"])
+        assert answers.is_cut(found.spec["routing"])
     finally:
         assert raw(served, "DELETE", f"{PATH}/deep")[0] == 200

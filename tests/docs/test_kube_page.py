@@ -68,6 +68,6 @@ def test_its_code_passes_strict_types(tmp_path: Path):
 
 
 def test_every_public_kube_name_is_documented():
-    table = PAGE.read_text().partition("## What there is")[2].partition("\n## ")[0]
+    table = PAGE.read_text().partition("## Names")[2].partition("\n## ")[0]
     told = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)", row)}
     assert told == set(dayfly.kube.__all__)

@@ -1,4 +1,4 @@
-"""Attempts without a host around them and without a runner: what starts them and their folders say what a test has them say."""
+"""`Attempts` without a host and without a runner: tests script the starter and the attempt folders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEY = UnitAttempt("run", "db/a", 1)
 
 
 class Starter:
-    """Starts nothing, and notes what it was to start."""
+    """A starter that starts nothing and records the requests."""
 
     slow, isolates_paths, name = False, False, "the runner"
 
@@ -48,15 +48,15 @@ class Starter:
 
 
 class Bench:
-    """Attempts over an empty place, and whose news was told."""
+    """`Attempts` over empty storage, and the runs whose facts have changed."""
 
     def __init__(self, tmp_path) -> None:
         self.place = AttemptStorage(str(tmp_path / "work"), str(tmp_path), "boot", "boot here", str(tmp_path))
         (tmp_path / "work").mkdir(mode=0o700)
         self.starter = Starter()
         self.attempts = Attempts(self.place, self.starter)
-        self.news: list[str] = []
-        self.attempts.news = self.news.append
+        self.changes: list[str] = []
+        self.attempts.on_change = self.changes.append
         self.record = UnitRecord(state=State.CLAIMED, attempt=1, ref=self.place.ref, claimed_at=1)
 
     def fact(self):
@@ -71,7 +71,7 @@ async def bench(tmp_path):
 
 
 class Folder:
-    """What `run.Folder` would tell of an attempt, as a test has it."""
+    """A scripted `run.Folder`."""
 
     path = "/nowhere"
     begins = "/nowhere/begins"
@@ -81,7 +81,7 @@ class Folder:
         self.tells: dict[str, list[object]] = {}
 
     def tell(self, **answers: object) -> None:
-        """What is answered from now on; of a list one after the other, the last for ever. Errors are raised."""
+        """Set results of methods: a list is returned item by item, its last one repeatedly; exceptions are raised."""
         self.tells |= {name: answer if isinstance(answer, list) else [answer] for name, answer in answers.items()}
 
     def _answer(self, name: str):
@@ -97,16 +97,16 @@ class Folder:
 
 
 class Told(Attempts):
-    """Attempts over such a folder."""
+    """`Attempts` over a scripted folder."""
 
-    folder: Folder
+    scripted: Folder
 
-    def at(self, _key):
-        return self.folder
+    def folder(self, _key):
+        return self.scripted
 
 
 class StepFolders:
-    """What becomes of the folder in which a step began."""
+    """Records what happens to the working directories of steps."""
 
     def __init__(self) -> None:
         self.can_reuse: list[bool] = []
@@ -125,44 +125,44 @@ KEPT = {"generation": "g"}
 @pytest.fixture
 async def told(tmp_path, monkeypatch):
     for module in (attempts, attempt_sweeper):
-        monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.001)
-        monkeypatch.setattr(module, "REFUSED_AGAIN_S", 0.001)
+        monkeypatch.setattr(module, "POLL_INTERVAL_S", 0.001)
+        monkeypatch.setattr(module, "DISK_RETRY_S", 0.001)
     monkeypatch.setattr(attempt_sweeper, "clear_step_folder", lambda folder: folder.clear_beginning())
     found = Bench(tmp_path)
     found.beginnings = StepFolders()
     monkeypatch.setattr(attempts, "StepFolders", lambda _place: found.beginnings)
     found.attempts = Told(found.place, found.starter)
-    found.attempts.folder = found.folder = Folder()
-    found.attempts.news = found.news.append
+    found.attempts.scripted = found.folder = Folder()
+    found.attempts.on_change = found.changes.append
     yield found
     found.attempts.close()
 
 
 def adopt(bench, pidfd=None, then=(), **record):
-    """Adopt an attempt that runs, with this descriptor of its runner; `then` are the answers to further looks at it."""
+    """Adopt a running attempt with this pidfd of its runner; `then` are the next observations."""
     bench.folder.tell(observe=[Running(since=5), *then], watch=pidfd)
     bench.attempts.adopt(KEY, UNIT, msgspec.structs.replace(bench.record, **record))
-    bench.news.clear()
+    bench.changes.clear()
 
 
-def nobody() -> int:
-    """A child of ours that has nothing to do."""
+def exiting() -> int:
+    """Start a child that ends at once."""
     return os.posix_spawn("/bin/true", ["true"], {})
 
 
 def sleeping() -> int:
-    """A child of ours that lives."""
+    """Start a child that keeps running."""
     return os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
 
 
 def kill(child: int) -> None:
-    """End it, for us to reap."""
+    """Kill a child without reaping it."""
     os.kill(child, signal.SIGKILL)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
 
 
-def is_nobody(child: int) -> bool:
-    """Whether it has ended and was waited for."""
+def is_reaped(child: int) -> bool:
+    """Return whether the child has ended and was reaped."""
     try:
         os.waitpid(child, os.WNOHANG)
     except ChildProcessError:
@@ -171,12 +171,12 @@ def is_nobody(child: int) -> bool:
 
 
 async def sleeper():
-    """A process of ours, to be ended."""
+    """Start a process that the caller must end."""
     return await asyncio.create_subprocess_exec("sleep", "60")
 
 
 def ended() -> int:
-    """A child of ours that has ended and is not reaped."""
-    child = nobody()
+    """Start a child and wait for its end without reaping it."""
+    child = exiting()
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     return child

@@ -1,4 +1,4 @@
-"""A machine of the test's own, and proof that nothing of it is left."""
+"""Fixtures: a machine for one test, and checks that nothing of it is left."""
 
 import collections
 import subprocess
@@ -24,7 +24,7 @@ def runner() -> str:
 
 @pytest_asyncio.fixture
 async def machine(tmp_path: Path, runner: str):
-    """Its host is up. Afterwards no process, folder or port note of it may be there."""
+    """A machine with a started host. After the test, no process, folder or port note of it may be left."""
     found = Machine(tmp_path, runner)
     await found.up()
     yield found
@@ -32,13 +32,13 @@ async def machine(tmp_path: Path, runner: str):
     assert not processes(str(found.journal)), "processes are left"
 
 
-# No run has so many turns in a second, whatever becomes of it: a loop without a pause takes some hundreds.
+# The maximum number of turns of a run in a second. A loop without a pause takes hundreds.
 TURNS, SECONDS = 100, 1.0
 
 
 @pytest.fixture(autouse=True)
 def pace(monkeypatch: pytest.MonkeyPatch):
-    """No run of any host of this process is looked at over and over."""
+    """Check that no host of this process takes turns for a run in a busy loop."""
     taken: dict[tuple[int, object], collections.deque[float]] = {}
     found: list[str] = []
     take = WorkQueue.take

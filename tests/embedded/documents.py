@@ -1,4 +1,4 @@
-"""Documents as the compiler would make them, in the few words that a test needs."""
+"""Builders of documents as the compiler would create them."""
 
 from dayfly.link.wire import Offer
 from dayfly.spec.lifecycle import (

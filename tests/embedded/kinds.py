@@ -1,4 +1,4 @@
-"""The kinds of units of the embedded host, over one run that a test has: facts and ports are the test's own."""
+"""A test bench for the executors of the embedded host over one run; the test sets facts and ports."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from dayfly.embedded.attempts import UnitAttempt
 from dayfly.embedded.executors import ProcessForkExecutor, ProcessStepExecutor, ProcessWebhookExecutor
 from dayfly.embedded.forks import BaselineProcesses
-from dayfly.embedded.ledger import Stored
-from dayfly.embedded.runs import Live
+from dayfly.embedded.ledger import StoredRun
+from dayfly.embedded.runs import LiveRun
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.run import Folder
 from dayfly.plan.sealed import seal
@@ -21,7 +21,7 @@ KEY = UnitAttempt("u", "r/a", 1)
 
 
 class Attempts:
-    """Notes what becomes of attempts; facts are the test's."""
+    """Records calls; the test sets the facts."""
 
     def __init__(self, place: AttemptStorage) -> None:
         self.place = place
@@ -34,7 +34,7 @@ class Attempts:
     def __getattr__(self, name):
         return lambda *given: self.done.append((name, *given))
 
-    def at(self, key):
+    def folder(self, key):
         return Folder(self.place, *key)
 
     def begin(self, key):
@@ -49,7 +49,7 @@ class Attempts:
 
 
 class Bench:
-    """The three kinds over one run."""
+    """The three executors over one run."""
 
     def __init__(self, tmp_path) -> None:
         (tmp_path / "work").mkdir(mode=0o700)
@@ -60,10 +60,10 @@ class Bench:
         self.asked: list[str] = []
         self.starter = SimpleNamespace(isolates_paths=True, slow=False, isolation="root", fork_isolation="user")
         self.runs = SimpleNamespace(
-            look=lambda uid: self.live if uid == "u" else None, refresh=None, teller=lambda _live, _answers: None
+            peek=lambda uid: self.live if uid == "u" else None, refresh=None, fork_values=lambda _live, _answers: None
         )
         self.baselines = BaselineProcesses()
-        self.ports = SimpleNamespace(known=self._port, renew=self._port, of=self._port, forget=self.asked.append)
+        self.ports = SimpleNamespace(find=self._port, renew=self._port, assign=self._port, forget=self.asked.append)
         self.port = 7
         self.secrets: dict[tuple[str, str], bytes] = {}
         self.reader = SimpleNamespace(value=self._value, secrets=self._secrets)
@@ -85,16 +85,18 @@ class Bench:
     def _port(self, _run, _fork):
         return self.port
 
-    def of(self, *documents, wished=(), **units) -> Live:
-        """A run with these documents and records, from now on the one there is."""
+    def of(self, *documents, wished=(), **units) -> LiveRun:
+        """Create a run with these documents and records, and make it the current one."""
         plan = seal(documents, tuple(wished))
         records = {name.replace("__", "/"): record for name, record in units.items()}
         run = Run(uid="u", target=doc.TARGET, plan="", units=records)
-        self.live = Live(Stored(run=run, name="n", documents=documents, forks=tuple(wished), wish=TargetIntent()), plan)
+        self.live = LiveRun(
+            StoredRun(run=run, name="n", documents=documents, forks=tuple(wished), wish=TargetIntent()), plan
+        )
         return self.live
 
     def records(self, order: bytes) -> dict[str, bytes]:
-        """The last of each key of an order."""
+        """Return the last value of each key of an order."""
         return dict(decode("dayfly-order", order))
 
     def variables(self, order: bytes) -> dict[str, str]:

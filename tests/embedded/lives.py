@@ -1,8 +1,8 @@
-"""Lives of one home whose server is a process, what may be killed in them, and what must hold however often it was.
+"""Lives of one home whose server is a separate process, with kills, and the promises that must hold afterwards.
 
-With containers, steps run in `IMAGE` by an engine of the life's own: the machine's podman, which shows each container
-the folder of the journal, waits while there is a file `hold`, and is killed so many seconds after it began with a step
-for the first time as the file `fatal` says.
+With containers, steps run in `IMAGE` with an engine that belongs to the life. It is a wrapper of podman that mounts the
+journal's folder in each container. It waits while there is a file `hold`. The file `fatal` makes it kill itself a
+number of seconds after it first ran a given step.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from embedded.test_containers import IMAGE
 from processes import processes
 
 AT_ONCE = 3
-MOST_DEATHS = 4  # after which it may live, or a slow machine would never see the end
+MOST_DEATHS = 4  # Later lives are not killed, or a slow machine would never finish.
 ENGINE = """\
 #!/bin/sh
 [ "$1" = run ] || exec podman "$@"
@@ -36,21 +36,21 @@ exec podman run --volume {seen}:{seen} --env JOURNAL={journal} "$@"
 
 
 class Life:
-    """One home whose server is started until its run is over."""
+    """One home whose server is started until its run has ended."""
 
     def __init__(self, folder: Path, runner: str, isolation: str = "", *, contained: bool = False) -> None:
         self.home, self.seen, self.engine = folder / "home", folder / "seen", folder / "bin/podman"
         self.journal, self.hold, self.fatal = self.seen / "journal", folder / "hold", folder / "fatal"
-        self.uid = f"u{folder.name}"  # lives beside each other have one podman, so containers with names of their own
+        self.uid = f"u{folder.name}"  # Concurrent lives share podman, so container names are unique
         self.runner, self.isolation, self.contained = runner, isolation, contained
-        # Whether somebody who was removing a container for the last server was killed.
+        # Whether a process that removed a container for the last server was killed.
         self.kept_from_removing = False
         self.seen.mkdir(parents=True)
         self.engine.parent.mkdir()
         self.install()
 
     def install(self) -> None:
-        """Put the engine (back) in its place."""
+        """Install the engine wrapper."""
         self.engine.write_text(ENGINE.format(folder=self.hold.parent, seen=self.seen, journal=self.journal))
         self.engine.chmod(stat.S_IRWXU)
 
@@ -66,12 +66,12 @@ class Life:
         return self.server
 
     async def run(self, die_at=0):
-        """Start it once; true if it came to the end of the run."""
+        """Start the server once; return whether the run has ended."""
         server = await self.start(die_at)
         return _whole(await server.wait())
 
     async def killed(self, victims, dice):
-        """Start it, and kill at moments that the dice choose, its server last; true if it came to the end of the run."""
+        """Start the server and kill processes at random moments, the server last; return whether the run has ended."""
         server = await self.start()
         ended = asyncio.ensure_future(server.wait())
         for _ in range(dice.randint(1, 3) if victims else 0):
@@ -80,7 +80,7 @@ class Life:
             for victim in victims - {"servers"}:
                 await VICTIMS[victim](self, dice)
         if "servers" in victims and not ended.done():
-            # Not by asyncio's own: it reaps one that has just ended, and whoever waits for it is then told 255.
+            # Not asyncio's subprocess: it reaps a process that has just ended, and another waiter gets code 255.
             _kill(server.pid)
         return _whole(await ended)
 
@@ -89,14 +89,14 @@ class Life:
         return work_of(self.home)
 
     def runners(self):
-        """Process ids of the runners that have started a step."""
+        """Return the process IDs of runners that have started a step."""
         with contextlib.suppress(FileNotFoundError):
             for marker in self.work.glob("*/marker"):
                 with contextlib.suppress(FileNotFoundError, ValueError, IndexError):
                     yield int(marker.read_text().split("\n")[1])
 
     def clients(self):
-        """Process ids of the engine's own program where it stands between the server and a container, and what it does."""
+        """Return the engine processes between the server and a container, with their commands."""
         mark = f"dayfly-{self.uid}.".encode()
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
@@ -105,13 +105,13 @@ class Life:
                     yield int(entry.name), words[0]
 
     async def containers(self):
-        """Names of the life's containers, whatever they are at; podman cannot say while one is being taken away."""
+        """Return the container names of this life. podman cannot list them while it removes one."""
         asked = ("ps", "--all", "--filter", f"name=^dayfly-{self.uid}[.]", "--format", "{{.Names}}")
         code, said = await podman(*asked)
         return said.split() if not code else [f"podman: {said}"]
 
     def history(self):
-        """What the ledger has noted, newest last: unit, move, reason, message."""
+        """Return the history of the ledger, newest last: unit, move, reason, message."""
         with contextlib.closing(sqlite3.connect(self.home / "ledger.db")) as database:
             return database.execute("SELECT unit, move, reason, message FROM history ORDER BY rowid").fetchall()
 
@@ -119,12 +119,14 @@ class Life:
         return self.journal.read_text().splitlines() if self.journal.exists() else []
 
     async def wrote(self, words):
-        """Wait for a line that begins so."""
+        """Wait for a line with this prefix."""
         await until(lambda: any(line.startswith(words) for line in self.lines()), lambda: f"{words}: {self.lines()}")
 
     async def check(self, *, only_servers):
-        """What must hold however often anything was killed."""
-        lines = [line.split()[:2] for line in self.lines()]  # none where all was killed before it began
+        """Check the promises that must hold after any kills."""
+        lines = [
+            line.split()[:2] for line in self.lines()
+        ]  # no records if the server was killed before the first write
         starts = [name for sign, name in lines if sign == "+"]
         at = {(sign, name): n for n, (sign, name) in enumerate(lines)}
         first = {}
@@ -145,9 +147,9 @@ class Life:
             for sign in "+-":
                 assert at.get((sign, step), -1) < first.get(("+", undo), len(lines)), f"{undo} before {sign} {step}"
         if "make" in starts:
-            assert "drop" in starts, "nobody removed what was made"
+            assert "drop" in starts, "a resource was not removed"
         if "fill" in starts:
-            assert at["-", "clear"] < first["+", "drop"], "drop came before whoever reads it was cleaned up"
+            assert at["-", "clear"] < first["+", "drop"], "drop came before the cleanup of its readers"
         await self._nothing_is_left()
 
     async def _nothing_is_left(self):
@@ -162,7 +164,7 @@ class Life:
             await self._no_containers()
 
     async def _no_containers(self):
-        """None of them, once podman itself has taken the last one away."""
+        """Return whether no containers are left, after podman has removed the last one."""
         left, deadline = await self.containers(), asyncio.get_running_loop().time() + 30
         while left and asyncio.get_running_loop().time() < deadline:
             left = await self.containers()
@@ -187,7 +189,7 @@ def _whole(code):
 
 
 async def podman(*arguments):
-    """Its exit code and what it said."""
+    """Return the exit code and the output."""
     pipe = asyncio.subprocess.PIPE
     asked = await asyncio.create_subprocess_exec(
         "podman", *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=asyncio.subprocess.STDOUT
@@ -197,7 +199,7 @@ async def podman(*arguments):
 
 
 async def in_turns(numbers, one):
-    """Do `one(number)` for each, a few at a time, until one of them says stop."""
+    """Run `one(number)` for each number, some concurrently, until one returns stop."""
     rest, going = iter(numbers), True
 
     async def worker():
@@ -212,7 +214,7 @@ async def in_turns(numbers, one):
 
 
 async def killed_at_writes(folder, numbers, runner, **how):
-    """A life for each of these writes, at which its server dies; returns those numbers beyond the last write."""
+    """Run a life for each of these writes, at which the server dies; return the numbers beyond the last write."""
     survived = []
 
     async def one(number):
@@ -233,7 +235,7 @@ async def killed_at_writes(folder, numbers, runner, **how):
 
 
 async def killed_at_moments(folder, seeds, runner, victims, *, contained=False):
-    """A life for each seed, in which these are killed at moments that its dice choose."""
+    """Run a life for each seed, which kills these processes at random moments."""
 
     async def one(seed):
         dice = random.Random(f"{sorted(victims)} {seed}")
@@ -244,9 +246,9 @@ async def killed_at_moments(folder, seeds, runner, victims, *, contained=False):
             for deaths in range(12):
                 if over := await life.killed(victims if deaths < MOST_DEATHS else set(), dice):
                     break
-            assert over, "it does not come to its end"
+            assert over, "the run does not end"
             if life.kept_from_removing and life.work.exists():
-                # Perhaps at its last try: what is left is the next server's to remove.
+                # After the last try, the next server removes the rest.
                 assert await life.run()
             await life.check(only_servers=victims == {"servers"})
         except AssertionError as fault:
@@ -273,7 +275,7 @@ async def _clients(life, dice):
 
 async def _containers(life, _dice):
     if left := await life.containers():
-        await podman("kill", *left)  # some of them may have ended, or not have begun
+        await podman("kill", *left)  # some may have ended, or not have started
 
 
 VICTIMS = {"runners": _runners, "clients": _clients, "containers": _containers}

@@ -1,4 +1,4 @@
-"""The embedded host over one home, opened and ended as often as a test wants, and what its scripts wrote."""
+"""The embedded host over one home, which a test can stop and start, and the journal of its scripts."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,9 @@ SERVER = ["python3", "-m", "http.server", "--bind", "127.0.0.1"]
 
 
 async def until(found, what="it", seconds=60.0):
-    """Look again until there is something; returns it. `what` may be a function, asked when it is too late."""
+    """Poll until `found` returns a true value, and return it. `what` is the error message, or a function that returns
+    it.
+    """
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if seen := found():
@@ -27,7 +29,7 @@ async def until(found, what="it", seconds=60.0):
 
 
 def work_of(home: Path) -> Path:
-    """The home's work folder, which tests remove: no path but one of Dayfly's own may come out of here."""
+    """Return the home's work folder, which tests delete, after a check that it is one of Dayfly's."""
     place = home / "place"
     work = Path(place.read_text()) if place.exists() else home / "attempts"
     own = work.parent == Path("/dev/shm") and work.name.startswith("dayfly-")
@@ -36,7 +38,7 @@ def work_of(home: Path) -> Path:
 
 
 def _probing(runner: str, isolation: str, folder: Path) -> str:
-    """A runner on a machine that grants this isolation."""
+    """Return the path of a runner wrapper that reports this isolation."""
     program = folder / f"runner-{isolation}"
     program.write_text(f'#!/bin/sh\n[ "$1" = probe ] && echo isolation={isolation} || exec {runner} "$@"\n')
     program.chmod(0o755)
@@ -44,7 +46,7 @@ def _probing(runner: str, isolation: str, folder: Path) -> str:
 
 
 class Machine:
-    """`host` is the open one. The journal is a file to which scripts append lines, in `$JOURNAL`."""
+    """`host` is the running host. Scripts append lines to the journal, `$JOURNAL`."""
 
     def __init__(self, folder: Path, runner: str) -> None:
         self.home = folder / "home"
@@ -71,7 +73,7 @@ class Machine:
             await host.close(**options)
 
     async def end(self):
-        """As `down`, and whatever of its steps still lives ends."""
+        """Stop the host, and kill its remaining steps."""
         await self.down()
         for folder in self.folders():
             with contextlib.suppress(FileNotFoundError, ValueError, ProcessLookupError):
@@ -89,7 +91,7 @@ class Machine:
         return self.journal.read_text().splitlines() if self.journal.exists() else []
 
     def stored(self, uid="u"):
-        """The run's row in the ledger."""
+        """Return the run's row in the ledger."""
         with contextlib.closing(SqliteLedger(self.home / "ledger.db")) as ledger:
             return ledger.load(uid)
 
@@ -111,7 +113,7 @@ class Machine:
         return self.unit(name, uid)
 
     async def said(self, name, word, uid="u"):
-        """Wait for a unit's reason; returns its sentence."""
+        """Wait for a unit's reason; return its message."""
         await until(lambda: self.unit(name, uid).reason == word, lambda: f"{name} {word}; now {self.report(uid)}")
         return self.unit(name, uid).message
 
@@ -138,6 +140,6 @@ class Machine:
         return self.host.read_log(uid, unit, attempt, offset=0, limit=1 << 20)
 
     async def baseline(self, name="app", command=(), *, port=8080, env=None):
-        """Declare a baseline: a web server, unless another command is given."""
+        """Declare a baseline: a web server, or another command."""
         command = tuple(command) or ("/bin/sh", "-c", f'exec {" ".join(SERVER)} "$PORT"')
         await self.host.baseline(Workload(name=name, command=command, port=port, env=env or {}))

@@ -1,8 +1,8 @@
-"""A server in a process of its own that lives one sandbox through from birth to end, and kills itself where it is told.
+"""A server as a separate process that runs one sandbox from birth to end, and kills itself at a given write.
 
-Its only argument is JSON: `home`, `runner`, `journal`, `uid` of the run, `isolation` (empty for what the machine grants)
-or `engine` and `image` of the steps, and `die_at`, the number of the ledger's hook at which it ends by SIGKILL (0: never).
-Started again, it carries on; it ends with 0 once the run is over. The ledger alone tells it how far it has come.
+Its only argument is JSON: `home`, `runner`, `journal`, `uid` of the run, `isolation` (empty for that of the machine) or
+`engine` and `image` of the steps, and `die_at`: the number of the ledger's hook call at which it sends itself SIGKILL
+(0: never). A second start continues. It exits with 0 when the run has ended.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ LISTEN = "import os,socket as s;l=s.create_server(('127.0.0.1',int(os.environ['P
 
 
 def journal(name, work="true"):
-    """A script that writes when it begins and when it ends."""
+    """Return a script that logs its start and its end."""
     return f'echo "+ {name} $DAYFLY_ATTEMPT" >> "$JOURNAL"; {work}; c=$?; echo "- {name}" >> "$JOURNAL"; exit $c'
 
 
 def database(folder):
-    """Two steps and their undoing. Without namespaces outputs lie where everybody sees them, so in a folder of this life."""
+    """Two steps with cleanup. Without namespaces, their outputs are in the folder of this life."""
     return doc.resource(
         "db",
         create=[
@@ -45,7 +45,7 @@ def database(folder):
 
 
 def cache():
-    """What reads of the database, and is undone before it."""
+    """A consumer of the database, which is cleaned up before the database."""
     return doc.resource(
         "cache",
         create=[doc.step("fill", journal("fill"), inputs=["ok=db:seed.ok"], outputs=[])],
@@ -54,7 +54,7 @@ def cache():
 
 
 def hooks():
-    """After all is there, and before anything goes."""
+    """Hooks after the start, and before the end."""
     return doc.hooks(
         post_start=[doc.step("warm", journal("warm"))], pre_stop=[doc.step("drain", journal("drain"), backoff_ms=20)]
     )
@@ -78,7 +78,7 @@ async def main(home, runner, journal, uid, die_at, isolation="", engine="", imag
         count += 1
         if count == die_at:
             if name == "before commit":
-                time.sleep(0.03)  # what is made ready beside the write is ready by then
+                time.sleep(0.03)  # wait for work in the background of the write
             os.kill(os.getpid(), signal.SIGKILL)
 
     host = await machine.up(start=False, hook=hook)

@@ -1,4 +1,4 @@
-"""A machine with a real Envoy before a baseline, and as many sandboxes with forks of it as a test wants."""
+"""A machine with a real Envoy in front of a baseline, and sandboxes with forks of it."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from embedded import documents as doc
 from embedded.machine import Machine
 from ports import free_port
 
-# Says who it is, and with what it was asked.
+# Returns its name and the request.
 SERVER = (
     "import http.server,json,os\n"
     "class H(http.server.BaseHTTPRequestHandler):\n"
@@ -51,7 +51,7 @@ def preview(key, name="front", of="app", after=(ROUTE,)):
 
 
 class Said(msgspec.Struct):
-    """Who answered, and what it was asked."""
+    """Return the name of the responder, and the request that it received."""
 
     status: int
     who: str = ""
@@ -80,7 +80,7 @@ def _answers(port):
 
 
 class Routed:
-    """`port` is where the requests of the baseline `app` are taken in; `baseline` is the one declared last."""
+    """`port` is where requests to the baseline `app` arrive; `baseline` is the baseline that was declared last."""
 
     app = workload("app")
 
@@ -100,11 +100,11 @@ class Routed:
 
     @property
     def proxy(self):
-        """The proxy's process id."""
+        """Return the process ID of the proxy."""
         return holder(f"{self.machine.home}/routing/lock")
 
     async def declare(self, name, *, routed_port=None, waits=True):
-        """A baseline that is served by this process; returns where its requests are taken in."""
+        """Serve a baseline from this process; return the port where its requests arrive."""
         port = self.serve(name)
         found = Workload(
             name=name, command=COMMAND, env={"WHO": "fork"}, port=port, routed_port=routed_port or free_port()
@@ -113,7 +113,7 @@ class Routed:
         self.baseline = found
         end = time.monotonic() + 60
         while waits and not await self.leads_to(name, found.routed_port):
-            assert time.monotonic() < end, f"requests to {name} are not taken in"
+            assert time.monotonic() < end, f"requests to {name} are not accepted"
             await asyncio.sleep(0.01)
         return found.routed_port
 
@@ -132,7 +132,7 @@ class Routed:
         return port
 
     async def offer(self, uid, *keys, of="app", also=(), forks=None, generation=0, **times):
-        """A sandbox whose fork answers as `uid`; `keys` lead to it."""
+        """Create a sandbox whose fork answers as `uid`; `keys` route to it."""
         fork = doc.fork(of, env=[doc.set_env("WHO", uid)])
         kept = (fork, route(*keys, of=of), *also) if forks is None else forks
         await self.host.offer(doc.offer(doc.hooks(), uid=uid, forks=kept, generation=generation, **times))

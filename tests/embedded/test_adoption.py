@@ -1,4 +1,4 @@
-"""What a server finds that comes after another: steps that run, receipts, folders that are gone, another boot."""
+"""A new server finds running steps, receipts, deleted folders, and another boot of the machine."""
 
 import asyncio
 import fcntl
@@ -67,7 +67,7 @@ async def test_a_step_of_an_earlier_server_is_ended_on_delete(machine):
 
 
 async def test_claimed_step_that_never_started_is_fenced(machine, monkeypatch):
-    """The server ends between its claim and the start of the runner."""
+    """The server dies between the claim and the start of the runner."""
     await machine.down()
     await machine.up(start=False)
 
@@ -89,8 +89,8 @@ async def test_claimed_step_that_never_started_is_fenced(machine, monkeypatch):
 
 
 async def test_a_runner_that_comes_after_its_fence_starts_nothing(machine, tmp_path, monkeypatch):
-    monkeypatch.setattr("dayfly.embedded.engine.START_S", 0.1)
-    # Its folder is still there when it comes.
+    monkeypatch.setattr("dayfly.embedded.engine.STOP_TIMEOUT_S", 0.1)
+    # The folder exists when the server starts.
     monkeypatch.setattr(process.Folder, "release", lambda _: False)
     stuck = tmp_path / "stuck"
     stuck.write_text(f'#!/bin/sh\n[ "$1" = probe ] || exec sleep 600\nexec {machine.runner} "$@"\n')
@@ -169,7 +169,7 @@ def _stat(pid: int) -> list[str]:
 
 
 async def test_a_step_is_not_over_while_its_first_process_dies(machine):
-    """With the lock free: the kernel lets it go before it kills those that had closed its descriptor."""
+    """The lock is free: the kernel releases it before it kills processes that closed its descriptor."""
     place = open_storage(machine.home)
     folder = process.Folder(place, "x", "r/a", 1)
     folder.write_order(b"nothing")
@@ -182,7 +182,7 @@ async def test_a_step_is_not_over_while_its_first_process_dies(machine):
     marked(place.boot, began)
     assert folder.locked()
     marked(place.boot, str(int(began) + 1))
-    assert not folder.locked(), "another process has its number now"
+    assert not folder.locked(), "another process has the number now"
     marked("another", began)
     assert not folder.locked(), "it has ended with its boot"
     marked(place.boot, began)
@@ -199,7 +199,7 @@ async def test_delete_waits_for_processes_of_a_killed_runner(machine):
     await machine.wrote("+ 1")
     [marker] = machine.work.glob("*/marker")
     runner, first = map(int, marker.read_text().split("\n")[1:3])
-    # Halted, for at the runner's end the step's first process would end the others.
+    # Stopped, because otherwise the end of the runner would end the other processes.
     os.kill(first, signal.SIGSTOP)
     await until(lambda: _stat(first)[2] == "T", "the first process's halt")
     for pid in (runner, first):
@@ -207,7 +207,7 @@ async def test_delete_waits_for_processes_of_a_killed_runner(machine):
     await asyncio.sleep(0.3)
     assert machine.unit("r/a").state == "running"
     await machine.finish()
-    assert machine.lines() == ["+ 1", "z []"], "its processes were to be killed before the delete step"
+    assert machine.lines() == ["+ 1", "z []"], "its processes must be killed before the delete step"
 
 
 async def test_a_removed_folder_is_lost_and_not_tried_again(machine):
@@ -235,7 +235,7 @@ async def test_lost_work_folder_leaves_outcome_unknown_until_deadline(machine, m
     await machine.gone()
     assert machine.lines() == ["+ 1", "z []"]
     claims = {entry.unit: entry.at for entry in machine.host.history("u") if entry.move == "Claim"}
-    assert claims["r/z"] - claims["r/a"] >= 4600, "a cleanup beside a step that may live"
+    assert claims["r/z"] - claims["r/a"] >= 4600, "a cleanup while the step may be running"
     assert ("Record", "r/a", 1, "ResultLost") in machine.history()
 
 
@@ -254,7 +254,7 @@ async def test_old_runs_are_forgotten_once_the_ledger_can_be_written(machine, mo
         return forget(self, before)
 
     monkeypatch.setattr(SqliteLedger, "forget", refused_once)
-    monkeypatch.setattr("dayfly.embedded.host.SWEEP_S", 0.05)
+    monkeypatch.setattr("dayfly.embedded.host.SWEEP_INTERVAL_S", 0.05)
     monkeypatch.setattr("dayfly.embedded.host.KEEP_ENDED_MS", -60_000)
     await machine.up()
     await until(lambda: not machine.host.has_ended("u"), "the record to go")
@@ -262,7 +262,7 @@ async def test_old_runs_are_forgotten_once_the_ledger_can_be_written(machine, mo
 
 
 async def test_ended_run_is_kept_until_its_end_is_acknowledged(machine, monkeypatch):
-    """A server ended between the run's end and the store's note of it, and nobody started another one for a week."""
+    """The server died between the end of the run and the store's record of it, and none started for a week."""
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", 'echo ran >> "$JOURNAL"')])))
     await machine.ready()
     await machine.finish()
@@ -307,7 +307,7 @@ async def test_a_home_has_one_server(machine):
 
 
 async def test_shared_lock_of_status_does_not_block_a_server(machine):
-    """`dayfly status`, or `dayfly up --detach` that waits for it, shares the lock for a moment."""
+    """`dayfly status`, and `dayfly up --detach` while it waits, share the lock for a moment."""
     await machine.down()
     with (machine.home / "lock").open("r+") as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
@@ -322,7 +322,7 @@ def _let_go(descriptor):
     fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-async def test_a_look_at_an_attempt_changes_nothing(machine):
+async def test_observing_an_attempt_changes_nothing(machine):
     await machine.host.offer(doc.offer(slow()))
     await machine.wrote("+ 1")
     stored, place = machine.stored(), open_storage(machine.home)
@@ -365,12 +365,12 @@ def _names(folder):
 def _lives(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):  # before it is opened, or between that and the reading
+    except (FileNotFoundError, ProcessLookupError):  # before the open, or between the open and the read
         return False
 
 
 async def test_work_folder_of_a_deleted_home_is_removed_if_unused(machine, tmp_path):
-    """Homes that were simply deleted leave a folder in memory; the next server clears it away."""
+    """A deleted home leaves a folder in memory, which the next server removes."""
     shared = Path("/dev/shm")
     gone, alive = (shared / f"dayfly-{os.geteuid()}-test{word}{os.getpid()}" for word in ("gone", "alive"))
     try:
@@ -379,7 +379,7 @@ async def test_work_folder_of_a_deleted_home_is_removed_if_unused(machine, tmp_p
             folder.chmod(0o700)
         with (alive / "u.r.a.1" / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            for folder in (gone, alive):  # from now on the next server of another test clears them away too
+            for folder in (gone, alive):  # the next server of another test removes them too
                 (folder / "home").write_text(str(tmp_path / "deleted"))
             await machine.down()
             await machine.up()

@@ -1,4 +1,4 @@
-"""A step that follows another finds its launcher forked already, and when none follows nothing is left of it."""
+"""A launcher is forked ahead for the next step; without a next step, nothing of it is left."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from dayfly.execute.process.resident import Resident, UnansweredError
 from dayfly.execute.process.run import Folder
 from embedded.machine import until
 
-COARSE = 5  # clock_gettime(2): what files are stamped by, which goes by steps
+COARSE = 5  # clock_gettime(2): the coarse clock of file timestamps
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def isolation(runner):
 
 @pytest.fixture
 def shown(tmp_path):
-    """In the place of /tmp, where others make things at any moment."""
+    """A private folder instead of /tmp, which other programs change."""
     path = tmp_path / "shown"
     path.mkdir()
     while path.stat().st_ctime_ns >= time.clock_gettime_ns(COARSE):
@@ -38,7 +38,7 @@ def shown(tmp_path):
 
 @pytest.fixture
 def resident_of(runner, shown, tmp_path):
-    """Others mount things at any moment as well: where root runs the tests, it has mounts of its own."""
+    """A private mount namespace if root runs the tests, as other programs mount at any moment."""
     program = tmp_path / "program"
     quiet = "unshare --mount " if os.geteuid() == 0 else ""
     program.write_text(f'#!/bin/sh\nexec {quiet}{runner} "$@"\n')
@@ -56,12 +56,12 @@ def folders(tmp_path):
 
 
 def children():
-    """Ours, dead ones as well."""
+    """Return our children, including zombies."""
     return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
 
 
 def refused(folder):
-    """Whether its launcher has seen that the order is none."""
+    """Return whether its launcher has read that there is no order."""
     return "refused" in Path(folder.path, "receipt").read_text()
 
 
@@ -70,13 +70,13 @@ def reaped(child):
 
 
 def servant(before):
-    """The process id of the resident runner."""
+    """Return the process ID of the resident runner."""
     found = [each for each in children() - before if b"\0serve" in Path(f"/proc/{each}/cmdline").read_bytes()]
     return min(map(int, found))
 
 
 async def one_waits(before):
-    """Until there is a child besides the resident runner: a launcher that was forked ahead."""
+    """Wait for a child other than the resident runner: a launcher that was forked ahead."""
     await until(lambda: len(children() - before) == 2, "one that waits")
 
 
@@ -88,7 +88,7 @@ async def test_steps_that_follow_each_other_have_it(resident_of, isolation, fold
         used += str(child) in waiting
         reaped(child)
         assert refused(folder)
-        await asyncio.sleep(0.02)  # the next one is forked meanwhile
+        await asyncio.sleep(0.02)  # the next one is forked until then
         if used == 3:
             break
     assert used == 3
@@ -97,7 +97,7 @@ async def test_steps_that_follow_each_other_have_it(resident_of, isolation, fold
 
 
 async def test_failed_prefork_pauses_preforking_for_a_while(resident_of, isolation, folders, shown):
-    """What it shows has changed: it would have been made twice."""
+    """The environment has changed, so the launcher must be replaced."""
     before, resident = children(), resident_of()
     reaped(await resident.fork(folders[0].path, isolation))
     await one_waits(before)
@@ -108,10 +108,10 @@ async def test_failed_prefork_pauses_preforking_for_a_while(resident_of, isolati
         child = await resident.fork(folder.path, isolation)
         used.append(str(child) in waiting)
         reaped(child)
-        await asyncio.sleep(0.02)  # one that is to wait is forked meanwhile
+        await asyncio.sleep(0.02)  # the next one is forked until then
     assert used[0] is False
-    assert used[2:17] == [False] * 15, "but for one that was asked for before that was known"
-    assert any(used[18:]), "and then there is one again"
+    assert used[2:17] == [False] * 15, "except one that was requested before"
+    assert any(used[18:]), "a new one is forked"
     resident.close()
 
 
@@ -125,8 +125,8 @@ async def test_unused_prefork_ends_after_a_while(resident_of, isolation, folders
     assert children() == before
 
 
-async def test_as_long_as_an_answer_is_due_it_stays(resident_of, isolation, folders):
-    """It may have become the launcher of a step."""
+async def test_resident_runner_stays_while_an_answer_is_pending(resident_of, isolation, folders):
+    """The process may have become the launcher of a step."""
     before, resident = children(), resident_of(ahead_s=0.001)
     reaped(await resident.fork(folders[0].path, isolation))
     process = servant(before)
@@ -160,7 +160,7 @@ async def test_a_resident_runner_that_is_killed_takes_it_along(resident_of, isol
     resident.close()
 
 
-async def test_without_namespaces_there_is_none(resident_of, folders):
+async def test_no_launcher_is_forked_ahead_without_namespaces(resident_of, folders):
     before, resident = children(), resident_of()
     reaped(await resident.fork(folders[0].path, "none"))
     assert len(children() - before) == 1

@@ -1,4 +1,4 @@
-"""Alarms ring at their moments by the wall clock, for each run at one alone; and a gap in time is noticed."""
+"""Alarms wake a run at one time of the wall clock, and clock gaps are detected."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from dayfly.embedded import alarms, clock
-from dayfly.embedded.alarms import Alarms
-from dayfly.embedded.clock import JUMP_MS, SILENCE_MS, Gap, Gaps
+from dayfly.embedded import alarms
+from dayfly.embedded.alarms import JUMP_MS, PAUSE_MS, Alarms, ClockGap, ClockGaps
 
 NOW = 1_000_000
 
 
 class Loop:
-    """Notes what is to be called, and after how long."""
+    """Records timers."""
 
     def __init__(self) -> None:
         self.timers: list[SimpleNamespace] = []
@@ -29,7 +28,7 @@ class Loop:
 
 @pytest.fixture
 def bench(monkeypatch):
-    """Alarms over a loop and a clock of the test's own."""
+    """Alarms over a scripted loop and clock."""
     found = SimpleNamespace(loop=Loop(), now=NOW, rung=[])
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: found.loop)
     monkeypatch.setattr(alarms, "now_ms", lambda: found.now)
@@ -39,13 +38,13 @@ def bench(monkeypatch):
 
 @pytest.mark.parametrize(("at", "delay"), [(NOW + 250, 0.251), (NOW, 0.001), (NOW - 5, 0.001)])
 def test_alarm_fires_just_after_its_time(bench, at, delay):
-    """So that the moment has come for certain when whoever is woken looks."""
+    """The alarm fires a little late, so that the time has certainly come."""
     bench.alarms.set("u", at)
     [timer] = bench.loop.timers
     assert timer.delay == pytest.approx(delay)
     timer.call()
     assert bench.rung == ["u"]
-    bench.alarms.set_anew()
+    bench.alarms.reset()
     assert len(bench.loop.timers) == 1, "it has rung"
 
 
@@ -82,20 +81,20 @@ def test_postponed_alarm_can_be_cancelled_and_moved_forward(bench):
     bench.alarms.set("u", NOW + 9)
     bench.alarms.set("u", 0)
     assert forward.cancelled
-    bench.alarms.set_anew()
+    bench.alarms.reset()
     assert len(bench.loop.timers) == 2
 
 
 def test_alarms_are_rescheduled_after_a_clock_jump(bench):
     bench.alarms.set("u", NOW + 3_000)
     bench.now += 2_000
-    bench.alarms.set_anew()
+    bench.alarms.reset()
     before, anew = bench.loop.timers
     assert (before.cancelled, anew.cancelled) == (True, False)
     assert anew.delay == pytest.approx(1.001)
 
 
-def test_at_the_end_none_rings(bench):
+def test_stop_cancels_all_alarms(bench):
     for uid in ("u", "v"):
         bench.alarms.set(uid, NOW + 5)
     bench.alarms.stop()
@@ -103,48 +102,46 @@ def test_at_the_end_none_rings(bench):
 
 
 class TestGaps:
-    """Time that nobody here has lived through."""
-
     @pytest.fixture
     def time(self, monkeypatch):
-        """Two clocks: by how much the wall's leads, and that by which timers run."""
-        found = SimpleNamespace(lead=5_000, now=100)
+        """Two scripted clocks: the offset of the wall clock, and the monotonic clock."""
+        found = SimpleNamespace(offset=5_000, now=100)
         clocks = SimpleNamespace(monotonic_ns=lambda: found.now * 1_000_000)
-        monkeypatch.setattr(clock, "time", clocks)
-        monkeypatch.setattr(clock, "now_ms", lambda: found.now + found.lead)
+        monkeypatch.setattr(alarms, "time", clocks)
+        monkeypatch.setattr(alarms, "now_ms", lambda: found.now + found.offset)
         return found
 
     @pytest.mark.parametrize(
-        ("lead", "now", "ms"),
+        ("offset", "now", "ms"),
         [
             (JUMP_MS, 0, JUMP_MS),
             (-JUMP_MS, 0, -JUMP_MS),
             (JUMP_MS - 1, 0, None),
-            (1 - JUMP_MS, SILENCE_MS - 1, None),
-            (0, SILENCE_MS, SILENCE_MS),
-            (JUMP_MS, SILENCE_MS, JUMP_MS),
+            (1 - JUMP_MS, PAUSE_MS - 1, None),
+            (0, PAUSE_MS, PAUSE_MS),
+            (JUMP_MS, PAUSE_MS, JUMP_MS),
         ],
     )
-    def test_clock_jump_or_silence_is_reported_until_acknowledged(self, time, lead, now, ms):
-        gaps = Gaps()
-        time.lead += lead
+    def test_clock_jump_or_silence_is_reported_until_acknowledged(self, time, offset, now, ms):
+        gaps = ClockGaps()
+        time.offset += offset
         time.now += now
-        gap = gaps.seen()
-        assert gap == (None if ms is None else Gap(ms, time.lead, time.now))
+        gap = gaps.find()
+        assert gap == (None if ms is None else ClockGap(ms, time.offset, time.now))
         if gap is not None:
-            assert gaps.seen() == gap
-            gaps.heed(gap)
-            assert gaps.seen() is None
+            assert gaps.find() == gap
+            gaps.resolve(gap)
+            assert gaps.find() is None
 
     def test_regular_checks_report_no_silence(self, time):
-        gaps = Gaps()
+        gaps = ClockGaps()
         for _ in range(3):
-            time.now += SILENCE_MS - 1
-            assert gaps.seen() is None
+            time.now += PAUSE_MS - 1
+            assert gaps.find() is None
 
     def test_slewed_clock_counts_as_jump_at_the_threshold(self, time):
-        gaps = Gaps()
-        time.lead += JUMP_MS - 1
-        assert gaps.seen() is None
-        time.lead += 1
-        assert gaps.seen() == Gap(JUMP_MS, time.lead, time.now)
+        gaps = ClockGaps()
+        time.offset += JUMP_MS - 1
+        assert gaps.find() is None
+        time.offset += 1
+        assert gaps.find() == ClockGap(JUMP_MS, time.offset, time.now)

@@ -1,4 +1,4 @@
-"""How the end of what was begun on this machine is noticed, and what is told of it."""
+"""The end of an attempt is detected, and becomes a fact."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dayfly.embedded import attempt_sweeper, attempts
 from dayfly.execute import receipt
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
 from dayfly.spec.run import OutputRecord, Result
-from embedded.alone import KEY, UNIT, adopt, is_nobody, kill, nobody, sleeper, sleeping, told
+from embedded.alone import KEY, UNIT, adopt, exiting, is_reaped, kill, sleeper, sleeping, told
 from embedded.machine import until
 
 __all__ = ["told"]
@@ -21,7 +21,7 @@ __all__ = ["told"]
 
 class TestEnding:
     async def ended(self, told, *seen, child=0):
-        """Its process has ended, our own child if there is one; `seen` are the answers to the looks at it."""
+        """End the attempt's process, a child of ours if there is one; `seen` are the next observations."""
         if child:
             told.starter.child = child
             told.folder.tell(observe=[*seen])
@@ -30,7 +30,7 @@ class TestEnding:
             adopt(told, then=seen)
         await until(lambda: not isinstance(told.fact(), Running))
 
-    async def test_its_descriptor_is_closed(self, told):
+    async def test_pidfd_of_an_ended_attempt_is_closed(self, told):
         process = await sleeper()
         descriptor = os.pidfd_open(process.pid)
         adopt(told, descriptor, [receipt.lost("it is so")])
@@ -41,7 +41,7 @@ class TestEnding:
         await process.wait()
 
     async def test_adopted_attempt_without_marker_is_lost_not_fenced(self, told):
-        """That it never began could be said only of a child of ours."""
+        """`NeverRan` is only certain for a child of ours."""
         told.folder.tell(exists=True, fence=True)
         process = await sleeper()
         adopt(told, os.pidfd_open(process.pid), [Stalled(since=1)])
@@ -71,18 +71,18 @@ class TestEnding:
         ],
         ids=["before it began", "after", "nothing is left", "the disk refuses"],
     )
-    async def test_a_child_of_ours_that_left_no_marker(self, told, answers, fact):
+    async def test_child_without_a_marker_never_ran_or_is_lost(self, told, answers, fact):
         told.folder.tell(**answers)
-        await self.ended(told, Stalled(since=1), child=nobody())
+        await self.ended(told, Stalled(since=1), child=exiting())
         assert isinstance(told.fact(), fact)
 
     @pytest.mark.parametrize(("complaint", "said"), [("no memory", ": no memory"), ("", " before it started the step")])
     async def test_why_a_child_of_ours_left_no_marker_is_said(self, told, complaint, said):
         told.folder.tell(exists=True, fence=True, complaint=complaint)
-        await self.ended(told, Stalled(since=1), child=nobody())
+        await self.ended(told, Stalled(since=1), child=exiting())
         assert told.fact().message == f"{told.starter.name} ended{said}"
 
-    async def test_its_outputs_are_read_with_its_end(self, told):
+    async def test_outputs_are_read_at_the_end_of_an_attempt(self, told):
         output = OutputRecord(digest="sha256:0", size=1)
         end = Ended(result=Result(outcome="succeeded", outputs={"url": output}))
         told.folder.tell(value=b"u")
@@ -110,10 +110,10 @@ class TestEnding:
 
 
 class TestSealing:
-    """The receipt comes before its runner's end, and the runner says so."""
+    """The receipt comes before the end of the runner, which announces it."""
 
     async def sealed(self, told):
-        """A child that has sealed its receipt and lives on."""
+        """Start a child that has sealed its receipt but keeps running."""
         child = told.starter.child = sleeping()
         told.folder.tell(observe=receipt.lost("it is so"), release=True, leave_beginning=True)
         await told.attempts.launch(KEY, UNIT, told.record, b"order")
@@ -135,17 +135,17 @@ class TestSealing:
         assert "release" not in told.folder.calls
         os.kill(child, signal.SIGKILL)
         await until(lambda: "leave_beginning" in told.folder.calls)
-        assert is_nobody(child)
+        assert is_reaped(child)
 
     async def test_release_reaps_a_sealed_runner_that_has_ended(self, told):
         child = await self.sealed(told)
         kill(child)
         told.attempts.release(KEY)
         assert told.folder.calls[-1] == "leave_beginning"
-        assert is_nobody(child)
+        assert is_reaped(child)
 
     async def test_closing_server_waits_for_the_last_folder(self, told, monkeypatch):
-        monkeypatch.setattr(attempt_sweeper, "LAST_S", 3600)
+        monkeypatch.setattr(attempt_sweeper, "CLOSE_TIMEOUT_S", 3600)
         child = await self.sealed(told)
         told.attempts.release(KEY)
         ended = asyncio.ensure_future(told.attempts.cleared())
@@ -157,17 +157,17 @@ class TestSealing:
 
     async def test_closing_reaps_sealed_runners_and_their_descriptors(self, told, monkeypatch):
         opened = []
-        monkeypatch.setattr(attempts, "opened", lambda child: opened.append(os.pidfd_open(child)) or opened[-1])
+        monkeypatch.setattr(attempts, "open_pidfd", lambda child: opened.append(os.pidfd_open(child)) or opened[-1])
         child = await self.sealed(told)
         [descriptor] = opened
         kill(child)
         told.attempts.close()
-        assert is_nobody(child)
+        assert is_reaped(child)
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(descriptor)
 
     async def test_closing_server_does_not_wait_for_a_stopped_runner(self, told, monkeypatch):
-        monkeypatch.setattr(attempt_sweeper, "LAST_S", 0.01)
+        monkeypatch.setattr(attempt_sweeper, "CLOSE_TIMEOUT_S", 0.01)
         child = await self.sealed(told)
         os.kill(child, signal.SIGSTOP)
         told.attempts.release(KEY)
@@ -175,7 +175,7 @@ class TestSealing:
         assert "release" not in told.folder.calls, "the next server removes it"
         os.kill(child, signal.SIGKILL)
 
-    async def test_another_process_says_nothing(self, told):
+    async def test_receipt_of_an_unknown_child_is_ignored(self, told):
         told.folder.tell(observe=Running(since=5))
         told.attempts.adopt(KEY, UNIT, told.record)
         told.starter.sealed(0)

@@ -1,4 +1,4 @@
-"""What is begun on this machine, and what is only looked at: without a host around it, and without a runner."""
+"""Starting, adopting, fencing and cancelling attempts, without a host and a runner."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import msgspec
 import pytest
 
 from dayfly.embedded.attempts import UnitAttempt
-from dayfly.embedded.reaper import reaped
+from dayfly.embedded.reaper import reap
 from dayfly.execute import receipt
 from dayfly.plan.world import NeverRan, Running, Stalled
-from embedded.alone import KEPT, KEY, UNIT, adopt, bench, is_nobody, kill, sleeper, sleeping, told
+from embedded.alone import KEPT, KEY, UNIT, adopt, bench, is_reaped, kill, sleeper, sleeping, told
 from embedded.machine import until
 
 __all__ = ["bench", "told"]
 
 
 async def test_attempt_with_an_order_is_adopted_and_not_started(bench):
-    """The ledger claims each attempt once: this is an older ledger on newer folders, and it may be at work."""
-    bench.attempts.at(KEY).write_order(b"of before")
+    """The ledger claims each attempt once: here an older ledger was restored, and the attempt may be running."""
+    bench.attempts.folder(KEY).write_order(b"of before")
     bench.attempts.busy.add(KEY)
     await bench.attempts.launch(KEY, UNIT, bench.record, b"order")
     assert bench.starter.started == []
     assert isinstance(bench.fact(), Stalled)
-    assert bench.news == [KEY.run]
-    assert KEY in bench.attempts.busy, "it may begin until it is fenced"
+    assert bench.changes == [KEY.run]
+    assert KEY in bench.attempts.busy, "it may start until it is fenced"
 
 
 async def test_failed_start_is_reported_as_never_ran(bench):
@@ -45,18 +45,17 @@ async def test_successful_start_wakes_no_further_turn(bench):
     await bench.attempts.launch(KEY, UNIT, bench.record, b"order")
     assert len(bench.starter.started) == 1
     assert isinstance(bench.fact(), Running)
-    assert bench.news == []
+    assert bench.changes == []
     assert KEY in bench.attempts.busy
 
 
 @pytest.mark.parametrize("slow", [False, True])
 async def test_a_fork_waits_for_no_container(bench, slow):
-    """It is a process of this machine, whatever steps are."""
     bench.starter.slow = slow
     await bench.attempts.launch(KEY, UNIT, msgspec.structs.replace(bench.record, **KEPT), b"order")
     fact = bench.fact()
     assert isinstance(fact, Running)
-    assert not fact.ready, "nobody has asked it"
+    assert not fact.ready, "no probe has succeeded"
 
 
 async def test_close_releases_descriptors_of_running_attempts(told):
@@ -68,8 +67,8 @@ async def test_close_releases_descriptors_of_running_attempts(told):
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
     told.attempts.close()
-    assert told.attempts.running_forks() == []
-    assert process.returncode is None, "it goes on"
+    assert told.attempts.live_forks() == []
+    assert process.returncode is None, "the process continues"
     process.kill()
     await process.wait()
 
@@ -79,21 +78,21 @@ async def test_sealed_receipt_after_close_is_ignored(bench):
     await bench.attempts.launch(KEY, UNIT, bench.record, b"order")
     bench.attempts.close()
     bench.starter.sealed(bench.starter.child)
-    assert bench.news == []
+    assert bench.changes == []
     kill(bench.starter.child)
-    assert reaped(bench.starter.child)
+    assert reap(bench.starter.child)
 
 
 class TestAdopting:
     @pytest.mark.parametrize(("record", "ready", "busy"), [({}, True, True), (KEPT, False, False)])
     async def test_adopted_running_attempt_keeps_its_slot(self, told, record, ready, busy):
-        """A fork takes no place, and answers no earlier than somebody has asked it."""
+        """A fork takes no slot, and is not ready before its probe."""
         told.folder.tell(observe=Running(since=5))
         told.attempts.adopt(KEY, UNIT, msgspec.structs.replace(told.record, **record))
         assert told.fact() == Running(since=5, ready=ready)
         assert (KEY in told.attempts.busy) is busy
-        assert told.attempts.running_forks() == ([] if busy else [KEY])
-        assert told.news == [KEY.run]
+        assert told.attempts.live_forks() == ([] if busy else [KEY])
+        assert told.changes == [KEY.run]
 
     @pytest.mark.parametrize(("seen", "busy"), [(Stalled(since=1), True), (NeverRan(reason="NeverRan"), False)])
     async def test_adopted_attempt_keeps_its_slot_only_if_it_may_start(self, told, seen, busy):
@@ -106,13 +105,13 @@ class TestAdopting:
     async def test_no_forks_returns_once_the_last_fork_has_ended(self, told):
         told.folder.tell(observe=[Running(since=5), receipt.lost("gone")])
         told.attempts.adopt(KEY, UNIT, told.record)
-        await told.attempts.no_forks()
+        await told.attempts.wait_forks_ended()
         other = UnitAttempt("run", "fork:a/b", 1)
         told.folder.tell(observe=[Running(since=5), receipt.lost("gone")])
         told.attempts.adopt(other, UNIT, msgspec.structs.replace(told.record, **KEPT))
-        assert told.attempts.running_forks() == [other]
-        await asyncio.wait_for(told.attempts.no_forks(), 10)
-        assert told.attempts.running_forks() == []
+        assert told.attempts.live_forks() == [other]
+        await asyncio.wait_for(told.attempts.wait_forks_ended(), 10)
+        assert told.attempts.live_forks() == []
 
 
 class TestFencing:
@@ -120,7 +119,7 @@ class TestFencing:
         told.folder.tell(fence=OSError("full"))
         told.attempts.fence(KEY, UNIT, told.record, "r", "m")
         assert told.fact() is None
-        await until(lambda: told.news == [KEY.run])
+        await until(lambda: told.changes == [KEY.run])
 
     async def test_fence_of_a_started_attempt_adopts_it_once(self, told):
         told.folder.tell(fence=False, observe=Running(since=5))
@@ -142,7 +141,7 @@ class TestFencing:
         told.folder.tell(fence=True, observe=never)
         await told.attempts.launch(KEY, UNIT, told.record, b"order")
         told.attempts.fence(KEY, UNIT, told.record, "r", "m")
-        await until(lambda: is_nobody(child))
+        await until(lambda: is_reaped(child))
         assert told.fact() == never
 
     async def test_fence_without_a_descriptor_sends_no_signal(self, told):
@@ -169,7 +168,7 @@ class TestCancelling:
         assert told.folder.calls.count("kill_holders") == 1
 
     async def test_cancel_is_repeated_if_lock_holders_were_not_found(self, told):
-        """The server has too many files open for a moment, as when it could have no descriptor of the runner."""
+        """The server has too many open files for a moment, as when it got no pidfd of the runner."""
         adopt(told)
         told.folder.tell(kill_holders=[OSError(errno.EMFILE, "too many"), None])
         with pytest.raises(OSError, match="too many"):
@@ -180,7 +179,7 @@ class TestCancelling:
 
     @pytest.mark.parametrize("record", [{}, KEPT])
     async def test_cancel_in_a_container_signals_the_runner(self, told, record):
-        """Our child is the engine's program. A fork has no container."""
+        """Our child is the client of the engine. A fork has no container."""
         told.starter.slow = True
         engine, runner = sleeping(), await sleeper()
         of_runner = os.pidfd_open(runner.pid)
@@ -189,25 +188,25 @@ class TestCancelling:
         await told.attempts.launch(KEY, UNIT, msgspec.structs.replace(told.record, **record), b"order")
         told.attempts.cancel(KEY)
         if record:
-            await until(lambda: is_nobody(engine))
+            await until(lambda: is_reaped(engine))
             assert runner.returncode is None
             runner.kill()
         else:
             with pytest.raises(OSError, match="Bad file descriptor"):
                 os.fstat(of_runner)
-            assert not is_nobody(engine)
+            assert not is_reaped(engine)
             os.kill(engine, signal.SIGKILL)
-            await until(lambda: is_nobody(engine))
+            await until(lambda: is_reaped(engine))
         assert await runner.wait() == (-signal.SIGKILL if record else -signal.SIGTERM)
 
 
 class TestReleasing:
     async def test_released_attempt_has_no_fact(self, told):
         told.folder.tell(release=True, leave_beginning=True)
-        told.attempts.tell(KEY, NeverRan(reason="NeverRan"))
+        told.attempts.set_fact(KEY, NeverRan(reason="NeverRan"))
         told.attempts.release(KEY)
         assert told.fact() is None
-        told.attempts.tell(KEY, NeverRan(reason="NeverRan"))
+        told.attempts.set_fact(KEY, NeverRan(reason="NeverRan"))
         told.attempts.drop(KEY.run)
         assert told.attempts.facts(KEY.run) == {}
 
@@ -226,24 +225,24 @@ class TestReleasing:
         ("apart", "slow", "again"), [(True, False, True), (False, False, False), (True, True, False)]
     )
     async def test_start_folder_is_reused_only_after_isolated_steps(self, told, apart, slow, again):
-        """A PID namespace of the runner's own makes sure of that, and a container's engine is none of ours."""
+        """Only a PID namespace guarantees it, and that of a container belongs to the engine."""
         told.folder.tell(release=True, leave_beginning=True)
         told.starter.isolates_paths, told.starter.slow = apart, slow
         told.attempts.release(KEY)
         assert told.beginnings.can_reuse == [again]
 
     @pytest.mark.parametrize(("slow", "unseen", "cleared"), [(True, True, 1), (True, False, 0), (False, True, 0)])
-    async def test_a_container_is_cleared_that_was_not_seen_to_its_end(self, told, slow, unseen, cleared):
+    async def test_unobserved_container_is_cleared(self, told, slow, unseen, cleared):
         told.folder.tell(release=True, leave_beginning=True)
         told.starter.slow = slow
-        (told.attempts.tidy if unseen else told.attempts.release)(KEY)
+        (told.attempts.remove_recorded if unseen else told.attempts.release)(KEY)
         await until(lambda: len(told.starter.cleared) == cleared)
         told.attempts.release(KEY)
         await asyncio.sleep(0)
         assert len(told.starter.cleared) == cleared, "once"
 
-    async def test_so_is_one_that_was_found_at_its_end(self, told):
-        """What began under another server, and was seen by this one only when it was over."""
+    async def test_container_that_ended_before_adoption_is_cleared(self, told):
+        """The attempt began under another server, and had ended when this one first observed it."""
         told.folder.tell(observe=receipt.lost("gone"), release=True, leave_beginning=True)
         told.starter.slow = True
         told.attempts.adopt(KEY, UNIT, told.record)

@@ -1,4 +1,4 @@
-"""Where a step begins: in an empty folder of its attempt, which nobody shares and which goes with the attempt."""
+"""The working directory of a step: empty, private, and removed with the attempt."""
 
 import os
 
@@ -8,12 +8,12 @@ from dayfly.embedded.startup import isolation as granted
 from embedded import documents as doc
 from embedded.machine import until
 
-# What the public terraform plugin does in each of its steps: it fetches its module into the folder where it begins.
+# The public terraform plugin fetches its module into the working directory in each step.
 FETCH = 'mkdir module && echo "$0" > module/main.tf && cd module && ls | wc -l >> "$JOURNAL"'
 
 
 def begins(machine):
-    """Those of attempts; what nothing was left in waits for the next one under another name."""
+    """Working directories of attempts; empty ones are renamed for the next attempt."""
     return [entry for entry in (machine.home / "steps").iterdir() if not entry.name.startswith(".spare-")]
 
 
@@ -30,9 +30,7 @@ async def test_start_folder_is_empty_and_removed_after_the_attempt(machine, isol
     await machine.ready()
     await left_nothing(machine)
     await machine.finish()
-    assert sorted(machine.lines()) == ["0", "0", "1", "1", "1"], (
-        "the delete step fetches its module once more, as if first"
-    )
+    assert sorted(machine.lines()) == ["0", "0", "1", "1", "1"], "the delete step starts with an empty directory"
     await left_nothing(machine)
 
 
@@ -56,14 +54,14 @@ async def test_locked_folders_are_removed_without_following_links(machine, tmp_p
 
 
 async def test_next_server_removes_folders_a_killed_server_left(machine):
-    """It ended between the attempt's folder and the one in which the step began."""
+    """The server died between the creation of the two folders."""
     await machine.down()
     left = machine.home / "steps/u.r.a.1"
     (left / "module").mkdir(parents=True)
     (machine.home / "steps/mine").mkdir()
     await machine.up()
     await until(lambda: not left.exists(), "its removal")
-    assert [entry.name for entry in begins(machine)] == ["mine"], "what is nobody's attempt stays"
+    assert [entry.name for entry in begins(machine)] == ["mine"], "other folders stay"
 
 
 async def test_next_server_keeps_the_folder_of_a_running_step(machine):
@@ -78,7 +76,7 @@ async def test_next_server_keeps_the_folder_of_a_running_step(machine):
 
 
 async def test_untouched_folder_is_reused_and_removed_with_the_server(machine):
-    """A disk that has forgotten many folders just now is slow to make new ones."""
+    """A disk that has just deleted many folders is slow to create new ones."""
     script = 'stat -c %i . >> "$JOURNAL"'
     told = {"script": f"{script}; echo x > /tmp/x", "outputs": [("x", "/tmp/x")]}
     steps = [doc.step("a", **told), doc.step("b", inputs=["x=a.x"], **told), doc.step("c", script, inputs=["x=b.x"])]
@@ -86,7 +84,7 @@ async def test_untouched_folder_is_reused_and_removed_with_the_server(machine):
     await machine.ready()
     if granted(machine.runner) != "none":
         first, _, third = machine.lines()
-        assert third == first, "a step is started before the folder of the one before it is left"
+        assert third == first, "a step starts before the previous folder is released"
     await left_nothing(machine)
     await machine.down()
     assert list((machine.home / "steps").iterdir()) == []

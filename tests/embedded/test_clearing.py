@@ -1,4 +1,4 @@
-"""What an engine may have left beside an attempt's folder: looked for until the engine has said that nothing is there."""
+"""Leftovers of an engine beside an attempt folder are removed until the engine reports that none are left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["bench"]
 
 
 class Refusing:
-    """Of a starter, its way to clear: refused so often, and then done."""
+    """A `clear` of a starter that fails a number of times, then succeeds."""
 
     def __init__(self, starter, times: int) -> None:
         self.left, self.asked = times, 0
@@ -35,14 +35,14 @@ class Refusing:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(attempt_sweeper, "UNCLEARED_AGAIN_S", 0.01)
+    monkeypatch.setattr(attempt_sweeper, "CLEANUP_RETRY_S", 0.01)
 
 
 def recorded(bench):
-    """An attempt of an earlier server of which the ledger has the result; returns its folder."""
-    folder = bench.attempts.at(KEY)
+    """An attempt of an earlier server whose result is in the ledger; return its folder."""
+    folder = bench.attempts.folder(KEY)
     folder.write_order(b"order")
-    bench.attempts.tidy(KEY)
+    bench.attempts.remove_recorded(KEY)
     return folder
 
 
@@ -50,16 +50,16 @@ async def test_refused_clearing_is_retried_and_keeps_the_folder(bench):
     clear = Refusing(bench.starter, 2)
     folder = recorded(bench)
     await until(lambda: clear.asked == 2)
-    assert folder.exists(), "by which the next server finds it"
+    assert folder.exists(), "the next server finds it by the folder"
     await until(lambda: not folder.exists())
     assert clear.asked == 3
     await bench.attempts.cleared()
-    assert clear.asked == 3, "at its end the server has nothing more to look for"
+    assert clear.asked == 3, "the server has nothing left to clear"
 
 
 async def test_unreadable_folder_is_checked_again(bench, monkeypatch, caplog):
-    """This process has too many files open, for a moment."""
-    monkeypatch.setattr(attempt_sweeper, "REFUSED_AGAIN_S", 0.01)
+    """This process has too many open files for a moment."""
+    monkeypatch.setattr(attempt_sweeper, "DISK_RETRY_S", 0.01)
     clear, looks = Refusing(bench.starter, 0), []
 
     def locked(_folder):
@@ -76,22 +76,22 @@ async def test_unreadable_folder_is_checked_again(bench, monkeypatch, caplog):
 
 
 async def test_closing_server_retries_clearing_once(bench, monkeypatch):
-    monkeypatch.setattr(attempt_sweeper, "UNCLEARED_AGAIN_S", 3600)
+    monkeypatch.setattr(attempt_sweeper, "CLEANUP_RETRY_S", 3600)
     clear = Refusing(bench.starter, 2)
     folder = recorded(bench)
     await until(lambda: clear.asked == 1)
     await bench.attempts.cleared()
-    assert (clear.asked, folder.exists()) == (2, True), "it is for the next server"
+    assert (clear.asked, folder.exists()) == (2, True), "left to the next server"
     await bench.attempts.cleared()
     assert (clear.asked, folder.exists()) == (3, False)
 
 
 async def test_clearing_that_fails_while_closing_is_retried_once(bench, monkeypatch):
-    monkeypatch.setattr(attempt_sweeper, "UNCLEARED_AGAIN_S", 3600)
+    monkeypatch.setattr(attempt_sweeper, "CLEANUP_RETRY_S", 3600)
     clear = Refusing(bench.starter, 1)
     folder = recorded(bench)
     await bench.attempts.cleared()
-    assert (clear.asked, folder.exists()) == (2, False), "its first answer came when the server was ending"
+    assert (clear.asked, folder.exists()) == (2, False), "the engine first answered while the server was stopping"
 
 
 async def test_container_is_cleared_if_the_engine_ended_too_early(bench, monkeypatch):
@@ -104,7 +104,7 @@ async def test_container_is_cleared_if_the_engine_ended_too_early(bench, monkeyp
     monkeypatch.setattr(bench.starter, "start", start)
     await bench.attempts.launch(KEY, UNIT, bench.record, b"order")
     os.kill(child, signal.SIGKILL)
-    await until(lambda: bench.news)
+    await until(lambda: bench.changes)
     bench.attempts.release(KEY)
     await bench.attempts.cleared()
     assert clear.asked == 1
@@ -124,11 +124,11 @@ def test_failed_engine_removal_names_the_cause(bench, tmp_path, does, says):
     engine.chmod(stat.S_IRWXU)
     starter = Containers(str(engine), "runner", Processes("runner", "none", {}))
     with pytest.raises(OSError, match=rf"^docker cannot remove the container dayfly-run[.]db[.]a[.]1: {says}$"):
-        starter.clear(bench.attempts.at(KEY))
+        starter.clear(bench.attempts.folder(KEY))
 
 
 async def test_folders_made_beside_the_script_are_removed_with_it(machine, caplog):
-    """A script that goes to where it lies, as many do."""
+    """A script that changes to its own directory, as many do."""
     step = doc.step("a", 'cd "$(dirname "$0")" && mkdir made && touch made/file && pwd >> "$JOURNAL"')
     await machine.host.offer(doc.offer(doc.resource("r", [step])))
     await machine.ready()

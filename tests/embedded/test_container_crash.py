@@ -1,6 +1,6 @@
-"""What `test_crash.py` does to processes is done to containers, and to what else they hang on: the engine and its images.
+"""The kills of `test_crash.py` with containers, including kills of the engine and of its container monitors.
 
-A commit plays one of these lives, and the proof all. `test_rootless.py` plays them without root.
+Each commit plays one of these lives, the proof all of them. `test_rootless.py` plays them without root.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ pytestmark = [
 
 
 def one_of(cells, about):
-    """All of them in the proof, else one."""
+    """All lives in the proof, otherwise one."""
     cells = list(cells)
     return SELECTION.sample(cells, len(cells), about)
 
@@ -39,7 +39,7 @@ async def test_the_server_is_killed_at_each_of_its_writes(tmp_path, runner, play
     last = min(survived, default=MOST_WRITES)
     played("lives in containers, killed at a write", sum(number <= last for number in numbers))
     assert last > 20, "fewer writes than there are attempts: the hook is not called"
-    assert survived or not SELECTION.is_complete, "it never came to its end"
+    assert survived or not SELECTION.is_complete, "the run never ended"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ async def test_anything_is_killed_at_any_moment(tmp_path, runner, victims, playe
 
 
 async def test_the_engine_is_killed_at_each_moment_of_a_start(tmp_path, runner, played):
-    """Before there is a container, when it is there and has not begun, and when it runs: of each step once."""
+    """Kill each step once: before there is a container, before it starts, and while it runs."""
     delays = one_of(DELAYS, "the engine's deaths")
     for seconds in delays:
         life = Life(tmp_path / f"{seconds:g}".replace(".", "-"), runner, contained=True)
@@ -71,7 +71,7 @@ async def test_the_engine_is_killed_at_each_moment_of_a_start(tmp_path, runner, 
 
 @contextlib.asynccontextmanager
 async def life_up_to(folder, runner, step):
-    """One whose engine waits before what comes after this step, which has ended."""
+    """Wait with the engine before the step after this one, which has ended."""
     life = Life(folder, runner, contained=True)
     try:
         await life.start()
@@ -88,7 +88,7 @@ async def life_up_to(folder, runner, step):
 
 
 def refused(life, words):
-    """Whether a step could not be started, with these words."""
+    """Return whether a step could not be started, with this message."""
     return any(reason == "CannotStart" and words in message for _, _, reason, message in life.history())
 
 
@@ -123,7 +123,7 @@ async def test_the_images_are_gone_for_a_while_after_each_step(tmp_path, runner,
 
 
 async def emptied(life):
-    """Once the step's container is gone, so that nobody is killed by this."""
+    """Wait until the step's container is gone, so that the kill does not hit it."""
     while await life.containers():
         pass
     code, said = await podman("rmi", "--all", "--force")

@@ -1,4 +1,4 @@
-"""What the embedded host promises of processes (docs/embedded.md) it keeps for containers: the same tests again."""
+"""The promises of docs/embedded.md for processes, with containers: the same tests again."""
 
 import stat
 
@@ -19,10 +19,10 @@ from embedded.test_containers import IMAGE, containers, store
 from embedded.test_full_disk import (
     disk,
     test_a_full_disk_costs_a_step_its_log_and_no_more,
-    test_a_full_home_takes_nothing_on_and_loses_nothing,
     test_a_full_work_folder_starts_nothing_and_goes_on_with_room,
     test_a_server_that_ends_on_a_full_home_carries_on_with_room,
     test_a_step_that_can_have_no_log_is_not_started_and_says_why,
+    test_full_home_refuses_runs_and_loses_nothing,
 )
 from embedded.test_removed import (
     test_the_folder_of_a_step_while_there_is_no_server,
@@ -35,13 +35,13 @@ __all__ = [
     "disk",
     "store",
     "test_a_full_disk_costs_a_step_its_log_and_no_more",
-    "test_a_full_home_takes_nothing_on_and_loses_nothing",
     "test_a_full_work_folder_starts_nothing_and_goes_on_with_room",
     "test_a_runner_that_was_killed_makes_a_lost_step",
     "test_a_running_step_goes_on_while_there_is_no_server",
     "test_a_server_that_ends_on_a_full_home_carries_on_with_room",
     "test_a_step_of_an_earlier_server_is_ended_on_delete",
     "test_a_step_that_can_have_no_log_is_not_started_and_says_why",
+    "test_full_home_refuses_runs_and_loses_nothing",
     "test_lost_work_folder_leaves_outcome_unknown_until_deadline",
     "test_next_server_reads_receipt_of_step_that_ended_before",
     "test_step_of_an_earlier_boot_is_lost",
@@ -55,12 +55,9 @@ pytestmark = [pytest.mark.timeout(120), pytest.mark.long_story]
 
 @pytest_asyncio.fixture
 async def machine(store, request, tmp_path, runner, monkeypatch):
-    """Each of its steps has an image; podman shows their containers the folder of the test's journal, and says which it is.
-
-    Up, but for who first makes the disks that it stands on.
-    """
+    """A machine whose steps have images; podman mounts the folder of the test's journal in them."""
     if "disk" in request.fixturenames:
-        request.getfixturevalue("disk")  # so that our end comes before theirs
+        request.getfixturevalue("disk")  # so that this fixture ends before the others
     monkeypatch.setitem(doc.step.__kwdefaults__, "image", IMAGE)
     found = Machine(tmp_path, runner)
     seen = tmp_path / "seen"

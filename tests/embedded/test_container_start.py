@@ -1,4 +1,4 @@
-"""What is known of a step while its container is being made: nobody tells us when it has begun, so we look."""
+"""A step while its container is created: its start is not announced, so it is polled."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import pytest
 from dayfly.execute import receipt
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Running, Stalled, Waiting
-from embedded.alone import KEY, UNIT, is_nobody, sleeping, told
+from embedded.alone import KEY, UNIT, is_reaped, sleeping, told
 from embedded.machine import until
 
 __all__ = ["told"]
-# Within so long it would be looked at several times.
+# Several polls fit into this time.
 LOOKS_S = 0.02
 
 
 @pytest.fixture
 async def begun(told):
-    """The engine is at work on it; returns its process."""
+    """Start the engine for the step; return its process."""
     child = told.starter.child = sleeping()
     told.starter.slow = True
     told.folder.tell(observe=Stalled(since=1))
     await told.attempts.launch(KEY, UNIT, told.record, b"order")
     yield child
-    if not is_nobody(child):
+    if not is_reaped(child):
         os.kill(child, signal.SIGKILL)
-        await until(lambda: is_nobody(child))
+        await until(lambda: is_reaped(child))
 
 
 async def looked(told, more: int) -> None:
@@ -38,14 +38,14 @@ async def looked(told, more: int) -> None:
 
 
 async def test_step_is_starting_until_its_marker_is_seen(told, begun):
-    assert (told.fact().reason, told.news) == (Reason.STARTING, [])
+    assert (told.fact().reason, told.changes) == (Reason.STARTING, [])
     await looked(told, 2)
     told.folder.tell(observe=[OSError("no"), Stalled(since=1), Running(since=5)])
     await until(lambda: told.fact() == Running(since=5))
-    assert told.news == [KEY.run], "once"
+    assert told.changes == [KEY.run], "once"
     seen = len(told.folder.calls)
     await asyncio.sleep(LOOKS_S)
-    assert len(told.folder.calls) == seen, "and is not looked at any more"
+    assert len(told.folder.calls) == seen, "and is no longer polled"
 
 
 async def test_container_that_ended_is_not_polled_again(told, begun):

@@ -1,6 +1,6 @@
-"""Steps in containers, with the real podman of Debian: `dayfly up --engine podman`, as whoever runs the tests.
+"""Steps in containers, with the real podman of Debian: `dayfly up --engine podman`, as the user who runs the tests.
 
-As root they are run by the suite itself, and as somebody who is nobody in particular by `test_rootless.py`.
+If that is root, `test_rootless.py` also runs these tests as an unprivileged user.
 """
 
 import asyncio
@@ -59,21 +59,21 @@ def podman(*arguments, **more):
 
 
 def containers():
-    """Those that are there; podman cannot say while one is being taken away."""
+    """Return the existing containers; podman cannot list them while it removes one."""
     listed = subprocess.run(["podman", "ps", "--all", "--quiet"], capture_output=True, text=True)
     return listed.stdout or listed.stderr
 
 
 def engines():
-    """Process ids of the engine's programs that this process has started."""
+    """Return the process IDs of engine programs that this process has started."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     return [int(pid) for pid in children if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"podman\0run\0")]
 
 
 def monitors(folder):
-    """Those that watch containers in the folder, once the ordinary ones have ended.
+    """Return the processes that use containers in the folder, after the short-lived ones have ended.
 
-    Without root a podman stays too, which holds the namespace of all its containers.
+    Without root, one podman process stays, which holds the user namespace.
     """
     deadline = time.monotonic() + 20
     while (left := conmons(folder)) and time.monotonic() < deadline:
@@ -85,7 +85,7 @@ def monitors(folder):
 
 
 def conmons(folder):
-    """Process ids of all monitors of containers in the folder, and how each was called."""
+    """Return the process IDs and commands of all container monitors in the folder."""
     found = {}
     for pid in processes(f"{folder}/"):
         with contextlib.suppress(OSError):
@@ -97,9 +97,10 @@ def conmons(folder):
 
 @pytest.fixture(scope="module")
 def store():
-    """A podman of the tests' own with one image in it; says why if it cannot run a container on this kernel.
+    """A podman for the tests with one image; the skip reason if it cannot run a container on this kernel.
 
-    Its folder has a short name: below a long one, podman 4.3 waits for 20 s before it believes that a container ended.
+    Its folder has a short name: with a long one, podman 4.3 waits for 20 s before it notices that a container has
+    ended.
     """
     if reason := missing():
         pytest.skip(reason)
@@ -124,7 +125,7 @@ def store():
             pytest.skip(f"podman cannot run a container on this machine: {tried.stderr.strip()}")
         yield folder
         left = monitors(folder)
-        for _ in range(20):  # it is refused as long as something of a container is being taken away
+        for _ in range(20):  # podman refuses while it removes a container
             if not subprocess.run(["podman", "system", "reset", "--force"], capture_output=True).returncode:
                 break
             time.sleep(0.5)
@@ -149,7 +150,7 @@ def step(name, script="true", *, image=IMAGE, **more):
 
 
 def file_of(machine):
-    """A file both inside and outside: the step's log lies in a folder that the container sees."""
+    """The log of the step is in a folder that the container sees, so one path is both inside and outside."""
     return machine.home / "logs/u/journal"
 
 
@@ -257,8 +258,8 @@ async def test_a_killed_podman_is_not_the_end_of_its_container(machine):
 
 @pytest.mark.parametrize("later", ["the same server", "the next server"])
 async def test_container_left_by_an_engine_is_removed_when_possible(machine, tmp_path, monkeypatch, later):
-    """It dies between the making of a container and its start, and refuses to remove it as long as nobody says `now`."""
-    monkeypatch.setattr("dayfly.embedded.attempt_sweeper.UNCLEARED_AGAIN_S", 0.05)
+    """The engine dies between create and start of the container, and refuses its removal until the test permits it."""
+    monkeypatch.setattr("dayfly.embedded.attempt_sweeper.CLEANUP_RETRY_S", 0.05)
     broken = tmp_path / "broken" / "podman"
     broken.parent.mkdir()
     made = f'if [ "$1" = run ]; then podman create --name "$4" {IMAGE} true >/dev/null; kill -KILL $$; fi'
@@ -281,10 +282,10 @@ async def test_container_left_by_an_engine_is_removed_when_possible(machine, tmp
 
 
 async def test_container_of_a_killed_engine_is_ended(machine, tmp_path, store):
-    """Its monitor and the container's first process would wait for ever for a word from it."""
+    """Otherwise its monitor and the first process of the container would wait forever for a message."""
     broken = tmp_path / "broken" / "podman"
     broken.parent.mkdir()
-    # Stopped before there is a monitor that it could tell anything, and killed once there is one.
+    # Stopped before it can notify a monitor, and killed once there is one.
     monitor, real = broken.with_name("monitor"), shutil.which("conmon") or "/usr/bin/conmon"
     monitor.write_text(f'#!/bin/sh\n[ "$1" = --version ] || kill -STOP $PPID\nexec {real} "$@"\n')
     begun = 'until grep -aqs "[c]onmon[^|]*$4" /proc/[0-9]*/cmdline; do :; done; echo >$0.met; kill -KILL $child $$'
@@ -296,7 +297,7 @@ async def test_container_of_a_killed_engine_is_ended(machine, tmp_path, store):
     await machine.down()
     await machine.up(engine=str(broken))
     await machine.host.offer(doc.offer(doc.resource("r", [step("a", backoff_ms=3_600_000)])))
-    # The engine tells: by the time that somebody looks the monitor may be gone already, as it is to be.
+    # The engine may report the end after the monitor is gone.
     await until(broken.with_name("podman.met").exists, "a monitor")
     await machine.said("r/a", "WaitingToRetry")
     await until(lambda: not conmons(store), lambda: conmons(store))
@@ -313,7 +314,7 @@ async def test_the_lock_holds_between_container_and_machine(machine):
 
 
 async def test_attempt_fenced_during_image_pull_never_starts(machine, tmp_path, store):
-    """A podman that takes its time: the delete comes before the container."""
+    """A slow podman: the delete comes before the container."""
     late = tmp_path / "late" / "podman"
     late.parent.mkdir()
     late.write_text(
@@ -331,7 +332,7 @@ async def test_attempt_fenced_during_image_pull_never_starts(machine, tmp_path, 
 
 
 async def test_a_step_without_an_image_is_refused(machine):
-    with pytest.raises(DocumentsRefusedError, match=r"r/a: .*names no image"):
+    with pytest.raises(DocumentsRefusedError, match=r"r/a: .*the step has no image"):
         machine.host.admit((doc.resource("r", [step("a", image="")]),), ())
     machine.host.admit((doc.resource("r", [step("a")]),), ())
 
@@ -352,7 +353,7 @@ async def test_files_of_a_step_are_private_to_the_server_user(machine):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="without root, docker's users are not podman's")
 async def test_docker_s_command_line_is_taken_by_podman_in_its_place(machine, tmp_path):
-    """As Debian's podman-docker does it. No daemon of Docker's own has been asked."""
+    """As with Debian's podman-docker. Docker's own daemon is not tested."""
     docker = tmp_path / "bin" / "docker"
     docker.parent.mkdir()
     docker.write_text('#!/bin/sh\nexec podman "$@"\n')

@@ -1,7 +1,8 @@
-"""The server, the runners, or both are killed at every write and at any moment; what ran is in the scripts' journal.
+"""The server, the runners, or both are killed at every write and at random moments; the scripts' journal shows what
+ran.
 
-`make test` kills at a tenth of the writes and of the moments, others with each commit. `test_container_crash.py` does
-the same to containers.
+`make test` kills at a tenth of the writes and moments, others with each commit. `test_container_crash.py` does the same
+with containers.
 """
 
 import pytest
@@ -19,8 +20,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 async def test_the_server_is_killed_at_each_of_its_writes(tmp_path, runner, played):
     share = SELECTION.sample(range(1, MOST_WRITES), PARTS, "writes")
     survived = await killed_at_writes(tmp_path, share, runner)
-    # Before and after: eight steps, nine attempts of them, each with a claim and a record.
-    assert survived, "it never came to its end"
+    # Before and after each write: eight steps with nine attempts, each with a claim and a record.
+    assert survived, "the run never ended"
     played("lives on the embedded host, killed at a write", sum(number <= min(survived) for number in share))
     assert min(survived) > 30, "fewer writes than there are claims and records: the hook is not called"
 

@@ -1,4 +1,4 @@
-"""What goes through the proxy: each protocol as it came, for as long as both ends want."""
+"""Traffic through the proxy: each protocol unchanged, for as long as both ends want."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ async def proxy(tmp_path):
 
 
 async def before(proxy, base, fork):
-    """Ways before two servers: by the key of each request, and one that gives it."""
+    """Entries in front of two servers: by routing key, and a preview that adds one."""
     ports = free_port(), free_port()
     leads = (Lead((KEY,), fork),)
     ways = [EnvoyEntry("baseline/a/b", ports[0], base, leads), EnvoyEntry("preview/u/x", ports[1], base, leads, KEY)]
@@ -43,7 +43,7 @@ async def before(proxy, base, fork):
 
 
 async def talk(who):
-    """A gRPC server of one method, which says who it is as often as it is called."""
+    """A gRPC server with one method, which returns its name in each message."""
 
     class Handler(grpc.GenericRpcHandler):
         def service(self, details):
@@ -72,7 +72,7 @@ async def test_grpc_streams_both_ways_and_survives_a_removed_route(proxy):
 
     calls = [await call(ports[0]), await call(ports[0], (MEMBER,)), await call(ports[1])]
     assert [said for _, _, said in calls] == [b"base one", b"fork one", b"fork one"]
-    # A stream that has begun stays where it is, as long as its server does.
+    # A stream that has started stays on its server, as long as the server runs.
     assert await proxy.apply([EnvoyEntry("baseline/a/b", ports[0], to_base)], [to_fork]) == {}
     channel, stream, _ = calls[1]
     await stream.write(b"two")
@@ -122,11 +122,11 @@ async def test_proxy_of_another_form_is_replaced_without_a_second(proxy, tmp_pat
     way = [EnvoyEntry("baseline/a/b", port, 1)]
     assert await proxy.apply(way) == {}
     first = proxy.pid
-    proxy.leave()
+    proxy.detach()
     second = Envoy(PROGRAM, tmp_path)
     assert await second.adopt()
     assert second.pid == first
-    second.leave()
+    second.detach()
     (tmp_path / "routing" / "form").write_text("of another release")
     assert not await proxy.adopt()
     assert await proxy.apply(way) == {}
@@ -135,7 +135,7 @@ async def test_proxy_of_another_form_is_replaced_without_a_second(proxy, tmp_pat
 
 async def test_the_end_of_one_that_was_found_is_seen_too(proxy, tmp_path):
     assert await proxy.apply([EnvoyEntry("baseline/a/b", free_port(), 1)]) == {}
-    proxy.leave()
+    proxy.detach()
     other, ended = Envoy(PROGRAM, tmp_path), asyncio.Event()
     other.on_end = ended.set
     assert await other.adopt()
@@ -153,7 +153,7 @@ async def test_the_end_of_one_that_was_found_is_seen_too(proxy, tmp_path):
     ],
 )
 async def test_program_that_does_not_serve_is_reported(tmp_path, monkeypatch, script, said):
-    monkeypatch.setattr(envoy, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(envoy, "APPLY_TIMEOUT_S", 0.3)
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
@@ -163,13 +163,13 @@ async def test_program_that_does_not_serve_is_reported(tmp_path, monkeypatch, sc
     await broken.close()
 
 
-async def test_nothing_is_started_without_ways(proxy):
+async def test_no_proxy_is_started_without_entries(proxy):
     assert await proxy.apply([]) == {}
     assert proxy.pid == 0
 
 
 async def test_port_of_two_ways_goes_to_the_first(proxy):
-    """A baseline can be declared with a port that was chosen for an endpoint before."""
+    """A baseline can be declared with a port that was chosen for a preview before."""
     port, other = free_port(), free_port()
     ways = [
         EnvoyEntry("baseline/a/b", port, 1),
@@ -208,7 +208,7 @@ async def test_apply_after_a_full_disk_closes_undesired_listeners(proxy, monkeyp
 async def test_ways_of_a_former_server_are_closed_if_unwished(proxy, tmp_path, wished):
     old = [EnvoyEntry("baseline/a/b", free_port(), 1), EnvoyEntry("preview/u/x", free_port(), 2)]
     assert await proxy.apply(old) == {}
-    proxy.leave()
+    proxy.detach()
     after = Envoy(PROGRAM, tmp_path)
     assert await after.apply(old[:1] if wished else []) == {}
     for way in old[int(wished) :]:

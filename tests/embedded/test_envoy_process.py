@@ -1,4 +1,4 @@
-"""The process of a proxy, whichever program it is: who holds its lock, how it is watched and ended; and its ports."""
+"""The process of a proxy: the holder of its lock, its watch and its end; and probes of ports."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import subprocess
 
 import pytest
 
-from dayfly.embedded.reaper import reaped
+from dayfly.embedded.reaper import reap
 from dayfly.embedded.routes import envoy_process
-from dayfly.embedded.routes.envoy_process import Process, holder, is_closed, stamp, unbindable
-from embedded.alone import is_nobody, sleeping
+from dayfly.embedded.routes.envoy_process import Process, build_stamp, holder, is_closed, unbindable
+from embedded.alone import is_reaped, sleeping
 from embedded.machine import until
 
 
@@ -26,10 +26,10 @@ class TestHolder:
             os.close(held)
             assert holder(str(lock)) == child.pid
             child.kill()
-        assert holder(str(lock)) == 0, "it is there, and nobody holds it"
+        assert holder(str(lock)) == 0, "the lock exists, and no process holds it"
 
     def test_lock_holder_is_never_this_process(self, tmp_path):
-        """Who looks for it at this moment has the file open as well."""
+        """A process that only checks the lock has the file open as well."""
         lock = tmp_path / "lock"
         ours = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
         with lock.open() as held, subprocess.Popen(["sleep", "60"], pass_fds=(held.fileno(),)) as child:
@@ -59,32 +59,32 @@ def test_port_without_listener_is_closed(monkeypatch):
     asked = []
     monkeypatch.setattr(socket, "create_connection", lambda to, timeout: asked.append((to, timeout)) or server)
     assert not is_closed(port)
-    assert asked == [(("127.0.0.1", port), 2.0)], "who neither answers nor refuses is given up"
+    assert asked == [(("127.0.0.1", port), 2.0)], "the probe has a timeout"
 
 
 def test_another_build_of_a_program_has_another_stamp(tmp_path):
     program = tmp_path / "envoy"
-    assert stamp(str(program)) == []
+    assert build_stamp(str(program)) == []
     stamps = []
     for text, at in (("1", 1), ("12", 1), ("12", 2)):
         program.write_text(text)
         os.utime(program, ns=(at, at))
-        stamps.append(tuple(stamp(str(program))))
+        stamps.append(tuple(build_stamp(str(program))))
     assert len(set(stamps)) == 3
-    assert tuple(stamp(str(program))) == stamps[-1]
+    assert tuple(build_stamp(str(program))) == stamps[-1]
 
 
 class TestProcess:
     @pytest.fixture
     def opened(self, monkeypatch):
-        """Descriptors of processes, in the order in which they were opened."""
+        """Return the opened pidfds, in order."""
         found, opens = [], os.pidfd_open
         monkeypatch.setattr(os, "pidfd_open", lambda *given: found.append(opens(*given)) or found[-1])
         return found
 
     @pytest.fixture(params=[True])
     async def begun(self, request, opened):
-        """One that is watched, as our child by default, and how often its end was told."""
+        """A watched process, our child by default, and the number of its end notifications."""
         self.told = []
         self.child = sleeping()
         found = Process(self.child, child=request.param, ended=lambda: self.told.append(self.child))
@@ -94,12 +94,12 @@ class TestProcess:
             await until(self.is_gone)
 
     def is_gone(self) -> bool:
-        return reaped(self.child)
+        return reap(self.child)
 
     async def test_end_of_process_is_reported_once_and_reaped(self, begun, opened):
         os.kill(self.child, signal.SIGKILL)
         await until(lambda: self.told)
-        assert is_nobody(self.child)
+        assert is_reaped(self.child)
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(opened[0])
         await begun.end()
@@ -114,7 +114,7 @@ class TestProcess:
             if heeds or number == signal.SIGKILL:
                 send(descriptor, number)
 
-        monkeypatch.setattr(envoy_process, "END_S", 60 if heeds else 0.01)
+        monkeypatch.setattr(envoy_process, "KILL_AFTER_S", 60 if heeds else 0.01)
         monkeypatch.setattr(signal, "pidfd_send_signal", noted)
         await begun.end()
         assert sent == [signal.SIGTERM, signal.SIGKILL][: 1 if heeds else 2]
@@ -122,7 +122,7 @@ class TestProcess:
         assert self.told == []
 
     async def test_released_process_continues_without_reports(self, begun, opened):
-        begun.leave()
+        begun.detach()
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(opened[0])
         assert not self.is_gone()
@@ -132,7 +132,9 @@ class TestProcess:
 
     @pytest.mark.parametrize("begun", [False], indirect=True)
     async def test_process_of_another_parent_is_not_waited_for(self, begun, monkeypatch):
-        monkeypatch.setattr(envoy_process.os, "waitpid", lambda *_: pytest.fail("it may be anybody's by now"))
+        monkeypatch.setattr(
+            envoy_process.os, "waitpid", lambda *_: pytest.fail("the number may belong to another process")
+        )
         os.kill(self.child, signal.SIGKILL)
         await until(lambda: self.told)
         monkeypatch.undo()

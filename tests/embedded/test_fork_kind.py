@@ -1,4 +1,4 @@
-"""Forks on this machine, each rule alone: what is refused, objected to and ordered, and when one is ready."""
+"""The rules of forks on this machine: refusals, objections, work orders, and readiness."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class TestForks:
         records = bench.records(order)
         assert records["isolation"] == b"user"
         assert "cwd" not in records
-        assert bench.attempts.begun == [], "it begins where its baseline does"
-        assert not bench.attempts.at(UnitAttempt("u", FORK, 1)).log_size()
+        assert bench.attempts.begun == [], "it starts in the directory of its baseline"
+        assert not bench.attempts.folder(UnitAttempt("u", FORK, 1)).log_size()
 
     def test_fork_has_baseline_environment_with_ordered_changes(self, bench):
         changes = [
@@ -85,7 +85,7 @@ class TestForks:
 
     def test_fork_reading_an_address_without_port_is_not_started(self, bench):
         source = {"fork": {"forkOf": {"kind": "Deployment", "namespace": "default", "name": "api"}, "expression": "x"}}
-        with pytest.raises(CannotRenderError, match="has no port where its fork could answer"):
+        with pytest.raises(CannotRenderError, match="has no port for its fork to listen on"):
             self.order(bench, doc.fork(env=[doc.set_env("API", source=source)]))
 
     def test_fork_reading_a_value_no_variable_can_hold_is_refused(self, bench):
@@ -102,24 +102,24 @@ class TestForks:
     def test_forks_that_know_another_port_are_started_again(self, bench, before, told):
         refreshed = []
         bench.baselines.take(Workload(name="app", command=("/bin/app",), port=80))
-        bench.runs.refresh, bench.ports.known = refreshed.append, lambda *_: before
+        bench.runs.refresh, bench.ports.find = refreshed.append, lambda *_: before
         bench.forks.order(bench.of(wished=[doc.fork()]), UnitAttempt("u", FORK, 1), doc.fork())
         assert refreshed == told
-        assert bench.attempts.done == [("news", uid) for uid in told]
+        assert bench.attempts.done == [("on_change", uid) for uid in told]
 
-    async def test_with_its_run_go_its_ports(self, bench):
+    async def test_ports_are_removed_with_their_run(self, bench):
         await bench.forks.clear(bench.live)
         assert bench.asked == ["u"]
         assert bench.attempts.done == [("drop", "u")]
 
 
 class TestProbing:
-    """A fork is ready once it answers at its port; without one, once it runs."""
+    """A fork is ready once its port accepts connections; without a port, once it runs."""
 
     KEY = UnitAttempt("u", FORK, 1)
 
     def running(self, bench, monkeypatch, answers: bool = True) -> list[int]:
-        """A fork that runs; returns the ports that are asked."""
+        """Start a fork; return the ports that are probed."""
         asked: list[int] = []
 
         async def answered(port, is_there):
@@ -134,7 +134,7 @@ class TestProbing:
 
     @staticmethod
     async def asked_all():
-        """No task is left that asks a fork."""
+        """Wait until no probe is running."""
         await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
 
     @pytest.mark.parametrize(("port", "answers", "ready"), [(7, True, 1), (7, False, 0), (0, False, 1)])
@@ -144,19 +144,19 @@ class TestProbing:
         bench.forks.adopt(bench.live, FORK)
         bench.forks.adopt(bench.live, FORK)
         await self.asked_all()
-        told = [each for each in bench.attempts.done if each[0] == "tell"]
-        assert told == [("tell", self.KEY, Running(since=3, ready=True))] * ready
-        assert asked == ([port] if port else []), "by one alone"
+        told = [each for each in bench.attempts.done if each[0] == "set_fact"]
+        assert told == [("set_fact", self.KEY, Running(since=3, ready=True))] * ready
+        assert asked == ([port] if port else []), "by one probe"
 
     async def test_unfenced_running_fork_is_probed(self, bench, monkeypatch):
-        """A server was killed as its launcher began, and the next one has seen no marker yet."""
+        """The server was killed before the fork's marker was set."""
         asked = self.running(bench, monkeypatch)
         [(key, begun)] = bench.attempts.now.items()
         bench.attempts.now.clear()
         bench.attempts.fence = lambda *_: bench.attempts.now.update({key: begun})
         await bench.forks.fence(bench.live, Fence(unit=FORK, attempt=1, reason="", message=""))
         await self.asked_all()
-        assert (asked, bench.attempts.done) == ([7], [("tell", self.KEY, Running(since=3, ready=True))])
+        assert (asked, bench.attempts.done) == ([7], [("set_fact", self.KEY, Running(since=3, ready=True))])
 
     async def test_fork_that_ended_during_the_probe_is_not_ready(self, bench, monkeypatch):
         self.running(bench, monkeypatch)
@@ -190,11 +190,9 @@ class TestProbing:
 
 
 class TestAnswering:
-    """Whether something accepts connections at a port, asked as long as the process is there."""
-
     @pytest.fixture
     def pauses(self, monkeypatch):
-        """Between two questions; they take no time."""
+        """Record the pauses between probes instead of sleeping."""
         found: list[float] = []
         monkeypatch.setattr(forks.asyncio, "sleep", self._noted(found))
         monkeypatch.setattr(forks, "time", SimpleNamespace(monotonic=lambda: sum(found)))
@@ -209,7 +207,7 @@ class TestAnswering:
 
     @staticmethod
     def listening(monkeypatch, after: int) -> list[int]:
-        """Somebody listens, after so many questions; returns the ports that are asked."""
+        """Accept a connection after a number of probes; return the probed ports."""
         asked: list[int] = []
 
         async def connect(host, port):
@@ -222,7 +220,7 @@ class TestAnswering:
         monkeypatch.setattr(forks.asyncio, "open_connection", connect)
         return asked
 
-    async def test_and_no_more_once_it_is_gone(self, monkeypatch, pauses):
+    async def test_probing_stops_once_the_process_is_gone(self, monkeypatch, pauses):
         asked = self.listening(monkeypatch, after=99)
         there = iter((True, True, False))
         assert not await forks.answered(7, lambda: next(there))

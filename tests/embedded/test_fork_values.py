@@ -1,10 +1,10 @@
-"""What forks tell the hooks of their sandbox on this machine: names, addresses, whether they answer; and what if not."""
+"""Values of forks for the hooks of their sandbox on this machine: names, addresses, readiness, and missing values."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from dayfly.embedded.forks import BaselineProcesses, teller
+from dayfly.embedded.forks import BaselineProcesses, fork_values
 from dayfly.execute.inputs import ForkAddressUnknownError
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import As, Baseline, ForkValue, UnitInput
@@ -37,15 +37,13 @@ def said(machine, name):
 
 
 class TestTelling:
-    """What one fork tells, by itself."""
-
     def told(self, *, state=State.CLAIMED, kept=True, port=80):
-        """The teller of a run whose fork was given a port once; its baseline is as it is now."""
+        """Return the values of a run whose fork has a port."""
         baselines = BaselineProcesses()
         baselines.take(Workload(name="app", command=("app",), port=port))
         plan = SimpleNamespace(kept={NAME: SimpleNamespace(unit=doc.fork())} if kept else {})
         run = Run(uid="u", target=doc.TARGET, plan="", units={NAME: UnitRecord(attempt=1, state=state)})
-        return teller(run, plan, baselines, SimpleNamespace(known=lambda *_: 40001), lambda _: True)
+        return fork_values(run, plan, baselines, SimpleNamespace(find=lambda *_: 40001), lambda _: True)
 
     def test_fork_values_include_address_name_and_readiness(self):
         assert [self.told()(item.fork) for item in READS] == ["http://127.0.0.1:40001/", "app", "true"]
@@ -81,7 +79,7 @@ async def test_create_hook_waits_until_the_baseline_has_a_port(machine):
     await machine.host.offer(doc.offer(HOOKS, forks=[doc.fork()]))
     await machine.said("warm", "ForkWithoutPort")
     assert "{{.Service." in machine.unit("warm").message
-    assert "the baseline app has no port where its fork could answer" in machine.unit("warm").message
+    assert "the baseline app has no port for its fork to listen on" in machine.unit("warm").message
     await declare(machine)
     await machine.ready()
     assert said(machine, "warm").startswith("http://127.0.0.1:")

@@ -1,4 +1,4 @@
-"""Forks: a process like its baseline's, kept as long as it is wished for."""
+"""Forks: processes like those of their baselines, kept running as long as they are desired."""
 
 import asyncio
 import contextlib
@@ -98,7 +98,7 @@ async def test_failing_fork_is_restarted_with_growing_pauses(machine):
         assert unit.until - unit.since == 1000 << number - 1
         assert "exit code 3" in unit.message
     claims = {entry.attempt: entry.at for entry in machine.host.history("u") if entry.move == "Claim"}
-    # The machine's clock may be set back meanwhile: what holds is the moment that was said.
+    # The clock may be set back: the reported time is the one that counts.
     assert claims[2] >= waits[1].until
     assert claims[3] >= waits[2].until
     assert machine.log(NAME, 2) == b"oops\n"
@@ -241,7 +241,7 @@ async def test_fork_restarts_when_an_address_it_reads_changes(machine):
         await declare(machine, name)
     machine.host.start()
     await machine.ready()
-    assert machine.unit(peer).attempt == 2, "the next server knows the same address"
+    assert machine.unit(peer).attempt == 2, "the next server has the same address"
 
 
 async def test_fork_reading_an_address_without_port_waits(machine):
@@ -256,7 +256,7 @@ async def test_fork_reading_an_address_without_port_waits(machine):
     forks = [doc.fork("mute"), doc.fork(env=[doc.set_env("PEER", source=source)])]
     await machine.host.offer(doc.offer(forks=forks))
     assert "baseline mute has no port" in await machine.said(NAME, "ForkWithoutPort")
-    assert machine.unit(NAME).attempt == 0  # it is a wish that holds: nothing was tried in vain
+    assert machine.unit(NAME).attempt == 0  # the fork was not started in vain
 
 
 async def test_occupied_port_is_replaced_after_a_restart(machine):

@@ -1,4 +1,4 @@
-"""A home, its logs or its work folder on a disk that is full: nothing is lost, and it goes on when there is room."""
+"""A home, its logs or its work folder on a full disk: nothing is lost, and work continues when there is space."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.root
 
 @pytest.fixture
 def disk():
-    """Makes small file systems, and takes them away."""
+    """Create small file systems, and remove them."""
     made = []
 
     def make(path: Path, size: str) -> Path:
@@ -37,7 +37,7 @@ def disk():
 
 @pytest_asyncio.fixture
 async def machine(disk, tmp_path, runner):
-    """Not up yet. Asks for `disk` so that its own end comes before the disk's."""
+    """A machine whose host is not started. It uses `disk`, so that it ends before the disk does."""
     found = Machine(tmp_path, runner)
     yield found
     await found.end()
@@ -45,7 +45,7 @@ async def machine(disk, tmp_path, runner):
 
 @contextlib.contextmanager
 def filled(folder: Path, but: int = 0):
-    """No byte more fits into the folder's file system, or only so many."""
+    """Fill the folder's file system, except for a number of bytes."""
     filler = folder / "filler"
     with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while file.write(bytes(4096)):
@@ -65,7 +65,7 @@ def step(name="a", script="true", **more):
     return doc.resource("r", [doc.step(name, script, **more)], [doc.step("z", 'echo z >> "$JOURNAL"')])
 
 
-async def test_a_full_home_takes_nothing_on_and_loses_nothing(machine, disk):
+async def test_full_home_refuses_runs_and_loses_nothing(machine, disk):
     disk(machine.home, "4m")
     await machine.up()
     go = 'echo + >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done; printf v > /tmp/v'
@@ -76,7 +76,7 @@ async def test_a_full_home_takes_nothing_on_and_loses_nothing(machine, disk):
             await machine.host.offer(doc.offer(step(script="x" * 3_000_000), uid="big"))
         machine.journal.with_name("journal.go").touch()
         await until(lambda: "the ledger cannot be written" in machine.report().message, machine.report)
-        assert f"the disk of {machine.home} is full; once there is room, it goes on" in machine.report().message
+        assert f"the disk of {machine.home} is full; writing continues" in machine.report().message
         assert machine.report().done == 0
         assert machine.report("big") is None
     await machine.ready()
@@ -103,8 +103,8 @@ async def test_a_server_that_ends_on_a_full_home_carries_on_with_room(machine, d
 
 
 async def test_lease_is_not_held_against_a_server_on_a_full_home(machine, disk, monkeypatch, caplog):
-    """Nobody could renew it while there was no server, and it cannot be written that it lasts a while longer."""
-    monkeypatch.setattr("dayfly.embedded.engine.LEDGER_AGAIN_S", 0.05)
+    """No client could renew the lease without a server, and its extension cannot be written."""
+    monkeypatch.setattr("dayfly.embedded.engine.LEDGER_RETRY_S", 0.05)
     disk(machine.home, "4m")
     await machine.up()
     lapses = now_ms() + 600
@@ -112,10 +112,10 @@ async def test_lease_is_not_held_against_a_server_on_a_full_home(machine, disk, 
     await machine.ready()
     await machine.down()
     await until(lambda: now_ms() > lapses, "the lease to lapse")
-    # The ledger can be read: what is told of its pages fits, and none that is written.
+    # The ledger can be read, but no page of it can be written.
     with filled(machine.home, but=36 * 1024):
         await machine.up()
-        assert "leases wait to begin anew" in caplog.text
+        assert "leases cannot be extended yet" in caplog.text
         await until(lambda: "u waits: the ledger cannot be written" in caplog.text, "a turn that cannot be taken")
         assert machine.report().closed is None
     await until(lambda: machine.stored().wish.lease_until > now_ms() + 1_000, "a longer lease")

@@ -1,4 +1,4 @@
-"""What a server of a machine does first: it takes its home, and finds out where it stands."""
+"""The start of a server: it takes the lock of its home and opens the ledger."""
 
 import fcntl
 import os
@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from dayfly.embedded import host, startup
-from dayfly.embedded.ledger import LedgerError, SqliteLedger, Stored
+from dayfly.embedded.ledger import LedgerError, SqliteLedger, StoredRun
 from dayfly.spec.run import Run
 from embedded import documents as doc
 
@@ -30,7 +30,7 @@ def test_lock_file_holds_only_the_current_process_id(tmp_path):
 
 
 def test_waiting_for_a_shared_lock_does_not_block_others(monkeypatch, tmp_path):
-    """Two servers that begin at once would else take each other for one that only looks, and both give up."""
+    """Otherwise two servers that start at once would take each other for a mere check, and both would fail."""
     looks, other = (os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT) for _ in range(2))
     fcntl.flock(looks, fcntl.LOCK_SH)
     waited = []
@@ -50,7 +50,7 @@ def test_waiting_for_a_shared_lock_does_not_block_others(monkeypatch, tmp_path):
 
 def test_home_of_another_server_is_refused_at_once(monkeypatch, tmp_path):
     other = startup.take(tmp_path)
-    monkeypatch.setattr(startup.time, "sleep", lambda _seconds: pytest.fail("it waits for a server's end"))
+    monkeypatch.setattr(startup.time, "sleep", lambda _seconds: pytest.fail("it waits for the end of a server"))
     opened = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(startup.HomeBusyError, match=rf"\(process {os.getpid()}\) uses {tmp_path}"):
         startup.take(tmp_path)
@@ -66,10 +66,10 @@ def test_shared_lock_is_awaited_for_a_bounded_time(monkeypatch, tmp_path):
         monkeypatch.setattr(startup, "time", clock)
         with pytest.raises(startup.HomeBusyError):
             startup.take(tmp_path)
-    assert len(waited) == startup.LOOK_MOST_S + 1
+    assert len(waited) == startup.LOCK_TIMEOUT_S + 1
 
 
-def test_a_runner_that_says_something_else_is_none_of_ours(tmp_path):
+def test_unexpected_runner_probe_is_an_error(tmp_path):
     runner = tmp_path / "runner"
     for said, found in (("isolation=user", "user"), ("version=1 isolation=none", "none"), ("usage: x", None)):
         runner.write_text(f"#!/bin/sh\necho {said}\n")
@@ -77,14 +77,14 @@ def test_a_runner_that_says_something_else_is_none_of_ours(tmp_path):
         if found:
             assert startup.isolation(str(runner)) == found
         else:
-            with pytest.raises(AssertionError, match="probe says 'usage: x"):
+            with pytest.raises(AssertionError, match="probe printed 'usage: x"):
                 startup.isolation(str(runner))
     runner.write_text("#!/bin/sh\necho isolation=user\nexit 1\n")
     with pytest.raises(subprocess.CalledProcessError):
         startup.isolation(str(runner))
 
 
-def test_on_a_disk_that_is_full_the_clock_numbers_servers(monkeypatch, tmp_path):
+def test_full_disk_numbers_servers_by_the_clock(monkeypatch, tmp_path):
     def full(_ledger, _least):
         raise LedgerError("the disk is full")
 
@@ -96,19 +96,19 @@ def test_on_a_disk_that_is_full_the_clock_numbers_servers(monkeypatch, tmp_path)
     ledger.close()
 
 
-def test_on_a_disk_that_is_full_leases_are_renewed_later(monkeypatch, tmp_path):
+def test_full_disk_delays_the_extension_of_leases(monkeypatch, tmp_path):
     opened = startup.open_ledgers(tmp_path, None, 10, 100)
-    assert not opened.owes_leases
+    assert not opened.leases_unextended
     wish = host.TargetIntent(lease_until=50)
     run = Run(uid="u", target=doc.TARGET, plan="")
-    opened.ledger.birth(Stored(run=run, name="box", documents=(), forks=(), wish=wish))
+    opened.ledger.birth(StoredRun(run=run, name="box", documents=(), forks=(), wish=wish))
 
     def full(_ledger, _until):
         raise sqlite3.OperationalError("database or disk is full")
 
     monkeypatch.setattr(SqliteLedger, "extend_leases", full)
     again = startup.open_ledgers(tmp_path, None, 10, 100)
-    assert again.owes_leases
+    assert again.leases_unextended
     for each in (opened, again):
         each.ledger.close()
         each.reader.close()

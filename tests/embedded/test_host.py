@@ -1,4 +1,4 @@
-"""The host as its link finds it: what it promises whoever asks, whatever its runs are at."""
+"""The host behind its link: orders, reports, and its stop."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ import pytest
 from dayfly.embedded import engine, host
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.executors import ProcessStepExecutor
-from dayfly.embedded.forks import fork_order, unapplied
+from dayfly.embedded.forks import fork_order, ignored_options
 from dayfly.embedded.routes.route_executors import EnvoyRouteExecutor
 from dayfly.execute.process.render import OrderContext
 from dayfly.link.wire import Abandon, AskStanding, AskValues, Reply, Standings, Stop, Verdict
@@ -29,7 +29,7 @@ ASKED = EndRequest(at=1, reason="Deleted", message="asked")
 
 
 async def test_left_over_proxy_is_ended_by_a_server_without_routing(machine):
-    """It would hold its ports for ever, and lead requests to where forks were."""
+    """A leaked proxy would keep its ports and route requests to forks that are gone."""
     await machine.down()
     folder = machine.home / "routing"
     folder.mkdir()
@@ -44,8 +44,8 @@ async def test_left_over_proxy_is_ended_by_a_server_without_routing(machine):
         left.wait()
 
 
-async def test_nothing_of_it_is_left_in_its_process(machine, monkeypatch):
-    """No task goes on, and no descriptor is open: not of its files, its watches or its doors."""
+async def test_closed_host_leaves_no_task_or_descriptor(machine, monkeypatch):
+    """Check that no task is running and no descriptor is open: of files, watches or servers."""
 
     async def serve(_app, sockets, *, stop):
         await stop.wait()
@@ -57,7 +57,7 @@ async def test_nothing_of_it_is_left_in_its_process(machine, monkeypatch):
     async def lived():
         await machine.up(serve=serve)
         await machine.host.offer(doc.offer(kept, uid=str(len(before))))
-        await machine.reason("ResourceFailed", str(len(before)))  # it keeps no state
+        await machine.reason("ResourceFailed", str(len(before)))  # The host stores no state in memory.
         await machine.finish(str(len(before)))
         await machine.down()
         return opened(), asyncio.all_tasks() - {asyncio.current_task()}
@@ -69,7 +69,7 @@ async def test_nothing_of_it_is_left_in_its_process(machine, monkeypatch):
     assert await lived() == (before, set())
 
 
-async def test_its_work_folder_goes_with_it_unless_a_run_lives(machine):
+async def test_close_removes_the_work_folder_unless_a_run_lives(machine):
     work = machine.work.exists
     assert work()
     await machine.down()
@@ -95,7 +95,7 @@ async def test_report_versions_rise_over_a_restart(machine):
 
 
 async def test_each_session_has_a_higher_number(machine, monkeypatch):
-    """Also where the clock was set back."""
+    """The versions rise even if the clock was set back."""
     first = machine.host.begin_session()
     monkeypatch.setattr(host, "now_ms", lambda: 5)
     assert [machine.host.begin_session() for _ in range(2)] == [first + 1, first + 2]
@@ -116,7 +116,7 @@ async def test_stop_of_an_unknown_run_does_not_prevent_its_start(machine):
     await machine.finish()
 
 
-async def test_its_first_end_is_the_one_that_is_recorded(machine):
+async def test_first_stop_request_is_kept(machine):
     await machine.host.offer(doc.offer(RAN))
     await machine.ready()
     for by in ("ann", "bob"):
@@ -126,7 +126,7 @@ async def test_its_first_end_is_the_one_that_is_recorded(machine):
 
 
 class Hearer:
-    """What the link is told of runs."""
+    """Notifications for the link."""
 
     def __init__(self, end) -> None:
         self.changed: list[str] = []
@@ -157,23 +157,25 @@ async def test_run_that_ended_long_ago_is_forgotten_with_its_logs(machine, monke
     await machine.finish()
     await machine.host.acknowledge(("u",))
     await machine.host.forget_old()
-    assert machine.host.has_ended("u"), "not so soon"
+    assert machine.host.has_ended("u"), "not yet"
     later = host.now_ms() + host.KEEP_ENDED_MS + 60_000
     monkeypatch.setattr(host, "now_ms", lambda: later)
     await machine.host.forget_old()
-    assert told == ["forgets"] * 2, "an offer that is under way may be of what is forgotten now"
+    assert told == ["forgets"] * 2, "a delayed offer may be of a run that is deleted now"
     assert (machine.host.report("u"), machine.host.logs("u")) == (None, ())
 
 
 @pytest.mark.parametrize("routes", [True, False])
 async def test_report_names_routes_that_lead_nowhere(machine, routes):
-    """A route before a baseline where nothing routes; and where something does, one to what nobody has declared."""
+    """A route of a baseline without a proxy; with a proxy, a route to a baseline that is not declared."""
     machine.host.routes = routes
     await machine.host.baseline(Workload(name="app", command=("sleep", "60"), routed_port=9090))
     local = Route(baseline=Baseline(kind="Deployment", namespace="default", name="api"), keys=("k",), local_port=7)
     await machine.host.offer(doc.offer(forks=[doc.fork(), Unit(name="mine", kind="route", route=local)]))
     [said] = machine.report().unsupported
-    assert said.startswith("local mine (no baseline" if routes else "the route from default/app (this server routes")
+    assert said.startswith(
+        "local mine (no baseline" if routes else "the route from default/app (this server does not route"
+    )
     await machine.finish()
 
 
@@ -205,7 +207,7 @@ def test_an_input_that_is_absent_is_an_empty_variable():
     ],
 )
 def test_unapplied_images_and_patches_of_a_fork_are_named(wish, said):
-    assert unapplied(doc.fork(**wish)).partition(" (")[0] == said
+    assert ignored_options(doc.fork(**wish)).partition(" (")[0] == said
 
 
 async def test_close_waits_for_folders_that_are_being_removed(machine, monkeypatch):
@@ -222,8 +224,8 @@ async def test_close_waits_for_folders_that_are_being_removed(machine, monkeypat
 
 
 async def test_unreadable_run_stops_no_other_and_is_logged_once(machine, caplog, monkeypatch):
-    """Its row was damaged, or a newer Dayfly has written it. Its turns fail until that is repaired."""
-    monkeypatch.setattr("dayfly.embedded.engine.DEFECT_AGAIN_S", 0.01)
+    """The row is damaged, or was written by a newer Dayfly. The run's turns fail until it is repaired."""
+    monkeypatch.setattr("dayfly.embedded.engine.DEFECT_RETRY_S", 0.01)
     real, turns = engine.turn, []
 
     async def counted(uid, host):
@@ -241,8 +243,8 @@ async def test_unreadable_run_stops_no_other_and_is_logged_once(machine, caplog,
         db.execute("UPDATE run SET ledger = CAST('{' AS BLOB) WHERE uid = 'bad'")
     before = {folder.name for folder in machine.folders()}
     await machine.up()
-    assert before <= {folder.name for folder in machine.folders()}, "what it had at work is left as it is"
-    assert "run bad cannot be taken over: the record of run bad" in caplog.text
+    assert before <= {folder.name for folder in machine.folders()}, "its running steps are left running"
+    assert "cannot adopt run bad: the record of run bad" in caplog.text
     assert "Traceback" not in caplog.text
     machine.journal.with_name("journal.go").touch()
     await machine.ready("good")
@@ -256,7 +258,7 @@ async def test_unreadable_run_stops_no_other_and_is_logged_once(machine, caplog,
     await machine.ready("bad")
 
 
-@pytest.mark.parametrize(("executor", "taking"), [(ProcessStepExecutor, "adopt"), (EnvoyRouteExecutor, "take_over")])
+@pytest.mark.parametrize(("executor", "taking"), [(ProcessStepExecutor, "adopt"), (EnvoyRouteExecutor, "adopt_all")])
 async def test_server_starts_though_a_run_cannot_be_taken_over(machine, monkeypatch, caplog, executor, taking):
     """The disk is full, or too many files are open for a moment."""
     step = 'while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'
@@ -275,7 +277,7 @@ async def test_server_starts_though_a_run_cannot_be_taken_over(machine, monkeypa
     monkeypatch.setattr(executor, taking, refuse_once)
     await machine.up()
     assert sorted(refused) == ["u", "v"]
-    assert caplog.text.count("later: [Errno 28]") == 2
+    assert caplog.text.count("yet: [Errno 28]") == 2
     machine.journal.with_name("journal.go").touch()
     for uid in ("u", "v"):
         await machine.ready(uid)
@@ -283,7 +285,7 @@ async def test_server_starts_though_a_run_cannot_be_taken_over(machine, monkeypa
 
 @pytest.mark.parametrize("column", ["ledger", "documents", "wish"])
 async def test_requests_about_an_unreadable_run_name_its_row(machine, column, caplog):
-    """It may have made something that nobody would take away: neither its end nor its being given up makes it vanish."""
+    """The run may have created resources, so neither a stop nor an abandon may remove its row."""
     for uid in ("bad", "good"):
         await machine.host.offer(doc.offer(RAN, uid=uid))
         await machine.ready(uid)

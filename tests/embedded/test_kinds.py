@@ -1,4 +1,4 @@
-"""What this machine can run, each kind alone: what it refuses and objects to, what its orders say, what it probes."""
+"""The rules of the executors on this machine: refusals, objections, work orders and probes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TestLaunching:
         bench.attempts.busy |= {KEY, KEY._replace(unit="r/b")}
         await bench.steps.launch(bench.live, Launch(unit="r/a", attempt=1))
         assert bench.attempts.busy == {KEY._replace(unit="r/b")}
-        assert bench.attempts.done == [("tell", KEY, NeverRan(reason=reason, message="m"))]
+        assert bench.attempts.done == [("set_fact", KEY, NeverRan(reason=reason, message="m"))]
 
 
 class TestOrders:
@@ -61,7 +61,7 @@ class TestOrders:
         records = bench.records(order)
         assert (records["isolation"], records["cwd"]) == (b"root", b"/begins/r/a")
         assert records["start-before-ms"] == b"%d" % (NOW + 23)
-        assert records["log"] == bench.attempts.at(KEY).log.encode()
+        assert records["log"] == bench.attempts.folder(KEY).log.encode()
         assert "private" in records
         assert bench.variables(order)["URL"] == "db://1"
         assert bench.variables(order)["DAYFLY_OUTPUTS_COMPLETE"] == "false"
@@ -75,13 +75,13 @@ class TestOrders:
         assert bench.asked == ([] if read == "at hand" else ["u"])
 
     def test_cached_value_of_an_unrecorded_attempt_is_ignored(self, bench):
-        """It failed, or is not recorded yet: what an earlier one told still holds."""
+        """A new attempt failed or is not recorded yet: the output of the earlier attempt is still valid."""
         later = msgspec.structs.replace(MADE, attempt=2, outcome="failed")
         live = bench.of(doc.resource("r", [self.MAKE, self.READS]), r__make=later)
         bench.attempts.values[KEY._replace(unit="r/make", attempt=2)] = {"url": b"at hand"}
         assert bench.variables(bench.steps.order(live, KEY, self.READS))["URL"] == "db://1"
 
-    def test_without_namespaces_nothing_is_private(self, bench):
+    def test_order_has_no_private_paths_without_namespaces(self, bench):
         bench.starter.isolation = "none"
         assert "private" not in bench.records(bench.steps.order(bench.live, KEY, doc.step("a")))
 
@@ -93,7 +93,7 @@ class TestOrders:
         order = bench.steps.order(live, KEY, drop)
         assert bench.variables(order)["URL"] == ""
         assert bench.variables(order)["DAYFLY_OUTPUTS_COMPLETE"] == "true"
-        said = bench.attempts.at(KEY).read_log(0, 1000)
+        said = bench.attempts.folder(KEY).read_log(0, 1000)
         assert b"input url contains a zero byte" in said
         assert b"; it is passed as absent]" in said
 
@@ -111,7 +111,7 @@ class TestOrders:
         assert bench.variables(bench.steps.order(live, KEY, unit))["KEY"] == "ours"
         assert bench.asked == ["secrets of u"]
         bench.steps.order(live, KEY, doc.step("a"))
-        assert bench.asked == ["secrets of u"], "whoever reads none is given none"
+        assert bench.asked == ["secrets of u"], "a step without inputs gets none"
 
     @pytest.mark.parametrize("traced", [True, False])
     def test_step_gets_a_trace_parent_only_if_traced(self, bench, traced):
@@ -133,11 +133,11 @@ class TestOrders:
         unit = Unit(name="a", kind="webhook", webhook=WebhookUnit(request=request))
         records = bench.records(bench.hooks.order(bench.of(doc.resource("r", [unit])), KEY, unit))
         assert records["isolation"] == b"user"
-        assert "private" not in records, "it is no script, and writes nothing"
+        assert "private" not in records, "it is not a script and writes nothing"
 
 
 class TestStates:
-    """Only a step that has a state is told of one."""
+    """Only a step with a state gets its variables."""
 
     def steps(self, bench, door, environment=None, *, has_images=False):
         given = {"runs": bench.runs, "environment": environment or {}, "has_images": has_images, "states": door}
@@ -173,19 +173,21 @@ class TestStates:
     async def test_stateful_step_is_refused_without_a_state_server(self, bench):
         steps = self.steps(bench, None)
         steps.admit("r/a", self.unit(state=False))
-        with pytest.raises(DocumentsRefusedError, match="started without the server that keeps states"):
+        with pytest.raises(DocumentsRefusedError, match="started without a server for states"):
             steps.admit("r/a", self.unit(state=True))
         await steps.clear(bench.live)
         assert bench.attempts.done == [("drop", "u")]
 
 
 class TestSteps:
-    def test_in_containers_each_step_names_its_image(self, bench):
+    def test_step_without_an_image_is_refused_in_containers(self, bench):
         inside = ProcessStepExecutor(
             None, bench.attempts, bench.starter, runs=bench.runs, environment={}, has_images=True
         )
         inside.admit("r/a", doc.step("a", image="busybox:1"))
-        with pytest.raises(DocumentsRefusedError, match=r"r/a: steps run in containers here, and it names no image"):
+        with pytest.raises(
+            DocumentsRefusedError, match=r"r/a: this host runs steps in containers, and the step has no image"
+        ):
             inside.admit("r/a", doc.step("a"))
         bench.steps.admit("r/a", doc.step("a"))
 
@@ -217,7 +219,7 @@ class TestSteps:
         def untold(_value):
             raise ForkAddressUnknownError(Reason.WAITING_FOR_FORKS, "it is not there")
 
-        bench.runs.teller = lambda _live, _answers: untold
+        bench.runs.fork_values = lambda _live, _answers: untold
         asks = ForkValue(fork_of=Baseline(kind="Deployment", namespace="default", name="app"), expression="{{.Name}}")
         reads = UnitInput(name="who", fork=asks, as_=As(env="WHO"))
         says = Unit(
@@ -229,7 +231,7 @@ class TestSteps:
         bench.of(doc.resource("r", [doc.step("a")]), hooks)
         found = bench.steps.objections(bench.live)
         assert {name: each.reason for name, each in found.items()} == {"warm": Reason.WAITING_FOR_FORKS}
-        assert list(bench.hooks.objections(bench.live)) == ["say"], "each kind speaks for its own"
+        assert list(bench.hooks.objections(bench.live)) == ["say"], "each executor reports its own units"
 
     SHARED = doc.step("a", outputs=[("x", "/srv/x"), ("y", "/srv/y")])
 
@@ -243,16 +245,16 @@ class TestSteps:
         bench.starter.isolates_paths = False
         [(name, (reason, message))] = self.objections(bench, KEY).items()
         assert (name, reason) == ("r/b", Reason.PATH_IN_USE)
-        assert message.startswith("uses /srv/y as the running r/a does, and this machine cannot keep them apart")
+        assert message.startswith("uses /srv/y, as does the running r/a; this machine has no mount namespaces")
 
-    def test_also_with_one_of_another_run(self, bench):
+    def test_step_sharing_a_path_with_another_run_waits(self, bench):
         bench.starter.isolates_paths = False
         other = SimpleNamespace(unit=lambda _name: self.SHARED)
-        look = bench.runs.look
-        bench.runs.look = lambda uid: other if uid == "v" else look(uid)
+        peek = bench.runs.peek
+        bench.runs.peek = lambda uid: other if uid == "v" else peek(uid)
         assert set(self.objections(bench, UnitAttempt("v", "r/a", 1))) == {"r/a", "r/b"}
 
-    def test_one_of_a_run_that_is_gone_shares_nothing(self, bench):
+    def test_step_of_a_removed_run_blocks_no_path(self, bench):
         bench.starter.isolates_paths = False
         assert self.objections(bench, UnitAttempt("gone", "r/a", 1)) == {}
 

@@ -1,4 +1,4 @@
-"""The ledger's file alone: what a write changes, what it refuses, and what is kept of it for how long."""
+"""The ledger file: effects of writes, refusals, and retention."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sqlite3
 import msgspec
 import pytest
 
-from dayfly.embedded.ledger import LedgerError, SqliteLedger, Stored
+from dayfly.embedded.ledger import LedgerError, SqliteLedger, StoredRun
 from dayfly.plan.actions import Claim, Close, Doubt, Finish, Record, Void
 from dayfly.plan.sealed import seal
 from dayfly.plan.transitions import IllegalMoveError
@@ -23,14 +23,14 @@ ASKED = EndRequest(at=7, reason="Deleted", message="asked", by="ann")
 MADE = Result(outcome="succeeded", outputs={"url": OutputRecord(digest="sha256:0", size=1)}, started_at=4, ended_at=5)
 
 
-def stored(uid="u", **wish) -> Stored:
+def stored(uid="u", **wish) -> StoredRun:
     run = Run(uid=uid, target=doc.TARGET, plan=PLAN.digest, born_at=3)
-    return Stored(run=run, name="box", documents=DOCUMENTS, forks=(), wish=TargetIntent(**wish), generation=1)
+    return StoredRun(run=run, name="box", documents=DOCUMENTS, forks=(), wish=TargetIntent(**wish), generation=1)
 
 
 @pytest.fixture
 def opened(monkeypatch):
-    """Connections to databases, in the order in which they were made."""
+    """The connections to databases, in order."""
     connect, found = sqlite3.connect, []
 
     def noted(*given, **more):
@@ -55,14 +55,14 @@ def db(ledger, opened):
 
 
 def claimed(ledger, uid="u") -> Run:
-    """A run that was born, with its step claimed."""
+    """A run after its birth, with a claimed step."""
     assert ledger.birth(stored(uid))
     claim = Claim(unit="r/a", attempt=1, kind="exec", ref="boot", at=4)
     return ledger.commit(ledger.load(uid).run, PLAN, (claim,), {}, 4)
 
 
 def over(ledger, uid="u", at=9) -> Run:
-    """A run that has ended, with nothing left to do."""
+    """A run that has ended."""
     assert ledger.birth(stored(uid))
     run = ledger.load(uid).run
     closed = ledger.commit(run, PLAN, (Close(request=ASKED),), {}, at)
@@ -83,29 +83,29 @@ class TestFile:
         with pytest.raises(LedgerError, match=r"ledger\.db: "):
             SqliteLedger(path)
 
-    def test_in_memory_there_is_none(self, tmp_path, monkeypatch):
+    def test_ledger_in_memory_creates_no_file(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         SqliteLedger(":memory:").close()
         assert list(tmp_path.iterdir()) == []
 
     def test_wipe_removes_deleted_rows_unless_a_reader_is_open(self, ledger, db, tmp_path):
-        """Nobody waits for him: it is tried again."""
-        assert ledger.remains, "a server that was killed may have left something"
+        """The truncation does not wait for the reader; it is repeated later."""
+        assert ledger.needs_truncation, "a killed server may have left values"
         ledger.wipe()
-        assert not ledger.remains
+        assert not ledger.needs_truncation
         over(ledger)
         reader = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM run").fetchall()
         ledger.dissolve(ledger.load("u").run, "box")
-        assert ledger.remains
+        assert ledger.needs_truncation
         said: list[str] = []
         db.set_trace_callback(said.append)
         ledger.wipe()
-        assert (ledger.remains, said[0]) == (True, "PRAGMA busy_timeout = 0")
+        assert (ledger.needs_truncation, said[0]) == (True, "PRAGMA busy_timeout = 0")
         reader.close()
         ledger.wipe()
-        assert not ledger.remains
+        assert not ledger.needs_truncation
         assert (tmp_path / "ledger.db-wal").stat().st_size == 0
         assert db.execute("PRAGMA busy_timeout").fetchone() == (10_000,)
 
@@ -125,7 +125,7 @@ class TestTransaction:
         assert told == ["before commit", "after commit"]
         ledger.close()
 
-    def test_all_of_it_or_nothing(self, ledger):
+    def test_failed_transaction_changes_nothing(self, ledger):
         with contextlib.suppress(KeyError), ledger.transaction("x"):
             ledger.birth(stored())
             raise KeyError
@@ -134,19 +134,19 @@ class TestTransaction:
             ledger.birth(stored())
         assert ledger.load("u") == stored()
 
-    def test_a_disk_that_refuses_is_said(self, ledger, db):
+    def test_disk_error_is_reported(self, ledger, db):
         db.execute("PRAGMA query_only = 1")
         with pytest.raises(LedgerError, match="cannot be written"), ledger.transaction("x"):
             ledger.birth(stored())
         db.execute("PRAGMA query_only = 0")
-        assert ledger.uids() == []
+        assert ledger.live_uids() == []
 
     def test_full_disk_is_reported_with_its_path(self, ledger, db, tmp_path):
         (pages,) = db.execute("PRAGMA page_count").fetchone()
         db.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(LedgerError) as refused, ledger.transaction("x"):
             ledger.keep_secrets("u", {("r", "password"): bytes(100_000)})
-        full = f"the disk of {tmp_path} is full; once there is room, it goes on by itself"
+        full = f"the disk of {tmp_path} is full; writing continues as soon as there is space"
         assert str(refused.value) == f"the ledger cannot be written: {full}"
         db.execute("PRAGMA max_page_count = 1000000")
         with ledger.transaction("x"):
@@ -161,7 +161,7 @@ class TestBirth:
         assert [(entry.move, entry.at, entry.message) for entry in ledger.history("u")] == [("Born", 3, PLAN.digest)]
 
     def test_ended_run_is_not_born_again(self, ledger):
-        ledger.bar(Run(uid="u", target=doc.TARGET, plan="", phase=Phase.CLEANED, ended_at=5))
+        ledger.block_birth(Run(uid="u", target=doc.TARGET, plan="", phase=Phase.CLEANED, ended_at=5))
         assert not ledger.birth(stored())
         assert (ledger.load("u"), ledger.history("u")) == (None, [])
 
@@ -187,7 +187,7 @@ class TestCommit:
         assert [ledger.value(*other) for other in others] == [None, None, None]
         assert (ledger.history("u")[-1].reason, ledger.history("u")[-1].message) == ("succeeded", "")
 
-    def test_each_move_is_a_line(self, ledger):
+    def test_each_move_is_a_history_entry(self, ledger):
         run = claimed(ledger)
         moves = (Doubt(unit="r/a", attempt=1, reason="Silent", message="no word"),)
         run = ledger.commit(run, PLAN, moves, {}, 5)
@@ -212,7 +212,7 @@ class TestCommit:
             (run.seq, 8, "Close", "", 0, "Deleted", "asked (by ann)"),
         ]
 
-    def test_its_end_is_a_line_with_its_phase(self, ledger):
+    def test_history_ends_with_the_phase(self, ledger):
         run = over(ledger)
         assert run.phase is Phase.CLEANED
         last = ledger.history("u")[-1]
@@ -247,16 +247,16 @@ class TestWishes:
 
     @pytest.mark.parametrize(("lease", "lapses"), [(0, False), (99, True), (100, True), (101, False)])
     def test_leases_that_end_too_soon_are_extended(self, ledger, lease, lapses):
-        """0 is none: such a run has no lease at all."""
+        """A lease of 0 means that the run has none."""
         ledger.birth(stored(lease_until=lease))
-        assert ledger.lapsing(100) is lapses
+        assert ledger.has_lease_before(100) is lapses
         ledger.extend_leases(100)
         assert ledger.load("u").wish.lease_until == (100 if lapses else lease)
 
     def test_leases_of_closed_runs_are_not_extended(self, ledger):
         ledger.birth(stored(lease_until=5))
         ledger.commit(ledger.load("u").run, PLAN, (Close(request=ASKED),), {}, 8)
-        assert not ledger.lapsing(100)
+        assert not ledger.has_lease_before(100)
         ledger.extend_leases(100)
         assert ledger.load("u").wish.lease_until == 5
 
@@ -269,14 +269,14 @@ class TestEnd:
         ended = msgspec.structs.replace(run, phase=Phase.ABANDONED, ended_at=9)
         db.execute("UPDATE run SET phase = 'abandoned' WHERE uid = 'u'")
         ledger.dissolve(ended, "box")
-        assert (ledger.uids(), ledger.values("u"), ledger.last("u")) == (["other"], {}, ended)
-        assert ledger.last("other") is None
+        assert (ledger.live_uids(), ledger.values("u"), ledger.ended_run("u")) == (["other"], {}, ended)
+        assert ledger.ended_run("other") is None
         assert [entry.move for entry in ledger.history("u")] == ["Born", "Claim", "Record"]
 
     def test_open_run_is_not_dissolved(self, ledger):
         run = claimed(ledger)
         ledger.dissolve(run, "box")
-        assert ledger.uids() == ["u"]
+        assert ledger.live_uids() == ["u"]
 
     def test_ended_run_is_forgotten_once_acknowledged_and_old(self, ledger):
         for uid, at in (("old", 9), ("new", 20), ("untold", 9)):
@@ -286,29 +286,29 @@ class TestEnd:
         assert ledger.unacknowledged() == ["untold"]
         assert ledger.forget(9) == []
         assert ledger.forget(10) == ["old"]
-        assert (ledger.last("old"), ledger.history("old")) == (None, [])
-        assert ledger.last("new") is not None
+        assert (ledger.ended_run("old"), ledger.history("old")) == (None, [])
+        assert ledger.ended_run("new") is not None
         assert ledger.history("new")
-        assert ledger.birth(stored("old")), "it may be anybody's by now"
+        assert ledger.birth(stored("old")), "it may be of any run"
 
 
 @pytest.mark.parametrize("damaged", [b"", b"{", b"\x00{}", b"\xff\xfe"])
 def test_damaged_wish_does_not_block_renewal_of_other_leases(ledger, db, damaged):
-    """Without that no server begins, and no run of it takes a turn."""
+    """Otherwise no server starts, and no run takes a turn."""
     for uid in ("bad", "good"):
         assert ledger.birth(stored(uid, lease_until=5))
     db.execute("UPDATE run SET wish = ? WHERE uid = 'bad'", (damaged,))
-    assert ledger.lapsing(9)
+    assert ledger.has_lease_before(9)
     ledger.extend_leases(9)
     assert ledger.load("good").wish.lease_until == 9
-    assert not ledger.lapsing(8)
-    assert db.execute("SELECT wish FROM run WHERE uid = 'bad'").fetchone() == (damaged,), "it is left as it is"
+    assert not ledger.has_lease_before(8)
+    assert db.execute("SELECT wish FROM run WHERE uid = 'bad'").fetchone() == (damaged,), "it is unchanged"
 
 
 @pytest.mark.parametrize("damaged", [b"", b"{", b"{}x", b"\xff\xfe", b"[" * 10_000])
 @pytest.mark.parametrize("column", ["ledger", "documents", "forks", "wish"])
 def test_damaged_row_is_reported_with_its_run(ledger, db, tmp_path, column, damaged):
-    """A writer's group is of many runs: what is one run's fault must not be taken for the file's."""
+    """A group of writes has several runs: an error of one run must not count as an error of the file."""
     for uid in ("bad", "good"):
         assert ledger.birth(stored(uid))
     db.execute(f"UPDATE run SET {column} = ? WHERE uid = 'bad'", (damaged,))
@@ -328,7 +328,7 @@ def test_units_are_kept_as_they_were_written(ledger):
 
 @pytest.mark.parametrize("unit", ["r/a", "r/gone", "fork:default/app"])
 def test_closed_run_claims_delete_steps_only(ledger, unit):
-    """Whether a unit is a create step, or is not wished for any more, or is kept."""
+    """Return whether a unit is a create step; units that are no longer desired, or kept, are not."""
     assert ledger.birth(stored())
     closed = ledger.commit(ledger.load("u").run, PLAN, (Close(request=ASKED),), {}, 4)
     with pytest.raises(IllegalMoveError):
@@ -340,23 +340,23 @@ def test_closed_run_claims_delete_steps_only(ledger, unit):
     "read",
     [
         lambda ledger: ledger.load("u"),
-        lambda ledger: ledger.lapsing(1),
-        lambda ledger: ledger.uids(),
+        lambda ledger: ledger.has_lease_before(1),
+        lambda ledger: ledger.live_uids(),
         lambda ledger: ledger.unacknowledged(),
-        lambda ledger: ledger.last("u"),
+        lambda ledger: ledger.ended_run("u"),
         lambda ledger: ledger.values("u"),
         lambda ledger: ledger.value("u", "r/a", "url"),
         lambda ledger: ledger.secrets("u"),
-        lambda ledger: ledger.with_secrets(),
+        lambda ledger: ledger.uids_with_secrets(),
         lambda ledger: ledger.history("u"),
         lambda ledger: ledger.begin_life(1),
     ],
 )
 def test_locked_database_is_reported_as_unavailable(ledger, db, tmp_path, read):
-    """An order that it befalls is given again; after a defect a baseline would not be."""
+    """An order with this error is repeated; with a defect, a baseline would not be."""
     read(ledger)
     db.execute("PRAGMA busy_timeout = 0")
-    db.execute("PRAGMA journal_mode = DELETE")  # in which who writes keeps out who reads
+    db.execute("PRAGMA journal_mode = DELETE")  # a mode in which a writer blocks readers
     with contextlib.closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(HostUnavailableError, match=r"^the ledger cannot be (read|written): database is locked$"):

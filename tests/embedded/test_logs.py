@@ -1,4 +1,4 @@
-"""Which logs there are, and which of them are kept; what else lies there is nobody's attempt."""
+"""Existing and kept logs; files of other programs in their folder are ignored."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from dayfly.spec.log_times import LineCutter, entries_between
 from embedded import documents as doc
 from embedded.machine import until
 
-STEP_MS = 10  # runner/times.h: what is printed within so many counts as printed at once, with what came before it
+STEP_MS = 10  # runner/times.h: output within this time counts as printed at once
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ async def test_a_step_that_says_nothing_has_an_empty_log_and_no_file(machine):
     ]
     await machine.finish()
     assert [info.unit for info in machine.host.logs("u")] == ["r/a", "r/b"], "also once it is over"
-    # The marks of attempts are removed after their runs have ended.
+    # The markers of attempts are removed after the end of their runs.
     await until(lambda: [entry.name for entry in (logs / ".begun").iterdir()] == ["none"], "marks of attempts removed")
 
 
@@ -56,7 +56,7 @@ async def test_foreign_folders_in_the_work_folder_are_ignored(machine):
 
 @pytest.fixture
 def few(monkeypatch):
-    """No more than three logs are kept, and what failed is tried again at once."""
+    """Keep three logs, and retry failures at once."""
     monkeypatch.setattr(process, "KEPT_LOGS", 3)
     monkeypatch.setattr("dayfly.plan.open_run.FORK_BACKOFF_MS", 1)
     monkeypatch.setattr("dayfly.plan.open_run.FORK_BACKOFF_MAX_MS", 1)
@@ -77,8 +77,7 @@ async def test_restarting_fork_keeps_only_its_last_logs(few, machine):
     await machine.finish()
 
 
-async def test_neither_does_a_step_that_keeps_failing(few, machine):
-    """Nor does it touch the logs of others."""
+async def test_failing_step_keeps_only_its_last_logs(few, machine):
     steps = [doc.step("a", "true"), doc.step("b", AGAIN, idempotent=True, limit=9, backoff_ms=1)]
     await machine.host.offer(doc.offer(doc.resource("r", steps)))
     await machine.ready()
@@ -96,7 +95,7 @@ async def test_unremovable_log_does_not_block_a_step(few, machine):
 
 
 def told(machine, unit, attempt=1):
-    """The lines of a log with their times, as a server gets them."""
+    """Return the lines of a log with their times, as a server gets them."""
     log, entries = machine.log(unit, attempt), machine.host.log_times("u", unit, attempt)
     lines = LineCutter()
     return [*lines.feed(0, log, entries_between(entries, 0, len(log))), *lines.end()]
@@ -123,7 +122,7 @@ async def test_log_lines_have_times_during_and_after_a_run(machine):
 
 
 async def test_notices_in_a_log_have_times_too(few, machine):
-    """And with a log its times go."""
+    """The times of a log are removed with it."""
     step = doc.step("b", AGAIN, idempotent=True, limit=9, backoff_ms=1)
     await machine.host.offer(doc.offer(doc.resource("r", [step])))
     await machine.ready()
@@ -141,7 +140,7 @@ async def test_log_without_a_times_file_has_no_times(machine):
     times.unlink()
     assert told(machine, "r/a") == [(0, b"one"), (0, b"two")]
     times.mkdir()
-    assert told(machine, "r/a") == [(0, b"one"), (0, b"two")], "nor where something else lies there"
+    assert told(machine, "r/a") == [(0, b"one"), (0, b"two")], "nor if the path is something else"
 
 
 def uid(number: int) -> str:
@@ -149,7 +148,7 @@ def uid(number: int) -> str:
 
 
 async def test_logs_of_a_forgotten_run_are_removed_at_the_next_start(machine, monkeypatch):
-    """It was killed after it had forgotten the rows, and before it came to the logs."""
+    """The server was killed after it had deleted the rows, and before it removed the logs."""
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "echo said")]), uid=uid(1)))
     await machine.ready(uid(1))
     await machine.finish(uid(1))
@@ -165,12 +164,12 @@ async def test_logs_of_a_forgotten_run_are_removed_at_the_next_start(machine, mo
 
 
 class Known:
-    """A ledger that knows these runs. Whoever asks it has looked at the logs before: one more is born meanwhile."""
+    """A ledger that knows these runs. A run is born between the list of logs and the read of the ledger."""
 
     def __init__(self, place: AttemptStorage, *uids: str) -> None:
         self.place, self.uids = place, uids
 
-    def known(self) -> set[str]:
+    def known_uids(self) -> set[str]:
         Folder(self.place, uid(9), "r/a", 1).say("it begins")
         return {*self.uids, uid(9)} if self.uids else raised(LedgerError("it cannot be read"))
 
@@ -196,7 +195,7 @@ def left(place: AttemptStorage) -> set[str]:
 
 @pytest.mark.parametrize(("before", "gone"), [(100_000, set()), (100_001, {uid(3)})])
 def test_old_logs_of_unknown_runs_are_removed(place, before, gone):
-    """What is young may be of a run that a ledger which was put back does not know; other names people have given."""
+    """A young log may be of a run that a restored ledger does not know; other names are not logs."""
     there = left(place)
     StepLogFiles(place, Known(place, uid(1))).forget([uid(2)], before)
     assert left(place) == there - {uid(2)} - gone | {uid(9)}
@@ -204,7 +203,7 @@ def test_old_logs_of_unknown_runs_are_removed(place, before, gone):
 
 def test_logs_of_a_run_born_during_cleanup_are_kept(place):
     reader = Known(place, uid(1))
-    reader.known = lambda: (Known.known(reader), {uid(1)})[1]  # as it was before the birth
+    reader.known_uids = lambda: (Known.known_uids(reader), {uid(1)})[1]  # as before the birth
     StepLogFiles(place, reader).forget([], now_ms() + 60_000)
     assert left(place) == {uid(1), uid(9), "saved", "of-" + uid(4), ".begun"}
 
@@ -213,7 +212,7 @@ def test_unreadable_ledger_keeps_all_but_forgotten_logs(place, caplog):
     there = left(place)
     StepLogFiles(place, Known(place)).forget([uid(2)], now_ms() + 60_000)
     assert left(place) == there - {uid(2)} | {uid(9)}
-    assert "kept until the next look: it cannot be read" in caplog.text
+    assert "kept until the next sweep: it cannot be read" in caplog.text
 
 
 def test_missing_logs_folder_has_nothing_to_forget(place):

@@ -1,4 +1,4 @@
-"""Orders to the host in any order and any number: the same is left. And what the host owes to whoever gives them."""
+"""Orders to the host in any order and any number have the same result; and the answers to them."""
 
 import sqlite3
 
@@ -29,7 +29,7 @@ async def test_an_end_that_overtakes_its_offer_stays_an_end(machine, end):
 
 
 async def test_offer_of_a_begun_run_that_is_unknown_starts_nothing(machine):
-    """Nobody knows what it left behind: it has neither ended, nor is it begun once more."""
+    """Nothing is known of what the run left behind, so it has neither ended nor starts again."""
     assert await machine.host.stop("u", ASKED, known=True) is Verdict.UNKNOWN
     assert await machine.host.offer(doc.offer(RAN, birth=False)) is Verdict.UNKNOWN
     assert machine.host.standing("u") is None
@@ -52,7 +52,7 @@ async def test_an_older_form_of_a_wish_changes_nothing(machine):
 
 
 async def test_a_ledger_of_the_first_form_is_carried_on(machine):
-    """Its ends are said to whoever asks next: nobody could acknowledge one then."""
+    """Ended runs are reported again in the next session, as the end cannot be acknowledged in the old one."""
     await machine.host.offer(doc.offer(RAN))
     await machine.ready()
     await machine.host.offer(doc.offer(RAN, uid="over"))
@@ -79,5 +79,5 @@ def test_a_ledger_of_a_later_form_is_left_alone(tmp_path):
     database = sqlite3.connect(path)
     database.execute("PRAGMA user_version = 99")
     database.close()
-    with pytest.raises(LedgerError, match="of version 99"):
+    with pytest.raises(LedgerError, match="has version 99"):
         SqliteLedger(path)

@@ -1,4 +1,4 @@
-"""The home remembers where its attempts work, and whenever the server dies what it remembers is a whole path or nothing."""
+"""The home stores the path of its work folder; after any kill of the server the file has a whole path or none."""
 
 import errno
 import fcntl
@@ -24,7 +24,7 @@ def home(tmp_path):
 
 @pytest.fixture
 def shared(tmp_path):
-    """In the place of the memory that all share, where hosts of other tests are at work."""
+    """A private folder instead of the shared memory, which hosts of other tests use."""
     (tmp_path / "shared").mkdir()
     return str(tmp_path / "shared")
 
@@ -48,7 +48,7 @@ def test_a_memory_that_was_cut_short_names_no_folder(home, tmp_path, monkeypatch
 
 
 def test_opening_a_known_place_writes_nothing(home, monkeypatch):
-    """So that a server begins on a disk on which nothing can be written."""
+    """A server can start on a full disk."""
     before = process.open_storage(home)
 
     def full(*_):
@@ -79,7 +79,7 @@ def test_note_survives_a_crash_during_its_write(home, monkeypatch, number):
     monkeypatch.undo()
     after = process.open_storage(home)
     assert after.work == before.work
-    assert after.ref != before.ref, "its epoch was lost, so nothing may be concluded from what it holds"
+    assert after.ref != before.ref, "its epoch is lost, so its content proves nothing"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_memory_is_used_if_it_has_room_and_allows_programs(home, monkeypatch, fl
     if not in_memory:
         own = f"dayfly-{os.geteuid()}-{hashlib.sha256(os.fsencode(home)).hexdigest()[:16]}"
         assert own not in before
-        assert not Path("/dev/shm", own).exists(), "what does not serve is not left behind"
+        assert not Path("/dev/shm", own).exists(), "an unusable folder is not left behind"
 
 
 @pytest.mark.parametrize("left", ["", "run.a.1", "cursor"])
@@ -116,12 +116,12 @@ def test_notes_last_as_long_as_the_place(home):
     place.write_number("cursor", 8)
     assert (place.read_number("cursor"), Path(place.work).stat().st_mode & 0o777) == (8, 0o700)
     assert Path(place.work, "home").read_text() == str(home)
-    assert process.open_storage(home).ref != place.ref, "what it remembered is gone"
+    assert process.open_storage(home).ref != place.ref, "the stored path is gone"
 
 
 @pytest.mark.parametrize("rubbish", [b"", bytes(5), b"\xff", b"x", b"-7", b"7\n8", b"9" * 5_000])
 def test_a_note_that_is_no_number_is_none(home, rubbish):
-    """As the end of a machine may leave it: what hangs on it is chosen anew, and the server begins."""
+    """As after a crash of the machine: the path is chosen again, and the server starts."""
     place = process.open_storage(home)
     Path(place.work, "port").write_bytes(rubbish)
     assert place.read_number("port") == 0
@@ -158,7 +158,7 @@ def test_home_path_that_is_not_utf8_keeps_its_place(shared, tmp_path):
 
 @pytest.mark.parametrize("how", ["others may write there", "it is a link"])
 def test_work_folder_that_others_can_write_to_is_refused(home, tmp_path, how):
-    """Whoever could put a marker or a receipt there would say what has run."""
+    """A user who can create a marker or receipt there could fake results."""
     place = process.open_storage(home)
     if how == "it is a link":
         shutil.rmtree(place.work)
@@ -183,7 +183,7 @@ def test_tests_remove_no_folder_but_dayflys_own(home):
 
 @pytest.mark.parametrize("moment", ["before it is looked at", "before it is listed"])
 def test_sweep_ignores_a_place_that_vanishes(home, monkeypatch, moment):
-    """Servers of two homes, one of which ends while the other begins and clears up."""
+    """Servers of two homes, one of which ends while the other starts and cleans up."""
     other = process.open_storage(home)
     owner, look = (os, "lstat") if moment == "before it is looked at" else (os, "scandir")
     real = getattr(owner, look)
@@ -200,7 +200,7 @@ def test_sweep_ignores_a_place_that_vanishes(home, monkeypatch, moment):
 
 
 def test_sweep_ignores_a_place_that_cannot_be_removed(shared, home, monkeypatch):
-    """Somebody stands in it, or has mounted something there."""
+    """A process has its working directory in the folder, or something is mounted there."""
 
     def busy(path, **_):
         raise OSError(errno.EBUSY, "in use", path)
@@ -216,7 +216,7 @@ def test_sweep_ignores_a_place_that_cannot_be_removed(shared, home, monkeypatch)
 
 
 def test_sweep_keeps_the_place_of_an_unreachable_home(shared, home, monkeypatch):
-    """It lies on another machine, which is away, or in a folder that was closed to its owner."""
+    """The path is on a file server that is down, or in a folder without access."""
 
     def away(path):
         raise OSError(errno.ENOTCONN, "away", path)
@@ -229,7 +229,7 @@ def test_sweep_keeps_the_place_of_an_unreachable_home(shared, home, monkeypatch)
 
 
 def test_disk_is_used_without_shared_memory(home, tmp_path):
-    """As in a container that was made without (`--ipc=none`)."""
+    """As in a container with `--ipc=none`."""
     shared = str(tmp_path / "none")
     assert process.open_storage(home, shared).work == str(home / "attempts")
     process.sweep_storage(shared)

@@ -1,4 +1,4 @@
-"""The ports of forks, kept until their run is over; and what makes another fork of one: its baseline, and addresses."""
+"""The ports of forks, kept until their run ends; and the generation of a fork, from its baseline and addresses."""
 
 from __future__ import annotations
 
@@ -27,77 +27,77 @@ def place(tmp_path):
 
 def test_port_of_a_fork_stays_the_same(place):
     ports = Ports(place)
-    assert ports.known("u", FORK) == 0
-    port = ports.of("u", FORK)
-    assert ports.of("u", FORK) == ports.known("u", FORK) == ports.renew("u", FORK) == port
-    assert ports.of("u", PEER) != port
-    assert Ports(place).known("u", FORK) == port, "the next server knows"
+    assert ports.find("u", FORK) == 0
+    port = ports.assign("u", FORK)
+    assert ports.assign("u", FORK) == ports.find("u", FORK) == ports.renew("u", FORK) == port
+    assert ports.assign("u", PEER) != port
+    assert Ports(place).find("u", FORK) == port, "the next server has it"
 
 
 def test_a_note_that_is_no_port_is_none(place):
-    """As one that was damaged, or written by hand: a fork that cannot start with it would never start."""
+    """A damaged or edited note: with that port, the fork could never start."""
     for number in (0, 65_536, 99_999_999):
         place.write_number(f"u.{forks.slug(FORK)}.port", number)
         ports = Ports(place)
-        assert ports.known("u", FORK) == 0
+        assert ports.find("u", FORK) == 0
         assert 0 < ports.renew("u", FORK) <= 65_535
     place.write_number(f"u.{forks.slug(FORK)}.port", 65_535)
-    assert Ports(place).known("u", FORK) == 65_535
+    assert Ports(place).find("u", FORK) == 65_535
 
 
-def test_with_its_run_it_is_forgotten_and_no_other(place):
+def test_forgetting_a_run_keeps_ports_of_others(place):
     ports = Ports(place)
-    kept = ports.of("other", FORK)
+    kept = ports.assign("other", FORK)
     for fork in (FORK, PEER):
-        ports.of("u", fork)
+        ports.assign("u", fork)
     ports.forget("u")
-    assert ports.known("u", FORK) == ports.known("u", PEER) == 0
-    assert ports.known("other", FORK) == Ports(place).known("other", FORK) == kept
-    ports.of("u", FORK)
+    assert ports.find("u", FORK) == ports.find("u", PEER) == 0
+    assert ports.find("other", FORK) == Ports(place).find("other", FORK) == kept
+    ports.assign("u", FORK)
     Ports(place).keep_only({"other"})
     assert [note.name.split(".")[0] for note in Path(place.work).glob("*.port")] == ["other"]
 
 
 def test_promised_port_survives_removal_of_its_file(place):
-    """They lie where somebody may clear up under a fork that runs."""
+    """A cleanup program may remove the notes while the fork runs."""
     ports = Ports(place)
-    kept = ports.of("other", FORK)
-    ports.of("u", FORK)
+    kept = ports.assign("other", FORK)
+    ports.assign("u", FORK)
     for note in Path(place.work).glob("*.port"):
         note.unlink()
     ports.forget("u")
-    assert ports.known("other", FORK) == kept
-    assert ports.known("u", FORK) == 0
+    assert ports.find("other", FORK) == kept
+    assert ports.find("u", FORK) == 0
 
 
 def test_port_is_unprivileged(place):
-    assert Ports(place).of("u", FORK) > 1023
+    assert Ports(place).assign("u", FORK) > 1023
 
 
 def test_port_in_use_is_replaced(place):
     ports = Ports(place)
-    port = ports.of("u", FORK)
+    port = ports.assign("u", FORK)
     with socket.socket() as other:
         other.bind(("127.0.0.1", port))
         other.listen()
         assert ports.renew("u", FORK) != port
-    assert Ports(place).known("u", FORK) == ports.known("u", FORK) != port
+    assert Ports(place).find("u", FORK) == ports.find("u", FORK) != port
 
 
 def test_promised_port_is_not_chosen_again(place):
     ports = Ports(place, iter([7, 7, 8]).__next__)
-    assert [ports.of("u", FORK), ports.of("u", PEER)] == [7, 8]
+    assert [ports.assign("u", FORK), ports.assign("u", PEER)] == [7, 8]
     later = Ports(place, iter([7, 9]).__next__)
-    assert [later.of("u", FORK), later.of("v", FORK)] == [7, 9], "nor by the next server"
+    assert [later.assign("u", FORK), later.assign("v", FORK)] == [7, 9], "also not by the next server"
 
 
-def test_one_at_which_old_connections_close_is_kept(place):
+def test_port_with_closing_connections_is_kept(place):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)):
-            server.accept()[0].close()  # whoever closes first has the closing connection
+            server.accept()[0].close()  # the side that closes first keeps the closing connection
     ports = Ports(place, lambda: port)
-    assert ports.of("u", FORK) == ports.known("u", FORK) == port
+    assert ports.assign("u", FORK) == ports.find("u", FORK) == port
     assert ports.renew("u", FORK) == port
     assert unbindable(port) == ""
 
@@ -107,7 +107,7 @@ def plan(*forks):
 
 
 def asks(name, *peers):
-    """A fork that is told where others answer."""
+    """A fork that uses the addresses of others."""
 
     def source(peer):
         of = {"kind": "Deployment", "namespace": "default", "name": peer}
@@ -127,9 +127,9 @@ def test_fork_generation_changes_with_addresses_it_reads(place):
 
     before = generations()
     assert before == {name: fork.generation for name, fork in wished.kept.items()} | {
-        FORK: f"{wished.kept[FORK].generation} [{ports.known('u', PEER)}]"
+        FORK: f"{wished.kept[FORK].generation} [{ports.find('u', PEER)}]"
     }
-    assert ports.known("u", "fork:default/mute") == 0, "it has none, so none is chosen"
+    assert ports.find("u", "fork:default/mute") == 0, "a fork without a port gets none"
     assert generations() == before
     ports.forget("u")
     assert generations()[FORK] != before[FORK]
@@ -156,6 +156,6 @@ class TestBaselines:
         before = generations()
         assert {name for name in plain if before[name] != plain[name]} == {FORK, "fork:default/mute"}
         baselines.take(Workload(name="app", command=("/bin/app",), port=80, routed_port=91))
-        assert generations() == before, "where its own requests are taken in is nothing to its forks"
+        assert generations() == before, "the routed port of the baseline does not change its forks"
         baselines.take(Workload(name="app", command=("/bin/app", "-v"), port=80))
         assert {name for name, each in generations().items() if each != before[name]} == {FORK}

@@ -1,4 +1,4 @@
-"""Somebody removes what is the host's own while steps run: that something is not there proves nothing."""
+"""Files of the host are deleted while steps run: a missing file proves nothing."""
 
 import shutil
 
@@ -16,7 +16,7 @@ def slow():
 
 
 async def begun(machine):
-    """A step runs; its folder is returned."""
+    """Start a step; return its folder."""
     await machine.host.offer(doc.offer(slow()))
     await machine.wrote("+ 1")
     [folder] = machine.folders()
@@ -24,7 +24,7 @@ async def begun(machine):
 
 
 async def adopted(machine):
-    """The same, of an earlier server."""
+    """Return the folder of a step of an earlier server."""
     folder = await begun(machine)
     await machine.down()
     await machine.up()
@@ -33,7 +33,7 @@ async def adopted(machine):
 
 
 async def goes_on(machine):
-    """Let the step end; it has been the only one."""
+    """Let the only step end."""
     machine.journal.with_name("journal.go").touch()
     await machine.wrote("- 1")
     assert machine.lines() == ["+ 1", "- 1"]
@@ -48,7 +48,7 @@ async def test_the_folder_of_an_adopted_step(machine):
 
 
 async def test_the_folder_of_a_step_while_there_is_no_server(machine):
-    """The work folder is there with what it remembers, only this attempt's is not; its log tells that there was one."""
+    """Only the folder of this attempt is deleted; its log shows that there was one."""
     folder = await begun(machine)
     await machine.down()
     shutil.rmtree(folder)
@@ -58,17 +58,17 @@ async def test_the_folder_of_a_step_while_there_is_no_server(machine):
 
 
 async def test_removed_folder_of_a_killed_runner_has_unknown_outcome(machine, monkeypatch):
-    """What still holds its lock is not to be seen any more, so only its deadline tells its end."""
-    monkeypatch.setattr("dayfly.embedded.attempts.LOOK_AGAIN_S", 0.5)
+    """The holder of the lock cannot be found, so only its deadline determines its end."""
+    monkeypatch.setattr("dayfly.embedded.attempts.POLL_INTERVAL_S", 0.5)
     monkeypatch.setattr(process.Folder, "watch", lambda _: None)
     shutil.rmtree(await adopted(machine))
     assert "folder was removed" in (await machine.reason("OutcomeUnknown")).message
     await goes_on(machine)
-    await until(lambda: not processes(str(machine.journal)))  # which nobody tells the host
+    await until(lambda: not processes(str(machine.journal)))  # without any notification
 
 
 async def test_the_work_folder_and_all_logs_under_a_living_server(machine):
-    """As when the user logs out on a machine with systemd, and somebody wants room on the disk."""
+    """As when a user of systemd logs out, or cleans up a disk."""
     await begun(machine)
     for folder in (machine.work, machine.home / "logs"):
         shutil.rmtree(folder)
@@ -99,7 +99,7 @@ async def test_the_work_folder_of_a_fork_that_has_not_begun(machine):
 
 
 async def test_the_work_folder_of_a_fork_that_runs(machine):
-    """It goes on where it was, and others are told of no other port."""
+    """The fork keeps running on its port, and no other port is reported."""
     await machine.baseline()
     await machine.host.offer(doc.offer(forks=[doc.fork()]))
     await machine.ready()

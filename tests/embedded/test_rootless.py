@@ -1,6 +1,6 @@
-"""Containers without root: the same tests, as a user who was made for them and has no rights but their own.
+"""Containers without root: the same tests, as a user without privileges that is created for them.
 
-Only root can make such a user; whoever is not root runs `test_containers.py` rootless anyway.
+Only root can create the user; without root, `test_containers.py` is rootless already.
 """
 
 import contextlib
@@ -29,19 +29,19 @@ pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
 
 def refuse(why: str) -> None:
-    """In CI, where root's containers run, somebody's own have to run as well."""
+    """In CI, where containers run as root, rootless ones must run as well."""
     if os.environ.get("CI") == "true":
         pytest.fail(f"containers run here as root, but not without: {why}")
     pytest.skip(why)
 
 
 class User:
-    """Somebody with a folder of their own, and 65,536 further numbers for their containers."""
+    """A user with a home and 65,536 subordinate IDs for containers."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.folder = name, folder
         self.number = pwd.getpwnam(name).pw_uid
-        self.lock = Path(f"/dev/shm/libpod_rootless_lock_{self.number}")  # podman's own, which it leaves
+        self.lock = Path(f"/dev/shm/libpod_rootless_lock_{self.number}")  # a file that podman leaves
         os.chown(folder, self.number, self.number)
         path = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
         place = {"HOME": str(folder), "TMPDIR": str(folder), "XDG_RUNTIME_DIR": str(folder), "PATH": path}
@@ -63,7 +63,7 @@ class User:
         )
 
     def python(self) -> str:
-        """One of our version that they, and what they start, may run: ours may lie where only root can look."""
+        """Python of our version that the user may run, as ours may be in a folder of root."""
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         for program in (sys.executable, f"/usr/bin/python{version}"):
             try:
@@ -74,16 +74,16 @@ class User:
         return ""
 
     def processes(self) -> list[Path]:
-        """Those that live."""
+        """Return the user's running processes."""
         return [each for each in Path("/proc").iterdir() if each.name.isdigit() and _owner(each) == self.number]
 
     def work(self) -> list[Path]:
-        """Work folders of hosts, which lie outside their own."""
+        """Return the work folders of hosts, which are outside of their homes."""
         return [each for each in Path("/dev/shm").iterdir() if _owner(each) == self.number and each != self.lock]
 
     def end(self) -> list[str]:
-        """Wait until nothing of theirs is left, and take away what is; returns what that was."""
-        deadline = time.monotonic() + 20  # what holds podman's namespace ends behind its last command
+        """Wait until nothing of the user is left, and remove the rest; return what it was."""
+        deadline = time.monotonic() + 20  # the process with podman's namespace ends after its last command
         while (self.processes() or self.work()) and time.monotonic() < deadline:
             time.sleep(0.05)
         left = [_read(each / "cmdline") for each in self.processes()] + [str(each) for each in self.work()]
@@ -106,7 +106,7 @@ def _owner(path: Path) -> int:
     try:
         return path.stat().st_uid
     except OSError:
-        return -1  # it has ended meanwhile
+        return -1  # it has just ended
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def user() -> Iterator[User]:
 
 @pytest.mark.slow
 @pytest.mark.long_story
-def test_all_that_holds_of_containers_holds_without_root(user: User, runner: str) -> None:
+def test_container_tests_pass_without_root(user: User, runner: str) -> None:
     play(user, f"{SLICE_VARIABLE}={ALL}", test_containers, test_container_promises)
 
 
@@ -143,7 +143,7 @@ def test_kills_repeat_and_leave_nothing_without_root(user: User, runner: str) ->
 
 
 def play(user: User, selection: str, *files: ModuleType) -> None:
-    """Have these tests played by the user."""
+    """Run these tests as the user."""
     tried = user.run("podman", "unshare", "true")
     if tried.returncode:
         refuse(f"podman unshare true: {tried.stderr.strip()}")

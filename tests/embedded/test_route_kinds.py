@@ -1,4 +1,4 @@
-"""Routes and previews as units of this machine, each rule alone: what is refused, put, taken over, and let go."""
+"""The rules of routes and previews on this machine: refusals, entries, adoption and removal."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from dayfly.embedded.attempts import UnitAttempt
-from dayfly.embedded.ledger import Stored
+from dayfly.embedded.ledger import StoredRun
 from dayfly.embedded.routes.route_executors import EnvoyPreviewExecutor, EnvoyRouteExecutor
 from dayfly.embedded.routes.route_table import MISSING, DesiredRoute
-from dayfly.embedded.runs import Live
+from dayfly.embedded.runs import LiveRun
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Running, TargetIntent
@@ -29,7 +29,7 @@ SHOWN, FORKED = (msgspec.structs.replace(ALIVE, kind=kind) for kind in ("preview
 
 
 class Bench:
-    """Both kinds over one run; `done` is what they asked of what routes."""
+    """Both executors over one run; `done` are their calls of the route table."""
 
     def __init__(self) -> None:
         self.done: list[tuple] = []
@@ -37,23 +37,23 @@ class Bench:
         self.routing = SimpleNamespace(
             works=True,
             knows=lambda key: key in self.known,
-            put=lambda key, wished, *, going=False: self.done.append(("put", key, wished, going)),
+            put=lambda key, wished, *, removing=False: self.done.append(("put", key, wished, removing)),
             facts=lambda uid, kind: {(f"{kind}:of {uid}", 1): Running(since=1)},
-            may_lead=lambda _of: True,
+            can_route_to=lambda _of: True,
             **{word: self._noted(word) for word in ("drop", "forget", "forget_all", "expect")},
         )
-        ports = SimpleNamespace(known=lambda _run, _fork: 7, of=lambda _run, name: 8 if name == PREVIEW else 9)
+        ports = SimpleNamespace(find=lambda _run, _fork: 7, assign=lambda _run, name: 8 if name == PREVIEW else 9)
         self.routes, self.previews = EnvoyRouteExecutor(self.routing, ports), EnvoyPreviewExecutor(self.routing, ports)
 
     def _noted(self, word):
         return lambda *given: self.done.append((word, *given))
 
-    def live(self, *wished, steps=(), closed=False, **units) -> Live:
+    def live(self, *wished, steps=(), closed=False, **units) -> LiveRun:
         plan = seal((doc.resource("r", [doc.step("a"), *steps]),), wished)
         records = {f"{name}:{'front' if name == 'preview' else 'default/app'}": each for name, each in units.items()}
         phase, request = (Phase.CLOSED, EndRequest(at=1, reason="Deleted")) if closed else (Phase.OPEN, None)
         run = Run(uid="u", target=doc.TARGET, plan="", born_at=5, units=records, phase=phase, closed=request)
-        return Live(Stored(run=run, name="n", documents=(), forks=wished, wish=TargetIntent()), plan)
+        return LiveRun(StoredRun(run=run, name="n", documents=(), forks=wished, wish=TargetIntent()), plan)
 
 
 @pytest.fixture
@@ -72,10 +72,10 @@ class TestAdmission:
 class TestWishes:
     def test_route_leads_to_its_fork_or_local_port(self, bench):
         live = bench.live()
-        assert bench.routes.wished(live, KEY, route("k")) == LED
+        assert bench.routes.desired(live, KEY, route("k")) == LED
         unit = route("k")
         local = msgspec.structs.replace(unit, route=msgspec.structs.replace(unit.route, local_port=99))
-        assert bench.routes.wished(live, KEY, local) == dataclasses.replace(LED, port=99)
+        assert bench.routes.desired(live, KEY, local) == dataclasses.replace(LED, port=99)
 
     @pytest.mark.parametrize(
         ("host", "of"),
@@ -84,7 +84,7 @@ class TestWishes:
     def test_preview_listens_for_the_workload_its_host_names(self, bench, host, of):
         unit = preview("k")
         unit = msgspec.structs.replace(unit, preview=msgspec.structs.replace(unit.preview, host=host))
-        wished = bench.previews.wished(bench.live(), FRONT, unit)
+        wished = bench.previews.desired(bench.live(), FRONT, unit)
         assert (wished.baseline.namespace, wished.baseline.name) == of
         assert (wished.keys, wished.listens, wished.port, wished.born) == (("k",), 8, 0, 5)
 
@@ -93,28 +93,28 @@ class TestTakingOver:
     def test_existing_routes_are_put_in_their_current_form(self, bench):
         live = bench.live(route("k"), preview("k"), route=ALIVE, preview=SHOWN)
         for executor in (bench.routes, bench.previews):
-            executor.take_over(live)
-        assert [(word, key, going) for word, key, _, going in bench.done] == [
+            executor.adopt_all(live)
+        assert [(word, key, removing) for word, key, _, removing in bench.done] == [
             ("put", KEY, False),
             ("put", FRONT, False),
         ]
         assert bench.done[0][2] == LED
         bench.known = {KEY, FRONT}
-        bench.routes.take_over(live)
-        assert bench.done[2:] == bench.done[:1], "its form may be another one"
+        bench.routes.adopt_all(live)
+        assert bench.done[2:] == bench.done[:1], "its form may have changed"
 
     @pytest.mark.parametrize("state", [State.NONE, State.DONE])
     def test_absent_route_is_not_put(self, bench, state):
-        bench.routes.take_over(bench.live(route("k"), route=msgspec.structs.replace(ALIVE, state=state)))
+        bench.routes.adopt_all(bench.live(route("k"), route=msgspec.structs.replace(ALIVE, state=state)))
         assert bench.done == []
 
     @pytest.mark.parametrize(("wished", "closed"), [((), False), ((route("k"),), True)])
     def test_ending_route_is_put_as_going_only_once(self, bench, wished, closed):
         live = bench.live(*wished, route=ALIVE, closed=closed)
-        bench.routes.take_over(live)
-        assert [(word, key, going) for word, key, _, going in bench.done] == [("put", KEY, True)]
+        bench.routes.adopt_all(live)
+        assert [(word, key, removing) for word, key, _, removing in bench.done] == [("put", KEY, True)]
         bench.known = {KEY}
-        bench.routes.take_over(live)
+        bench.routes.adopt_all(live)
         assert len(bench.done) == 1
 
     async def test_ports_of_starting_routes_are_expected(self, bench):
@@ -128,7 +128,7 @@ class TestTakingOver:
             bench.done.clear()
             await bench.routes.observe(bench.live(*wished, closed=closed, preview=SHOWN, fork=FORKED))
             assert bench.done == [("expect", "u", ports)]
-        bench.routing.may_lead = lambda _of: False
+        bench.routing.can_route_to = lambda _of: False
         await bench.routes.observe(bench.live(route("k")))
         assert bench.done[-1] == ("expect", "u", set())
         await bench.previews.observe(bench.live(preview("k"), preview=SHOWN))
@@ -136,16 +136,16 @@ class TestTakingOver:
 
 
 class TestKnown:
-    def test_every_route_is_objected_to_without_routing(self, bench):
+    def test_routes_have_an_objection_without_a_proxy(self, bench):
         bench.routing.works = False
         live = bench.live(route("k"), preview("k"), doc.fork())
         for executor, name in ((bench.routes, ROUTE), (bench.previews, PREVIEW)):
             [(of, objection)] = executor.known(live).objections.items()
             assert (of, objection.reason, objection.message) == (name, Reason.NOT_ROUTED, MISSING)
 
-    def test_neither_can_be_a_step(self, bench):
+    def test_route_or_preview_cannot_be_a_step(self, bench):
         live = bench.live(steps=[msgspec.structs.replace(route("k"), name="b", after=())])
         [(name, objection)] = bench.routes.known(live).objections.items()
         assert (name, objection.reason) == ("r/b", Reason.UNSUPPORTED_KIND)
-        assert objection.message == "a route is kept: it cannot be a step"
+        assert objection.message == "a route cannot be a step"
         assert bench.previews.known(live).objections == {}

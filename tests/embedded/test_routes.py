@@ -1,4 +1,4 @@
-"""Requests that carry a key reach the fork, with a real Envoy; all others reach the baseline, whatever comes and goes."""
+"""Requests with a routing key reach the fork, with a real Envoy; all others reach the baseline, during all changes."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from embedded.routed import FORK, ROUTE, Routed, preview, route
 
 KEY, OTHER, GROUP = "wtmb8kfswrrtb", "vf0ju8vw50wpu", "0123456789abc"
 FORMS = Forms(("x-team-key",), "sd-key")
-SERVED = 70  # requests while a route certainly is there
+SERVED = 70  # requests while a route certainly exists
 
 
 @pytest_asyncio.fixture
@@ -32,7 +32,7 @@ async def ways(tmp_path, runner):
     yield found
     await found.machine.end()
     found.close()
-    assert not holder(f"{found.machine.home}/routing/lock"), "the proxy is left"
+    assert not holder(f"{found.machine.home}/routing/lock"), "the proxy is still running"
 
 
 def key(value):
@@ -40,7 +40,7 @@ def key(value):
 
 
 async def test_next_baseline_takes_over_the_routed_port(ways):
-    """It was declared anew by another name, say."""
+    """A baseline that is declared again under another name."""
     await ways.host.forget_baseline(Workload(name="app", command=()))
     await until(lambda: is_closed(ways.port), "nobody to listen there")
     assert await ways.declare("web", routed_port=ways.port) == ways.port
@@ -61,7 +61,7 @@ async def test_every_key_form_reaches_the_fork_and_no_other_does(ways):
         assert await ways.who((name, value)) == "u", name
         assert await ways.who((name, value.replace(KEY[1:], OTHER[1:]))) == "app", name
     assert await ways.who(path=f"/a?x=1&sd-key={KEY}") == "u"
-    # Of two headers of one name both count; a request without a key is nobody's but the baseline's.
+    # Of two headers with the same name both count; a request without a key reaches the baseline.
     assert await ways.who(("baggage", "a=b"), key(KEY)) == "u"
     assert await ways.who() == await ways.who(("cookie", f"sd-routing-key={KEY}")) == "app"
     await ways.machine.finish("u")
@@ -97,8 +97,8 @@ async def test_route_keys_change_and_the_older_sandbox_wins(ways):
     await ways.offer("u", KEY, generation=1)
     await until_who(ways, GROUP, "v")
     claims = [unit for move, unit, _, _ in ways.machine.history("u") if move == "Claim"]
-    assert claims == [FORK, ROUTE]  # nothing was begun anew for that
-    # A fork that is dropped from a living sandbox goes after its route.
+    assert claims == [FORK, ROUTE]  # no process was restarted
+    # A fork that is removed from a running sandbox ends after its route.
     await ways.offer("u", forks=(), generation=2)
     ends = lambda: [unit for move, unit, _, _ in ways.machine.history("u") if move == "Record"]  # noqa: E731
     await until(lambda: len(ends()) == 2, ends)
@@ -200,7 +200,7 @@ async def test_hostile_requests_are_answered_without_harm(ways):
     members = ",".join(f"k{number}=v" for number in range(6_000))
     assert await ways.who(("baggage", f"{members},sd-routing-key={KEY}")) == "u"
     assert (await ways.ask(("baggage", "a" * 200_000))).status == 431
-    # What a request may ask of a proxy it may not ask of this one.
+    # Requests must not control this proxy with headers.
     for name in ("x-envoy-retry-on", "x-envoy-original-dst-host", "x-envoy-upstream-alt-stat-name", "x-dayfly-probe"):
         assert await ways.who((name, "127.0.0.1:1")) == "app"
     assert await ways.who(key(KEY)) == "u"
@@ -212,7 +212,7 @@ async def test_key_prefix_is_another_key_and_the_older_one_wins(ways):
     await ways.offer("v", KEY[:-1])
     await ways.machine.ready("v")
     assert [await ways.who(key(each)) for each in (KEY, KEY[:-1], KEY[:-2], f"{KEY}x")] == ["u", "v", "app", "app"]
-    # Whichever of the two comes first, and wherever they stand.
+    # In any order and position.
     for own, others in ((KEY, KEY[:-1]), (KEY[:-1], KEY)):
         assert await ways.who(key(own), path=f"/?sd-key={others}") == "u"
         assert await ways.who(key(own), ("tracestate", f"sd-sandbox={others}")) == "u"
@@ -242,7 +242,7 @@ async def test_slow_or_malformed_requests_delay_no_other(ways):
     with socket.create_connection(("127.0.0.1", ways.port), timeout=20) as torn:
         torn.sendall(b"GET / HTTP/1.1\r\nhost: x\r\nbaggage: a\rbaggage: " + carried + b"\r\nconnection: close\r\n\r\n")
         answer = torn.makefile("rb").read()
-    # The return alone is taken out, so that it ends no header for whoever is asked either.
+    # Only the carriage return is removed, so that it ends no header for the receiver either.
     assert b'"who": "app"' in answer
     assert b'["baggage", "abaggage: ' in answer
     assert await ways.who(key(KEY)) == "u"
@@ -260,7 +260,7 @@ async def test_document_with_an_invalid_key_is_refused(ways):
 
 @pytest.mark.long_story
 async def test_requests_meet_the_right_one_while_sandboxes_come_and_go(ways, played):
-    """None is lost, and none goes to a wrong place."""
+    """No request is lost or misrouted."""
     asked = await storm(ways, sandboxes=3, rounds=2, least=2_000)
     played("requests through a route while sandboxes come and go", asked)
 
@@ -278,9 +278,9 @@ def mine(some, who):
 
 
 async def storm(ways, *, sandboxes, rounds, least=0):
-    """Ask all the time, with each key and without, while sandboxes are made and deleted; how often was asked.
+    """Send requests with and without keys while sandboxes are created and deleted; return their number.
 
-    A key may lead to its fork alone from Ready on, until it is deleted; before and after, to the baseline too.
+    From Ready until the deletion, a key must route to its fork; before and after, the baseline may answer too.
     """
     keys = [f"k{number:012d}" for number in range(sandboxes)]
     ready, over, count, wrong = set(), asyncio.Event(), 0, []
@@ -293,7 +293,7 @@ async def storm(ways, *, sandboxes, rounds, least=0):
             async with session.get(f"http://127.0.0.1:{ways.port}/", headers=headers) as answer:
                 said = (await answer.json(content_type=None))["who"] if answer.status == 200 else str(answer.status)
             count += 1
-            # Ready when it was asked and when it was answered: then no other answer will do.
+            # Ready before the request and after the response: then only the fork may answer.
             good = before | mine(live, who) | (set() if sure & ready else {"app"})
             if said not in good:
                 wrong.append((who, said, good))
@@ -311,7 +311,7 @@ async def storm(ways, *, sandboxes, rounds, least=0):
             enough = count + SERVED
             while count < enough:  # noqa: ASYNC110 - likewise
                 await asyncio.sleep(0.05)
-            # Whoever asked before may still be answered by it.
+            # A request that was sent earlier may still get its response from the fork.
             ready.discard(uid)
             await ways.machine.delete(uid)
             while not ways.host.has_ended(uid):  # noqa: ASYNC110 - likewise

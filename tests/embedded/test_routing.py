@@ -1,4 +1,4 @@
-"""What this machine routes as it is wished for, with a proxy of the test's own: what is put, taken up, and drains."""
+"""The route table with a scripted proxy: entries, confirmation, and draining."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dayfly.embedded.attempts import UnitAttempt
 from dayfly.embedded.forks import BaselineProcesses
 from dayfly.embedded.routes import route_table
 from dayfly.embedded.routes.envoy import EnvoyError
-from dayfly.embedded.routes.route_executors import EnvoyRouteExecutor, nowhere, unrouted
+from dayfly.embedded.routes.route_executors import EnvoyRouteExecutor, missing_baseline, missing_proxy
 from dayfly.embedded.routes.route_table import MISSING, DesiredRoute, RouteTable
 from dayfly.execute.route.envoy import EnvoyEntry, Lead
 from dayfly.plan.reasons import Reason
@@ -29,7 +29,7 @@ PREVIEW = UnitAttempt("u", "preview:site", 1)
 
 
 class Proxy:
-    """Takes up what it is asked for, once it may; `refuses` has what it cannot, and why."""
+    """A proxy that applies entries when permitted; `refuses` has entries that it cannot apply, with the reason."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[list[EnvoyEntry], set[int]]] = []
@@ -51,12 +51,12 @@ class Proxy:
     async def close(self):
         self.done.append("closed")
 
-    def leave(self):
+    def detach(self):
         self.done.append("left")
 
 
 async def idle():
-    """Whatever is to happen without a pause has happened."""
+    """Let all ready callbacks run."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -67,8 +67,8 @@ class Bench:
         self.baselines.take(Workload(namespace="shop", name="web", command=("x",), port=8080, routed_port=9090))
         self.proxy = Proxy() if proxy else None
         self.routing = RouteTable(self.proxy, self.baselines)
-        self.news: list[str] = []
-        self.routing.news = self.news.append
+        self.changes: list[str] = []
+        self.routing.on_change = self.changes.append
 
     def fact(self, key: UnitAttempt = KEY):
         return self.routing.facts(key.run, key.unit.partition(":")[0]).get((key.unit, key.attempt))
@@ -76,7 +76,7 @@ class Bench:
 
 @pytest.fixture
 async def bench(monkeypatch):
-    monkeypatch.setattr(route_table, "AGAIN_S", 0.01)
+    monkeypatch.setattr(route_table, "MIN_RETRY_DELAY_S", 0.01)
     found = Bench()
     yield found
     await found.routing.close(stop=True)
@@ -89,29 +89,29 @@ def wished(**more) -> DesiredRoute:
 class TestWays:
     async def test_requests_with_a_key_go_to_its_fork(self, bench):
         bench.routing.put(KEY, wished())
-        assert bench.routing.ways() == [EnvoyEntry("baseline/shop/web", 9090, 8080, (Lead(("k",), 7001),))]
+        assert bench.routing.proxy_entries() == [EnvoyEntry("baseline/shop/web", 9090, 8080, (Lead(("k",), 7001),))]
 
-    async def test_nothing_leads_to_a_fork_that_answers_nowhere_yet(self, bench):
+    async def test_no_route_leads_to_a_fork_without_a_port(self, bench):
         bench.routing.put(KEY, wished(port=0))
-        assert bench.routing.ways() == [EnvoyEntry("baseline/shop/web", 9090, 8080, ())]
+        assert bench.routing.proxy_entries() == [EnvoyEntry("baseline/shop/web", 9090, 8080, ())]
 
     async def test_leads_of_one_baseline_are_ordered_by_birth(self, bench):
         for run, born in (("c", 9), ("b", 2), ("a", 4)):
             bench.routing.put(KEY._replace(run=run), DesiredRoute(born=born, baseline=WEB, keys=(run,), port=born))
-        [way] = bench.routing.ways()
+        [way] = bench.routing.proxy_entries()
         assert [lead.keys for lead in way.leads] == [("b",), ("a",), ("c",)]
 
     async def test_preview_routes_its_key_to_a_baseline_with_a_port(self, bench):
         bench.routing.put(PREVIEW, wished(port=0, listens=6001))
-        assert bench.routing.ways()[1:] == [EnvoyEntry("preview/u/site", 6001, 8080, (), "k")]
+        assert bench.routing.proxy_entries()[1:] == [EnvoyEntry("preview/u/site", 6001, 8080, (), "k")]
         bench.baselines.take(Workload(namespace="shop", name="web", command=("x",), port=0, routed_port=9090))
-        assert bench.routing.ways() == []
+        assert bench.routing.proxy_entries() == []
 
     async def test_dropped_route_leads_nowhere(self, bench):
         bench.routing.put(KEY, wished())
-        bench.routing.put(PREVIEW, wished(listens=6001), going=True)
+        bench.routing.put(PREVIEW, wished(listens=6001), removing=True)
         bench.routing.drop(KEY)
-        assert bench.routing.ways() == [EnvoyEntry("baseline/shop/web", 9090, 8080, ())]
+        assert bench.routing.proxy_entries() == [EnvoyEntry("baseline/shop/web", 9090, 8080, ())]
 
 
 class TestPutting:
@@ -120,7 +120,7 @@ class TestPutting:
         bench.routing.drop(KEY)
         bench.routing.put(KEY, wished(port=7002))
         assert bench.fact().reason == Reason.STOPPING
-        assert bench.routing.ways()[0].leads == ()
+        assert bench.routing.proxy_entries()[0].leads == ()
 
 
 class TestFollowing:
@@ -129,7 +129,7 @@ class TestFollowing:
         assert (bench.fact().reason, bench.fact().ready) == (Reason.ROUTE_PENDING, False)
         bench.routing.start()
         await until(lambda: bench.fact().ready)
-        assert bench.news == ["u"]
+        assert bench.changes == ["u"]
         bench.routing.put(KEY, wished(port=7002))
         assert not bench.fact().ready
         await until(lambda: bench.fact().ready)
@@ -143,10 +143,10 @@ class TestFollowing:
         bench.routing.start()
         await until(lambda: bench.fact(key).message == "its port is taken")
         assert (bench.fact(key).reason, bench.fact(key).ready) == (Reason.NOT_ROUTED, False)
-        bench.news.clear()
+        bench.changes.clear()
         bench.proxy.refuses = {}
         await until(lambda: bench.fact(key).ready)
-        assert bench.news == [key.run], "nobody else tells that it is there now"
+        assert bench.changes == [key.run], "no other event reports that the route works"
 
     @pytest.mark.parametrize(
         ("fault", "said"), [(EnvoyError("no Envoy"), "no Envoy"), (KeyError("x"), "an internal error of Dayfly")]
@@ -171,21 +171,21 @@ class TestFollowing:
         await until(lambda: bench.fact(old).ready)
         bench.routing.put(KEY, wished())
         await until(lambda: bench.fact().ready)
-        assert bench.news == ["old", "u"]
+        assert bench.changes == ["old", "u"]
         bench.proxy.refuses = {"baseline/shop/web": "its port is taken"}
         bench.routing.touch()
-        await until(lambda: len(bench.news) > 2)
-        assert set(bench.news[2:]) == {"old", "u"}, "what was in force is so no more"
+        await until(lambda: len(bench.changes) > 2)
+        assert set(bench.changes[2:]) == {"old", "u"}, "routes of a dead proxy are not in force"
         assert bench.fact(old).message == "its port is taken"
 
     async def test_when_the_proxy_has_ended_nothing_is_in_force(self, bench):
         bench.routing.put(KEY, wished())
         bench.routing.start()
         await until(lambda: bench.fact().ready)
-        bench.news.clear()
+        bench.changes.clear()
         bench.proxy.on_end()
         assert not bench.fact().ready
-        assert bench.news == ["u"]
+        assert bench.changes == ["u"]
         await until(lambda: bench.fact().ready)
 
 
@@ -195,8 +195,8 @@ class TestGoing:
         bench.routing.start()
         await until(lambda: bench.fact().ready)
         bench.routing.drop(KEY)
-        assert "taking it away" in bench.fact().message
-        await until(lambda: "it is gone" in bench.fact().message)
+        assert "is removing it" in bench.fact().message
+        await until(lambda: "the route is removed" in bench.fact().message)
         assert (bench.fact().reason, bench.fact().ready) == (Reason.STOPPING, False)
         assert bench.proxy.asked[-1] == ([EnvoyEntry("baseline/shop/web", 9090, 8080, ())], {7001})
 
@@ -208,7 +208,7 @@ class TestGoing:
         assert bench.fact().result.reason == Reason.CANCELLED
         change = bench.routing.touch()
         bench.routing.forget(KEY)
-        assert bench.routing.touch() == change + 1, "the proxy knows nothing of it any more"
+        assert bench.routing.touch() == change + 1, "the proxy has already removed it"
 
     async def test_route_does_not_drain_during_an_earlier_apply(self, bench):
         said = []
@@ -223,9 +223,9 @@ class TestGoing:
         bench.proxy.on_asked = lambda: said.append(bench.fact().message)
         bench.proxy.may.set()
         await until(lambda: isinstance(bench.fact(), Ended))
-        assert said[0] == "the proxy is taking it away"
+        assert said[0] == "the proxy is removing it"
 
-    async def test_to_let_it_go_twice_is_to_let_it_go_once(self, bench):
+    async def test_dropping_a_route_is_idempotent(self, bench):
         bench.routing.put(KEY, wished(drain_ms=60_000))
         bench.routing.start()
         await until(lambda: bench.fact().ready)
@@ -234,8 +234,8 @@ class TestGoing:
         bench.routing.drop(KEY)
         bench.routing.drop(PREVIEW)
         assert bench.routing.touch() == change + 1
-        await until(lambda: "it is gone" in bench.fact().message)
-        assert not isinstance(bench.fact(), Ended), "it drains as long as was said"
+        await until(lambda: "the route is removed" in bench.fact().message)
+        assert not isinstance(bench.fact(), Ended), "it drains for the configured time"
 
     async def test_route_that_never_led_anywhere_does_not_drain(self, bench):
         bench.routing.put(KEY, wished(port=0, drain_ms=60_000))
@@ -249,12 +249,12 @@ class TestGoing:
         bench.routing.start()
         await until(lambda: bench.fact().ready)
         bench.routing.drop(KEY)
-        await until(lambda: "it is gone" in bench.fact().message)
+        await until(lambda: "the route is removed" in bench.fact().message)
         await bench.routing.close(stop=True)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     @pytest.mark.parametrize(("stop", "done"), [(True, ["closed"]), (False, ["left"])])
-    async def test_at_the_end_the_proxy_ends_or_goes_on(self, stop, done):
+    async def test_close_stops_or_detaches_the_proxy(self, stop, done):
         bench = Bench()
         bench.routing.start()
         bench.proxy.may.clear()
@@ -274,11 +274,11 @@ class TestWithoutProxy:
         assert RouteTable(Proxy(), bench.baselines).works
 
     @pytest.mark.parametrize(("proxy", "port", "may"), [(True, 8080, True), (True, 0, False), (False, 8080, False)])
-    async def test_nothing_leads_to_forks_without_a_port_or_a_proxy(self, proxy, port, may):
+    async def test_no_route_is_possible_without_port_or_proxy(self, proxy, port, may):
         bench = Bench(proxy=proxy)
         bench.baselines.take(Workload(namespace="shop", name="web", command=("x",), port=port))
-        assert bench.routing.may_lead(WEB) is may
-        assert not bench.routing.may_lead(msgspec.structs.replace(WEB, name="api"))
+        assert bench.routing.can_route_to(WEB) is may
+        assert not bench.routing.can_route_to(msgspec.structs.replace(WEB, name="api"))
 
     async def test_dropped_route_ends_without_a_proxy(self):
         bench = Bench(proxy=False)
@@ -289,18 +289,20 @@ class TestWithoutProxy:
         await asyncio.sleep(0)
 
     async def test_route_going_since_the_last_server_ends_without_proxy(self):
-        """That one had a proxy. It goes already when it is taken over, so to let it go now is nothing new."""
+        """The earlier server had a proxy. The entry is being removed when it is adopted, so dropping it changes
+        nothing.
+        """
         bench = Bench(proxy=False)
-        bench.routing.put(KEY, wished(), going=True)
+        bench.routing.put(KEY, wished(), removing=True)
         bench.routing.start()
         bench.routing.drop(KEY)
         await until(lambda: isinstance(bench.fact(), Ended), seconds=5)
-        assert bench.news == [KEY.run]
+        assert bench.changes == [KEY.run]
         await bench.routing.close(stop=True)
 
 
 class TestInVain:
-    """What is wished for where it leads nowhere is said, whatever else holds."""
+    """Missing targets are reported in any case."""
 
     @pytest.fixture
     def baselines(self):
@@ -318,24 +320,24 @@ class TestInVain:
     def test_preview_without_a_declared_baseline_port_is_reported(self, baselines, host, said):
         baselines.take(Workload(namespace="shop", name="mute", command=("x",)))
         unit = Unit(name="site", kind=Kind.PREVIEW, preview=PreviewUnit(scheme="http", host=host, port=80, key="k"))
-        assert nowhere(unit, baselines) == said
+        assert missing_baseline(unit, baselines) == said
 
     @pytest.mark.parametrize(("name", "port", "told"), [("web", 7, False), ("api", 7, True), ("api", 0, False)])
     def test_local_route_without_a_baseline_is_reported(self, baselines, name, port, told):
         of = Baseline(kind="Deployment", namespace="shop", name=name)
         unit = Unit(name="mine", kind=Kind.ROUTE, route=Route(baseline=of, keys=("k",), local_port=port))
-        assert nowhere(unit, baselines) == ("local mine (no baseline shop/api is declared)" if told else "")
+        assert missing_baseline(unit, baselines) == ("local mine (no baseline shop/api is declared)" if told else "")
 
-    def test_neither_is_nowhere(self, baselines):
-        assert nowhere(Unit(name="web", kind=Kind.FORK, fork=ForkUnit(baseline=WEB)), baselines) == ""
+    def test_fork_unit_reports_no_missing_baseline(self, baselines):
+        assert missing_baseline(Unit(name="web", kind=Kind.FORK, fork=ForkUnit(baseline=WEB)), baselines) == ""
 
     def test_the_route_of_a_fork_where_nothing_routes(self, baselines):
-        assert unrouted(Unit(name="web", kind=Kind.FORK, fork=ForkUnit(baseline=WEB)), baselines) == (
+        assert missing_proxy(Unit(name="web", kind=Kind.FORK, fork=ForkUnit(baseline=WEB)), baselines) == (
             f"the route from shop/web ({MISSING})"
         )
         baselines.take(Workload(namespace="shop", name="web", command=("x",), port=8080))
-        assert unrouted(Unit(name="web", kind=Kind.FORK, fork=ForkUnit(baseline=WEB)), baselines) == ""
-        assert unrouted(Unit(name="a", kind=Kind.EXEC), baselines) == ""
+        assert missing_proxy(Unit(name="web", kind=Kind.FORK, fork=ForkUnit(baseline=WEB)), baselines) == ""
+        assert missing_proxy(Unit(name="a", kind=Kind.EXEC), baselines) == ""
 
 
 async def test_proxy_knows_the_port_of_a_fork_before_routing_to_it(bench):
@@ -372,7 +374,7 @@ async def test_port_of_a_desired_route_is_expected_until_claimed(bench):
         await idle()
         return bench.proxy.asked[-1][1]
 
-    executor = EnvoyRouteExecutor(bench.routing, SimpleNamespace(of=lambda _run, _fork: 4711))
+    executor = EnvoyRouteExecutor(bench.routing, SimpleNamespace(assign=lambda _run, _fork: 4711))
     bench.routing.start()
     assert await known(live(State.NONE)) == {4711}
     assert await known(live(State.CLAIMED)) == set()

@@ -1,4 +1,4 @@
-"""The secrets that come with a run: there before its birth, read by its steps, and nowhere once it has ended."""
+"""The secrets of a run: stored before its birth, read by its steps, and removed at its end."""
 
 import sqlite3
 
@@ -37,17 +37,20 @@ async def test_steps_read_them_and_nothing_has_them_after_the_end(machine):
     await until(lambda: not holding(machine), lambda: f"nothing of it in {holding(machine)}", 20)
 
 
-async def test_without_them_there_is_no_birth(machine):
+async def test_run_is_refused_without_its_secrets(machine):
     other = step("other", inputs=(UnitInput(name="more", secret=True), SECRET))
     documents = (DB, resource("queue", [other]))
     for given, missing in (({}, r"db/key, queue/key, queue/more"), (GIVEN, r"queue/key, queue/more")):
         await machine.host.secrets.keep("u", given)
-        with pytest.raises(DocumentsRefusedError, match=rf"\({missing}\); give them with: --secrets-file"):
+        with pytest.raises(
+            DocumentsRefusedError,
+            match=rf"its secrets \({missing}\) are not on this host; pass them with: --secrets-file",
+        ):
             machine.host.admit(documents, ())
 
 
 async def test_ended_run_does_not_miss_its_secrets(machine):
-    """An offer that comes late is told that it is over, which its sandbox waits for."""
+    """A late offer is answered with the end of the run, which its sandbox waits for."""
     await machine.host.secrets.keep("u", GIVEN)
     await machine.host.offer(offer(DB))
     await machine.finish()
@@ -55,7 +58,7 @@ async def test_ended_run_does_not_miss_its_secrets(machine):
     assert await machine.host.offer(offer(DB)) is Verdict.OVER
 
 
-async def test_they_go_with_a_run_that_never_begins(machine):
+async def test_secrets_of_a_run_that_never_begins_are_removed(machine):
     await machine.host.secrets.keep("u", GIVEN)
     assert await machine.host.stop("u", STOP, known=False) is Verdict.OVER
     await until(lambda: not holding(machine), lambda: f"nothing of it in {holding(machine)}", 20)
@@ -74,7 +77,7 @@ async def test_secrets_without_a_sandbox_or_run_are_dropped(machine):
     await machine.finish()
 
 
-async def test_they_are_compared_as_a_whole(machine):
+async def test_secrets_are_compared_as_a_whole(machine):
     secrets = machine.host.secrets
     await secrets.keep("u", GIVEN)
     others = ({}, {("db", "key"): b"other"}, {("db", "kez"): CANARY}, {**GIVEN, ("db", "more"): b"more"})
@@ -82,7 +85,7 @@ async def test_they_are_compared_as_a_whole(machine):
     await secrets.drop("u")
 
 
-async def test_a_server_that_was_stopped_goes_on_with_them(machine):
+async def test_secrets_survive_a_restart_of_the_server(machine):
     await machine.host.secrets.keep("u", GIVEN)
     await machine.host.offer(offer(DB))
     await machine.ready()
@@ -104,6 +107,6 @@ def test_a_ledger_of_the_form_before_them_takes_them(tmp_path):
     ledger.close()
 
 
-def test_a_host_that_is_not_this_machine_refuses_them():
+def test_remote_host_refuses_secrets():
     with pytest.raises(DocumentsRefusedError, match="db: key is a secret, and --secrets-file can set it only on a dev"):
         Registry().admit((resource("db", [MAKE]),), ())

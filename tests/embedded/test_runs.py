@@ -1,4 +1,4 @@
-"""The runs in memory: read when they are asked for, read again when their rows were changed, and dropped."""
+"""The run cache: read on demand, read again after changes of rows, and dropped."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from dayfly.embedded.forks import BaselineProcesses
-from dayfly.embedded.ledger import Stored
-from dayfly.embedded.runs import RunCache, telling
+from dayfly.embedded.ledger import StoredRun
+from dayfly.embedded.runs import RunCache, current_fork_values
 from dayfly.plan.world import NeverRan, Running, TargetIntent
 from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.lifecycle import Unit
@@ -21,10 +21,10 @@ FORK = "fork:default/app"
 
 
 class Bench:
-    """Runs over rows that the test has; `reads` are those that were read."""
+    """Runs over scripted rows; `reads` are the rows that were read."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, Stored] = {}
+        self.rows: dict[str, StoredRun] = {}
         self.reads: list[str] = []
         self.fault: OSError | None = None
         self.followed: list[tuple[str, frozenset[str]]] = []
@@ -49,7 +49,7 @@ class Bench:
         request = EndRequest(at=1, reason="Deleted") if closed else None
         run = Run(uid=uid, target=doc.TARGET, plan="", closed=request, units=records)
         documents = (doc.resource("r", [doc.step("a")]),)
-        self.rows[uid] = Stored(run=run, name="box", documents=documents, forks=tuple(forks), wish=TargetIntent())
+        self.rows[uid] = StoredRun(run=run, name="box", documents=documents, forks=tuple(forks), wish=TargetIntent())
 
 
 @pytest.fixture
@@ -61,10 +61,10 @@ def test_a_row_that_was_changed_is_read_again_if_it_is_in_memory(bench):
     bench.row()
     bench.runs.refresh("u")
     assert bench.reads == []
-    kept = bench.runs.keep("u")
+    kept = bench.runs.load("u")
     bench.row(forks=[doc.fork()])
     bench.runs.refresh_all()
-    assert kept is bench.runs.kept("u")
+    assert kept is bench.runs.cached("u")
     assert list(kept.plan.kept) == [FORK]
     assert bench.runs.with_forks() == ["u"]
     bench.rows.clear()
@@ -73,25 +73,25 @@ def test_a_row_that_was_changed_is_read_again_if_it_is_in_memory(bench):
 
 
 def test_unreadable_run_does_not_block_rereading_others(bench):
-    """Leases that begin anew and a baseline's new form are for all of them; no turn was taken until that was done."""
+    """Extended leases and changed baselines affect all runs, before their next turns."""
     for uid in ("bad", "good"):
         bench.row(uid)
-        bench.runs.keep(uid)
+        bench.runs.load(uid)
     bench.row("good", forks=[doc.fork()])
     bench.damaged = "bad"
     bench.runs.refresh_all()
     assert bench.runs.with_forks() == ["good"]
-    assert bench.runs.kept("bad") is None
+    assert bench.runs.cached("bad") is None
     with pytest.raises(RunDamagedError):
-        bench.runs.keep("bad")
+        bench.runs.load("bad")
 
 
 @pytest.mark.parametrize(("closed", "followed"), [(False, 1), (True, 0)])
 def test_closed_run_needs_no_fork_addresses(bench, closed, followed):
-    """Those that are promised to others are noted, and noted for nobody then."""
+    """Ports of a closed run's forks are not noted."""
     bench.baselines.take(Workload(name="app", command=("app",), port=80))
     bench.row(forks=[doc.fork()], closed=closed)
-    plan = bench.runs.look("u").plan
+    plan = bench.runs.peek("u").plan
     assert bench.followed == [("u", frozenset({FORK}))] * followed
     assert (plan.digest == "with addresses") is bool(followed)
     assert list(plan.kept) == [FORK]
@@ -100,14 +100,14 @@ def test_closed_run_needs_no_fork_addresses(bench, closed, followed):
 def test_forks_wait_if_no_address_can_be_stored(bench):
     bench.fault = OSError("full")
     bench.row(forks=[doc.fork()])
-    plan = bench.runs.look("u").plan
+    plan = bench.runs.peek("u").plan
     assert list(plan.kept) == [FORK]
     assert plan.digest != "with addresses"
 
 
 def test_undesired_unit_keeps_only_name_and_kind(bench):
     bench.row(gone=UnitRecord(kind="webhook"))
-    live = bench.runs.look("u")
+    live = bench.runs.peek("u")
     assert live.unit("r/a").exec is not None
     assert live.unit("r/gone") == Unit(name="r/gone", kind="webhook")
     assert (live.kind("r/a"), live.kind("r/gone"), live.kind(FORK)) == ("exec", "webhook", "fork")
@@ -119,8 +119,8 @@ def test_undesired_unit_keeps_only_name_and_kind(bench):
 )
 def test_a_fork_answers_once_its_newest_attempt_is_ready(bench, fact, answers):
     bench.row(forks=[doc.fork()], **{FORK: UnitRecord(attempt=2)})
-    live, asked = bench.runs.look("u"), []
+    live, asked = bench.runs.peek("u"), []
     facts = {(FORK, 1): Running(since=1)} | ({(FORK, 2): fact} if fact else {})
-    bench.runs.teller = lambda of, answers: asked.append(of) or answers
-    told = telling(live, bench.runs, SimpleNamespace(facts=lambda uid: facts if uid == "u" else {}))
+    bench.runs.fork_values = lambda of, answers: asked.append(of) or answers
+    told = current_fork_values(live, bench.runs, SimpleNamespace(facts=lambda uid: facts if uid == "u" else {}))
     assert (told(FORK), asked) == (answers, [live])

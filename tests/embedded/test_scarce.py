@@ -1,4 +1,4 @@
-"""The server has no descriptor left for a moment: what it cannot look at now it looks at later, and loses nothing of it."""
+"""The server has no free descriptor for a moment: it repeats what failed, and loses nothing."""
 
 import errno
 import os
@@ -15,12 +15,12 @@ SLOW = 'echo + >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done;
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr("dayfly.embedded.attempts.REFUSED_AGAIN_S", 0.01)
+    monkeypatch.setattr("dayfly.embedded.attempts.DISK_RETRY_S", 0.01)
 
 
 @pytest.fixture
 def refuse(monkeypatch):
-    """Makes a function fail the next time, and only then; returns where it is noted that it has."""
+    """Make a function fail once at its next call; return the list that records it."""
 
     def refuse_once(owner, name):
         real, refused = getattr(owner, name), []
@@ -51,7 +51,7 @@ async def ends(machine):
 
 
 @pytest.mark.parametrize("what", ["observe", "value"])
-async def test_at_the_end_of_a_step(machine, refuse, what):
+async def test_scarce_descriptors_at_the_end_of_a_step_lose_nothing(machine, refuse, what):
     await offer(machine)
     await machine.wrote("+")
     refused = refuse(process.Folder, what)
@@ -59,7 +59,7 @@ async def test_at_the_end_of_a_step(machine, refuse, what):
     assert refused
 
 
-async def test_at_the_start_of_a_step(machine, refuse):
+async def test_scarce_descriptors_at_the_start_of_a_step_lose_nothing(machine, refuse):
     refused = refuse(os, "pidfd_open")
     await offer(machine)
     await machine.wrote("+")
@@ -67,7 +67,7 @@ async def test_at_the_start_of_a_step(machine, refuse):
     await ends(machine)
 
 
-async def test_at_the_start_of_a_step_that_is_deleted(machine, refuse):
+async def test_scarce_descriptors_do_not_prevent_a_cancel(machine, refuse):
     refuse(os, "pidfd_open")
     await offer(machine)
     await machine.wrote("+")
@@ -75,8 +75,8 @@ async def test_at_the_start_of_a_step_that_is_deleted(machine, refuse):
     assert machine.lines() == ["+", "z"]
 
 
-async def test_while_a_step_that_runs_is_adopted(machine, refuse, monkeypatch):
-    monkeypatch.setattr("dayfly.embedded.engine.DEFECT_AGAIN_S", 0.01)
+async def test_scarce_descriptors_during_adoption_lose_nothing(machine, refuse, monkeypatch):
+    monkeypatch.setattr("dayfly.embedded.engine.DEFECT_RETRY_S", 0.01)
     await offer(machine)
     await machine.wrote("+")
     await machine.down()
@@ -86,8 +86,8 @@ async def test_while_a_step_that_runs_is_adopted(machine, refuse, monkeypatch):
     await ends(machine)
 
 
-async def test_while_a_container_is_made(machine, refuse, monkeypatch):
-    """The step is then known to run, so that a delete can end it."""
+async def test_scarce_descriptors_during_container_start_lose_nothing(machine, refuse, monkeypatch):
+    """The step is then known to run, so a delete can end it."""
     monkeypatch.setattr(Processes, "slow", True)
     refused = refuse(process.Folder, "observe")
     await offer(machine)

@@ -1,4 +1,4 @@
-"""The embedded host behind the real server: what it refuses reaches whoever asked, in one line."""
+"""The embedded host behind the real server: a refusal reaches the caller in one line."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The machine sleeps, or the server is stopped: the wall clock goes on, and nobody here with it."""
+"""The machine sleeps, or the server is stopped, while the wall clock continues."""
 
 import time
 
@@ -13,7 +13,7 @@ HOUR = 3_600_000
 
 @pytest.fixture
 def sleep(monkeypatch):
-    """Lets the wall clock jump by so many milliseconds."""
+    """Let the wall clock jump by a number of milliseconds."""
     real, slept = time.time_ns, [0]
     monkeypatch.setattr(time, "time_ns", lambda: real() + slept[0] * 1_000_000)
 
@@ -33,23 +33,23 @@ def box(script="true"):
 
 @pytest.fixture
 def looks(monkeypatch):
-    """The clock is looked at often."""
-    monkeypatch.setattr("dayfly.embedded.engine.CLOCK_LOOK_S", 0.01)
+    """Check the clock often."""
+    monkeypatch.setattr("dayfly.embedded.engine.CLOCK_CHECK_INTERVAL_S", 0.01)
 
 
 @pytest.mark.parametrize("fault", [None, LedgerError("the disk is full"), ValueError("a defect")])
 async def test_run_expires_on_time_after_a_sleep(looks, machine, sleep, monkeypatch, fault):
-    """Also if leases could not be read as the machine woke."""
+    """Also if leases could not be read after the sleep."""
     await machine.host.offer(doc.offer(box(), expires_at=now() + HOUR))
     await machine.ready()
-    lapsing, faults = SqliteLedger.lapsing, [fault] if fault else []
+    has_lease_before, faults = SqliteLedger.has_lease_before, [fault] if fault else []
 
     def fails_once(ledger, until):
         if faults:
             raise faults.pop()
-        return lapsing(ledger, until)
+        return has_lease_before(ledger, until)
 
-    monkeypatch.setattr(SqliteLedger, "lapsing", fails_once)
+    monkeypatch.setattr(SqliteLedger, "has_lease_before", fails_once)
     sleep(HOUR)
     await machine.gone()
     assert not faults
@@ -57,7 +57,7 @@ async def test_run_expires_on_time_after_a_sleep(looks, machine, sleep, monkeypa
 
 
 async def test_a_lease_is_not_held_against_the_time_of_sleep(machine, sleep):
-    """Whoever renews it slept as well, and something else happens before it comes to renew."""
+    """The client slept as well, and another event happens before it can renew the lease."""
     wait = 'echo up >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'
     await machine.host.offer(doc.offer(box(wait), lease_until=now() + 20_000))
     await machine.wrote("up")
@@ -69,8 +69,8 @@ async def test_a_lease_is_not_held_against_the_time_of_sleep(machine, sleep):
     await machine.ready()
 
 
-async def test_neither_is_it_while_the_server_was_stopped(machine, sleep, monkeypatch):
-    """By Ctrl-Z, say: whoever would renew it gets no answer."""
+async def test_lease_is_extended_after_the_server_was_stopped(machine, sleep, monkeypatch):
+    """For example by Ctrl-Z: clients that renew leases get no answer."""
     real, hour = time.monotonic_ns, HOUR * 1_000_000
     wait = 'echo up >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'
     await machine.host.offer(doc.offer(box(wait), lease_until=now() + 20_000))

@@ -1,4 +1,4 @@
-"""How the runner's process is started: with the machine's environment and nothing of ours."""
+"""The start of a runner: with the environment of the machine, and nothing else of the server."""
 
 import asyncio
 import fcntl
@@ -16,7 +16,7 @@ from dayfly.execute.process.run import Folder
 from dayfly.spec.lifecycle import Exec, Unit
 
 UNIT = Unit(name="a", kind="exec", exec=Exec(script="#!/bin/sh\n"))
-# Of a stand-in for the resident runner: it is there until it is asked. One that has ended before is another story (`Hasty`).
+# A stand-in for the resident runner that exits on its first request. `Hasty` exits before.
 ASKED = "head -c 1 >/dev/null"
 
 
@@ -29,17 +29,17 @@ def folder(tmp_path):
 
 
 def seen(folder, name="receipt"):
-    """What lies in the folder under that name."""
+    """Return the content of a file in the folder."""
     return Path(folder.path, name).read_text()
 
 
 def reaped(child):
-    """Wait for a child of ours; returns its exit code."""
+    """Wait for a child; return its exit code."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def stand_in(tmp_path, script):
-    """A program in the runner's place."""
+    """A program in place of the runner."""
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
@@ -47,7 +47,7 @@ def stand_in(tmp_path, script):
 
 
 async def started(tmp_path, folder, script, isolation="none"):
-    """What a program in the runner's place writes: it stands there as the resident runner, is asked, and answers nothing."""
+    """The script of a program in place of the resident runner, which answers nothing."""
     with pytest.raises(UnansweredError):
         await Processes(stand_in(tmp_path, f"{script}\n{ASKED}"), isolation, os.environ).start(folder, UNIT)
     return seen(folder, "seen")
@@ -73,7 +73,7 @@ async def test_runner_that_ends_before_a_request_is_started_again(tmp_path, fold
     spawn, begun = os.posix_spawn, []
 
     def ended(*given, **more):
-        """As on a machine that is busy: it has ended before it can be asked."""
+        """As on a busy machine: the runner has exited before the request."""
         begun.append(spawn(*given, **more))
         os.waitid(os.P_PID, begun[-1], os.WEXITED | os.WNOWAIT)
         return begun[-1]
@@ -83,7 +83,7 @@ async def test_runner_that_ends_before_a_request_is_started_again(tmp_path, fold
         patched.setattr(os, "posix_spawn", ended)
         with pytest.raises(OSError, match="ends immediately after its start"):
             await resident.fork(folder.path, "none")
-    assert len(begun) == 2, "what could not be sent was not read, so it is sent once more"
+    assert len(begun) == 2, "a request that was not sent is sent again"
     stand_in(tmp_path, f'exec {runner} "$@"')
     assert reaped(await resident.fork(folder.path, "none")) == 0
     resident.close()
@@ -110,7 +110,7 @@ async def test_launchers_are_our_children_and_outlive_the_resident(runner, folde
     starter = Processes(runner, "none", {})
     children = [await starter.start(folder, UNIT) for _ in range(3)]
     starter.close()
-    # Each finds the folder without an order, and says so in a receipt; one of them, or each after the other.
+    # Each finds the folder without an order, and writes a receipt about it, one of them or one after the other.
     codes = [reaped(child) for child in children]
     assert set(codes) <= {0, 3}
     assert 0 in codes
@@ -131,7 +131,7 @@ async def test_many_at_once_are_all_answered_and_in_their_order(runner, tmp_path
 
 
 def test_reused_process_number_is_not_watched(folder):
-    """The runner was killed, what it started holds the lock still, and its number was given again meanwhile."""
+    """The runner was killed, its child holds the lock, and the process ID was reused."""
     with Path(folder.path, "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stranger = subprocess.Popen(["sleep", "60"])

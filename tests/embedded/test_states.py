@@ -1,4 +1,4 @@
-"""States on this machine: a step is told where its own is; who else asks is told nothing, and nothing of it is left."""
+"""States on this machine: each step gets only its own, others get nothing, and no state is left."""
 
 import asyncio
 import base64
@@ -22,7 +22,7 @@ from embedded import documents as doc
 from embedded.machine import until
 
 SECRET = b'{"serial": 1, "password": "hunter2-hunter2"}'
-# Tells its environment, then waits to be let go.
+# Writes its environment, then waits for a file.
 WAITS = (
     'env | grep ^TF_ >"$JOURNAL.$DAYFLY_ATTEMPT.new"; mv "$JOURNAL.$DAYFLY_ATTEMPT.new" "$JOURNAL.$DAYFLY_ATTEMPT"\n'
 )
@@ -35,7 +35,7 @@ def stateful(name, script=WAITS, **more):
 
 
 class Told:
-    """What a step was told, as its Terraform would use it."""
+    """Return the variables of a step as Terraform would use them."""
 
     def __init__(self, text: str) -> None:
         self.all = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
@@ -55,7 +55,7 @@ class Told:
 
 @pytest.fixture
 async def keeping(machine):
-    """The machine, with a server for states."""
+    """The machine with a server for states."""
     await machine.down()
     machine.options = {"serve": serve}
     await machine.up()
@@ -98,7 +98,7 @@ async def test_state_lives_from_create_to_the_end_of_the_run(keeping):
     await keeping.delete()
     second = await begun(keeping)
     assert await asked(second) == (200, SECRET)
-    # The create step did not give its lock back; that it has ended is in the ledger.
+    # The create step did not release its lock; its end is in the ledger.
     assert (await asked(second, "LOCK", b'{"ID":"b"}'))[0] == 200
     go(keeping)
     await keeping.gone()
@@ -121,7 +121,7 @@ async def test_state_is_unreadable_on_disk_and_in_logs(keeping):
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "LOCK", "UNLOCK", "DELETE"])
-async def test_a_stranger_reads_and_changes_nothing(keeping, method):
+async def test_caller_without_a_token_gets_no_state(keeping, method):
     mine, other = doc.resource("r", [stateful("make")], [doc.step("drop")]), doc.step("drop")
     theirs = doc.resource("other", [stateful("make", WAITS.replace("$JOURNAL", "$JOURNAL.other"))], [other])
     await keeping.host.offer(doc.offer(mine, theirs))
@@ -246,9 +246,7 @@ async def test_state_body_is_limited_before_and_after_login(keeping, monkeypatch
 
 
 async def test_a_host_without_the_server_takes_no_step_with_a_state(machine):
-    with pytest.raises(
-        DocumentsRefusedError, match="r/make: this host was started without the server that keeps states"
-    ):
+    with pytest.raises(DocumentsRefusedError, match="r/make: this host was started without a server for states"):
         machine.host.admit((doc.resource("r", [stateful("make")], []),), ())
 
 

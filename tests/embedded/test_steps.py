@@ -1,4 +1,4 @@
-"""Steps: values from one to the next, the limits of what they may take and leave, and who is kept from the other."""
+"""Steps: values between them, limits of inputs and outputs, and isolation."""
 
 import asyncio
 import base64
@@ -74,8 +74,8 @@ async def test_step_without_its_input_needs_no_cleanup(machine):
     assert machine.lines() == []
 
 
-async def test_a_cleanup_runs_whatever_it_would_be_given(machine):
-    """A value that no variable can hold counts as absent there: otherwise nothing could ever clean up."""
+async def test_delete_step_runs_with_any_input(machine):
+    """A value that a variable cannot hold counts as absent, because otherwise a cleanup would never be possible."""
     create = [doc.step("a", r"printf 'a\000b' > /tmp/raw", outputs=[("raw", "/tmp/raw")])]
     script = log_line("absent=$DAYFLY_ABSENT_INPUTS raw=<$RAW>") + '\nwhile [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'
     delete = [doc.step("z", script, inputs=["raw=a.raw"])]
@@ -103,7 +103,7 @@ async def test_value_too_large_for_a_variable_fails_with_advice(machine):
     assert machine.lines() == []
 
 
-async def test_one_steps_outputs_have_a_limit(machine):
+async def test_outputs_of_a_step_have_a_limit(machine):
     script = "head -c 524289 /dev/zero > /tmp/big"
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", script, outputs=[("big", "/tmp/big")])])))
     assert "524288" in (await machine.reason("ResourceFailed")).message
@@ -124,7 +124,7 @@ async def test_all_outputs_of_a_run_have_a_limit(machine):
 
 
 async def test_delete_step_succeeds_though_its_outputs_do_not_fit(machine):
-    """Whoever reads it finds it absent, and the run ends."""
+    """The reader gets it as absent, and the run ends."""
     script = "head -c 524288 /dev/zero > /tmp/big"
     steps = [doc.step(f"s{n}", script, outputs=[("big", "/tmp/big")]) for n in range(2)]
     drop = doc.step("drop", f"echo yes > /tmp/gone; {log_line('dropped')}", outputs=[("gone", "/tmp/gone")])
@@ -164,12 +164,12 @@ async def test_sensitive_value_is_absent_from_history_and_report(machine, caplog
     await machine.finish()
     assert "TOPSECRET" not in repr(machine.host.history("u")) + repr(machine.report())
     with contextlib.closing(sqlite3.connect(machine.home / "ledger.db")) as ledger:
-        assert b"TOPSECRET" not in ledger.serialize(), "it outlives its run in the ledger"
+        assert b"TOPSECRET" not in ledger.serialize(), "it is kept longer than the run"
     assert "TOPSECRET" not in caplog.text
 
 
 async def test_sensitive_value_is_masked_in_all_logs(machine, caplog):
-    """A canary through everything: the step that makes it, one that reads it, a fork that has it, and the way back."""
+    """A canary in all places: its step, a reader, a fork, and the delete steps."""
     caplog.set_level("DEBUG")
     canary = "canary/4711+x"
     say = 'echo "$KEY"; printf "%s" "$KEY" | base64; cat /tmp/key-file 2>/dev/null; env'
@@ -191,7 +191,7 @@ async def test_sensitive_value_is_masked_in_all_logs(machine, caplog):
     assert machine.log("fork:default/app").startswith(b"***\n***")
     await machine.finish()
     assert machine.log("db/drop", 2).startswith(b"***\n***")
-    # The ledger holds the scripts themselves, which have it here.
+    # The ledger has the scripts, which contain the canary.
     found = [path for path in machine.home.rglob("*") if path.is_file() and not path.name.startswith("ledger.")]
     assert len([path for path in found if path.suffix == ".log"]) == 5
     for form in (canary.encode(), base64.b64encode(canary.encode()).rstrip(b"=")):
@@ -249,7 +249,7 @@ async def test_a_step_has_a_deadline(machine):
     assert machine.unit("r/a").reason == "RunDeadlineExceeded"
 
 
-async def test_no_more_steps_at_once_than_there_are_places(machine):
+async def test_concurrent_steps_are_limited_by_slots(machine):
     await machine.down()
     await machine.up(parallel=3)
     script = 'echo + >> "$JOURNAL"; sleep 0.05; echo - >> "$JOURNAL"'
@@ -331,7 +331,7 @@ async def test_without_isolation_steps_that_share_a_path_take_turns(machine, tmp
 
     [sentence] = await until(sentences, "one to wait for the other")
     machine.journal.with_name("journal.go").touch()
-    assert f"uses {shared} as the running r/s" in sentence
+    assert f"uses {shared}, as does the running r/s" in sentence
     assert "they run one after the other" in sentence
     for uid in uids:
         await machine.ready(uid)
@@ -365,7 +365,7 @@ async def test_a_run_ends_when_its_lease_is_not_renewed(machine):
 
 
 async def test_lease_of_a_closed_run_is_not_renewed(machine):
-    """Whoever renews it is told that it was too late, as long as the run is there and after."""
+    """The client learns that its renewal was too late, during and after the run."""
     box = doc.resource("r", [doc.step("a", "true")], [doc.step("z", "exit 1", backoff_ms=60_000)])
     await machine.host.offer(doc.offer(box, lease_until=_in(60_000)))
     await machine.ready()
@@ -397,7 +397,7 @@ async def test_abandoned_cleanup_is_recorded_and_stops(machine):
 
 
 async def test_first_request_to_abandon_is_recorded(machine):
-    """A second word comes before the first one could be heeded: it changes neither whose it was nor why."""
+    """A second request before the first one is executed changes neither its author nor its reason."""
     box = doc.resource("r", [doc.step("a", "true")], [doc.step("z", "exit 1", backoff_ms=60_000)])
     await machine.host.offer(doc.offer(box))
     await machine.ready()
@@ -443,7 +443,7 @@ def _in(milliseconds):
 
 
 async def test_a_lease_is_not_held_against_the_time_without_a_server(machine):
-    """Nobody can renew a lease while there is no server: the next one lets it begin anew."""
+    """No client can renew a lease without a server, so the next server extends it."""
     box = doc.resource("r", [doc.step("a", "true")], [])
     await machine.host.offer(doc.offer(box, lease_until=_in(300)))
     await machine.down()
@@ -457,11 +457,11 @@ async def test_a_lease_is_not_held_against_the_time_without_a_server(machine):
 
 
 async def test_versions_of_reports_rise_over_a_restart(machine, monkeypatch):
-    """Whoever waits for a newer report than a former server's hears at once."""
+    """A client that waits for a newer report than that of the former server gets one at once."""
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "true")], [])))
     await machine.ready()
     before = machine.host.version("u")
     await machine.down()
-    monkeypatch.setattr("dayfly.embedded.host.now_ms", lambda: 1_000_000_000_000)  # its clock has been set back
+    monkeypatch.setattr("dayfly.embedded.host.now_ms", lambda: 1_000_000_000_000)  # as if its clock had been set back
     await machine.up()
     assert machine.host.version("u") > before

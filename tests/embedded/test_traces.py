@@ -1,8 +1,8 @@
-"""The embedded host's runs as traces: each is looked at until it is told, and no turn is spoilt by that."""
+"""The runs of the embedded host as traces: each is read until it is exported, and no turn fails because of it."""
 
 from types import SimpleNamespace
 
-from dayfly.embedded.run_tracing import Traces
+from dayfly.embedded.run_tracing import TraceExporter
 from dayfly.execute.tracing import Tracer
 from dayfly.lib.clock import now_ms
 from dayfly.plan.reasons import Reason
@@ -13,18 +13,18 @@ from server.test_cloud_event_publisher import report
 
 
 class Bench:
-    """An engine with one run, which is ready, and a tracer whose traces are kept."""
+    """An engine with one ready run, and a tracer whose traces are kept."""
 
     def __init__(self, history=lambda _uid: HISTORY):
         self.heard, self.looks, self.traces = [], [], []
-        reader = SimpleNamespace(load=lambda _uid: SimpleNamespace(run=RUN), last=lambda _uid: None)
+        reader = SimpleNamespace(load=lambda _uid: SimpleNamespace(run=RUN), ended_run=lambda _uid: None)
         self.engine = SimpleNamespace(
             reader=reader,
             on_change=lambda uid: self.heard.append(("changed", uid)),
             on_end=lambda uid: self.heard.append(("ended", uid)),
         )
         self.tracer = Tracer(lambda spans: self.traces.append(spans) or True, now=lambda: 1000)
-        Traces(self.engine, self.tracer, self.report, history)
+        TraceExporter(self.engine, self.tracer, self.report, history)
 
     def report(self, uid):
         self.looks.append(uid)
@@ -37,17 +37,17 @@ def test_ended_run_is_traced_only_once():
         bench.engine.on_change(RUN.uid)
     bench.engine.on_end(RUN.uid)
     bench.tracer.close()
-    assert bench.heard == [("changed", RUN.uid)] * 3 + [("ended", RUN.uid)], "whoever heard of it before still does"
-    assert bench.looks == [RUN.uid], "what was told is not looked at again"
+    assert bench.heard == [("changed", RUN.uid)] * 3 + [("ended", RUN.uid)], "earlier subscribers still get it"
+    assert bench.looks == [RUN.uid], "an exported run is not read again"
     assert [len(spans) for spans in bench.traces] == [6]
 
 
-def test_no_turn_is_spoilt_by_a_trace_that_cannot_be_made(caplog):
+def test_failing_trace_fails_no_turn(caplog):
     bench = Bench(history=lambda _uid: 1 / 0)
     bench.engine.on_change(RUN.uid)
     bench.tracer.close()
     assert bench.heard == [("changed", RUN.uid)]
-    assert f"the trace of {RUN.uid} could not be made" in caplog.text
+    assert f"cannot export the trace of run {RUN.uid}" in caplog.text
 
 
 async def test_host_with_a_tracer_traces_its_runs(machine):

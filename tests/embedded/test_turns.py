@@ -1,4 +1,4 @@
-"""Who takes a turn when: places that become free, and whoever waits for one or for a path."""
+"""The schedule of turns: free slots, and runs that wait for a slot or a path."""
 
 import asyncio
 import sqlite3
@@ -17,7 +17,7 @@ from embedded.machine import until
 
 
 async def test_unanswered_start_is_fenced_and_frees_its_slot(machine, monkeypatch):
-    """Nothing of the step was ever there."""
+    """The step never existed."""
     await machine.down()
     await machine.up(parallel=1)
     start, asked = Processes.start, []
@@ -36,7 +36,7 @@ async def test_unanswered_start_is_fenced_and_frees_its_slot(machine, monkeypatc
 
 
 class Gate:
-    """Delays the next write of the ledger until `open`, and then makes it fail with `fault`; later writes go through."""
+    """Delay the next write of the ledger until `open`, then let it fail with `fault`; later writes succeed."""
 
     def __init__(self, monkeypatch, fault=None) -> None:
         self.reached, self.open = asyncio.Event(), asyncio.Event()
@@ -59,14 +59,14 @@ def waits_for(name):
 
 @pytest_asyncio.fixture
 async def crowded(machine):
-    """A machine that cannot keep steps apart that use one path. Its host is up and takes no turns yet."""
+    """A machine that cannot separate steps with the same path. Its host takes no turns yet."""
     await machine.down()
     await machine.up(start=False, isolation="none")
     return machine
 
 
 async def test_waiting_run_retries_when_path_claim_is_refused(crowded, tmp_path, monkeypatch):
-    """The disk refuses the claim of the run that has the path, and then its owner deletes it."""
+    """The disk refuses the claim of the run that holds the path, and then its owner deletes it."""
     shared = str(tmp_path / "shared")
     for n in range(2):
         step = doc.step(f"s{n}", f"echo x > {shared}", outputs=[("x", shared)])
@@ -84,7 +84,7 @@ async def test_waiting_run_retries_when_path_claim_is_refused(crowded, tmp_path,
 
 
 async def test_run_claims_path_that_is_freed_during_its_turn(crowded, tmp_path, monkeypatch):
-    """The path is freed while the run that will wait for it writes what it has seen before."""
+    """The path becomes free while the waiting run writes what it has observed before."""
     shared = str(tmp_path / "shared")
     begun = 'echo + >> "$JOURNAL"'
     user = doc.step("user", f"{begun}; {waits_for('user')}; echo x > {shared}", outputs=[("x", shared)])
@@ -125,7 +125,7 @@ async def test_server_ends_though_a_fork_it_starts_never_answers(machine, monkey
 
 
 async def test_results_are_recorded_with_their_values_or_not_at_all(machine, monkeypatch):
-    """Two results are written together; the disk has room for a result, and not for values."""
+    """Two results are written together; the disk has space for a result, but not for values."""
     opened, full, hold, held, go = [], *(threading.Event() for _ in range(4))
     connect = sqlite3.connect
 
@@ -157,11 +157,13 @@ async def test_results_are_recorded_with_their_values_or_not_at_all(machine, mon
     hold.clear()
     machine.journal.with_name("journal.go").touch()
     await until(lambda: len(list(machine.work.glob("*/receipt"))) == 2, "both to end")
-    await asyncio.sleep(0.1)  # both results are to be in the next transaction
+    await asyncio.sleep(0.1)  # both results must be in the next transaction
     full.set()
     go.set()
     assert await renewed is Verdict.TAKEN
-    said = f"the ledger cannot be written: the disk of {machine.home} is full; once there is room, it goes on by itself"
+    said = (
+        f"the ledger cannot be written: the disk of {machine.home} is full; writing continues as soon as there is space"
+    )
     await until(lambda: said in machine.report("u0").message, lambda: machine.report("u0"))
     assert [machine.stored(uid).run.unit("r/a").state for uid in uids] == ["claimed", "claimed"]
     full.clear()
@@ -171,7 +173,7 @@ async def test_results_are_recorded_with_their_values_or_not_at_all(machine, mon
 
 
 async def test_full_disk_is_reported_until_a_write_succeeds(machine, monkeypatch):
-    """The next write is that another run is forgotten. The report of a ready run does not tell of the disk."""
+    """The next write deletes another run. The report of a ready run does not mention the disk."""
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "exit 1")])))
     await machine.reason("ResourceFailed")
     dissolve, refused = SqliteLedger.dissolve, []
@@ -194,7 +196,7 @@ async def test_full_disk_is_reported_until_a_write_succeeds(machine, monkeypatch
 
 
 async def test_path_stays_taken_by_step_of_former_server(crowded, tmp_path):
-    """Whoever waits for it must not get a turn before that step is adopted."""
+    """A waiting run must not get a turn before that step is adopted."""
     shared, own = str(tmp_path / "shared"), str(tmp_path / "own")
 
     def user(name, **more):
@@ -230,13 +232,13 @@ async def test_a_back_off_is_ended_for_that_attempt_alone(machine):
     await machine.delete()
     for attempt in (1, 2):
         await until(lambda n=attempt: machine.unit("r/z").state == "retrying" and machine.unit("r/z").attempt == n)
-        for _ in range(2):  # twice is once
+        for _ in range(2):  # a repetition has no effect
             assert await machine.host.retry("u", {"r/z": attempt}, "ada") is Verdict.TAKEN
     await machine.gone()
     assert machine.lines() == ["drop 1", "drop 2", "drop 3"]
     asked = [entry for entry in machine.host.history("u") if entry.move == "Retry"]
     assert [(entry.unit, entry.attempt, entry.message) for entry in asked] == [
-        ("r/z", 1, "its back-off was ended (by ada)"),
-        ("r/z", 2, "its back-off was ended (by ada)"),
+        ("r/z", 1, "back-off ended by ada"),
+        ("r/z", 2, "back-off ended by ada"),
     ]
     assert await machine.host.retry("u", {"r/z": 3}, "ada") is Verdict.OVER

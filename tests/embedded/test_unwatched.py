@@ -1,4 +1,4 @@
-"""Attempts whose end no descriptor tells, as there is none to be had, and those of which something may be left over."""
+"""Attempts without a pidfd, and attempts that may have leftovers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from dayfly.embedded import attempts
 from dayfly.execute import receipt
 from dayfly.plan.world import Running, Stalled, Unclear
-from embedded.alone import KEPT, KEY, UNIT, is_nobody, sleeping, told
+from embedded.alone import KEPT, KEY, UNIT, is_reaped, sleeping, told
 from embedded.machine import until
 
 __all__ = ["told"]
@@ -22,32 +22,32 @@ UNCLEAR = Unclear(since=1, reason="FolderLost", message="m", dead_by=9)
 
 @pytest.fixture
 async def child(told, monkeypatch):
-    """It has begun, and no descriptor is left for it."""
-    monkeypatch.setattr(attempts, "opened", lambda _child: None)
+    """Start an attempt without a pidfd."""
+    monkeypatch.setattr(attempts, "open_pidfd", lambda _child: None)
     found = told.starter.child = sleeping()
     told.folder.tell(observe=LOST)
     await told.attempts.launch(KEY, UNIT, told.record, b"order")
     yield found
-    if not is_nobody(found):
+    if not is_reaped(found):
         os.kill(found, signal.SIGKILL)
-        await until(lambda: is_nobody(found))
+        await until(lambda: is_reaped(found))
 
 
 async def test_child_without_a_descriptor_is_polled_until_it_ends(told, child, monkeypatch):
-    looks, look = [], attempts.reaped
-    monkeypatch.setattr(attempts, "reaped", lambda child: looks.append(child) or look(child))
+    looks, look = [], attempts.reap
+    monkeypatch.setattr(attempts, "reap", lambda child: looks.append(child) or look(child))
     await until(lambda: len(looks) > 2)
     assert isinstance(told.fact(), Running)
     told.starter.sealed(child)
-    assert isinstance(told.fact(), Running), "that it has sealed is seen when it has ended"
+    assert isinstance(told.fact(), Running), "its receipt is read when it has ended"
     os.kill(child, signal.SIGKILL)
     await until(lambda: told.fact() == LOST)
-    assert is_nobody(child)
+    assert is_reaped(child)
 
 
 @pytest.mark.parametrize("adopted", [True, False])
 async def test_running_attempt_without_folder_has_an_unclear_end(told, adopted):
-    """Whether another server began it, or a child of ours that was killed under it."""
+    """Another server started it, or its starter was killed."""
     told.folder.tell(observe=[Running(since=5), Stalled(since=1)], removed=UNCLEAR, exists=True, fence=True)
     if adopted:
         told.attempts.adopt(KEY, UNIT, told.record)
@@ -67,8 +67,8 @@ async def test_container_with_an_unseen_end_is_cleared(told, observed):
     await told.attempts.launch(KEY, UNIT, msgspec.structs.replace(told.record, **KEPT), b"order")
     told.attempts.cancel(KEY)
     os.kill(begun, signal.SIGKILL)
-    await until(lambda: told.attempts.running_forks() == [])
-    assert told.news, "that is news"
+    await until(lambda: told.attempts.live_forks() == [])
+    assert told.changes, "listeners are notified"
     told.attempts.release(KEY)
     await until(lambda: len(told.starter.cleared) == 1)
 
@@ -76,7 +76,7 @@ async def test_container_with_an_unseen_end_is_cleared(told, observed):
 async def test_container_is_not_cleared_while_its_folder_is_locked(told):
     told.starter.slow = True
     told.folder.tell(locked=[True, True, False], release=True, leave_beginning=True)
-    told.attempts.tidy(KEY)
+    told.attempts.remove_recorded(KEY)
     await until(lambda: "leave_beginning" in told.folder.calls)
     assert told.folder.calls.count("locked") == 3
     assert len(told.starter.cleared) == 1
@@ -87,7 +87,7 @@ async def test_step_that_outlives_its_runner_can_be_cancelled_again(told):
     told.starter.child = sleeping()
     await told.attempts.launch(KEY, UNIT, told.record, b"order")
     told.attempts.cancel(KEY)
-    await until(lambda: told.news)
+    await until(lambda: told.changes)
     told.attempts.cancel(KEY)
     told.attempts.cancel(KEY)
     assert told.folder.calls.count("kill_holders") == 1

@@ -1,4 +1,4 @@
-"""What becomes of outputs' values when their run has ended: they were for its steps, and nobody needs them any more."""
+"""Output values after the end of their run: none is left."""
 
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.spec.lifecycle import UnitOutput
@@ -9,13 +9,13 @@ CANARY = b"canary-4711-of-the-mine"
 
 
 def holding(machine):
-    """All files of the home and of the work folder that have the canary in them, but for the script that makes it."""
+    """Return all files of the home and the work folder with the canary, except the script that makes it."""
     files = [path for folder in (machine.home, machine.work) for path in folder.rglob("*") if path.is_file()]
     return [path.name for path in files if CANARY in path.read_bytes()]
 
 
-async def test_no_file_has_them_after_the_end(machine):
-    """Not the ledger, and not the log of its writes, while the server goes on."""
+async def test_no_file_contains_values_after_the_end(machine):
+    """Neither the ledger nor its write-ahead log has it, while the server runs."""
     make = step(
         "make",
         "printf 'canary-4711-%s' of-the-mine >/tmp/word",
@@ -32,12 +32,12 @@ async def test_no_file_has_them_after_the_end(machine):
 
 
 async def test_values_in_files_of_a_killed_server_are_wiped(machine, monkeypatch):
-    """It could not wipe what it had written; the next one does."""
+    """A server could not truncate the write-ahead log; the next one does."""
     make = step(
         "make", "printf 'canary-4711-%s' of-the-mine >/tmp/word", outputs=(UnitOutput(name="word", path="/tmp/word"),)
     )
     with monkeypatch.context() as patch:
-        patch.setattr(SqliteLedger, "wipe", lambda ledger: setattr(ledger, "remains", False))
+        patch.setattr(SqliteLedger, "wipe", lambda ledger: setattr(ledger, "needs_truncation", False))
         await machine.host.offer(offer(resource("db", [make])))
         await machine.ready()
         await machine.finish()

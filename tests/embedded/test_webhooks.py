@@ -1,4 +1,4 @@
-"""Webhooks on this machine: a process of ours sends each, before a server of the test's own."""
+"""Webhooks on this machine: a separate process sends each to a test server."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from webhook.server import Server, answer
 
 
 def hook(name, url, method="POST", *, reads=None, **request):
-    """A webhook that reads `unit.output` as each input."""
+    """A webhook that reads `unit.output` for each input."""
     made = unit(url, method, name=name, **request)
     reads = tuple(doc.given(f"{key}={source}") for key, source in (reads or {}).items())
     return msgspec.structs.replace(made, inputs=made.inputs + reads)
@@ -76,12 +76,12 @@ async def test_failed_webhook_reports_the_status_of_the_server(machine):
         await machine.reason("ResourceFailed")
         unit = machine.unit("db/make")
         assert (unit.reason, unit.message) == ("UnexpectedStatus", "the server responded 409")
-        assert (unit.outputs, machine.host.values("u")) == ((), ()), "what Dayfly keeps for itself is nobody's output"
+        assert (unit.outputs, machine.host.values("u")) == ((), ()), "an internal output is not reported"
         await machine.delete()
         await machine.gone()
 
 
-async def test_a_server_that_is_not_allowed_hears_nothing(machine):
+async def test_webhook_to_a_private_server_is_refused(machine):
     with Server(lambda *_: answer(201)) as server:
         await machine.host.offer(doc.offer(doc.resource("db", (hook("make", server.url),))))
         await machine.reason("ResourceFailed")
@@ -110,7 +110,7 @@ async def test_webhook_secret_comes_from_the_server_environment(machine, monkeyp
 
 
 async def test_replaced_server_waits_for_the_answer_without_resending(machine):
-    """The host ends while the request is under way; the next one adopts the sender."""
+    """The host ends during the request; the next one adopts the sender."""
     held = []
 
     def reply(_request, stream):
@@ -181,13 +181,13 @@ async def test_webhook_deleted_while_sending_waits_for_its_answer(machine):
 
 
 def _senders(machine):
-    """Processes of ours that send."""
+    """Return the running sender processes."""
     found = processes(str(machine.journal))
     return [each for each in found if b"sender.py" in _command_line(each)]
 
 
 def _command_line(process):
-    """Empty of one that has just ended."""
+    """Return the command of a process; empty if it has just ended."""
     try:
         return Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:

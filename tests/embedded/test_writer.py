@@ -1,4 +1,4 @@
-"""The thread that writes the ledger: what it does while nobody asks for anything, and what it answers to whom."""
+"""The thread that writes the ledger: results of jobs, and its work while idle."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from embedded.machine import until
 
 
 class Ledger:
-    """Notes transactions; `remains` is whether there is something to wipe."""
+    """Records transactions; `needs_truncation` is scripted."""
 
     def __init__(self, *, remains: bool = False) -> None:
-        self.remains = remains
+        self.needs_truncation = remains
         self.groups = self.wiped = 0
         self.fault: Exception | None = None
 
@@ -33,7 +33,7 @@ class Ledger:
 
     def wipe(self):
         self.wiped += 1
-        self.remains = False
+        self.needs_truncation = False
 
 
 def threads() -> list[threading.Thread]:
@@ -42,17 +42,17 @@ def threads() -> list[threading.Thread]:
 
 @pytest.fixture
 def held():
-    """A job that begins, and does not end before it is set."""
+    """A job that starts, and ends only when the event is set."""
     return threading.Event()
 
 
 @pytest.mark.parametrize("remains", [True, False])
 async def test_old_values_are_wiped_once_when_there_is_no_work(monkeypatch, remains):
-    monkeypatch.setattr(writer, "QUIET_S", 0.001)
+    monkeypatch.setattr(writer, "IDLE_BEFORE_TRUNCATE_S", 0.001)
     ledger = Ledger(remains=remains)
     made = Writer(ledger)
     assert await made.run(lambda: "next") == "next"
-    await until(lambda: not ledger.remains)
+    await until(lambda: not ledger.needs_truncation)
     await asyncio.sleep(0.02)
     assert ledger.wiped == int(remains)
     await made.close()
@@ -62,7 +62,7 @@ async def test_error_of_a_job_reaches_its_own_caller_only(held):
     ledger = Ledger()
     made = Writer(ledger)
     [thread] = threads()
-    assert thread.daemon, "a server that dies is not kept by it"
+    assert thread.daemon, "it does not block the end of a server"
 
     def wrong():
         raise ValueError("a defect")
@@ -108,7 +108,7 @@ async def test_any_error_reaches_all_callers_and_later_jobs_succeed(fault):
 
 
 async def test_job_that_runs_out_of_memory_changes_nothing(tmp_path):
-    """SQLite says so in the middle of a change, too, and then half of it would be written."""
+    """SQLite can fail in the middle of a change, and half of it would be committed."""
     ledger = ledgers.SqliteLedger(tmp_path / "ledger.db")
     made = Writer(ledger)
 

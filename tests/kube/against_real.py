@@ -1,4 +1,4 @@
-"""Random requests for two API servers, in words that mean the same to both."""
+"""Random requests that are sent to the fake and to a real API server, and comparisons of the results."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _RESOURCES = {
     "deployments": DEPLOYMENTS,
     "services": SERVICES,
 }
-# A real cluster's controllers write into these too, at moments of their own.
+# Controllers of a real cluster also write to these, at any time.
 _ATTENDED = ("deployments", "services")
 _WRONG_UID = "00000000-0000-0000-0000-000000000000"
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One request. `uid` and `version`: "" for none, "now", "first" (seen of that name) or "wrong"."""
+    """One request. `uid` and `version`: "" for none, "now", "first" (the first one of that name) or "wrong"."""
 
     verb: str
     plural: str
@@ -51,12 +51,12 @@ class Step:
 
 
 def draw(dice: random.Random, count: int) -> list[Step]:
-    """So many steps over a few names, such that they meet."""
+    """Return random steps over a few names, so that they collide."""
     return [_one(dice) for _ in range(count)]
 
 
 def draw_workloads(dice: random.Random, count: int) -> list[Step]:
-    """The same for Deployments without replicas, and Services."""
+    """Return random steps for Deployments without replicas, and for Services."""
     return [_workload(dice) for _ in range(count)]
 
 
@@ -183,7 +183,7 @@ def _operations(dice: random.Random) -> list[dict[str, Any]]:
 
 
 class Player:
-    """Plays steps to one server and tells what came of each, in words that mean the same on both."""
+    """Sends steps to one server, and describes the results independently of the server."""
 
     def __init__(self, client: Client, namespace: str, prefix: str) -> None:
         self._client = client
@@ -192,7 +192,7 @@ class Player:
         self._seen: dict[tuple[str, str], list[tuple[str, str]]] = {}
 
     async def play(self, step: Step) -> tuple[Any, Any]:
-        """(what was answered, what is there afterwards)."""
+        """Return the response, and the object afterwards."""
         resource = _RESOURCES[step.plural]
         try:
             answer = await self._do(step, resource)
@@ -261,7 +261,7 @@ class Player:
         return seen[-1 if which == "now" else 0][part]
 
     def _told(self, step: Step, item: dict[str, Any]) -> Any:
-        """What is compared; identities only as changed or not since last seen."""
+        """Return the comparable part of an object; identities only as changed or unchanged."""
         metadata = item["metadata"]
         identity = (metadata["uid"], metadata["resourceVersion"])
         seen = self._seen.setdefault((step.plural, step.name), [])
@@ -283,7 +283,7 @@ class Player:
         return told, news
 
     def _told_attended(self, step: Step, item: dict[str, Any]) -> Any:
-        """Of what the cluster's controllers write into too, only what they leave alone."""
+        """Return the part that controllers of a cluster do not change."""
         spec, labels = item["spec"], item["metadata"].get("labels")
         if step.plural == "services":
             headless = spec["clusterIP"] == "None"
@@ -295,7 +295,7 @@ class Player:
 
 
 def _laid_over(current: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """RFC 7386, here written anew: the fake's own would hide its mistakes."""
+    """Apply a merge patch (RFC 7386), independently of the fake, whose mistakes it must find."""
     result = {key: value for key, value in current.items() if change.get(key, value) is not None}
     for key, value in change.items():
         if isinstance(value, dict):
@@ -339,7 +339,7 @@ async def prepare(client: Client) -> None:
 
 
 async def new_namespace(client: Client) -> str:
-    """One in which pods can be made."""
+    """Create a namespace in which pods can be created."""
     made = await client.create(NAMESPACES, {"metadata": {"generateName": "kube-"}})
     accounts = anything("v1", "ServiceAccount", "serviceaccounts")
     await _there(lambda: client.get(accounts, "default", made.metadata.name))
@@ -347,7 +347,7 @@ async def new_namespace(client: Client) -> str:
 
 
 async def _there(ask: Callable[[], Awaitable[Any]]) -> None:
-    """Ask until it is there."""
+    """Poll until the object exists."""
     async with asyncio.timeout(60):
         while True:
             try:

@@ -1,4 +1,4 @@
-"""A real API server for the tests that hold ours against it: one that is named to us, or else one of our own."""
+"""A real API server for comparisons with the fake: a configured one, or one that the tests start."""
 
 import os
 import sys
@@ -15,13 +15,13 @@ from testcluster import cluster as clusters
 
 @pytest.fixture(scope="session")
 def kubeconfig() -> Iterator[Path]:
-    """Of a disposable cluster that need not run pods."""
+    """A client of a disposable cluster without nodes."""
     if named := os.environ.get("DAYFLY_TEST_KUBECONFIG"):
         yield Path(named)
         return
     ours = os.pidfd_open(os.getpid())  # a killed session leaves no cluster behind
     try:
-        # It fails pods without a node whenever its time has come, which would be an answer of nobody's request.
+        # The collector of pods without a node would change objects between requests.
         own = clusters.up(kubelet=False, owner=ours, without=["pod-garbage-collector-controller"])
     except build.UnavailableError as problem:
         if os.environ.get("CI") == "true":

@@ -1,6 +1,6 @@
-"""The fake API server and a real one are asked the same, and must say the same.
+"""The fake and a real API server get the same requests and must return the same.
 
-A fifth of the stories in `make test`, others with each commit.
+`make test` plays a fifth of the stories, others with each commit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Played = Callable[[str, int], None]
 
 
 def chosen(seeds: range, about: str, played: Played) -> list[int]:
-    """The seeds of those to tell."""
+    """Return the seeds of the stories to play."""
     share = SELECTION.sample(seeds, PARTS, about)
     played("stories told alike by the fake API server and a real one", len(share))
     return share
@@ -51,7 +51,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600, fu
 
 @contextlib.asynccontextmanager
 async def real(kubeconfig: Path) -> AsyncIterator[tuple[Client, str]]:
-    """A client of the real server, and a namespace of its own there."""
+    """A client of the real server, and a namespace for the test."""
     client = Client(HttpTransport(await auth.load(kubeconfig)), Limits(rate=5000, burst=5000))
     try:
         await prepare(client)
@@ -64,7 +64,7 @@ async def real(kubeconfig: Path) -> AsyncIterator[tuple[Client, str]]:
 
 class TestSameAnswers:
     async def test_random_requests(self, kubeconfig: Path, played: Played):
-        """100 times 30 requests of all verbs: the same answers, and the same objects afterwards."""
+        """100 times 30 requests of all verbs: the same responses, and the same objects afterwards."""
         async with real(kubeconfig) as (client, namespace):
             for seed in chosen(range(100), "requests", played):
                 fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
@@ -76,7 +76,7 @@ class TestSameAnswers:
                     assert await theirs.play(step) == await ours.play(step), (seed, story)
 
     async def test_random_requests_to_workloads(self, kubeconfig: Path, played: Played):
-        """The same for Deployments without pods and for Services, whose addresses and ports the server fills in."""
+        """The same for Deployments without pods and for Services, whose addresses and ports the server assigns."""
         async with real(kubeconfig) as (client, namespace):
             for seed in chosen(range(60), "workloads", played):
                 fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
@@ -88,7 +88,7 @@ class TestSameAnswers:
                     assert await theirs.play(step) == await ours.play(step), (seed, story)
 
     async def test_watches_tell_the_same_story(self, kubeconfig: Path, played: Played):
-        """After random requests: the same events in the same order, whole and by label, and the same lists."""
+        """After random requests: the same events in the same order, with and without selector, and the same lists."""
         async with real(kubeconfig) as (client, namespace):
             for seed in chosen(range(1000, 1010), "watches", played):
                 fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
@@ -104,7 +104,7 @@ class TestSameAnswers:
                 assert stories[0] == stories[1], seed
 
     async def _end(self, client: Client, namespace: str, prefix: str) -> None:
-        """Two last objects of each kind, so that each selection has a last event."""
+        """Create two last objects of each kind, so that each selection has a last event."""
         for resource in (THINGS, PODS):
             for value in "12":
                 metadata = {"name": f"{prefix}end{value}", "labels": {"x": value}}
@@ -122,7 +122,9 @@ class TestSameAnswers:
                 async for event in events:
                     assert isinstance(event, WatchEvent)
                     about = event.object.metadata
-                    if about.name.startswith(prefix):  # pods of earlier stories are being collected: their node is none
+                    if about.name.startswith(
+                        prefix
+                    ):  # pods of earlier stories, which have no node, are being collected
                         story.append((event.type, about.name, about.labels, about.finalizers))
                     if about.name == last:
                         break
@@ -131,7 +133,7 @@ class TestSameAnswers:
         return story
 
     async def test_random_applies(self, kubeconfig: Path, played: Played):
-        """Server-side apply by two managers and a patching third: the same fields, the same conflicts."""
+        """Server-side apply by two managers and a patching third one: the same fields, the same conflicts."""
         async with real(kubeconfig) as (client, namespace):
             for seed in chosen(range(60), "applies", played):
                 fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
@@ -165,7 +167,7 @@ class TestSameAnswers:
         return item["spec"], told.get("labels"), sorted(told.get("finalizers", [])), told["generation"]
 
     async def test_missing_object_and_unserved_kind_raise_different_errors(self, kubeconfig: Path):
-        """A 404 names an object that is not there, and nothing where the server has no such kind: not that it is gone."""
+        """A 404 for an object has its name; a 404 for an unknown kind does not."""
         async with real(kubeconfig) as (client, namespace):
             fake = Client(FakeCluster(0, FAKE_KINDS).transport())
             for each, where in ((client, namespace), (fake, "default")):
@@ -181,10 +183,12 @@ class TestSameAnswers:
 
 
 class TestSameEnds:
-    """What a cluster's own controllers bring about; the real ones take their time."""
+    """Results of a cluster's controllers; the real ones need some time."""
 
     async def test_owned_objects_go_with_their_owner(self, kubeconfig: Path):
-        """Background, foreground and orphan deletion leave the same objects, and a foreign owner is none."""
+        """Background, foreground and orphan deletion leave the same objects; an owner in another namespace does not
+        count.
+        """
         async with real(kubeconfig) as (client, namespace):
             expected = await self._owned(Client(FakeCluster(0, FAKE_KINDS).transport()), "default", 0.0)
             assert expected == {"orphan-child": []}
@@ -211,7 +215,7 @@ class TestSameEnds:
             await asyncio.sleep(0.2)
 
     async def test_a_namespace_ends_once_it_is_empty(self, kubeconfig: Path):
-        """A finalizer inside holds the namespace, which takes nothing new meanwhile."""
+        """A finalizer in a namespace delays its end, and it accepts no new objects until then."""
         async with real(kubeconfig) as (client, _):
             for each, patience in ((Client(FakeCluster(0, FAKE_KINDS).transport()), 1.0), (client, 120.0)):
                 await self._ends(each, patience)
@@ -233,10 +237,10 @@ class TestSameEnds:
             assert asyncio.get_running_loop().time() < end
             await asyncio.sleep(0.1)
 
-    async def test_a_deployments_life(self, kubeconfig: Path):
-        """Pods only once it is scaled; the controller tells what it has seen; gone in the foreground only after its pods.
+    async def test_deployment_controller_matches_a_real_one(self, kubeconfig: Path):
+        """Pods exist only after a scale-up, the status is reported, and foreground deletion waits for the pods.
 
-        A scale that comes while it is being deleted makes no pod.
+        A scale-up during the deletion creates no pod.
         """
         async with real(kubeconfig) as (client, namespace):
             cluster = FakeCluster(0, FAKE_KINDS)
@@ -302,7 +306,7 @@ class TestSameEnds:
 
 class TestRealWatch:
     async def test_a_reflector_follows_a_real_server(self, kubeconfig: Path):
-        """Listed in pages, added, changed, deleted; the first bookmark or change proves the cache current."""
+        """Paged list, add, change, delete; the first bookmark or change proves that the cache is current."""
         async with real(kubeconfig) as (client, namespace):
             for number in range(5):
                 await client.create(SECRETS, {"metadata": {"name": f"s{number}"}}, namespace)
@@ -325,7 +329,7 @@ class TestRealWatch:
 
 
 class TestPermanentRefusals:
-    """Refusals of a pod by a real API server: some of them no change of the cluster can lift."""
+    """Refusals of a pod by a real API server: some of them hold in every state of the cluster."""
 
     @staticmethod
     def pod(**container) -> dict:
@@ -379,7 +383,7 @@ class TestPermanentRefusals:
         assert not by_policy.is_permanent
 
     async def refusal(self, client: Client, namespace: str) -> errors.Refused:
-        """Create pods until one is refused. The API server enforces a new quota or policy only after a while."""
+        """Create pods until one is refused, as the server enforces a new quota or policy after a while."""
         while True:
             try:
                 await client.create(PODS.read_as(dict), self.pod(), namespace)

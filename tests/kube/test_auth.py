@@ -1,4 +1,4 @@
-"""Credentials from all the places where clusters' users have them."""
+"""Credentials from all sources of kubeconfigs and pods."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dayfly.kube.transport import HttpTransport
 
 
 def write(path: Path, user: dict[str, Any], cluster: dict[str, Any] | None = None) -> Path:
-    """A kubeconfig with one user."""
+    """Write a kubeconfig with one user."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -42,7 +42,7 @@ def write(path: Path, user: dict[str, Any], cluster: dict[str, Any] | None = Non
 
 
 def certified(folder: Path) -> Iterator[str]:
-    """A key and its certificate, as a kubeconfig holds them."""
+    """Return a key and its certificate, as in a kubeconfig."""
     made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=me"
     files = [folder / "key", folder / "certificate"]
     subprocess.run(["openssl", *made.split(), "-keyout", files[0], "-out", files[1]], check=True, capture_output=True)
@@ -50,7 +50,7 @@ def certified(folder: Path) -> Iterator[str]:
 
 
 def descriptors() -> int:
-    """How many this process holds."""
+    """Return the number of open descriptors."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
@@ -59,7 +59,7 @@ def cluster_of(kubeconfig: Path) -> dict[str, Any]:
 
 
 def plugin(tmp_path: Path, version: str = "v1", *, fails: bool = False) -> dict[str, Any]:
-    """An exec plugin that counts its calls in the tokens it gives."""
+    """An exec plugin with a counter in its tokens."""
     script = tmp_path / "plugin.py"
     script.write_text(
         f"""
@@ -78,7 +78,6 @@ print(json.dumps({{"apiVersion": api, "kind": "ExecCredential", "status": {{"tok
 
 class TestLoad:
     async def test_token(self, tmp_path: Path):
-        """A token in the file."""
         found = await auth.load(write(tmp_path / "config", {"token": "secret"}))
         assert await found.header() == "Bearer secret"
         assert found.server == "http://127.0.0.1:1"
@@ -94,19 +93,18 @@ class TestLoad:
         found = await auth.load(config)
         held = descriptors()
         again = await auth.load(config)
-        assert descriptors() == held, "they are held once"
+        assert descriptors() == held, "each is held once"
         for each in (found, again):
             assert each.tls is not None
             assert each.tls.get_ca_certs()
 
     async def test_password(self, tmp_path: Path):
-        """Basic authentication."""
         found = await auth.load(write(tmp_path / "config", {"username": "a", "password": "b"}))
         assert await found.header() == "Basic " + base64.b64encode(b"a:b").decode()
 
     @pytest.mark.parametrize("version", ["v1", "v1beta1"])
     async def test_plugin(self, tmp_path: Path, version: str):
-        """An exec plugin's token is kept a while, and asked for anew when it is refused."""
+        """The token of an exec plugin is cached, and renewed when it is refused."""
         found = await auth.load(write(tmp_path / "config", plugin(tmp_path, version)))
         assert await found.header() == "Bearer token-1"
         assert await found.header() == "Bearer token-1"
@@ -114,7 +112,7 @@ class TestLoad:
         assert await found.header() == "Bearer token-2"
 
     async def test_a_token_file_is_read_again_when_it_is_old(self, tmp_path: Path, monkeypatch):
-        """Tokens rotate: after a minute the file is read anew, and many at once read it once."""
+        """Tokens rotate: the file is read again after a minute, once for all concurrent callers."""
         (tmp_path / "token").write_text("one")
         found = await auth.load(write(tmp_path / "config", {"tokenFile": str(tmp_path / "token")}))
         (tmp_path / "token").write_text("two")
@@ -123,7 +121,7 @@ class TestLoad:
         assert set(await asyncio.gather(*(found.header() for _ in range(5)))) == {"Bearer two"}
 
     async def test_a_source_that_fails_later_costs_nothing_yet(self, tmp_path: Path):
-        """What was loaded goes on, and renewing says that there is nothing new."""
+        """The loaded token stays in use, and `renew` returns false."""
         config = write(tmp_path / "config", plugin(tmp_path))
         found = await auth.load(config)
         plugin(tmp_path, fails=True)
@@ -136,14 +134,14 @@ class TestLoad:
         assert not await found.renew()
 
     async def test_oidc(self, tmp_path: Path):
-        """An ID token that has not run out is used as it is."""
+        """A valid ID token is used."""
         claims = base64.b64encode(json.dumps({"exp": 4102444800}).encode()).decode().rstrip("=")
         user = {"auth-provider": {"name": "oidc", "config": {"id-token": f"a.{claims}.c"}}}
         found = await auth.load(write(tmp_path / "config", user))
         assert await found.header() == f"Bearer a.{claims}.c"
 
-    async def test_in_a_pod(self, tmp_path: Path, monkeypatch):
-        """Without any file, the pod's own service account."""
+    async def test_service_account_of_the_pod_is_used(self, tmp_path: Path, monkeypatch):
+        """Without a kubeconfig, the service account of the pod is used."""
         (tmp_path / "token").write_text("mine")
         list(certified(tmp_path))
         shutil.copy(tmp_path / "certificate", tmp_path / "ca.crt")
@@ -156,7 +154,7 @@ class TestLoad:
         assert found.tls is not None
 
     async def test_unusable_kubeconfig_is_reported_with_its_fault(self, tmp_path: Path):
-        """A missing file, a failing plugin, an unknown context, a file that is no kubeconfig."""
+        """A missing file, a failing plugin, an unknown context, a file that is not a kubeconfig."""
         with pytest.raises(auth.CredentialsError, match="no such file"):
             await auth.load(tmp_path / "nowhere")
         with pytest.raises(auth.CredentialsError, match="plugin"):
@@ -178,7 +176,7 @@ class TestLoad:
             await auth.load(write(tmp_path / "config", cast("Any", "me")))
 
     async def test_a_file_that_is_just_being_written_costs_nothing(self, tmp_path: Path, monkeypatch):
-        """`kubectl config` empties the file before it writes it anew."""
+        """`kubectl config` empties the file before it writes it."""
         config = write(tmp_path / "config", {"token": "one"})
         found = await auth.load(config)
         monkeypatch.setattr(auth, "TOKEN_SECONDS", 0.0)
@@ -188,7 +186,7 @@ class TestLoad:
         assert await found.header() == "Bearer two"
 
     async def test_fields_without_a_value_count_as_absent(self, tmp_path: Path):
-        """Programs such as kubectl write `args: null` and the like."""
+        """Programs such as kubectl write `args: null`."""
         user = plugin(tmp_path)
         user["exec"] |= {"env": None, "provideClusterInfo": None}
         user |= {"token": None, "username": None}
@@ -282,7 +280,7 @@ class TestLoad:
 
     async def test_removed_auth_provider_is_named(self, tmp_path: Path):
         user = {"auth-provider": {"name": "gcp", "config": {}}}
-        with pytest.raises(auth.CredentialsError, match="no longer has the auth-provider 'gcp'"):
+        with pytest.raises(auth.CredentialsError, match="no longer supports the auth-provider 'gcp'"):
             await auth.load(write(tmp_path / "config", user))
 
     async def test_expired_id_token_is_refreshed(self, tmp_path: Path):
@@ -315,10 +313,10 @@ class TestLoad:
 
 @pytest.mark.cluster
 @pytest.mark.slow
-@pytest.mark.timeout(120, func_only=True)  # the cluster's start is not theirs
+@pytest.mark.timeout(120, func_only=True)  # without the start of the cluster
 class TestRealServer:
     async def test_certificate_and_tokens(self, kubeconfig: Path, tmp_path: Path):
-        """A client certificate is somebody; a wrong token nobody, which renewing does not change."""
+        """A client certificate is accepted; a wrong token is refused, also after a renewal."""
         found = await auth.load(kubeconfig)
         client = Client(HttpTransport(found))
         assert (await client.get(NAMESPACES, "default")).metadata.name == "default"

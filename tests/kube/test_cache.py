@@ -1,4 +1,4 @@
-"""Caches: whole after whatever happens to the watch, and honest about their age."""
+"""Caches are complete after any fault of the watch, and report their age."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def secret(name: str, **metadata) -> dict:
 
 @contextlib.asynccontextmanager
 async def reflecting(cluster: FakeCluster, *, transport=None, **options) -> AsyncIterator[Reflector]:
-    """A running reflector of all Secrets, synced."""
+    """A running reflector of all Secrets after its first list."""
     client = Client(transport or cluster.transport("reflector"), seed=1)
     reflector = Reflector(client, SECRETS, Cache(("x",)), seed=1, **options)
     task = asyncio.create_task(reflector.run())
@@ -54,7 +54,7 @@ async def change(client: Client, dice: random.Random, name: str) -> None:
 
 class TestReflector:
     def test_follows_changes(self):
-        """Listed, added, changed and deleted objects are told to listeners with what was before."""
+        """Listeners get listed, added, changed and deleted objects with their former state."""
 
         async def main():
             cluster = FakeCluster()
@@ -83,7 +83,9 @@ class TestReflector:
         run(main())
 
     def test_a_deletion_in_a_gap_is_reported(self):
-        """After a compaction the list is compared with the cache; a new object of the same name is another one."""
+        """After an expired version, the list is compared with the cache; a new object with the same name is another
+        one.
+        """
 
         async def main():
             cluster = FakeCluster()
@@ -98,7 +100,7 @@ class TestReflector:
                 changes.clear()
                 cluster.faults = lambda call: Fault(Harm.UNREACHABLE) if call.client == "reflector" else None
                 cluster.store.compact()
-                await asyncio.sleep(700)  # the watch ends, and no other one begins
+                await asyncio.sleep(700)  # the watch ends, and a new one is refused
                 await client.delete(SECRETS, "goes", "default")
                 await client.delete(SECRETS, "returns", "default")
                 await client.create(SECRETS, secret("returns"), "default")
@@ -116,7 +118,9 @@ class TestReflector:
 
     @pytest.mark.parametrize("seed", range(20))
     def test_ends_true_whatever_happens_to_the_watch(self, seed):
-        """Random writes, breaks, 410s, stale reads of pages, compactions and lags: in the end cache = truth, deletions told."""
+        """Random writes, breaks, 410s, stale pages, compactions and delays: the cache ends complete, with all
+        deletions.
+        """
 
         async def main():
             dice = random.Random(seed)
@@ -155,7 +159,7 @@ class TestReflector:
         run(main())
 
     def test_cache_lists_again_after_a_server_restore(self):
-        """Its versions begin again behind those known: after some tries the cache is made from a list."""
+        """The restored server's versions are behind the known one: after some tries the cache lists again."""
 
         async def main():
             cluster, backup = FakeCluster(), FakeCluster()
@@ -173,7 +177,7 @@ class TestReflector:
 
     @pytest.mark.parametrize("line", [b"<html>", b'{"type": "ADDED", "object": {"metadata": {"name": "\xe9"}}}'])
     def test_unreadable_watch_line_is_survived(self, line):
-        """An extension API server may be written in anything."""
+        """An extension API server may not be written in Go."""
 
         async def main():
             cluster = FakeCluster()
@@ -190,7 +194,7 @@ class TestReflector:
                     yield Stream(200, chunks())
 
                 transport.stream = garbled
-                await asyncio.sleep(700)  # the watch has ended, and another one begun
+                await asyncio.sleep(700)  # the watch has ended, and another one has begun
                 assert transport.stream == watching
                 await Client(cluster.transport()).create(SECRETS, secret("s"), "default")
                 await asyncio.sleep(60)
@@ -199,7 +203,7 @@ class TestReflector:
         run(main())
 
     def test_silence_is_not_believed(self):
-        """A stream that says nothing, not even bookmarks, is given up and begun anew; until then the age grows."""
+        """A stream without bookmarks is reopened; until then the age grows."""
 
         async def main():
             cluster = FakeCluster()
@@ -243,7 +247,7 @@ class TestReflector:
         run(main())
 
     def test_bookmarks_keep_it_young_and_cheap(self):
-        """An hour of quiet: proven current within every minute, one list, no writes, a few watches."""
+        """An hour without events: confirmed every minute, one list, no writes, a few watches."""
 
         async def main():
             cluster = FakeCluster()
@@ -261,7 +265,7 @@ class TestReflector:
 
 class TestCache:
     def test_indexes_follow_their_objects(self):
-        """By owner and label; an object that changes either moves."""
+        """By owner and label; a change moves the object in either index."""
 
         async def main():
             cluster = FakeCluster(settles=False)
@@ -289,7 +293,7 @@ class TestCache:
 
 class TestWatch:
     def test_a_selection_is_left_and_entered(self):
-        """Leaving the selection looks like a deletion; bookmarks carry versions; a compacted version is Gone."""
+        """Leaving the selection is reported as a deletion; bookmarks have versions; an old version is Gone."""
 
         async def main():
             cluster = FakeCluster()
@@ -323,7 +327,7 @@ class TestWatch:
         ],
     )
     def test_invalid_watch_line_ends_the_watch_with_an_error(self, line, fault):
-        """What was told before is given, with its fields in whichever order."""
+        """`replay` returns known objects, in any order of their fields."""
 
         class Told:
             @contextlib.asynccontextmanager
@@ -345,7 +349,7 @@ class TestWatch:
 
 
 class TestAdvance:
-    """What the server answered to our own change is taken in before the watch brings it."""
+    """The response to our own change is stored before the watch delivers it."""
 
     @staticmethod
     def kept(version: int, uid: str = "u", mark: str = "1") -> Secret:
@@ -353,7 +357,7 @@ class TestAdvance:
         return Secret(metadata=meta)
 
     def begin(self, version: int) -> tuple[Cache[Secret], list[tuple[int, int]]]:
-        """A cache with one object, and what is told of it from then on, as versions before and after."""
+        """A cache with one object, and its later changes as versions before and after."""
         cache: Cache[Secret] = Cache(("x",))
         told: list[tuple[int, int]] = []
         cache.put(self.kept(version))
@@ -376,14 +380,14 @@ class TestAdvance:
         assert told == [(5, 6)]
 
     def test_change_before_our_own_is_reported_and_not_stored(self):
-        """Somebody else's change from before ours: it is in our answer, and nobody has heard of it."""
+        """A change by another client before ours: our response includes it, but listeners have not seen it."""
         cache, told = self.begin(3)
         cache.advance(self.kept(5))
         cache.put(self.kept(4, mark="2"))
         assert told == [(5, 5)]
         assert self.version(cache.get("a", "default")) == 5
         cache.put(self.kept(5))
-        cache.put(self.kept(4))  # a server from a backup: the watch has caught up, so it is believed again
+        cache.put(self.kept(4))  # a server from a backup: the watch has caught up, so it counts again
         assert told == [(5, 5), (5, 4)]
 
     def test_an_answer_that_comes_late_brings_nothing_back(self):
@@ -400,7 +404,7 @@ class TestAdvance:
         assert told == [(3, 6), (6, 0), (0, 8)]
 
     def test_the_last_change_of_all_has_the_version_before_it(self):
-        """Who takes the last finalizer off a deleted object is answered with it as it was, but without."""
+        """The response to the removal of the last finalizer is the object without it, in its old version."""
         cache, told = self.begin(3)
         cache.advance(self.kept(3, mark="2"))
         assert cache.labelled("x", "2")

@@ -1,4 +1,4 @@
-"""The client's truth about what became of a request."""
+"""The errors of the client about the outcome of requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pod(name: str, *gates: str) -> dict:
 
 
 def played(main):
-    """Run a story with a client of a fresh cluster, in virtual time."""
+    """Run a story with a client of a new cluster, in virtual time."""
 
     async def story():
         cluster = FakeCluster(extra=[RUN_KIND])
@@ -64,7 +64,7 @@ class TestChanges:
     @pytest.mark.parametrize(("harm", "family", "executed"), OUTCOMES)
     @pytest.mark.parametrize("verb", CHANGES)
     def test_each_fault_has_its_cause_and_nothing_is_sent_twice(self, verb, harm, family, executed):
-        """A change is one request whatever happens, and only what is certain is said."""
+        """A change is sent once in any case, and the error states only what is certain."""
 
         async def main(cluster, client):
             await client.create(SECRETS, secret(), "default")
@@ -80,7 +80,7 @@ class TestChanges:
 
     @pytest.mark.parametrize("body", [b"<html>", b'{"metadata": {"name": "\xe9"}}'])
     def test_an_answer_in_prose_is_unknown(self, body):
-        """A 2xx whose body cannot be read was a change all the same."""
+        """A change with a 2xx response was executed, even if the body cannot be read."""
 
         class Garbled:
             async def send(self, request):
@@ -90,7 +90,7 @@ class TestChanges:
             run(Client(Garbled()).create(SECRETS, secret(), "default"))
 
     def test_a_deadline_makes_a_change_unknown(self):
-        """No answer in time is no failure."""
+        """A timeout is not a failure."""
 
         async def main(cluster, _client):
             transport = cluster.transport()
@@ -103,7 +103,7 @@ class TestChanges:
         played(main)
 
     def test_guards(self):
-        """UID and version in a body or in delete's arguments hold the change to that very object."""
+        """UID and version in a body or in arguments of `delete` make the change conditional."""
 
         async def main(cluster, client):
             made = await client.create(SECRETS, secret(), "default")
@@ -136,7 +136,7 @@ class TestChanges:
         played(main)
 
     def test_dry_runs_change_nothing(self):
-        """Each verb can be tried, and tells what it would have said."""
+        """Each verb has a dry run, with the same errors."""
 
         async def main(cluster, client):
             await client.create(SECRETS, secret(), "default")
@@ -150,7 +150,7 @@ class TestChanges:
         played(main)
 
     def test_refusals_by_cause(self):
-        """Each 4xx has its type, and the causes name fields."""
+        """Each 4xx has its own class, and the causes name fields."""
 
         async def main(cluster, client):
             await client.create(SECRETS, secret(), "default")
@@ -173,7 +173,7 @@ class TestChanges:
 
     @pytest.mark.parametrize("code", [422, 403, 429, 500])
     def test_long_message_keeps_its_beginning_and_end(self, code):
-        """A server repeats what it refuses, and a webhook says what it likes. Statuses and ledgers take only so much."""
+        """A server repeats refused values, and a webhook may send any text; statuses and ledgers have limits."""
         whole = f'Job "j" is invalid: spec.template: Invalid value: {"x" * 100_000}: field is immutable'
         answer = Answer(code, msgspec.json.encode({"kind": "Status", "reason": "Invalid", "message": whole}))
         said = answers.fault(Request("PUT", "/x"), answer, changes=True).message
@@ -199,7 +199,7 @@ class TestChanges:
         assert errors.Forbidden("GET x", said, status=403).not_granted is not_granted
 
     def test_evictions_and_scales(self):
-        """An eviction that a budget forbids is throttled alone; a scale is of that very object."""
+        """An eviction against a disruption budget is throttled alone; a scale is bound to the UID."""
 
         async def main(cluster, client):
             made = await client.create(PODS, pod("p"), "default")
@@ -212,7 +212,7 @@ class TestChanges:
             template = {"metadata": {"labels": {"a": "b"}}, "spec": pod("p")["spec"]}
             spec = {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template}
             await client.create(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": spec}, "default")
-            assert asyncio.get_running_loop().time() == 0.0, "a budget of one pod holds up nobody else"
+            assert asyncio.get_running_loop().time() == 0.0, "a budget of one pod delays no other request"
             await client.evict("p", "default", uid=made.metadata.uid)
             assert cluster.objects("pods") == []
             uid = cluster.objects("deployments")[0]["metadata"]["uid"]
@@ -238,7 +238,7 @@ class TestChanges:
         played(main)
 
     def test_deletes_pass_first_when_the_pace_is_limited(self):
-        """Of many that wait, those that clean up are served before those that make more."""
+        """Waiting deletes are served before creates."""
 
         async def main():
             cluster = FakeCluster()
@@ -255,7 +255,7 @@ class TestChanges:
         run(main())
 
     def test_delete_requests_only_metadata(self):
-        """It is answered, and nobody reads it."""
+        """The response is not read."""
 
         async def main(cluster, client):
             await client.create(SECRETS, secret(), "default")
@@ -265,7 +265,7 @@ class TestChanges:
         played(main)
 
     def test_the_pace_has_a_deadline(self):
-        """Who waits too long for a turn learns that nothing was sent."""
+        """A request that waits too long for the rate limit reports that nothing was sent."""
 
         async def main():
             cluster = FakeCluster()
@@ -349,7 +349,7 @@ class TestPaths:
 
 class TestReads:
     def test_reads_are_repeated_until_the_deadline(self):
-        """Three troubles in a row are outlived; a server that never answers is given up in time."""
+        """Three errors in a row are survived; a server that never answers ends in a timeout."""
 
         async def main(cluster, client):
             await client.create(SECRETS, secret(), "default")
@@ -365,7 +365,7 @@ class TestReads:
         played(main)
 
     def test_a_throttled_server_is_left_alone(self):
-        """After a 429 nobody of this client asks again before Retry-After is over."""
+        """After a 429, no request of this client is sent before Retry-After."""
 
         async def main(cluster, client):
             cluster.faults = lambda call: Fault(Harm.THROTTLE, retry_after=7) if call.number == 1 else None
@@ -378,7 +378,7 @@ class TestReads:
         played(main)
 
     def test_throttling_by_one_webhook_delays_no_other_request(self):
-        """It may answer 429, with a time that it deems right for its own kind of object: for one tenant's alone."""
+        """An extension may answer 429 for its own kind, for example for one tenant."""
 
         async def main(cluster, client):
             cluster.refuses = lambda _: Refusal(429, 'admission webhook "w" denied the request: come back later')
@@ -392,7 +392,7 @@ class TestReads:
 
     @pytest.mark.parametrize(("status", "family"), [(429, errors.Throttled), (503, errors.OutcomeUnknown)])
     def test_malformed_proxy_answer_is_an_api_error(self, status, family):
-        """Whatever is no `ApiError` would end the watches, and with them the process."""
+        """Any other exception would end the watches and the process."""
         said = Answer(status, b'{"message": "acc\xe8s refus\xe9"}', {"retry-after": "\xb2"})
         fault = answers.fault(Request("POST", "/x"), said, changes=True)
         assert type(fault) is family
@@ -400,7 +400,7 @@ class TestReads:
         assert getattr(fault, "retry_after", 1.0) == 1.0
 
     def test_throttling_pauses_at_most_thirty_seconds(self):
-        """What stands before a server may ask for any time."""
+        """A proxy in front of the server may request any time."""
 
         async def main(cluster, client):
             cluster.faults = lambda call: Fault(Harm.THROTTLE, retry_after=3600) if call.number == 1 else None
@@ -414,7 +414,7 @@ class TestReads:
         played(main)
 
     def test_lists_come_in_pages_at_one_version(self):
-        """What is written between the pages is not seen; a version that goes meanwhile begins the list again."""
+        """Writes between pages are not visible; an expired version starts the list again."""
 
         async def main(cluster, client):
             for number in range(7):
@@ -457,7 +457,7 @@ class TestReads:
         played(main)
 
     def test_a_log_is_followed_to_its_end(self):
-        """Pieces come as they are written."""
+        """Pieces arrive as they are written."""
 
         async def main(cluster, client):
             await client.create(PODS, pod("p"), "default")
@@ -479,7 +479,7 @@ class TestReads:
         played(main)
 
     def test_a_stream_that_is_refused_and_never_explained_ends(self):
-        """A connection may fall silent behind the head of the answer. Who watches would be deaf for ever."""
+        """A connection may become silent after the head of the response; a watch without timeout would hang."""
 
         class Silent:
             @contextlib.asynccontextmanager
@@ -503,7 +503,7 @@ class TestReads:
         run(timed())
 
     def test_a_secret_is_not_shown(self):
-        """Printing one tells its keys alone."""
+        """`repr` shows only the keys."""
 
         async def main(cluster, client):
             return repr(await client.create(SECRETS, secret(), "default"))
@@ -514,7 +514,7 @@ class TestReads:
 
 class TestHttp:
     async def test_a_cut_connection_is_never_sent_again(self):
-        """Aiohttp itself would repeat a PUT on a pooled connection; then our own change would look like a conflict."""
+        """Aiohttp itself would repeat a PUT on a pooled connection; our own change would then look like a conflict."""
         cluster = FakeCluster()
         async with serving(cluster) as address:
             client = Client(HttpTransport(Plain(address)))
@@ -576,7 +576,7 @@ class TestHttp:
         await client.close()
 
     async def test_fresh_credentials_after_a_401(self):
-        """A 401 proves that nothing was done: the one case in which a change is sent again, with another token."""
+        """A 401 proves that nothing was executed, so the change is sent again with another token."""
         sent = []
 
         class Tokens(Plain):
@@ -608,7 +608,7 @@ class TestHttp:
                 await client.close()
 
     async def test_watches_and_logs_over_a_socket(self):
-        """A cache follows through broken streams, and a log comes piece by piece."""
+        """A cache follows over broken streams, and a log arrives piece by piece."""
         cluster = FakeCluster()
         async with serving(cluster) as address:
             client = Client(HttpTransport(Plain(address)))

@@ -1,4 +1,4 @@
-"""A controller: one key after another, news or not, and trouble with one that is nobody else's."""
+"""A controller: keys, repeated calls, and errors of one key that do not affect others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TROUBLE = errors.ServerTrouble("GET box", "no", status=500)
 
 
 def played(reconcile, *, seconds: float, keys=("box",), **options) -> WorkQueue:
-    """A controller at work for so long."""
+    """Run a controller for some time."""
 
     async def main() -> WorkQueue:
         queue = WorkQueue(Backoff(first=1.0, most=8.0), seed=1)
@@ -25,7 +25,7 @@ def played(reconcile, *, seconds: float, keys=("box",), **options) -> WorkQueue:
         for key in keys:
             queue.add(key)
         await asyncio.sleep(seconds)
-        assert not task.done(), "trouble with one key must not end the controller"
+        assert not task.done(), "an error of one key must not end the controller"
         queue.close()
         await task
         return queue
@@ -43,7 +43,7 @@ def played(reconcile, *, seconds: float, keys=("box",), **options) -> WorkQueue:
     ids=["refused", "expected", "defect"],
 )
 def test_failing_key_backs_off_without_delaying_others(fault, level, traced, caplog):
-    """Later and later, and at once again after it went well; another key waits for nothing of it."""
+    """Growing delays, reset by a success; other keys do not wait."""
     moments, good = [], []
 
     async def reconcile(key: str) -> None:
@@ -76,8 +76,8 @@ def test_reconcile_repeats_after_the_returned_delay():
     assert moments == [0, 30, 60]
 
 
-def test_every_key_is_looked_at_again_now_and_then():
-    """And at once when it begins: nobody knows what has happened before."""
+def test_every_key_is_processed_periodically():
+    """All keys are also processed at the start, as earlier events are unknown."""
     seen = []
 
     async def reconcile(key: str) -> None:
@@ -88,7 +88,7 @@ def test_every_key_is_looked_at_again_now_and_then():
 
 
 def test_one_key_has_one_worker():
-    """What happens meanwhile is looked at afterwards, once."""
+    """A key that is added during its work is processed once more."""
     now, most, times = 0, 0, 0
 
     async def reconcile(_key: str) -> None:

@@ -1,4 +1,4 @@
-"""Events: a change is told, a repetition counted."""
+"""Events: one for each change, and a count for repetitions."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ async def recording(cluster: FakeCluster) -> AsyncIterator[Recorder]:
 
 class TestRecorder:
     def test_a_repetition_is_counted_and_seldom_written(self):
-        """The same said each second for an hour: one Event, its series renewed every five minutes."""
+        """The same Event each second for an hour: one Event, whose series is written every five minutes."""
 
         async def main():
             cluster = FakeCluster()
             async with recording(cluster) as recorder:
                 for _ in range(3600):
-                    recorder.say(POD, "Pull", "PullFailed", "no such image", "Warning")
+                    recorder.record(POD, "Pull", "PullFailed", "no such image", "Warning")
                     await asyncio.sleep(1)
-                await recorder.written()
+                await recorder.wait_written()
                 (event,) = cluster.objects("events")
                 assert event["series"]["count"] == 3301
                 assert cluster.writes == 12
@@ -49,34 +49,36 @@ class TestRecorder:
         run(main())
 
     def test_a_change_is_a_new_event(self):
-        """Another note, reason or type about the same topic, or a return to the first, is news; other topics are apart."""
+        """Another note, reason or type of the same topic is a new Event, as is a return to the first; topics are
+        separate.
+        """
 
         async def main():
             cluster = FakeCluster()
             async with recording(cluster) as recorder:
                 for note in ("1/2", "1/2", "2/2", "1/2"):
-                    recorder.say(POD, "Create", "Progress", note)
-                    recorder.say(POD, "Watch", "Fine", "as ever")
+                    recorder.record(POD, "Create", "Progress", note)
+                    recorder.record(POD, "Watch", "Fine", "as ever")
                     await asyncio.sleep(1)
-                await recorder.written()
+                await recorder.wait_written()
                 notes = sorted(event["note"] for event in cluster.objects("events"))
                 assert notes == ["1/2", "1/2", "2/2", "as ever"]
 
         run(main())
 
     def test_event_repeated_after_its_deletion_is_new(self):
-        """Servers keep them for an hour: to count on then would tell nobody."""
+        """Servers keep Events for an hour: a series of a deleted Event would be lost."""
 
         async def main():
             cluster = FakeCluster()
             async with recording(cluster) as recorder:
-                recorder.say(POD, "Pull", "PullFailed", "no such image", "Warning")
+                recorder.record(POD, "Pull", "PullFailed", "no such image", "Warning")
                 await asyncio.sleep(3_700)
                 (event,) = cluster.objects("events")
                 path = f"/apis/events.k8s.io/v1/namespaces/default/events/{event['metadata']['name']}"
                 assert cluster.answer(Request("DELETE", path)).status == 200
-                recorder.say(POD, "Pull", "PullFailed", "no such image", "Warning")
-                await recorder.written()
+                recorder.record(POD, "Pull", "PullFailed", "no such image", "Warning")
+                await recorder.wait_written()
                 (event,) = cluster.objects("events")
                 assert (event["reason"], recorder.lost) == ("PullFailed", 0)
 
@@ -87,8 +89,10 @@ class TestRecorder:
         async def main():
             cluster = FakeCluster()
             async with recording(cluster) as recorder:
-                recorder.say(msgspec.structs.replace(POD, name="a" * 229 + cut + "b" * 23), "Create", "Progress", "1/2")
-                await recorder.written()
+                recorder.record(
+                    msgspec.structs.replace(POD, name="a" * 229 + cut + "b" * 23), "Create", "Progress", "1/2"
+                )
+                await recorder.wait_written()
                 (event,) = cluster.objects("events")
                 name = event["metadata"]["name"]
                 assert len(name) <= 253
@@ -97,17 +101,17 @@ class TestRecorder:
         run(main())
 
     def test_lost_event_is_counted_and_later_ones_are_written(self):
-        """Writing fails: the next are written, and a series without a beginning is not."""
+        """A write fails: the next ones are written, except a series whose Event is missing."""
 
         async def main():
             cluster = FakeCluster()
             cluster.faults = lambda call: Fault(Harm.TROUBLE_BEFORE) if call.write == 1 else None
             async with recording(cluster) as recorder:
-                recorder.say(POD, "Create", "Progress", "lost")
+                recorder.record(POD, "Create", "Progress", "lost")
                 await asyncio.sleep(400)
-                recorder.say(POD, "Create", "Progress", "lost")
-                recorder.say(POD, "Create", "Progress", "ü" * 2000)
-                await recorder.written()
+                recorder.record(POD, "Create", "Progress", "lost")
+                recorder.record(POD, "Create", "Progress", "ü" * 2000)
+                await recorder.wait_written()
                 (event,) = cluster.objects("events")
                 assert 1024 >= len(event["note"].encode()) >= 1023
                 assert recorder.lost == 1

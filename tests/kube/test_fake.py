@@ -1,4 +1,4 @@
-"""What simulators rely on in the fake cluster, beyond what the comparison with a real server shows."""
+"""Features of the fake cluster that simulators need, beyond the comparison with a real server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pod(*gates: str, **metadata) -> dict:
 
 
 def bind(cluster) -> int:
-    """Bind the pod as the scheduler does, and return the status of the answer."""
+    """Bind the pod as the scheduler does, and return the status of the response."""
     body = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
     path = "/api/v1/namespaces/default/pods/p/binding"
     return cluster.answer(Request("POST", path, {}, msgspec.json.encode(body))).status
@@ -36,7 +36,7 @@ def bind(cluster) -> int:
 
 class TestGates:
     def test_a_gated_pod_cannot_be_bound(self):
-        """The fence of the protocol: bind refused while gated, gates never come back, graceful end once bound."""
+        """Fencing: no binding while gated, gates cannot be added again, graceful end once bound."""
 
         async def main():
             cluster = FakeCluster()
@@ -63,7 +63,7 @@ class TestGates:
 
 class TestViews:
     def test_frozen_client_reads_old_data_and_conflicts_on_writes(self):
-        """Its reads are old, its compare-and-swap fails."""
+        """Its reads are stale, and its compare-and-swap fails."""
 
         async def main():
             cluster = FakeCluster(extra=[RUN_KIND])
@@ -83,7 +83,7 @@ class TestViews:
         run(main())
 
     def test_stale_reads_by_hook(self):
-        """One read is answered as of an older version."""
+        """One read is answered with an older version."""
 
         async def main():
             cluster = FakeCluster(extra=[RUN_KIND])
@@ -104,7 +104,7 @@ class TestViews:
 
 class TestCrashes:
     def test_a_crash_ends_the_client_for_good(self):
-        """No handler in the client goes on after it, and its transport is dead; another one starts anew."""
+        """No handler in the client runs after it, and its transport is dead; another client starts."""
 
         async def main():
             cluster = FakeCluster()
@@ -129,7 +129,7 @@ class TestCrashes:
 
 class TestApply:
     def test_owners_of_fields(self):
-        """Fields left out are given up, others' are refused without force, and kept where shared."""
+        """Omitted fields are given up; fields of other managers are refused without force, and kept if shared."""
 
         async def main():
             cluster = FakeCluster(extra=[RUN_KIND])
@@ -155,7 +155,7 @@ class TestApply:
 
 class TestDeterminism:
     def test_same_seed_same_answers(self):
-        """UIDs, names, versions, times and faults repeat to the byte."""
+        """UIDs, names, versions, times and faults are reproducible."""
 
         def story() -> bytes:
             async def main():
@@ -174,6 +174,6 @@ class TestDeterminism:
         assert story() == story()
 
     def test_waiting_for_nothing_is_found(self):
-        """A story in which all wait for ever ends with an error, not with the test's time-out."""
+        """A story in which all tasks wait forever ends with an error, not with the timeout of the test."""
         with pytest.raises(DeadlockError):
             run(asyncio.Event().wait())

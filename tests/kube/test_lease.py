@@ -1,4 +1,4 @@
-"""Leader election: one leads, another takes over, and nobody leads past its time."""
+"""Leader election: one leader, a takeover, and no leader after its time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from dayfly.kube.client import Client
-from dayfly.kube.lease import Elector, Terms, standing
+from dayfly.kube.lease import Elector, Terms, run_election
 from dayfly.kube.objects import LEASES
 from dayfly.kube.transport import Answer, Request
 from kube.fake import FakeCluster, FakeTransport, Fault, Harm, run
@@ -22,7 +22,7 @@ def elector(
 
 
 class Pausing(FakeTransport):
-    """The connection of a process that can be paused: until it goes on, nothing ends a request."""
+    """A transport that can be paused: until it continues, no request ends."""
 
     paused = False
 
@@ -41,22 +41,22 @@ def now() -> float:
 
 
 class TestElection:
-    def test_one_leads_and_releases_at_its_end(self):
-        """The other takes over within two rounds, without waiting for the lease to expire."""
+    def test_leader_releases_its_lease_at_the_end(self):
+        """Another process takes over within two rounds, without waiting for the lease to expire."""
 
         async def main():
             cluster = FakeCluster()
-            async with standing(elector(cluster, "b-late")) as second:
+            async with run_election(elector(cluster, "b-late")) as second:
                 await asyncio.sleep(0.1)
-                async with standing(elector(cluster, "c")) as third:
+                async with run_election(elector(cluster, "c")) as third:
                     await asyncio.sleep(30)
                     assert second.leading
                     assert not third.leading
             spec = cluster.objects("leases")[0]["spec"]
             assert spec["holderIdentity"] == ""
-            async with standing(elector(cluster, "d")) as fourth:
+            async with run_election(elector(cluster, "d")) as fourth:
                 started = now()
-                await fourth.led()
+                await fourth.wait_leading()
                 assert now() - started < 5
                 assert cluster.objects("leases")[0]["spec"]["leaseTransitions"] == 1
 
@@ -64,18 +64,18 @@ class TestElection:
 
     @pytest.mark.parametrize("terms", [Terms(), Terms.lasting(5)], ids=["usual", "short"])
     def test_a_dead_leader_is_followed_after_the_duration(self, terms):
-        """Not before its lease has run out as its rivals see it, and soon after."""
+        """Not before the lease has expired for its rivals, and soon after."""
 
         async def main():
             cluster = FakeCluster()
             first = elector(cluster, "a", terms)
             task = asyncio.create_task(first.run())
-            await first.led()
-            async with standing(elector(cluster, "b", terms)) as second:
+            await first.wait_leading()
+            async with run_election(elector(cluster, "b", terms)) as second:
                 await asyncio.sleep(10)
                 died = now()
                 cluster.faults = lambda call: Fault(Harm.UNREACHABLE) if call.client == "a" else None
-                await second.led()
+                await second.wait_leading()
                 took = now() - died
                 assert not first.leading, "two lead at once"
                 assert terms.duration - terms.every * 1.5 < took < terms.duration + terms.every * 3
@@ -90,14 +90,16 @@ class TestElection:
         run(main())
 
     def test_a_leader_that_cannot_renew_stops_in_time(self):
-        """It reads well, but its writes get lost: it leads no longer than it renewed for, and never beside another one."""
+        """Reads succeed, but writes are lost: it leads only until its last renewal expires, and never beside another
+        leader.
+        """
 
         async def main():
             cluster = FakeCluster()
             first = elector(cluster, "a")
-            async with standing(first):
-                await first.led()
-                async with standing(elector(cluster, "b")) as second:
+            async with run_election(first):
+                await first.wait_leading()
+                async with run_election(elector(cluster, "b")) as second:
                     await asyncio.sleep(10)
                     cluster.faults = lambda call: (
                         Fault(Harm.LOST_REQUEST) if call.client == "a" and call.write else None
@@ -113,41 +115,41 @@ class TestElection:
         run(main())
 
     def test_elector_without_a_server_never_leads(self):
-        """A standby without a server stays one."""
+        """A standby process without a server stays on standby."""
 
         async def main():
             cluster = FakeCluster()
             cluster.faults = lambda call: Fault(Harm.UNREACHABLE)
-            async with standing(elector(cluster, "a")) as first:
+            async with run_election(elector(cluster, "a")) as first:
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(60):
-                        await first.led()
+                        await first.wait_leading()
 
         run(main())
 
     def test_overtaken_leader_does_not_release_the_lease(self):
-        """It was paused, another one leads since, and it ends before it has looked at the Lease again."""
+        """It was paused, another process is the leader, and it stops before it reads the Lease again."""
 
         async def main():
             cluster = FakeCluster()
             transport = Pausing(cluster, "a")
             first = elector(cluster, "a", transport=transport)
             task = asyncio.create_task(first.run())
-            await first.led()
+            await first.wait_leading()
             transport.paused = True
-            async with standing(elector(cluster, "b")) as second:
-                await second.led()
+            async with run_election(elector(cluster, "b")) as second:
+                await second.wait_leading()
                 transport.paused = False
                 task.cancel()
                 writes = len(cluster.calls)
                 await asyncio.wait([task])
-                assert any(call.client == "a" for call in cluster.calls[writes:]), "it looks at the Lease"
+                assert any(call.client == "a" for call in cluster.calls[writes:]), "it reads the Lease"
                 assert cluster.objects("leases")[0]["spec"]["holderIdentity"] == "b"
 
         run(main())
 
     def test_two_simultaneous_candidates_elect_one_leader(self):
-        """Both have read the Lease of one that died, and both write: the second one's is of an older version."""
+        """Both have read the Lease of a dead leader, and both write: the second write has an old version."""
 
         async def main():
             cluster = FakeCluster()
@@ -158,7 +160,7 @@ class TestElection:
                 transport.latency = 0.05
             # With the same jitter.
             one, two = (elector(cluster, name, transport=transport) for name, transport in transports.items())
-            async with standing(one), standing(two):
+            async with run_election(one), run_election(two):
                 led = 0
                 for _ in range(600):
                     await asyncio.sleep(0.1)
@@ -169,12 +171,12 @@ class TestElection:
         run(main())
 
     def test_lost_answers_harm_nothing(self):
-        """Half of all writes lose their answers: there is never more than one leader, and always one again."""
+        """Half of all writes lose their responses: there is never more than one leader, and always one again."""
 
         async def main():
             cluster = FakeCluster()
             cluster.faults = lambda call: Fault(Harm.LOST_ANSWER) if call.write and call.write % 2 else None
-            async with standing(elector(cluster, "a")) as a, standing(elector(cluster, "b")) as b:
+            async with run_election(elector(cluster, "a")) as a, run_election(elector(cluster, "b")) as b:
                 led = 0
                 for _ in range(600):
                     await asyncio.sleep(0.5)
@@ -185,12 +187,12 @@ class TestElection:
         run(main())
 
     def test_times_are_for_people(self):
-        """The Lease reads well and keeps when it was acquired."""
+        """The Lease is readable and keeps its acquisition time."""
 
         async def main():
             cluster = FakeCluster()
-            async with standing(elector(cluster, "a")) as first:
-                await first.led()
+            async with run_election(elector(cluster, "a")) as first:
+                await first.wait_leading()
                 before = (await Client(cluster.transport()).get(LEASES, "lead", "default")).spec
                 await asyncio.sleep(10)
                 after = (await Client(cluster.transport()).get(LEASES, "lead", "default")).spec

@@ -1,4 +1,4 @@
-"""Controllers of one process: shared caches, owners that hear of what they own, one leader, an end in order."""
+"""Controllers of one process: shared caches, owners of changed objects, one leader, and an orderly stop."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class TestControl:
                 ask(server, "PATCH", f"{SITES}/new", {"spec": {"text": "good night"}})
                 await asyncio.sleep(1)
                 assert pages(server)["new"] == "good night"
-                # Somebody takes away what it owns, and somebody alters it.
+                # Another client deletes an owned object, and changes another one.
                 ask(server, "DELETE", f"{MAPS}/old")
                 ask(server, "PATCH", f"{MAPS}/new", {"data": {"text": "!"}})
                 await asyncio.sleep(1)
                 assert pages(server) == {"old": "hello", "new": "good night"}
                 ask(server, "DELETE", f"{SITES}/old")
                 await asyncio.sleep(1)
-                assert pages(server) == {"new": "good night"}, "the collector takes what is owned"
+                assert pages(server) == {"new": "good night"}, "the garbage collector deletes owned objects"
                 assert Key("default", "old") in sites.gone
 
         run(main())
 
-    def test_all_are_looked_at_again_now_and_then(self):
+    def test_all_objects_are_reconciled_periodically(self):
         async def main():
             server = cluster()
             site(server, "a")
@@ -61,7 +61,7 @@ class TestControl:
         run(main())
 
     def test_object_of_another_owner_is_left_unchanged(self, caplog):
-        """The name is taken: that is said, tried again later, and no other object waits for it."""
+        """The name is taken: the error is logged and retried, and other objects do not wait."""
 
         async def main():
             server = cluster()
@@ -74,11 +74,11 @@ class TestControl:
                 assert pages(server) == {"a": "mine", "b": "hello"}
                 assert 3 < sites.looked.count("a") < 20
                 assert sites.looked.count("b") < 4
-            assert "ConfigMap a is there already, and nobody keeps it" in caplog.text
+            assert "ConfigMap a already exists, and it has no controller" in caplog.text
 
         run(main())
 
-    def test_other_objects_lead_to_one_as_well(self):
+    def test_followed_objects_trigger_reconcile(self):
         async def main():
             server = cluster()
             sites = Sites(manager(server))
@@ -107,7 +107,7 @@ class TestCaches:
         run(main())
 
     def test_kind_watched_late_syncs_and_fails_separately(self):
-        """What it lacks is told by it alone: no other kind waits."""
+        """Its error is only in its own `trouble`; other kinds do not wait."""
 
         async def main():
             server = cluster()
@@ -150,7 +150,7 @@ class TestCaches:
 
 
 class TestProcess:
-    def test_one_of_two_works_and_the_other_takes_over(self):
+    def test_second_manager_takes_over_the_lease(self):
         async def main():
             server = cluster()
             both = []
@@ -267,7 +267,7 @@ class TestProcess:
 
 
 class TestFace:
-    def test_every_public_name_is_there(self):
+    def test_every_public_name_can_be_imported(self):
         for name in dayfly.kube.__all__:
             assert getattr(dayfly.kube, name) is not None
         assert set(dayfly.kube.__all__) <= set(dir(dayfly.kube))
@@ -275,6 +275,6 @@ class TestFace:
             _ = dayfly.kube.Reconciler
 
     def test_lazy_name_imports_no_http_client(self):
-        """An install without the extra `operator` has no HTTP client, and reads objects all the same."""
+        """An installation without the extra `operator` has no HTTP client, but can decode objects."""
         code = "import sys; from dayfly.kube import Pod, errors; print('aiohttp' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

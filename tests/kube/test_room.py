@@ -1,4 +1,4 @@
-"""What the room promises as a whole: its walls, and its size in memory."""
+"""Properties of the whole package: its imports, and the memory of objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILES = sorted(Path(dayfly.kube.__file__).parent.glob("*.py"))
 
 
 def imported(file: Path) -> set[str]:
-    """All modules that a file imports, wherever in it."""
+    """Return all modules that a file imports anywhere."""
     names = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
@@ -31,13 +31,13 @@ def imported(file: Path) -> set[str]:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 class TestWalls:
     def test_outer_libraries_have_one_door_each(self, file: Path):
-        """Only the transport and the refresh of ID tokens send requests by aiohttp."""
+        """Only the transport and the renewal of ID tokens send requests with aiohttp."""
         roots = {name.split(".")[0] for name in imported(file)}
         assert ("aiohttp" in roots) is (file.stem in ("transport", "openid"))
 
 
 def pod(number: int) -> dict:
-    """About 5 KB, as a real server sends one."""
+    """About 5 KB, as from a real server."""
     conditions = [
         {"type": kind, "status": "True"} for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
     ]
@@ -66,7 +66,7 @@ def pod(number: int) -> dict:
 
 class TestSize:
     def test_a_cached_pod_is_small(self):
-        """Two indexes included, less than 3 KB each; nothing of the page's bytes is held."""
+        """Including two indexes, less than 3 KB each; the bytes of the page are not kept."""
         count = 2000
         page = msgspec.json.encode({"metadata": {"resourceVersion": "1"}, "items": [pod(n) for n in range(count)]})
         assert len(page) > 4000 * count

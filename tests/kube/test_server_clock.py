@@ -1,4 +1,4 @@
-"""The server's time: as its answers date it, and by no other clock that anybody sets."""
+"""The time of the server, derived from the dates of its responses only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def date(ms: int) -> str:
 
 
 class Watch:
-    """A machine's clocks, set by hand: the one that it shows, and the one that only counts on."""
+    """Scripted clocks of a machine: the wall clock and the monotonic clock."""
 
     def __init__(self, own: int) -> None:
         self.own, self.ticks = own, 50_000
@@ -48,50 +48,50 @@ def test_clock_off_by_a_day_is_corrected_by_one_answer(off):
     watch = Watch(AT + off)
     asked = watch.ticks
     watch.passes(40)
-    watch.clock.hear(date(AT), asked)
+    watch.clock.adjust(date(AT), asked)
     assert AT <= watch.clock.now() <= AT + 1040
     watch.passes(5000)
     assert AT + 5000 <= watch.clock.now() <= AT + 6040
 
 
 def test_correct_clock_ignores_coarse_dates():
-    """A date is coarse: what agrees with it is finer, and does not jump to and fro."""
+    """A date is coarse: a clock that agrees with it is more exact, and is not adjusted."""
     watch = Watch(AT + 700)
     for _ in range(100):
         asked = watch.ticks
         watch.passes(130)
-        watch.clock.hear(date(watch.own - 60), asked)
+        watch.clock.adjust(date(watch.own - 60), asked)
         assert watch.clock.now() == watch.own
 
 
 def test_slow_answer_changes_the_clock_little():
-    """It may have been dated at once, or in the end."""
+    """The response may have been dated at any time during the request."""
     watch = Watch(AT)
-    watch.clock.hear(date(AT), watch.ticks)
+    watch.clock.adjust(date(AT), watch.ticks)
     asked = watch.ticks
     watch.passes(20_000)
-    watch.clock.hear(date(AT), asked)
+    watch.clock.adjust(date(AT), asked)
     assert watch.clock.now() == AT + 20_000
-    watch.clock.hear(date(AT + 20_000), asked)
+    watch.clock.adjust(date(AT + 20_000), asked)
     assert watch.clock.now() == AT + 20_000
 
 
 def test_local_clock_change_does_not_move_the_server_clock():
     watch = Watch(AT)
-    watch.clock.hear(date(AT), watch.ticks)
+    watch.clock.adjust(date(AT), watch.ticks)
     watch.own += DAY
     assert watch.clock.now() == AT
     watch.passes(1)
-    watch.clock.hear(date(AT), watch.ticks)
+    watch.clock.adjust(date(AT), watch.ticks)
     assert watch.clock.now() == AT + 1
 
 
 def test_server_clock_change_is_followed():
     watch = Watch(AT)
-    watch.clock.hear(date(AT), watch.ticks)
-    watch.clock.hear(date(AT + DAY), watch.ticks)
+    watch.clock.adjust(date(AT), watch.ticks)
+    watch.clock.adjust(date(AT + DAY), watch.ticks)
     assert watch.clock.now() == AT + DAY
-    watch.clock.hear(date(AT), watch.ticks)
+    watch.clock.adjust(date(AT), watch.ticks)
     assert AT <= watch.clock.now() <= AT + 1000
 
 
@@ -101,12 +101,12 @@ def test_server_clock_change_is_followed():
 )
 def test_invalid_date_is_ignored(said):
     watch = Watch(AT + DAY)
-    watch.clock.hear(said, watch.ticks)
+    watch.clock.adjust(said, watch.ticks)
     assert watch.clock.now() == AT + DAY
 
 
 class Server:
-    """It answers with a status and a date."""
+    """A transport that answers with a status and a date."""
 
     def __init__(self, status: int, said: str) -> None:
         self.answer = Answer(status, b'{"metadata":{"name":"shop"},"items":[]}', {"date": said} if said else {})
@@ -148,7 +148,7 @@ async def one(client: Client) -> None:
 @pytest.mark.parametrize("ask", [one, log])
 @pytest.mark.parametrize(("status", "heard"), [(200, True), (404, False), (503, False)])
 def test_only_successful_answers_set_the_clock(ask, status, heard):
-    """What stands before it answers too where it cannot be reached, by a clock of its own."""
+    """A proxy also answers if the server is down, with the date of its own clock."""
 
     async def story() -> int:
         watch = Watch(AT + DAY)

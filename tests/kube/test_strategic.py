@@ -1,4 +1,4 @@
-"""Strategic merge, by hand-written cases and against a real server's dry runs."""
+"""Strategic merge: cases by hand, and dry runs of a real server."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ def template(**spec: Any) -> dict[str, Any]:
 
 class TestMerge:
     def test_containers_merge_by_name(self):
-        """A container named in the patch is changed where it stands among those the patch does not name."""
+        """A container that the patch names keeps its place among the others."""
         base = template(containers=[{"name": "a", "image": "1"}, {"name": "b", "image": "2"}])
         patch = template(containers=[{"name": "b", "env": [{"name": "X", "value": "1"}]}])
         expected = [{"name": "a", "image": "1"}, {"name": "b", "image": "2", "env": [{"name": "X", "value": "1"}]}]
         assert expected == merge(base, patch, POD_TEMPLATE)["spec"]["containers"]
 
     def test_other_lists_are_replaced(self):
-        """A list without a merge key, such as a command, is the patch's."""
+        """A list without a merge key, such as a command, is replaced."""
         base = template(containers=[{"name": "a", "command": ["x", "y"]}])
         patch = template(containers=[{"name": "a", "command": ["z"]}])
         assert merge(base, patch, POD_TEMPLATE)["spec"]["containers"][0]["command"] == ["z"]
 
     def test_null_deletes(self):
-        """A null takes the key away, and is not kept where there was none."""
+        """A null removes the key, and is not stored if there is none."""
         merged = merge(template(nodeName="n", hostname="h"), template(nodeName=None, subdomain=None), POD_TEMPLATE)
         assert merged["spec"] == {"hostname": "h"}
 
     def test_patch_delete(self):
-        """`$patch: delete` takes an item of a keyed list away."""
+        """`$patch: delete` removes an item of a keyed list."""
         base = template(containers=[{"name": "a"}, {"name": "b"}])
         patch = template(containers=[{"name": "a", "$patch": "delete"}])
         assert merge(base, patch, POD_TEMPLATE)["spec"]["containers"] == [{"name": "b"}]
@@ -57,14 +57,14 @@ class TestMerge:
         ],
     )
     def test_merge_key_must_be_a_plain_value(self, patch, place):
-        """Said with its place, as everything else that has no meaning."""
+        """The error has the place, as for other invalid patches."""
         base = {"metadata": {"finalizers": ["a"]}, "spec": {"containers": [{"name": "a"}]}}
         with pytest.raises(MergeError) as refused:
             merge(base, patch, POD_TEMPLATE)
         assert refused.value.path == place
 
     def test_patch_replace(self):
-        """`$patch: replace` puts the patch in the place of a map or list."""
+        """`$patch: replace` replaces a map or list."""
         base = template(containers=[{"name": "a"}], securityContext={"runAsUser": 1})
         patch = template(
             containers=[{"$patch": "replace"}, {"name": "c"}],
@@ -74,13 +74,13 @@ class TestMerge:
         assert merged == {"containers": [{"name": "c"}], "securityContext": {"runAsGroup": 2}}
 
     def test_retain_keys(self):
-        """`$retainKeys` drops what the patch does not name: a volume has one source."""
+        """`$retainKeys` removes keys that the patch does not list: a volume has one source."""
         base = template(volumes=[{"name": "v", "emptyDir": {}}])
         patch = template(volumes=[{"name": "v", "$retainKeys": ["name", "secret"], "secret": {"secretName": "s"}}])
         assert merge(base, patch, POD_TEMPLATE)["spec"]["volumes"] == [{"name": "v", "secret": {"secretName": "s"}}]
 
     def test_finalizers_are_a_set(self):
-        """Plain values merge without doubles, and can be taken away by name."""
+        """Plain values merge without duplicates, and can be removed by value."""
         base = {"metadata": {"finalizers": ["a", "b"]}}
         assert {"a", "b", "c"} == set(
             merge(base, {"metadata": {"finalizers": ["c", "a"]}}, POD_TEMPLATE)["metadata"]["finalizers"]
@@ -88,8 +88,8 @@ class TestMerge:
         gone = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}}
         assert merge(base, gone, POD_TEMPLATE)["metadata"]["finalizers"] == ["b"]
 
-    def test_neither_side_is_changed(self):
-        """The result is new."""
+    def test_merge_changes_neither_argument(self):
+        """The result is a new object."""
         base, patch = template(containers=[{"name": "a"}]), template(containers=[{"name": "a", "image": "i"}])
         merge(base, patch, POD_TEMPLATE)["spec"]["containers"][0]["image"] = "x"
         assert template(containers=[{"name": "a"}]) == base
@@ -111,14 +111,14 @@ class TestMerge:
         ],
     )
     def test_senseless_patches_are_refused_with_their_place(self, patch, path):
-        """Each error leads to the field."""
+        """Each error names the field."""
         base = template(containers=[{"name": "a"}], securityContext={"runAsUser": 1}) | {"metadata": {"finalizers": []}}
         with pytest.raises(MergeError) as refused:
             merge(base, patch, POD_TEMPLATE)
         assert path == refused.value.path
 
     def test_kinds(self):
-        """Built-in kinds have their own keys, custom ones none."""
+        """Built-in kinds have their own keys, custom kinds have none."""
         assert type_of("apps/v1", "Deployment") == "io.k8s.api.apps.v1.Deployment"
         assert type_of("dayfly.dev/v1alpha1", "Sandbox") == ""
         ports = {"spec": {"ports": [{"port": 80, "name": "http"}]}}
@@ -127,7 +127,7 @@ class TestMerge:
 
 
 def drawn(dice: random.Random, *, patch: bool) -> dict[str, Any]:
-    """A random pod template, or a patch of one, over few names, so that they meet."""
+    """Return a random pod template, or a patch of one, over few names, so that they collide."""
 
     def some(make, least: int = 0) -> list[Any]:
         names = dice.sample(["a", "b", "c", "d"], dice.randint(least, 4))
@@ -208,7 +208,7 @@ def drawn(dice: random.Random, *, patch: bool) -> dict[str, Any]:
 @pytest.mark.timeout(300, func_only=True)
 class TestAgainstRealServer:
     async def test_the_server_merges_the_same(self, kubeconfig: Path):
-        """Random patches of random templates, 400 in the proof: what we merge is what the server makes of the patch."""
+        """Random patches of random templates, 400 in the proof: our result equals that of the server."""
         client = Client(HttpTransport(await auth.load(kubeconfig)), Limits(rate=5000, burst=5000))
         agreed = 0
         try:
@@ -218,10 +218,10 @@ class TestAgainstRealServer:
                 agreed += await self._agree(client, drawn(dice, patch=False), drawn(dice, patch=True), seed)
         finally:
             await client.close()
-        assert agreed > len(seeds) // 2, "too many of the patches were refused to tell much"
+        assert agreed > len(seeds) // 2, "too many patches were refused"
 
     async def _agree(self, client: Client, base: dict[str, Any], patch: dict[str, Any], seed: int) -> bool:
-        """Whether the case told anything (both refuse: nothing)."""
+        """Return whether the case was useful: it was not if both refused."""
         name = f"strategic-{seed}"
         with contextlib.suppress(errors.NotFound):
             await client.delete(TEMPLATES, name, "default")

@@ -1,4 +1,4 @@
-"""A kind of a test's own, and a controller as small as one can be: a ConfigMap for every Website."""
+"""A kind for tests and a minimal controller: a ConfigMap for every Website."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ KINDS = (custom("example.org", "v1", "websites", "Website"),)
 
 
 class Spec(Slim, frozen=True):
-    """What it is to show."""
+    """The spec: a text to show."""
 
     text: str = ""
 
 
 class Status(Slim, frozen=True):
-    """What has become of it."""
+    """The status."""
 
     ready: bool = False
     shown: str | None = None
@@ -39,7 +39,7 @@ class Status(Slim, frozen=True):
 
 
 class Website(Slim, frozen=True):
-    """A site."""
+    """A Website."""
 
     metadata: ObjectMeta
     spec: Spec = Spec()
@@ -47,7 +47,7 @@ class Website(Slim, frozen=True):
 
 
 class Page(Slim, frozen=True):
-    """What a site shows."""
+    """A ConfigMap of a Website."""
 
     metadata: ObjectMeta
     data: dict[str, str] | None = None
@@ -66,7 +66,7 @@ class Sites:
         self.gone: list[Key] = []
         self.manager = manager
         self.pages = manager.watch(PAGES)
-        self.speaker = manager.speaker(warnings={"Taken"})
+        self.writer = manager.status_writer(warnings={"Taken"})
         self.sites = manager.control(WEBSITES, self.reconcile, owns=[self.pages], gone=self.gone.append, **options)
 
     async def reconcile(self, site: Website) -> float | None:
@@ -82,17 +82,17 @@ class Sites:
             )
         text = (page.data or {}).get("text", "")
         ready = Condition("Ready", "True", "Shown", f"{len(text)} letters")
-        await self.speaker.say(WEBSITES, site, Status(ready=True, shown=text, conditions=[ready]))
+        await self.writer.write(WEBSITES, site, Status(ready=True, shown=text, conditions=[ready]))
         return None
 
 
 def cluster() -> FakeCluster:
-    """One with that kind."""
+    """A fake cluster with that kind."""
     return FakeCluster(seed=1, extra=KINDS)
 
 
 def ask(cluster: FakeCluster, method: str, path: str, body=None, kind: str = "application/merge-patch+json"):
-    """As a user."""
+    """Send a request as a user."""
     answer = cluster.answer(
         Request(method, path, {}, json.dumps(body or {}).encode(), kind if method == "PATCH" else "application/json")
     )
@@ -115,7 +115,7 @@ def manager(cluster: FakeCluster, client: str = "one", **options) -> Manager:
 
 @contextlib.asynccontextmanager
 async def running(managed: Manager) -> AsyncIterator[asyncio.Task[None]]:
-    """A manager at work; it ends in order."""
+    """Run a manager during the block, then stop it."""
     task = asyncio.create_task(managed.run())
     try:
         yield task

@@ -11,7 +11,7 @@ from dayfly.lib.group_commit import GroupCommit, Outcome
 
 
 class Groups:
-    """Remembers each group of writes; the first one waits until `go` is set."""
+    """Records each group of writes; the first one waits until `go` is set."""
 
     def __init__(self) -> None:
         self.seen: list[list[str]] = []

@@ -1,4 +1,4 @@
-"""The work queue: each key once, one worker at a time, later and later after failures."""
+"""The work queue: duplicates, one worker per key, fairness, retries and appointments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def now() -> float:
 
 class TestQueue:
     def test_keys_coalesce_and_keep_their_order(self):
-        """Added three times, worked on once; first come first served."""
+        """A key that is added three times is processed once; keys are first in, first out."""
 
         async def main():
             queue = WorkQueue()
@@ -30,7 +30,7 @@ class TestQueue:
         run(main())
 
     def test_worker_request_waits_for_backoff_after_a_failure(self):
-        """It meant to go on at once, and what it meant to go on from has not come about; what others ask is news."""
+        """A request by the failed worker itself is dropped; requests by others are not."""
 
         async def main():
             queue = WorkQueue(Backoff(first=10.0), seed=1)
@@ -50,9 +50,9 @@ class TestQueue:
             queue.add("a")
             await work(queue, handle)
             begun = [at for _, at in taken]
-            assert 5 <= begun[1] <= 10, "its own wish waits for the back-off"
-            assert begun[2] == begun[1], "somebody else's does not"
-            assert begun[3] == begun[2], "nor does its own where nothing failed"
+            assert 5 <= begun[1] <= 10, "its own request waits for the back-off"
+            assert begun[2] == begun[1], "a request by another task does not"
+            assert begun[3] == begun[2], "its own request after a success does not"
 
         run(main())
 
@@ -76,7 +76,7 @@ class TestQueue:
         run(main())
 
     def test_owners_take_turns(self):
-        """Whoever has a thousand keys waiting takes one turn in two beside somebody with one."""
+        """An owner with a thousand keys gets every second turn beside an owner with one."""
 
         async def main():
             queue = WorkQueue(owner=lambda key: key[0])
@@ -88,7 +88,7 @@ class TestQueue:
         run(main())
 
     def test_owners_share_the_workers_while_several_have_work(self):
-        """Who has a thousand keys keeps no more than half of them at work as long as somebody else comes now and then."""
+        """An owner with a thousand keys gets at most half of the workers while another one has work now and then."""
 
         async def main():
             queue = WorkQueue(owner=lambda key: key[0], workers=8)
@@ -98,9 +98,9 @@ class TestQueue:
             assert taken == ["a0", "b0", "a1", "a2", "a3"]
             fifth = asyncio.create_task(queue.take())
             await asyncio.sleep(1)
-            assert not fifth.done(), "four of eight are its share"
+            assert not fifth.done(), "its share is four of eight"
             queue.add("b1")
-            assert await fifth == "b1", "the others' is free"
+            assert await fifth == "b1", "the share of the other owner is free"
             sixth = asyncio.create_task(queue.take())
             queue.done("a0")
             assert await sixth == "a4"
@@ -119,14 +119,12 @@ class TestQueue:
             assert not any(each.done() for each in waiting)
             queue.done(taken[0])
             assert await waiting[0] == "a4"
-            assert [await queue.take() for _ in range(4)] == ["a5", "a6", "a7", "a8"], (
-                "the worker that had done goes on"
-            )
+            assert [await queue.take() for _ in range(4)] == ["a5", "a6", "a7", "a8"], "the finished worker continues"
 
         run(main())
 
     def test_many_owners_have_a_quarter_each(self):
-        """Else one of a hundred could have only one thing done at a time, whoever else rests."""
+        """Otherwise each of a hundred owners would have only one worker, even if the others are idle."""
 
         async def main():
             queue = WorkQueue(owner=lambda key: key[0], workers=8)
@@ -144,7 +142,7 @@ class TestQueue:
         run(main())
 
     def test_earlier_appointments_of_a_key_replace_later_ones(self):
-        """Each turn may make one for in an hour, and then one sooner."""
+        """A turn can schedule an appointment in an hour, and then an earlier one."""
 
         async def main():
             queue = WorkQueue()
@@ -158,7 +156,7 @@ class TestQueue:
         run(main())
 
     def test_a_key_added_during_its_work_waits_for_the_end(self):
-        """Serial for each key, and nothing is forgotten."""
+        """One worker per key, and no key is lost."""
 
         async def main():
             queue = WorkQueue()
@@ -172,7 +170,7 @@ class TestQueue:
         run(main())
 
     def test_urgent_once_is_urgent_until_worked_on(self):
-        """Added urgently and then normally during its work, a key goes before the normal ones."""
+        """A key that is added urgently and then normally during its work goes before normal keys."""
 
         async def main():
             queue = WorkQueue()
@@ -187,7 +185,7 @@ class TestQueue:
         run(main())
 
     def test_a_cancelled_worker_passes_its_key_on(self):
-        """Woken and cancelled in the same instant: another waiting worker has the key."""
+        """A worker that is woken and cancelled at once passes the key on."""
 
         async def main():
             queue = WorkQueue()
@@ -201,7 +199,7 @@ class TestQueue:
         run(main())
 
     def test_key_of_a_cancelled_worker_is_processed_again(self):
-        """A process that stops leading ends its workers in the middle of their turns, and may lead again."""
+        """A process that loses the lease cancels its workers, and may become the leader again."""
 
         async def main():
             queue, begun, done = WorkQueue(), [], []
@@ -239,7 +237,7 @@ class TestQueue:
         run(main())
 
     def test_the_background_goes_last_and_is_not_starved_either(self):
-        """One of it after sixteen others; a key of it that something happens to is no background any more."""
+        """A background key after sixteen others; a change makes a background key normal."""
 
         async def main():
             queue = WorkQueue()
@@ -254,7 +252,7 @@ class TestQueue:
         run(main())
 
     def test_appointments(self):
-        """Of two the earlier holds; a key worked on before is not rung for again."""
+        """The earlier of two appointments counts; a key that is processed before has no appointment."""
 
         async def main():
             queue = WorkQueue()
@@ -276,7 +274,7 @@ class TestQueue:
         run(main())
 
     def test_backoff_grows_by_key_and_is_jittered(self):
-        """Doubling up to the most, never the same; forgetting starts afresh."""
+        """Delays double up to the maximum, with jitter; `forget` resets them."""
 
         async def main():
             queue = WorkQueue(Backoff(first=1.0, most=16.0), seed=3)
@@ -294,7 +292,7 @@ class TestQueue:
         run(main())
 
     def test_all_retries_together_are_paced(self):
-        """A thousand failures at once come back at the bucket's rate."""
+        """A thousand simultaneous failures return at the rate of the bucket."""
 
         async def main():
             queue = WorkQueue(Backoff(first=0.001), Pace(rate=10.0, burst=10))
@@ -307,7 +305,7 @@ class TestQueue:
         run(main())
 
     def test_closing_ends_all_workers(self):
-        """Those that wait and those that would take."""
+        """`close` ends waiting and future calls of `take`."""
 
         async def main():
             queue = WorkQueue()
@@ -328,7 +326,7 @@ class TestQueue:
 
     @pytest.mark.parametrize("seed", range(10))
     def test_no_key_is_lost_or_doubled(self, seed):
-        """Random adds and cancelled workers: never two workers on one key, and each add is followed by a start of work."""
+        """Random adds and cancellations: never two workers on a key, and each add leads to a start."""
 
         async def main():
             dice = random.Random(seed)
@@ -367,7 +365,7 @@ class TestQueue:
 
 class TestPace:
     def test_urgent_first_then_in_order(self):
-        """A bucket that is empty serves the urgent first, each class in order of asking."""
+        """An empty bucket serves urgent requests first, and equal ones in order."""
 
         async def main():
             pace = Pace(rate=1.0, burst=1)
@@ -386,14 +384,14 @@ class TestPace:
         run(main())
 
     def test_token_given_to_a_cancelled_waiter_is_returned(self):
-        """Served and cancelled in the same instant: the pass is there for the next one at once."""
+        """A token that is granted to a cancelled request is available at once."""
 
         async def main():
             pace = Pace(rate=1.0, burst=1)
             await pace.take()
             first = asyncio.create_task(pace.take())
             await asyncio.sleep(0)
-            asyncio.get_running_loop().call_at(1.0 + 1e-6, first.cancel)  # when its pass is given
+            asyncio.get_running_loop().call_at(1.0 + 1e-6, first.cancel)  # in the moment of its grant
             await asyncio.wait([first])
             assert first.cancelled()
             await pace.take()
@@ -402,7 +400,7 @@ class TestPace:
         run(main())
 
     def test_cancelled_waiter_takes_no_token(self):
-        """A cancelled one's turn is the next one's."""
+        """The turn of a cancelled request goes to the next one."""
 
         async def main():
             pace = Pace(rate=1.0, burst=1)
@@ -416,7 +414,7 @@ class TestPace:
         run(main())
 
     def test_token_is_taken_at_once_if_nothing_waits(self):
-        """Not while there is no pass left, while nobody may, or before somebody who waits and goes first."""
+        """No token if the bucket is empty or paused, or others with priority wait."""
 
         async def main():
             pace = Pace(rate=1.0, burst=2)
@@ -429,7 +427,7 @@ class TestPace:
             def ask():
                 asked.extend(pace.take_at_once(urgency) for urgency in reversed(Urgency))
 
-            asyncio.get_running_loop().call_at(1.0, ask)  # there is a pass, a hair before it is given
+            asyncio.get_running_loop().call_at(1.0, ask)  # a token exists just before it is granted
             await waiting
             assert asked == [False, False, True]
             await asyncio.sleep(2.0)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from dayfly.lib.tasks import attempt_all, background, first, gather_all
+from dayfly.lib.tasks import attempt_all, background, first
 
 
 async def test_first_that_ends_cancels_the_others():
@@ -23,7 +23,7 @@ async def test_first_that_ends_cancels_the_others():
         ended.append("soon")
 
     await asyncio.wait_for(first(long(), soon()), 10)
-    assert ended == ["soon", "long"], "they have ended when it returns"
+    assert ended == ["soon", "long"], "all have ended on return"
 
 
 async def test_first_that_fails_raises_its_error():
@@ -56,13 +56,6 @@ async def fail(done: list[str], error: Exception) -> None:
 
 async def succeed(done: list[str]) -> None:
     done.append("succeeded")
-
-
-async def test_gather_all_runs_all_and_raises_the_first_error():
-    done: list[str] = []
-    with pytest.raises(ValueError, match="one"):
-        await gather_all([fail(done, ValueError("one")), fail(done, KeyError("two")), succeed(done)])
-    assert done == ["failed", "failed", "succeeded"]
 
 
 async def test_attempt_all_goes_on_after_an_expected_error():

@@ -1,4 +1,4 @@
-"""Within one protocol the forms of messages only grow: whoever was installed before goes on understanding them."""
+"""Within one protocol version, messages only gain fields, so that older peers understand them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from link import wire_forms
 
-REMEDY = "see tests/link/wire_forms.py: what was added is written down there, and nothing else may change"
+REMEDY = "see tests/link/wire_forms.py: it describes how to record additions; other changes are not allowed"
 
 
 def test_todays_forms_are_those_that_are_written_down():
@@ -21,7 +21,7 @@ CHANGES = {
     "a field has another type": (WAS | {"Stop.known": "integer"}, "Stop.known was boolean and is integer"),
     "a field has to be there now": (WAS | {"Stop.known": "boolean required"}, "and is boolean required"),
     "a new field has to be there": (WAS | {"Stop.by": "string required"}, "Stop.by is new and required"),
-    "a word that nobody knows": (WAS | {"Verdict = perhaps": "value"}, "Verdict = perhaps is new"),
+    "an unknown value": (WAS | {"Verdict = perhaps": "value"}, "Verdict = perhaps is new"),
 }
 
 

@@ -1,12 +1,12 @@
-"""The forms of all that crosses the wire between a server and the clusters that dial it, a line for each field.
+"""The fields of all messages between a server and connected clusters, one per line.
 
-`protocol-2.forms` holds them as they were when protocol 2 began, and every field that was added since. Clusters are
-brought up to date later than servers, and some before: so within one protocol a form only grows, by fields that may be
-left out and by messages that the other side need not know.
+`protocol-2.forms` holds the fields of the first release of protocol 2 and all later additions. Clusters are upgraded
+later than servers, some of them earlier. So within one protocol version, a message only gains optional fields, and new
+messages must be ones that a peer may ignore.
 
     cd tests; PYTHONPATH=../src:. python -m link.wire_forms
 
-writes down what was added, and refuses what would break the other side.
+records additions, and refuses changes that would break a peer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REQUIRED = "required"
 
 
 def forms() -> dict[str, str]:
-    """Today's: by `Message.field` its type, and whether it may be left out."""
+    """Return the current fields: for each `Message.field` its type, and whether it is optional."""
     types = (*wire.AnyToHost.__args__, *wire.AnyToControl.__args__, *MAIL)
     _, components = msgspec.json.schema_components(types)
     found: dict[str, str] = {}
@@ -57,33 +57,31 @@ def _type(schema: dict[str, Any]) -> str:
 
 
 def broken(before: dict[str, str], now: dict[str, str]) -> list[str]:
-    """What the other side of the wire, which knows the forms as they were, would not understand."""
+    """Return the changes that a peer with the recorded fields would not understand."""
     found = [f"{name} was {was} and is gone" for name, was in before.items() if name not in now]
     found += [f"{name} was {was} and is {now[name]}" for name, was in before.items() if now.get(name, was) != was]
     structs = {name.partition(".")[0] for name in before}
     found += [
-        f"{name} is new and {REQUIRED}: leave it out where it says nothing"
+        f"{name} is new and {REQUIRED}: make it optional"
         for name, form in now.items()
         if name not in before and form.endswith(REQUIRED) and name.partition(".")[0] in structs
     ]
     enums = {name.partition(" = ")[0] for name in before if " = " in name}
     new = (name for name in now if name not in before and " = " in name)
-    return found + [
-        f"{name} is new: who does not know it cannot read it" for name in new if name.partition(" = ")[0] in enums
-    ]
+    return found + [f"{name} is new: an older peer cannot read it" for name in new if name.partition(" = ")[0] in enums]
 
 
 def read() -> dict[str, str]:
-    """Those that are written down."""
+    """Return the recorded fields."""
     lines = FORMS.read_text().splitlines()
     return dict(line.split(": ", 1) for line in lines if line)  # type: ignore[arg-type] # pairs, all of them
 
 
 def write() -> None:
-    """Write down what was added."""
+    """Record added fields."""
     now = forms()
     if FORMS.exists() and (found := broken(read(), now)):
-        sys.exit("\n".join([*found, "Raise wire.PROTOCOL, and have servers speak both, or leave it as it was."]))
+        sys.exit("\n".join([*found, "Raise wire.PROTOCOL and let servers support both, or undo the change."]))
     FORMS.write_text("".join(f"{name}: {form}\n" for name, form in now.items()))
 
 

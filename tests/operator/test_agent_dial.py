@@ -19,7 +19,7 @@ from dayfly.spec.run import EndRequest
 from kube.fake import Fault, Harm, rest
 
 DEEP = b"[" * 5_000 + b"]" * 5_000
-TOO_DEEP = "means nothing: maximum recursion depth exceeded while deserializing an object"
+TOO_DEEP = "cannot be read: maximum recursion depth exceeded while deserializing an object"
 
 
 class TestSession:
@@ -34,7 +34,9 @@ class TestSession:
             assert (bench.dial.session, bench.dial.trouble) == (session(1), "")
             [kept] = [each for each in bench.server.objects("secrets") if each["metadata"]["name"] == NAME]
             assert kept["type"] == "dayfly.dev/agent"
-            assert bench.of("GET messages") == [{"session": "1", "after": "0", "digest": "", "wait": str(dial.WAIT_S)}]
+            assert bench.of("GET messages") == [
+                {"session": "1", "after": "0", "digest": "", "wait": str(dial.LONG_POLL_S)}
+            ]
 
         caplog.set_level("INFO", "dayfly.link.dial")
         played(story)
@@ -43,22 +45,28 @@ class TestSession:
     @pytest.mark.parametrize(
         ("answer", "refused", "frozen", "why", "most"),
         [
-            (refusal(401), 1, False, "no", dial.REFUSED_PAUSE_S),
-            (refusal(403), 1, False, "no", dial.REFUSED_PAUSE_S),
-            (refusal(400), 1, False, "no", dial.REFUSED_PAUSE_S),
-            (refusal(FROZEN_STATUS), 0, True, "no", dial.REFUSED_PAUSE_S),
-            (refusal(500), 0, False, "it cannot be reached: it answers 500: no", dial.AWAY_PAUSE_S),
-            (refusal(409), 0, False, "it cannot be reached: it answers 409: no", dial.AWAY_PAUSE_S),
-            (WayError("closed"), 0, False, "it cannot be reached: closed", dial.AWAY_PAUSE_S),
-            (HttpResponse(500, {}, b"<html>"), 0, False, "it cannot be reached: it answers 500: status 500", 10.0),
+            (refusal(401), 1, False, "no", dial.MAX_REFUSED_PAUSE_S),
+            (refusal(403), 1, False, "no", dial.MAX_REFUSED_PAUSE_S),
+            (refusal(400), 1, False, "no", dial.MAX_REFUSED_PAUSE_S),
+            (refusal(FROZEN_STATUS), 0, True, "no", dial.MAX_REFUSED_PAUSE_S),
+            (refusal(500), 0, False, "it cannot be reached: it returned status 500: no", dial.MAX_AWAY_PAUSE_S),
+            (refusal(409), 0, False, "it cannot be reached: it returned status 409: no", dial.MAX_AWAY_PAUSE_S),
+            (WayError("closed"), 0, False, "it cannot be reached: closed", dial.MAX_AWAY_PAUSE_S),
+            (
+                HttpResponse(500, {}, b"<html>"),
+                0,
+                False,
+                "it cannot be reached: it returned status 500: status 500",
+                10.0,
+            ),
             (
                 refusal(500, error="a\x1b" + "b" * 400),
                 0,
                 False,
-                f"it cannot be reached: it answers 500: a{'b' * 299}",
+                f"it cannot be reached: it returned status 500: a{'b' * 299}",
                 10.0,
             ),
-            (HttpResponse(500, {}, DEEP), 0, False, "it cannot be reached: it answers 500: status 500", 10.0),
+            (HttpResponse(500, {}, DEEP), 0, False, "it cannot be reached: it returned status 500: status 500", 10.0),
             (
                 HttpResponse(200, {}, b'{"x": ' + DEEP + b"}"),
                 0,
@@ -66,8 +74,8 @@ class TestSession:
                 f"it cannot be reached: its answer {TOO_DEEP}",
                 10.0,
             ),
-            (session(1, check="x"), 0, False, "it cannot be reached: its answer was altered on its way", 10.0),
-            (session(2), 0, False, "it cannot be reached: its answer was altered on its way", 10.0),
+            (session(1, check="x"), 0, False, "it cannot be reached: its response was altered in transit", 10.0),
+            (session(2), 0, False, "it cannot be reached: its response was altered in transit", 10.0),
         ],
     )
     def test_failed_session_is_reported_once_and_retried_slowly(self, caplog, answer, refused, frozen, why, most):
@@ -244,8 +252,8 @@ class TestHearing:
         ("answer", "why"),
         [
             (WayError("closed"), "it cannot be reached: closed"),
-            (refusal(502), "it cannot be reached: it answers 502: no"),
-            (HttpResponse(200, {}, b"<html>"), "it cannot be reached: its answer means nothing: "),
+            (refusal(502), "it cannot be reached: it returned status 502: no"),
+            (HttpResponse(200, {}, b"<html>"), "it cannot be reached: its response cannot be read: "),
         ],
     )
     def test_unreachable_server_is_reported_once_per_outage(self, caplog, answer, why):
@@ -272,7 +280,7 @@ class TestHearing:
         told = [record.getMessage() for record in caplog.records][1:]
         assert len(told) == 2
         assert told[0].startswith(f"the server: {why}")
-        assert told[1] == "the server is reached again"
+        assert told[1] == "the server is reachable again"
 
     @with_bench
     async def test_unwritable_cursor_is_reported_as_own_fault(self, bench: Bench):
@@ -285,7 +293,7 @@ class TestHearing:
         bench.says("POST session", session(1))
         bench.says("GET messages", hindered, *[found] * 9)
         await rest(60)
-        assert bench.dial.trouble.startswith("what it says cannot be noted in this cluster: PATCH ")
+        assert bench.dial.trouble.startswith("a message cannot be recorded in this cluster: PATCH ")
         assert (bench.came, bench.dial.is_connected) == ([], False)
 
     @with_bench
@@ -318,7 +326,7 @@ class TestHearing:
         times = bench.times("GET messages")
         pauses = [after - before for before, after in itertools.pairwise(times)]
         for number, pause in enumerate(pauses[:8]):
-            longest = min(dial.AWAY_PAUSE_S, 2.0 ** min(number, 6))
+            longest = min(dial.MAX_AWAY_PAUSE_S, 2.0 ** min(number, 6))
             assert longest / 2 <= pause <= longest
         assert pauses[8] == 0
         assert pauses[9] <= 1

@@ -56,7 +56,7 @@ class TestSaying:
         times = bench.times("POST messages")
         pauses = [after - before for before, after in itertools.pairwise(times)]
         for number, pause in enumerate(pauses[:8]):
-            longest = min(dial.AWAY_PAUSE_S, 2.0 ** min(number, 6))
+            longest = min(dial.MAX_AWAY_PAUSE_S, 2.0 ** min(number, 6))
             assert longest / 2 <= pause <= longest
         assert 0.5 <= pauses[9] <= 1
 
@@ -64,9 +64,9 @@ class TestSaying:
         ("limit", "value", "said", "batches"),
         [
             ("MOST_MESSAGES", 2, [SAID] * 5, [2, 2, 1]),
-            ("MOST_BYTES", 2 * SMALL, [SAID] * 5, [2, 2, 1]),
-            ("MOST_BYTES", SMALL + len(wire.encode(LONG)) - 1, [SAID, LONG, SAID], [1, 1, 1]),
-            ("MOST_BYTES", 1, [SAID] * 2, [1, 1]),
+            ("MAX_BATCH_BYTES", 2 * SMALL, [SAID] * 5, [2, 2, 1]),
+            ("MAX_BATCH_BYTES", SMALL + len(wire.encode(LONG)) - 1, [SAID, LONG, SAID], [1, 1, 1]),
+            ("MAX_BATCH_BYTES", 1, [SAID] * 2, [1, 1]),
         ],
     )
     def test_messages_are_sent_in_batches_in_order(self, monkeypatch, limit, value, said, batches):
@@ -93,7 +93,7 @@ class TestSaying:
         bench.says("POST messages", {"heard": heard})
         bench.hear(SAID)
         await rest(0.1)
-        assert bench.dial.trouble == f"it has heard {heard} messages, which cannot be"
+        assert bench.dial.trouble == f"it claims to have received {heard} messages, which is impossible"
         assert bench.dial.session is None
 
     def test_late_confirmation_of_an_old_session_is_ignored(self, caplog):
@@ -110,7 +110,7 @@ class TestSaying:
             assert (bench.dial.session, bench.dial.trouble) == (session(2), "")
 
         played(story)
-        assert "which cannot be" not in caplog.text
+        assert "which is impossible" not in caplog.text
 
     @pytest.mark.parametrize("kind", [wire.Stands, wire.Ended])
     def test_oversized_report_is_sent_without_its_text(self, monkeypatch, kind):
@@ -155,16 +155,16 @@ class TestSaying:
             assert whole == answer(fits)
             assert isinstance(short, wire.Reply)
             assert (short.session, short.number, short.verdict) == (1, 9, wire.Verdict.REFUSED)
-            assert short.message == "its answer is longer than a server hears"
+            assert short.message == "the answer is longer than a server accepts"
 
         played(story)
         [told] = [each.getMessage() for each in caplog.records if "hears" in each.getMessage()]
         assert told.startswith("History has ")
 
-    @pytest.mark.parametrize("most", ["MOST_UNHEARD", "MOST_UNHEARD_BYTES"])
+    @pytest.mark.parametrize("most", ["MAX_UNSENT", "MAX_UNSENT_BYTES"])
     def test_full_send_queue_begins_another_session(self, monkeypatch, most):
         one = len(wire.encode(SAID))
-        monkeypatch.setattr(dial, most, 3 if most == "MOST_UNHEARD" else 3 * one - 1)
+        monkeypatch.setattr(dial, most, 3 if most == "MAX_UNSENT" else 3 * one - 1)
 
         async def story(bench: Bench):
             bench.says("POST session", session(1))
@@ -200,9 +200,9 @@ class TestLiving:
     )
     @with_bench
     async def test_births_are_answered_only_for_requested_uids(self, bench: Bench, answer, living):
-        assert await bench.dial.living(("a", "b")) is None, "there is no session yet"
+        assert await bench.dial.permitted(("a", "b")) is None, "there is no session yet"
         bench.says("POST session", session(1))
         await rest(1)
         bench.says("POST births", answer)
-        assert await bench.dial.living(("a", "b")) == living
+        assert await bench.dial.permitted(("a", "b")) == living
         assert bench.of("POST births") == [{"session": 1, "uids": ["a", "b"]}]

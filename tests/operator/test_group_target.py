@@ -131,7 +131,7 @@ class TestGroups:
         """Run the controller; yield it and the adapters that it has added."""
         bench.caches.grouped = WorkQueue()
         added: list[Any] = []
-        recorder = SimpleNamespace(say=lambda *_: None)
+        recorder = SimpleNamespace(record=lambda *_: None)
         groups = Groups(bench.caches, SimpleNamespace(add=added.append), recorder)
         work = asyncio.create_task(groups.run())
         try:

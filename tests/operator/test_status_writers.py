@@ -118,7 +118,9 @@ class Boxes:
         self.listeners: list = []
         boxes = SimpleNamespace(get=lambda _name, _namespace: self.box, listen=self.listeners.append)
         cluster = SimpleNamespace(client=self.client, now=lambda: NOW, sandboxes=boxes, urls={})
-        recorder = SimpleNamespace(say=lambda _of, _action, reason, _message, kind: self.events.append((kind, reason)))
+        recorder = SimpleNamespace(
+            record=lambda _of, _action, reason, _message, kind: self.events.append((kind, reason))
+        )
         self.status = SandboxStatusWriter(cluster, recorder)
         self.scene = SimpleNamespace(plan=PLAN, world=SimpleNamespace(run=a_run().ledger, wish=TargetIntent()))
 

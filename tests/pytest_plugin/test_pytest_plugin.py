@@ -161,7 +161,7 @@ def test_no_plugin(dayfly_resource):
         r"^E  .*FailedError: t-broken-\w{6}: ResourceFailed: broken/make: exit code 3$", said, re.MULTILINE
     )
     assert re.search(r"^E  .*broken/make \| no such bucket$", said, re.MULTILINE)
-    assert 'no step of "sqlite-notes" takes "foldr"' in said
+    assert 'no step of "sqlite-notes" has the param "foldr"' in said
     assert "nothing/here.yaml: no such plugin next to the test or below" in said
     assert "src/dayfly" not in said, "a report shows the test, not how we work"
     suite.settle()

@@ -257,7 +257,7 @@ async def test_rejected_event_delays_only_its_organisation(world, caplog):
     assert world.pauses == sorted(world.pauses[:7]) + world.pauses[7:]
     assert max(world.pauses) <= 60
     assert [record.getMessage() for record in caplog.records] == [
-        "events for http://receiver are sent again later: it answers 503"
+        "events for http://receiver are retried: it answers 503"
     ]
     await world.put("sb2")
     assert [each[0] for each in await world.publish()] == ["sb2"]
@@ -302,13 +302,13 @@ async def test_pending_events_are_bounded_and_rest_follows(world, caplog, monkey
 
 
 async def test_undeliverable_event_is_given_up(world, caplog, monkeypatch):
-    monkeypatch.setattr(delivery, "GIVE_UP_S", -1)
+    monkeypatch.setattr(delivery, "DROP_AFTER_S", -1)
     await world.put("sb1")
     await world.put("sb2")
     world.answers = {"sb1": [LATER] * 5}
     heard = await world.publish()
     assert [each[:3] for each in heard] == [("sb1", "ready", False)] * 2 + [("sb2", "ready", True)]
-    assert "http://receiver has not taken the event" in caplog.text
+    assert "http://receiver has not accepted the event" in caplog.text
     assert await world.publish() == []
 
 

@@ -98,7 +98,7 @@ class Mute:
 
 def linked():
     link = Link(Mute(), ORG, lambda: PLACE, shared=True)
-    link.hear(Inventory(session=5, routes=True))
+    link.receive(Inventory(session=5, routes=True))
     return link
 
 

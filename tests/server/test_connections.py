@@ -83,7 +83,7 @@ def test_long_poll_may_outlast_the_connection_limits(brief, client, host):
 
 
 def test_slowest_connections_are_closed_when_too_many(client, monkeypatch):
-    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 8)
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(opened(client.port)) for _ in range(20)]
         for connection in held:
@@ -147,7 +147,7 @@ def taken(connection: socket.socket, pause: float = 0) -> int:
 def test_client_that_reads_nothing_is_disconnected(client, monkeypatch):
     """A thousand such clients would keep a thousand long lists in memory."""
     size = stored(client)
-    monkeypatch.setattr(http_server, "TAKES_S", 0.2)
+    monkeypatch.setattr(http_server, "READ_INTERVAL_S", 0.2)
     lost, gone = http_server.BoundedHttp.connection_lost, threading.Event()
 
     def noted(self, exc):
@@ -162,7 +162,7 @@ def test_client_that_reads_nothing_is_disconnected(client, monkeypatch):
 
 def test_slow_reader_is_not_disconnected(client, monkeypatch):
     size = stored(client)
-    monkeypatch.setattr(http_server, "TAKES_S", 0.5)
+    monkeypatch.setattr(http_server, "READ_INTERVAL_S", 0.5)
     with request_long_list(client.port) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         assert taken(connection, 0.02) > size // 2

@@ -226,7 +226,7 @@ async def test_failing_change_report_blocks_no_others(greeted: GreetedEnd, monke
             raise ValueError("a defect")
         return wire.Standing(uid=uid, seq=greeted.host.version(uid))
 
-    monkeypatch.setattr(greeted.host.end, "news", fails)
+    monkeypatch.setattr(greeted.host.end, "changed_status", fails)
     greeted.sent.clear()
     for uids in (("u", "bad", "v"), ("w", "bad")):
         for uid in uids:
@@ -236,7 +236,7 @@ async def test_failing_change_report_blocks_no_others(greeted: GreetedEnd, monke
         greeted.sent.clear()
     greeted.host.end.pulse()
     assert greeted.sent == [wire.Pulse(session=1, count=5, routes=False)]
-    assert "how bad stands cannot be said" in caplog.text
+    assert "cannot report the state of run bad" in caplog.text
 
 
 async def test_unreadable_run_blocks_no_other_answers(greeted: GreetedEnd, monkeypatch, caplog) -> None:
@@ -252,7 +252,7 @@ async def test_unreadable_run_blocks_no_other_answers(greeted: GreetedEnd, monke
     (answer,) = await greeted.deliver(wire.AskStanding(session=1, number=9, uids=("bad", "u", "unknown")))
     bad, good = answer.runs
     assert (bad.uid, bad.report.ready, bad.report.reason) == ("bad", False, "Blocked")
-    assert "the host's log has the details" in bad.report.message
+    assert "see the log of the host" in bad.report.message
     assert (good.uid, good.report.uid) == ("u", "u")
     assert "a spoiled row" in caplog.text
 
@@ -278,7 +278,7 @@ async def test_unreadable_end_blocks_no_other_reminders(greeted: GreetedEnd, mon
     [
         (HostUnavailableError("the disk is full"), Verdict.UNAVAILABLE, "the disk is full"),
         (DocumentsRefusedError("not here"), Verdict.REFUSED, "not here"),
-        (ValueError("a defect"), Verdict.FAILED, "the host's log has the details"),
+        (ValueError("a defect"), Verdict.FAILED, "see the log of the host"),
     ],
 )
 async def test_failed_question_is_answered_with_its_reason(
@@ -317,4 +317,4 @@ async def test_host_continues_reminders_after_a_failure(greeted: GreetedEnd, mon
             await asyncio.sleep(0)
     running.cancel()
     assert {type(each) for each in greeted.sent} == {wire.Pulse}
-    assert "nobody could be reminded" in caplog.text
+    assert "cannot resend messages" in caplog.text

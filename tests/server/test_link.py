@@ -7,9 +7,9 @@ import asyncio
 import msgspec
 import pytest
 
+from dayfly.lib.tasks import ChangeNotifier
 from dayfly.link import server_end as control
 from dayfly.link import wire
-from dayfly.link.change_notifier import ChangeNotifier
 from dayfly.link.host_state import NOTHING_YET, HostState
 from dayfly.link.server_end import HostFailedError, Link, Links
 from dayfly.link.wire import Verdict
@@ -175,16 +175,16 @@ async def test_restarted_host_is_met_again(transport):
     begun.sessions = 7
     begun.offers["v"] = offer("v")
     transport.transport = Encoded(begun.end)
-    begun.end.attach(link.hear)
+    begun.end.attach(link.receive)
     assert link.session == 8 > old
-    assert await asked == ({}, "it has begun anew meanwhile")
+    assert await asked == ({}, "it has begun another session")
     assert link.state.version("v") == 1
 
 
 async def test_lost_inventory_of_new_session_is_requested(host, transport):
     link = Link(transport)
     transport.lost = (wire.Inventory,)
-    transport.attach(link.hear)
+    transport.attach(link.receive)
     transport.lost = ()
     assert link.session == 1
     host.end.pulse()
@@ -267,10 +267,10 @@ async def test_late_report_changes_nothing(host, transport):
     link = Link(transport)
     await link.order(offer())
     for seq, uid in ((5, "u"), (5, "u"), (3, "u")):
-        link.hear(wire.Stands(session=link.session, count=seq, run=wire.Standing(uid=uid, seq=seq)))
+        link.receive(wire.Stands(session=link.session, count=seq, run=wire.Standing(uid=uid, seq=seq)))
     assert link.state.version("u") == 5
-    link.hear(wire.Ended(session=link.session, count=6, run=wire.Standing(uid="u", seq=6)))
-    link.hear(wire.Stands(session=link.session, count=7, run=wire.Standing(uid="u", seq=7)))
+    link.receive(wire.Ended(session=link.session, count=6, run=wire.Standing(uid="u", seq=6)))
+    link.receive(wire.Stands(session=link.session, count=7, run=wire.Standing(uid="u", seq=7)))
     assert link.state.has_ended("u")
 
 
@@ -337,14 +337,14 @@ async def test_pushed_report_is_not_requested_and_its_clock_runs(host, transport
     )
     host.say("u", ready=False, reason=Reason.RESOURCES_PENDING, message="has run for 1 s", units=(unit,))
     report = msgspec.structs.replace(host.report("u"), about="db/make", message="db/make: has run for 1 s")
-    link.hear(wire.Stands(session=link.session, run=wire.Standing(uid="u", seq=9, report=report)))
+    link.receive(wire.Stands(session=link.session, run=wire.Standing(uid="u", seq=9, report=report)))
     monkeypatch.setattr(control.time, "time_ns", lambda: 1_061_000 * 1_000_000)
     found, stale = await link.look(["u"])
     assert (found["u"].report.message, stale) == ("db/make: has run for 1 min 1 s", "")
     assert transport.count(wire.AskStanding) == 0
     monkeypatch.setattr(control, "ANSWER_S", 0.01)
     transport.lost = (wire.Standings,)
-    link.hear(wire.Stands(session=link.session, run=wire.Standing(uid="u", seq=10)))
+    link.receive(wire.Stands(session=link.session, run=wire.Standing(uid="u", seq=10)))
     found, stale = await link.look(["u"])
     assert found["u"].seq == 9
     assert stale == "it does not answer"
@@ -373,7 +373,7 @@ async def test_many_runs_are_requested_in_batches(host, transport):
 
 @pytest.mark.parametrize(
     ("fault", "said"),
-    [(ValueError("a defect"), "the host's log has the details"), (DocumentsRefusedError("what?"), "what?")],
+    [(ValueError("a defect"), "see the log of the host"), (DocumentsRefusedError("what?"), "what?")],
 )
 async def test_failing_host_hides_no_other_clusters(host, transport, monkeypatch, fault, said):
     """A list of all sandboxes queries all clusters at once."""

@@ -26,7 +26,7 @@ from simulator.scenario import value
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine, Generator
 
-    from dayfly.embedded.ledger import Stored
+    from dayfly.embedded.ledger import StoredRun
     from simulator.world import Simulation
 
 GATED = frozenset({"exec", "fork"})
@@ -55,7 +55,7 @@ class Server:
         self.name = name
         self.coroutine: Coroutine[None, None, Decision | None] | None = None
         self.skew = 0
-        self.stored: Stored | None = None
+        self.stored: StoredRun | None = None
         self.old: dict[AttemptKey, Fact] = {}
         self.scene: Scene | None = None
         self.run: Run | None = None  # the ledger as it last read or wrote it

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from dayfly.embedded.ledger import LedgerError, SqliteLedger, Stored
+from dayfly.embedded.ledger import LedgerError, SqliteLedger, StoredRun
 from dayfly.plan.actions import Claim, Close, Finish, Record
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import TargetIntent
@@ -30,7 +30,7 @@ def ledger():
 def birth(ledger):
     run = Run(uid="run-1", target=TARGET, plan=PLAN.digest)
     with ledger.transaction("birth"):
-        ledger.birth(Stored(run=run, name="box", documents=DOCUMENTS, forks=(), wish=TargetIntent()))
+        ledger.birth(StoredRun(run=run, name="box", documents=DOCUMENTS, forks=(), wish=TargetIntent()))
 
 
 def commit(ledger, *moves):
@@ -69,7 +69,7 @@ def test_the_file_is_its_owners_alone(tmp_path):
     path = tmp_path / "ledger.db"
     with closing(SqliteLedger(path)) as ledger, ledger.transaction("birth"):
         ledger.birth(
-            Stored(run=Run(uid="u", target=TARGET, plan=""), name="n", documents=(), forks=(), wish=TargetIntent())
+            StoredRun(run=Run(uid="u", target=TARGET, plan=""), name="n", documents=(), forks=(), wish=TargetIntent())
         )
         assert {entry.stat().st_mode & 0o777 for entry in tmp_path.iterdir()} == {0o600}
         assert len(list(tmp_path.iterdir())) > 1

@@ -6,7 +6,7 @@ from random import Random
 
 import msgspec
 
-from dayfly.embedded.ledger import LedgerError, Stored
+from dayfly.embedded.ledger import LedgerError, StoredRun
 from dayfly.execute.turn import Scene, turn
 from dayfly.plan import messages
 from dayfly.plan.actions import Decision, Move
@@ -51,7 +51,7 @@ class Simulation(abc.ABC):
         self.uid = f"run-{type(self).__name__}-{seed}"
         self.servers = [Server(self, name) for name in self.names()]
         self.actor = self.servers[0]
-        self.stored: Stored | None = None
+        self.stored: StoredRun | None = None
         self._birth()
 
     def _birth(self) -> None:
@@ -62,7 +62,7 @@ class Simulation(abc.ABC):
             expires_at=self.now + rng.randrange(200_000) if rng.random() < 0.15 else 0,
             lease_until=self.now + rng.randrange(200_000) if rng.random() < 0.1 else 0,
         )
-        stored = Stored(
+        stored = StoredRun(
             run=run, name="box", documents=self.scenario.documents, forks=self.scenario.revisions[0], wish=self.wish
         )
         with self.ledger.transaction("birth"):
@@ -206,7 +206,7 @@ class Simulation(abc.ABC):
 
         self.connection.set_progress_handler(refuse, self.rng.randrange(1, 120))
 
-    def load(self, server: Server) -> Stored | None:
+    def load(self, server: Server) -> StoredRun | None:
         """The run as this server sees it: only where several are active may that be an older one."""
         if self.gated and self.faulty and server.stored is not None and self.rng.random() < 0.15:
             return server.stored
@@ -215,7 +215,7 @@ class Simulation(abc.ABC):
         server.stored = self.stored
         return self.stored
 
-    def _read_back(self) -> Stored | None:
+    def _read_back(self) -> StoredRun | None:
         """What the ledger holds, which must be what was written last."""
         stored = self.ledger.load(self.uid)
         if (stored is None) != self.oracle.gone:
@@ -224,7 +224,7 @@ class Simulation(abc.ABC):
             raise Violation(8, "the ledger does not hold what was written last")
         return stored
 
-    def plan_of(self, stored: Stored) -> Plan:
+    def plan_of(self, stored: StoredRun) -> Plan:
         for forks, plan in zip(self.scenario.revisions, self.scenario.plans, strict=True):
             if forks == stored.forks:
                 return plan

@@ -62,7 +62,7 @@ class Deployments:
     """Copy the spec of a BasicDeployment to its set, and the set's state back. It does not know pods."""
 
     def __init__(self, manager: kube.Manager) -> None:
-        self._client, self._speaker = manager.client, manager.speaker()
+        self._client, self._status_writer = manager.client, manager.status_writer()
         self._sets = manager.watch(SETS)
         manager.control(DEPLOYMENTS, self.reconcile, owns=[self._sets])
 
@@ -86,7 +86,7 @@ class Deployments:
             next((each.message for each in made.status.conditions or () if each.type == "Ready"), "") if known else ""
         )
         condition = kube.Condition("Ready", "True" if ready else "False", "Ready" if ready else "Progressing", message)
-        await self._speaker.say(DEPLOYMENTS, item, DeploymentStatus(ready, [condition]))
+        await self._status_writer.write(DEPLOYMENTS, item, DeploymentStatus(ready, [condition]))
         return None
 
 
@@ -98,7 +98,7 @@ class ReplicaSets:
     """
 
     def __init__(self, manager: kube.Manager) -> None:
-        self._client, self._speaker = manager.client, manager.speaker(warnings={"Refused"})
+        self._client, self._status_writer = manager.client, manager.status_writer(warnings={"Refused"})
         self._pods = manager.watch(kube.PODS, labels=TEMPLATE_LABEL)
         manager.control(SETS, self.reconcile, owns=[self._pods])
 
@@ -120,7 +120,7 @@ class ReplicaSets:
             condition = kube.Condition(
                 "Ready", "False", "Progressing", f"{active} of {item.spec.replicas} pods are ready{why}"
             )
-        await self._speaker.say(SETS, item, SetStatus(active, item.metadata.generation, [condition]))
+        await self._status_writer.write(SETS, item, SetStatus(active, item.metadata.generation, [condition]))
         return RETRY_AFTER_S if refusal else None
 
     async def _make_one_change(self, item: BasicReplicaSet, pods: dict[str, kube.Pod]) -> None:

@@ -89,7 +89,7 @@ class Machines:
 
     def __init__(self, manager: kube.Manager) -> None:
         self._manager, self._client = manager, manager.client
-        self._speaker = manager.speaker(warnings={"NoContract", "NotServed", "Taken", "Failed"})
+        self._status_writer = manager.status_writer(warnings={"NoContract", "NotServed", "Taken", "Failed"})
         self._machines = manager.control(MACHINES, self.reconcile)
         self._followed: dict[tuple[str, str], kube.Resource[Infrastructure]] = {}
 
@@ -103,9 +103,9 @@ class Machines:
             infrastructure = await self._adopt(machine, of)
         except WaitingError as why:
             waits = kube.Condition("Ready", "False", why.reason, str(why))
-            await self._speaker.say(MACHINES, machine, Status(conditions=[waits]))
+            await self._status_writer.write(MACHINES, machine, Status(conditions=[waits]))
             return why.after
-        await self._speaker.say(MACHINES, machine, machine_status(of.kind, infrastructure))
+        await self._status_writer.write(MACHINES, machine, machine_status(of.kind, infrastructure))
         return None
 
     async def _follow_kind(self, ref: Reference) -> kube.Resource[Infrastructure]:
@@ -174,7 +174,7 @@ class Machines:
         if not found.metadata.deletion_timestamp:
             await self._client.delete(of, ref.name, meta.namespace, uid=found.metadata.uid)
         waits = kube.Condition("Ready", "False", "Deleting", f"{ref.kind} {ref.name} is being removed")
-        await self._speaker.say(MACHINES, machine, Status(conditions=[waits]))
+        await self._status_writer.write(MACHINES, machine, Status(conditions=[waits]))
         return 1.0
 
 

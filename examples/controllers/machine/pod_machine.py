@@ -67,7 +67,7 @@ class PodMachines:
 
     def __init__(self, manager: kube.Manager) -> None:
         self._client = manager.client
-        self._speaker = manager.speaker(warnings={"Failed", "Refused"})
+        self._status_writer = manager.status_writer(warnings={"Failed", "Refused"})
         self._pods = manager.watch(PODS, labels=LABEL)
         manager.control(POD_MACHINES, self.reconcile, owns=[self._pods])
 
@@ -81,7 +81,7 @@ class PodMachines:
                 pod = await kube.create_owned(self._client, PODS, render_pod(item), item, POD_MACHINES)
             except (kube.errors.Forbidden, kube.errors.Invalid, kube.ForeignError) as error:
                 refusal = error.message if isinstance(error, kube.errors.ApiError) else str(error)
-        await self._speaker.say(POD_MACHINES, item, machine_status(pod, refusal))
+        await self._status_writer.write(POD_MACHINES, item, machine_status(pod, refusal))
         return RETRY_AFTER_S if refusal else None
 
 

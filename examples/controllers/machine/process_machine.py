@@ -78,7 +78,7 @@ class ProcessMachines:
 
     def __init__(self, manager: kube.Manager, service: Service) -> None:
         self._client, self._service = manager.client, service
-        self._speaker = manager.speaker(warnings={"Failed", "ServiceError"})
+        self._status_writer = manager.status_writer(warnings={"Failed", "ServiceError"})
         manager.control(PROCESS_MACHINES, self.reconcile)
 
     async def reconcile(self, item: ProcessMachine) -> float | None:
@@ -88,14 +88,14 @@ class ProcessMachines:
                 if await kube.add_finalizer(self._client, PROCESS_MACHINES, meta, FINALIZER):
                     return None  # the finalizer comes before the process
                 process = await self._service.keep(meta.uid, item.spec.program)
-                await self._speaker.say(PROCESS_MACHINES, item, machine_status(process))
+                await self._status_writer.write(PROCESS_MACHINES, item, machine_status(process))
                 return POLL_STARTING_S if process.state == "starting" else POLL_INTERVAL_S
             if FINALIZER in (meta.finalizers or ()):
                 await self._service.remove(meta.uid)
                 await kube.drop_finalizer(self._client, PROCESS_MACHINES, meta, FINALIZER)
         except ServiceError as error:
             condition = kube.Condition("Ready", "False", "ServiceError", str(error))
-            await self._speaker.say(PROCESS_MACHINES, item, Status(conditions=[condition]))
+            await self._status_writer.write(PROCESS_MACHINES, item, Status(conditions=[condition]))
             return POLL_INTERVAL_S
         return None
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from dayfly.client.address import Address, place
+from dayfly.client.address import Address, resolve
 from dayfly.client.connection import ApiRequest, Connection
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.loop_io import LoopIo
@@ -45,7 +45,7 @@ def parse_receiver(url: str, allowed: frozenset[str]) -> ReceiverSettings:
             Exit.USAGE, "--events-to contains a name or password", "authenticate to the receiver in another way"
         )
     address = Address(f"{parts.scheme}://{parts.netloc}", "")
-    where = place(address)
+    where = resolve(address)
     if not where.tls and where.name not in _LOOPBACK and f"{where.name}:{where.port}" not in allowed:
         advice = f"write https://, or allow it with --allow-webhook {where.name}:{where.port}"
         raise DayflyError(Exit.USAGE, f"--events-to {url}: TLS is required", advice)

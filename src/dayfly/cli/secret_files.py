@@ -142,7 +142,10 @@ def choose_for_files(found: Sequence[Wished], path: str, client: ServerClient) -
     plugins = [wished for wished in found if isinstance(wished.wish, Plugin)]
     boxes = [wished for wished in found if isinstance(wished.wish, Sandbox)]
     values = read(path) if boxes else {}  # once: a pipe can be read only once
-    return {box.name: _choose(_required(temporary.of_sandbox([box, *plugins]), client), values, path) for box in boxes}
+    return {
+        box.name: _choose(_required(temporary.sandbox_with_plugins([box, *plugins]), client), values, path)
+        for box in boxes
+    }
 
 
 def choose_for_plugin(plugin: Plugin, path: str | None) -> dict[str, str]:
@@ -203,7 +206,7 @@ def _choose(required: Mapping[str, Iterable[str]], found: Mapping[str, str], pat
             key = next((each for each in keys if each in found), None)
             if key is None:
                 missing.append(f"{keys[-1]} (of {resource})")
-            elif why := secret_values.unfit(found[key]):
+            elif why := secret_values.invalid_reason(found[key]):
                 unfit.append(f"{key} {why}")
             else:
                 given.setdefault(resource, {})[name] = found[key]

@@ -51,7 +51,7 @@ class TemporarySpec(NamedTuple):
 
     def unique_name(self) -> str:
         """Return a new unique name."""
-        return temporary.name("with", self.base_name)
+        return temporary.unique_name("with", self.base_name)
 
     def stable_name(self, key: str, secrets: Mapping[str, Mapping[str, str]]) -> str:
         """Return a name that is the same for equal specs and secrets.
@@ -82,14 +82,16 @@ def read(
     found = reading.load(files, sets)
     for wished in found:
         if wished.kind in ("route group", "lifecycle hook"):
-            raise wished.document.error(f"is a {wished.kind}, which cannot be created for one command: {wished.way}")
+            raise wished.document.error(
+                f"is a {wished.kind}, which cannot be created for one command: {wished.apply_command}"
+            )
     plugins = [wished.wish for wished in found if isinstance(wished.wish, Plugin)]
     given = [*_pairs("-p", params), *_contents(param_files)]
     is_sandbox = any(wished.kind == "sandbox" for wished in found)
     if is_sandbox:
         if given:
             raise DayflyError(Exit.USAGE, "a sandbox's file contains its params", "set them with --set NAME=VALUE")
-        body = temporary.of_sandbox(found)
+        body = temporary.sandbox_with_plugins(found)
         base_name = str(body.pop("name"))
         body["spec"].setdefault("description", "dayfly with")
     else:
@@ -97,7 +99,7 @@ def read(
             raise DayflyError(
                 Exit.USAGE, f"{', '.join(files)}: no plugin and no sandbox", "name a file that contains one"
             )
-        body = temporary.of_plugins(plugins, temporary.given(plugins, given), "dayfly with")
+        body = temporary.sandbox_of_plugins(plugins, temporary.params_by_plugin(plugins, given), "dayfly with")
         base_name = plugins[0].name if len(plugins) == 1 else "-".join(plugin.name[:8] for plugin in plugins)
     baselines = tuple(wished for wished in found if isinstance(wished.wish, Workload))
     return TemporarySpec(body, base_name, baselines, _aliases(body, plugins, renames), is_sandbox)
@@ -109,7 +111,7 @@ def plugin_params(plugin: Plugin, params: tuple[str, ...]) -> dict[str, str]:
     Raises:
         DayflyError: a pair is malformed, its name is unknown, or a required param is missing.
     """
-    return temporary.given([plugin], _pairs("-p", params))[plugin.name]
+    return temporary.params_by_plugin([plugin], _pairs("-p", params))[plugin.name]
 
 
 def _pairs(option: str, given: Iterable[str]) -> list[tuple[str, str]]:

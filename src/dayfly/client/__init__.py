@@ -53,8 +53,8 @@ if TYPE_CHECKING:
         Unit,
     )
 
-# The command line has its errors from here, and its start is measured: the rest is imported when it is asked for.
-_WHERE = {
+# The command line imports the errors from here and must start fast, so all other names are imported on first use.
+_MODULES = {
     "Applied": "sources",
     "AsyncClient": "asynchronous",
     "Change": "changes",
@@ -105,10 +105,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _WHERE:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    found: object = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    found: object = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = found
     return found

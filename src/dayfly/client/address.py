@@ -1,4 +1,4 @@
-"""Where a server listens, whose it is, and the key that it takes."""
+"""Addresses of servers, with the keys and organisations for them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Address(NamedTuple):
-    """Where a server listens, the key it takes, whose it is, and its name for `--server`; empty for the home's own.
+    """A server: its URL, the key and organisation to use, and its name for `--server` (empty for the home's server).
 
-    `ca` are the certificates (PEM) that its own is trusted by; empty for the machine's. `by_variable`: whether
-    DAYFLY_URL says so.
+    `ca` holds the certificates (PEM) to trust; empty for the system's. `by_variable`: whether DAYFLY_URL set the
+    address.
     """
 
     url: str
@@ -39,14 +39,14 @@ class Address(NamedTuple):
         if self.by_variable:
             what = "DAYFLY_URL points to another program" if is_other else "DAYFLY_URL points there"
             return f"{what}: correct it, or unset it to use the server of your home"
-        return "ask whoever runs it" if self.name else otherwise
+        return "ask its administrator" if self.name else otherwise
 
     def __repr__(self) -> str:
-        return f"Address({self.url}, organisation {self.org})"  # without the key: a traceback shows what is printed
+        return f"Address({self.url}, organisation {self.org})"  # without the key, as tracebacks print it
 
 
 class ServerAddress(NamedTuple):
-    """An address as a connection is made to it; `host` is as it stands in requests, `ca` as in `Address`."""
+    """A host and port to connect to; `host` is the value of the Host header, `ca` as in `Address`."""
 
     name: str
     port: int
@@ -59,7 +59,7 @@ def below(org: str, *path: str) -> str:
     """Return the path of something in an organisation, each part as one encoded segment.
 
     Raises:
-        RefusedError: a part is no name of anything. A proxy could take "." and ".." for the folder and its parent.
+        RefusedError: a part cannot be a name. A proxy could resolve "." and ".." as path segments.
     """
     for part in path:
         if part in ("", ".", ".."):
@@ -69,12 +69,12 @@ def below(org: str, *path: str) -> str:
 
 
 def find(home: Home | None = None, server: str = "", *, of_home: bool = False) -> Address | None:
-    """The server of that name, else that of `DAYFLY_URL`, else the home's own; None if no server runs there.
+    """Return the server `server`, otherwise that of `DAYFLY_URL`, otherwise the home's; None if no server runs there.
 
-    With `of_home` what the environment says is passed over.
+    With `of_home` the environment is ignored.
 
     Raises:
-        DayflyError: nobody has logged in to a server of that name, or the home is not to be trusted.
+        DayflyError: there was no `dayfly login` with that name, or the home is not trusted.
     """
     home = home or Home.find()
     if server:
@@ -91,36 +91,34 @@ def find(home: Home | None = None, server: str = "", *, of_home: bool = False) -
 
 
 def _may_have_the_key_of(home: Home, url: str) -> bool:
-    """Whether it is a server of this machine, or the home's own: to others that key is none, and they could use it."""
+    """Return whether the server is on this machine or the home's own. Another one could misuse the home's key."""
     try:
         return urlsplit(url).hostname in _LOOPBACK or url == home.read(home.url).rstrip("/")
-    except ValueError:  # no address, as is said where it is connected to
+    except ValueError:  # not an address; the connection reports that
         return False
 
 
-def place(address: Address) -> ServerAddress:
-    """Where to connect to.
+def resolve(address: Address) -> ServerAddress:
+    """Return the host and port to connect to.
 
     Raises:
-        DayflyError: the address or the key is none.
+        DayflyError: the address or the key is invalid.
     """
     try:
         parts = urlsplit(address.url)
         name = (parts.hostname or "").encode("idna").decode()
-    except ValueError:  # brackets without an end, a name that no DNS takes
+    except ValueError:  # unclosed brackets, or a name that DNS does not allow
         name = ""
-    if "@" in address.url:  # not with the address, for that is told wherever the server is
-        message = "the server's address has a name or password in it, and none is used"
+    if "@" in address.url:  # the message has no URL, as it contains a password
+        message = "the server's address contains a user name or password, which Dayfly does not support"
         raise DayflyError(Exit.USAGE, message, "write http://host:port, and give the key as DAYFLY_API_KEY")
     if not name or parts.scheme not in _PORTS or not name.isprintable() or " " in name:
         raise DayflyError(Exit.USAGE, f"{address.url!r} is not the address of a server", "write http://host:port")
-    if parts.path.strip("/") or parts.query or parts.fragment:  # what is there is somebody else, who is sent no key
-        raise DayflyError(
-            Exit.USAGE, f"{address.url!r} has a path, and no server is below one", "write http://host:port"
-        )
+    if parts.path.strip("/") or parts.query or parts.fragment:  # the path may be another service; it gets no key
+        raise DayflyError(Exit.USAGE, f"{address.url!r} has a path, but a server has none", "write http://host:port")
     if not address.key.isascii() or not address.key.isprintable():
-        advice = "look at DAYFLY_API_KEY or the file key of the home"
-        raise DayflyError(Exit.DENIED, "the key contains characters that no key has", advice)
+        advice = "check DAYFLY_API_KEY or the file key of the home"
+        raise DayflyError(Exit.DENIED, "the key contains invalid characters", advice)
     try:
         port = parts.port
     except ValueError:

@@ -1,4 +1,4 @@
-"""`AsyncClient`: one server, for programs on an event loop. What it means is written in `runs` and `plugins`."""
+"""`AsyncClient`, for programs with an asyncio event loop."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 from dayfly.client import address, sources
 from dayfly.client.errors import UnreachableError
 from dayfly.client.home import Home
+from dayfly.client.interface import ClientInterface
 from dayfly.client.json_client import JsonClient
 from dayfly.client.plugins import AsyncBaselines, AsyncPlugins
 from dayfly.client.retry import Retry
@@ -29,23 +30,24 @@ TIMEOUT_S = 30.0
 _RULES = "/api/v2/workloads/routing-rules"
 
 
-class AsyncClient:
-    """A client of one server. To be closed at its end, best by `async with`; it belongs to one event loop.
+class AsyncClient(ClientInterface):
+    """A client of one server.
 
-    Without arguments it asks the server that the command line asks: that of `DAYFLY_URL`, else the one of the home.
+    A program must close it at its end, best with `async with`. It belongs to one event loop. Without arguments, it uses
+    the server that the command line uses: the server of `DAYFLY_URL`, otherwise that of the home.
 
     Args:
-        url: Where the server listens, like `https://dayfly.example.com`.
-        key: The key it takes.
-        org: The organisation of that key, if it is not `local`.
-        server: In place of those, the name of a server that somebody has logged in to with `dayfly login --name`.
-        home: Another home than `DAYFLY_HOME` says.
-        tls: For a certificate authority of your own.
-        timeout: Seconds after which a server that says nothing counts as gone.
-        retries: How patient it is.
+        url: The URL of the server, like `https://dayfly.example.com`.
+        key: The API key.
+        org: The organisation of the key, if it is not `local`.
+        server: The name of a server from `dayfly login --name`, instead of `url` and `key`.
+        home: The home to use instead of `DAYFLY_HOME`.
+        tls: A TLS context, for example with a private certificate authority.
+        timeout: Seconds without a byte from the server after which a request fails.
+        retries: When requests are sent again.
 
     Raises:
-        DayflyError: no server is known, or its address is none.
+        DayflyError: no server is known, or its address is invalid.
     """
 
     def __init__(
@@ -78,42 +80,27 @@ class AsyncClient:
 
     @property
     def url(self) -> str:
-        """Where the server listens."""
         return self._json.address.url
 
     async def version(self) -> str:
-        """The server's; needs no key."""
         return (await self._json.ask(_Health, "GET", "/api/v2/meta/health")).version
 
     async def routing_rules(self, *, baseline: str = "", key: str = "", sandbox: str = "") -> tuple[RoutingRule, ...]:
-        """Which routing key leads from which baseline to whose fork now; all of them, unless some are asked for.
-
-        Args:
-            baseline: As `namespace/name`.
-            key: A routing key, of a sandbox or of a route group.
-            sandbox: A sandbox's name.
-        """
         namespace, _, name = baseline.rpartition("/")
         query = dict(zip(PARAMETERS, Query(namespace=namespace, name=name, key=key, sandbox=sandbox), strict=True))
         asked = {parameter: value for parameter, value in query.items() if value}
         return (await self._json.ask(_Rules, "GET", _RULES, asked)).routing_rules
 
     async def apply(self, *paths: str | os.PathLike[str], variables: Variables | None = None) -> Applied:
-        """Apply all that is in some files and folders, as `dayfly apply` does: all are checked before one is sent.
-
-        Raises:
-            InvalidError: all mistakes, with their places.
-        """
-        ways = {
+        appliers = {
             "plugin": self.plugins.apply,
             "baseline": self.baselines.apply,
             "sandbox": self.sandboxes.apply,
             "route group": self.route_groups.apply,
         }
-        return await sources.apply_all(ways, paths, variables or {})
+        return await sources.apply_all(appliers, paths, variables or {})
 
     async def close(self) -> None:
-        """Let go of all connections."""
         self._json.close()
 
     async def __aenter__(self) -> Self:
@@ -132,13 +119,13 @@ class _Rules(msgspec.Struct, rename="camel"):
 
 
 def finder(url: str, key: str, *, org: str, server: str, home: str | os.PathLike[str]) -> Callable[[], Address]:
-    """What finds the server that is meant.
+    """Return the function that finds the address of the server.
 
     Raises:
-        ValueError: two are.
+        ValueError: the arguments name two servers.
     """
     if url and (server or home):
-        raise ValueError("`url` names a server, and so does `server` or `home`: give one of them")
+        raise ValueError("give either `url`, or `server` or `home`, not both")
     if url:
         given = address.Address(url.rstrip("/"), key, org or address.ORGANISATION)
         return lambda: given

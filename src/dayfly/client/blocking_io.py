@@ -1,4 +1,4 @@
-"""Bytes for a synchronous client: sockets that block. Nothing here ever suspends (see `connection`)."""
+"""Network access of the synchronous client: blocking sockets that never suspend a coroutine (see `connection`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from dayfly.client.connection import Trust
+from dayfly.client.connection import TlsContexts
 
 if TYPE_CHECKING:
     import ssl
@@ -18,7 +18,7 @@ _PIECE = 65_536
 
 
 class BlockingPipe:
-    """A connected socket, with TLS where it is asked for."""
+    """A connected socket, with or without TLS."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
@@ -32,7 +32,7 @@ class BlockingPipe:
         return self._socket.recv(_PIECE)
 
     def is_quiet(self) -> bool:
-        poll = select.poll()  # `select` itself takes no descriptor above 1023
+        poll = select.poll()  # `select.select` is limited to descriptors below 1024
         poll.register(self._socket, select.POLLIN)
         return not poll.poll(0)
 
@@ -41,10 +41,10 @@ class BlockingPipe:
 
 
 class BlockingIo:
-    """The world of a program without an event loop."""
+    """Network and time for a program without an event loop."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self._trust = Trust(tls)
+        self._trust = TlsContexts(tls)
 
     async def connect(self, to: ServerAddress, timeout: float) -> BlockingPipe:
         connected = socket.create_connection((to.name, to.port), timeout)

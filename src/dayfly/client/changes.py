@@ -1,4 +1,4 @@
-"""What a stream of server-sent events says, and what it comes to for somebody who keeps up with it. Pure."""
+"""Server-sent events, and the changes that a follower derives from them. Pure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class ServerSentEvent(NamedTuple):
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True):
-    """One change.
+    """One change of a followed object.
 
     Attributes:
-        kind: `changed`, `deleted`, or `synced`: all there was at the beginning has been said.
-        name: Of what has changed; empty for `synced`.
-        now: As it stands now; None for what was deleted, and for `synced`.
+        kind: `changed`, `deleted`, or `synced` (the state at the beginning is complete).
+        name: The name of the object; empty for `synced`.
+        now: The current state of the object; None for `deleted` and `synced`.
     """
 
     kind: str
@@ -35,13 +35,13 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
 
 
 class EventParser:
-    """Takes a stream apart, however it comes in pieces."""
+    """Parses a stream of server-sent events from pieces of any size."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, piece: bytes) -> Iterator[ServerSentEvent]:
-        """The events that have become whole by this piece. Comments are none."""
+        """Yield the events that this piece completes. Comments are skipped."""
         *blocks, self._rest = (self._rest + piece).replace(b"\r\n", b"\n").split(b"\n\n")
         for block in blocks:
             fields: dict[bytes, bytes] = {}
@@ -57,10 +57,10 @@ class EventParser:
                 )
 
 
-class Book(Generic[T]):
-    """What its owner has been told, so that a stream that begins anew brings only what is new.
+class ChangeTracker(Generic[T]):
+    """The state that the caller already knows, so that a restarted stream yields only changes.
 
-    After `reset`, and where a list was asked for, what is no longer named is gone: nobody says so otherwise.
+    A list or a stream after `reset` names all existing objects. Objects that it does not name have been deleted.
     """
 
     def __init__(self) -> None:
@@ -68,16 +68,16 @@ class Book(Generic[T]):
         self._named: set[str] | None = set()
         self._synced = False
 
-    def knows(self, name: str) -> bool:
-        """Whether it was there the last time."""
+    def contains(self, name: str) -> bool:
+        """Return whether the object existed at the last update."""
         return name in self._known
 
-    def again(self) -> None:
-        """Everything is about to be said anew."""
+    def start_pass(self) -> None:
+        """Start a new pass: the server is about to send all objects again."""
         self._named = set()
 
-    def changed(self, name: str, now: T) -> Iterable[Change[T]]:
-        """It stands so now."""
+    def record(self, name: str, now: T) -> Iterable[Change[T]]:
+        """Record the current state of an object; return a change if it is new."""
         if self._named is not None:
             self._named.add(name)
         if self._known.get(name) == now:
@@ -85,13 +85,13 @@ class Book(Generic[T]):
         self._known[name] = now
         return (Change("changed", name, now),)
 
-    def deleted(self, name: str) -> Iterable[Change[T]]:
-        """It is gone."""
+    def remove(self, name: str) -> Iterable[Change[T]]:
+        """Record that an object is deleted; return a change if it was known."""
         return (Change("deleted", name),) if self._known.pop(name, None) is not None else ()
 
-    def synced(self) -> Iterable[Change[T]]:
-        """All has been said."""
+    def end_pass(self) -> Iterable[Change[T]]:
+        """End a pass: objects that it did not name are deleted. Return `synced` the first time."""
         gone = sorted(self._known.keys() - self._named) if self._named is not None else ()
         first: Iterable[Change[T]] = () if self._synced else (Change("synced"),)
         self._named, self._synced = None, True
-        return [*(change for name in gone for change in self.deleted(name)), *first]
+        return [*(change for name in gone for change in self.remove(name)), *first]

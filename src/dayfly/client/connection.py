@@ -1,8 +1,7 @@
-"""One HTTP connection to a server, whoever carries its bytes: h11 speaks, a `Pipe` sends and receives.
+"""One HTTP connection to a server: h11 parses and writes messages, a `Pipe` transports the bytes.
 
-Everything that a client does is written once, as coroutines over `Io`. On an event loop they wait as coroutines do. The
-synchronous client gives them an `Io` whose methods block and never suspend, so that `run` needs a single step; there is
-no second way of doing anything, and no thread.
+All client code is written once, as coroutines over `Io`. On an event loop they run as usual. The synchronous client
+passes an `Io` whose methods block and never suspend, so that `run` completes a coroutine in one step, without threads.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import h11
 
-from dayfly.client.address import START, Address, ServerAddress, place
+from dayfly.client.address import START, Address, ServerAddress, resolve
 from dayfly.client.errors import UnreachableError
 
 if TYPE_CHECKING:
@@ -21,49 +20,49 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NO_HTTP = "does not speak HTTP"
-_LONGEST_HEAD = 65_536
-_AUTHORITY = "name its authority's file in SSL_CERT_FILE, or with: dayfly login URL --ca FILE"
-_GREETING = b"HTTP/"
+_MAX_HEAD_BYTES = 65_536
+_CA_ADVICE = "name its authority's file in SSL_CERT_FILE, or with: dayfly login URL --ca FILE"
+_HTTP_PREFIX = b"HTTP/"
 
 
 class Pipe(Protocol):
-    """A connected socket. Its methods raise `OSError`, `TimeoutError` among them."""
+    """A connected socket. Its methods raise `OSError`, including `TimeoutError`."""
 
     async def send(self, data: bytes, timeout: float) -> None:
-        """All of it."""
+        """Send all of the data."""
 
     async def receive(self, timeout: float) -> bytes:
-        """What comes next; empty at the end."""
+        """Return the next bytes; empty at the end of the stream."""
 
     def is_quiet(self) -> bool:
-        """Whether the other side has neither closed nor said anything that nobody asked for."""
+        """Return whether the peer has neither closed the connection nor sent unrequested data."""
 
     def close(self) -> None:
-        """At once."""
+        """Close the socket at once."""
 
 
 class Io(Protocol):
-    """What a client needs of the world."""
+    """Access of a client to network and time."""
 
     async def connect(self, to: ServerAddress, timeout: float) -> Pipe:
-        """A new connection."""
+        """Open a connection."""
 
     async def pause(self, seconds: float) -> None:
-        """Let time pass."""
+        """Wait."""
 
     def now(self) -> float:
-        """Seconds on a clock that only goes forward."""
+        """Return the seconds of a monotonic clock."""
 
 
-class Trust:
-    """The TLS context of a client: the one that is given, else one for each set of certificate authorities."""
+class TlsContexts:
+    """The TLS contexts of a client: a given one, or one for each set of certificate authorities."""
 
     def __init__(self, given: ssl.SSLContext | None) -> None:
         self._given = given
         self._made: dict[str, ssl.SSLContext] = {}
 
     def context(self, ca: str) -> ssl.SSLContext:
-        """Return the context for these authorities (PEM; empty: the machine's). A server that moves may have others."""
+        """Return the context for these authorities (PEM) or, if empty, the system's. A moved server may have others."""
         import ssl
 
         if self._given is None and ca not in self._made:
@@ -71,15 +70,15 @@ class Trust:
         return self._given or self._made[ca]
 
 
-class Unshown(bytes):
-    """A body. Secrets may be in it, and a traceback shows what is printed."""
+class HiddenBytes(bytes):
+    """A body whose `repr` hides its content, as tracebacks print values and the body may contain secrets."""
 
     def __repr__(self) -> str:
         return f"({len(self)} bytes)"
 
 
 class ApiRequest(NamedTuple):
-    """What is asked; `target` is path and query. Its headers, the key among them, are in nothing that is printed."""
+    """A request; `target` is path and query. Its `repr` hides the headers, which contain the key."""
 
     method: str
     target: str
@@ -91,7 +90,7 @@ class ApiRequest(NamedTuple):
 
 
 class Response(NamedTuple):
-    """What is answered; header names in lower case."""
+    """A response; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -99,7 +98,7 @@ class Response(NamedTuple):
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Carry out a coroutine over an `Io` that blocks."""
+    """Run a coroutine over a blocking `Io`."""
     try:
         work.send(None)
     except StopIteration as end:
@@ -110,12 +109,12 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a blocking Io has suspended")
 
 
-def walk(work: AsyncIterator[T]) -> Iterator[T]:
-    """Carry out an asynchronous generator over an `Io` that blocks."""
+def run_iterator(work: AsyncIterator[T]) -> Iterator[T]:
+    """Iterate over an asynchronous generator with a blocking `Io`."""
     try:
         while True:
             try:
-                yield run(work.__anext__())  # type: ignore[arg-type] # of a generator it is a coroutine in all but name
+                yield run(work.__anext__())  # type: ignore[arg-type] # in fact a coroutine
             except StopAsyncIteration:
                 return
     finally:
@@ -123,20 +122,20 @@ def walk(work: AsyncIterator[T]) -> Iterator[T]:
 
 
 class Connection:
-    """One connection, for one exchange after the other. Whatever goes wrong closes it; the next exchange opens it anew.
+    """One connection that sends requests one after the other. An error closes it; the next request opens a new one.
 
     Args:
-        address: Of the server.
-        io: Carries the bytes.
-        timeout: Seconds after which a server that says nothing counts as gone.
+        address: The address of the server.
+        io: Transports the bytes.
+        timeout: Seconds without a byte from the server after which a request fails.
 
     Raises:
-        DayflyError: the address or the key is none.
+        DayflyError: the address or the key is invalid.
     """
 
     def __init__(self, address: Address, io: Io, timeout: float) -> None:
         self.address = address
-        self._place = place(address)
+        self._target = resolve(address)
         self._io = io
         self._timeout = timeout
         self._pipe: Pipe | None = None
@@ -144,30 +143,30 @@ class Connection:
         self._h11 = h11.Connection(h11.CLIENT)
 
     async def exchange(self, request: ApiRequest, timeout: float | None = None) -> Response:
-        """Ask, and hear all of the answer.
+        """Send a request and return the whole response.
 
         Raises:
-            UnreachableError: nobody answers, or not HTTP.
+            UnreachableError: no server answered, or the response was not HTTP.
         """
         limit = timeout or self._timeout
         head = await self.begin(request, limit)
         body = bytearray()
         async for piece in self.rest(limit):
             body += piece
-        return Response(head.status, head.headers, Unshown(body))
+        return Response(head.status, head.headers, HiddenBytes(body))
 
     async def begin(self, request: ApiRequest, timeout: float) -> Response:
-        """Ask, and hear the head of the answer; its body is in `rest`."""
-        if self._pipe is not None and not self._pipe.is_quiet():  # the server has closed it, or was started again
+        """Send a request and return the head of the response; `rest` yields its body."""
+        if self._pipe is not None and not self._pipe.is_quiet():  # the server has closed it, or was restarted
             self.close()
         self._kept = self._pipe is not None
         if self._pipe is None:
             await self._connect()
         try:
-            await self._ask(request, timeout)
+            await self._send_request(request, timeout)
             while not isinstance(event := await self._next(timeout), h11.Response):
                 if isinstance(event, (h11.ConnectionClosed, h11.EndOfMessage)):
-                    raise self._ended()  # noqa: TRY301 # what closes it stands below
+                    raise self._ended()  # noqa: TRY301 # the handler below closes the connection
         except BaseException:
             self.close()
             raise
@@ -175,7 +174,7 @@ class Connection:
         return Response(event.status_code, headers, b"")
 
     async def rest(self, timeout: float) -> AsyncIterator[bytes]:
-        """The body of the answer that has begun, as it comes. It is to be read to its end, or the connection closed."""
+        """Yield the body of the response. The caller must read it to its end or close the connection."""
         done = False
         try:
             while not isinstance(event := await self._next(timeout), h11.EndOfMessage):
@@ -184,34 +183,34 @@ class Connection:
             done = True
         finally:
             idle = done and self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE
-            # What came behind the answer would be read as that of the next request.
+            # Bytes after the response would be read as the response to the next request.
             if idle and not self._h11.trailing_data[0]:
                 self._h11.start_next_cycle()
             else:
                 self.close()
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the socket."""
         if self._pipe is not None:
             self._pipe.close()
             self._pipe = None
 
     async def _connect(self) -> None:
         try:
-            self._pipe = await self._io.connect(self._place, self._timeout)
+            self._pipe = await self._io.connect(self._target, self._timeout)
         except TimeoutError:
             raise self.silent(f"has not answered within {self._timeout:g} s", sent=False) from None
         except OSError as fault:
             if problem := getattr(fault, "verify_message", ""):
                 message = f"the certificate of {self.address.url} is not trusted ({problem})"
-                raise UnreachableError(message, _AUTHORITY) from None
+                raise UnreachableError(message, _CA_ADVICE) from None
             reason = (fault.strerror or str(fault)).lower()
             advice = self.address.advice(START)
             raise UnreachableError(f"no server answers at {self.address.url} ({reason})", advice) from None
-        self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LONGEST_HEAD)
+        self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD_BYTES)
 
-    async def _ask(self, request: ApiRequest, timeout: float) -> None:
-        headers = {"Host": self._place.host, **request.headers}
+    async def _send_request(self, request: ApiRequest, timeout: float) -> None:
+        headers = {"Host": self._target.host, **request.headers}
         if request.body is not None:
             headers["Content-Length"] = str(len(request.body))
         data = self._h11.send(h11.Request(method=request.method, target=request.target, headers=list(headers.items())))
@@ -224,14 +223,14 @@ class Connection:
         except (ConnectionResetError, BrokenPipeError):
             if request.body is None:
                 raise self._ended() from None
-            # It closed before it had the whole body: it may have said why, that it is too long.
+            # The server closed before it received the whole body. It may have sent the reason, such as a size limit.
         except TimeoutError:
             raise self.silent(f"has not answered within {timeout:g} s") from None
         except OSError as fault:
-            raise self.silent(f"cannot be reached any more ({(fault.strerror or str(fault)).lower()})") from None
+            raise self.silent(f"can no longer be reached ({(fault.strerror or str(fault)).lower()})") from None
 
     async def _next(self, timeout: float) -> Any:
-        """The next event that is one."""
+        """Return the next event other than `NEED_DATA`."""
         assert self._pipe is not None, "connected"
         begun = self._h11.their_state is h11.SEND_BODY
         try:
@@ -249,13 +248,13 @@ class Connection:
             whole = self._h11.trailing_data[1]
             raise self.silent("broke off in the middle of its answer" if whole else _NO_HTTP) from None
         except ConnectionError:
-            if begun or self._h11.trailing_data[0]:  # no idle connection that has ended: it was carried out
+            if begun or self._h11.trailing_data[0]:  # not an idle connection that ended: the request was executed
                 raise self.silent("broke off in the middle of its answer") from None
             raise self._ended() from None
         except TimeoutError:
             raise self.silent(f"has not answered within {timeout:g} s") from None
         except OSError as fault:
-            raise self.silent(f"cannot be reached any more ({(fault.strerror or str(fault)).lower()})") from None
+            raise self.silent(f"can no longer be reached ({(fault.strerror or str(fault)).lower()})") from None
 
     def _ended(self) -> UnreachableError:
         fault = self.silent("closed the connection without an answer")
@@ -263,11 +262,11 @@ class Connection:
         return fault
 
     def silent(self, problem: str, *, sent: bool = True, is_other: bool = False) -> UnreachableError:
-        """Return the error for an unusable server, with advice. `is_other`: another program answers there."""
+        """Return the error for an unusable server, with advice. `is_other`: another program answers at the address."""
         restart = "see server.log in its home, or restart it with: dayfly down; dayfly up"
         advice = self.address.advice(restart, is_other=is_other or problem == _NO_HTTP)
         return UnreachableError(f"the server at {self.address.url} {problem}", advice, sent=sent)
 
 
 def _may_be_http(data: bytes) -> bool:
-    return data.startswith(_GREETING) or _GREETING.startswith(data)
+    return data.startswith(_HTTP_PREFIX) or _HTTP_PREFIX.startswith(data)

@@ -1,7 +1,7 @@
-"""Why something could not be done: whose fault it is, where, and what to do next.
+"""Errors of the client, with their cause and the next step.
 
-Each error is one sentence, and most have advice. Whoever catches `DayflyError` catches all of them; the classes below
-it tell what a program can do about it. `code` is what the command line returns for the same thing (docs/cli.md).
+`DayflyError` is the base class; its subclasses let programs react. Each error has a one-line message, and most have
+advice. `code` is the exit code of the command line for the same error (docs/cli.md).
 """
 
 from __future__ import annotations
@@ -9,32 +9,33 @@ from __future__ import annotations
 import enum
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # whoever only lists things reads this file too, and does without `typing`
+if TYPE_CHECKING:  # commands that start fast import this module, without `typing`
     from collections.abc import Iterable, Sequence
 
     from dayfly.spec.errors import SpecError
 
 
 class Exit(enum.IntEnum):
-    """What the shell is told. `with` returns its command's own code; 128 + n means ended by signal n."""
+    """Exit codes. `dayfly with` returns the code of its command, or 128 + n if signal n ended it."""
 
     OK = 0
-    FAILED = 1  # it was tried and did not succeed
-    USAGE = 2  # the command line, or a file it names, is wrong; no sandbox was changed
+    FAILED = 1  # the work was tried and failed
+    USAGE = 2  # the command line or a file is invalid; no sandbox was changed
     NOT_FOUND = 3
-    TIMED_OUT = 4  # the wait is over, the work goes on
+    TIMED_OUT = 4  # the wait is over; the work continues
     DENIED = 5  # the server refuses the key, or the machine refuses access to the home
     NO_SERVER = 6
 
 
 class DayflyError(Exception):
-    """Why something cannot go on, as one line.
+    """Base class of all errors of the client.
 
     Attributes:
-        code: What the command line would return.
-        message: What is wrong.
-        advice: What to do next; may be empty when the message says it.
-        reason: The same as one word, for programs: a reason of docs/how-it-works.md where there is one.
+        code: The exit code of the command line.
+        message: The problem, in one line.
+        advice: The next step; may be empty if the message contains it.
+        reason: One word for programs: a reason of docs/how-it-works.md if there is one, otherwise the name of the
+        class.
     """
 
     def __init__(self, code: Exit, message: str, advice: str = "", reason: str = "") -> None:
@@ -49,10 +50,10 @@ class DayflyError(Exception):
 
 
 class InvalidError(DayflyError):
-    """What was asked for is wrong, and nothing was changed.
+    """The input is invalid; nothing was changed.
 
     Attributes:
-        problems: Each mistake with its place, as far as it is known: `file`, `line`, `column`, `path` (the field, like
+        problems: All problems with their places, as far as known: `file`, `line`, `column`, `path` (the field, like
             `spec.create[0].script`) and `problem`.
     """
 
@@ -62,11 +63,11 @@ class InvalidError(DayflyError):
 
 
 class RefusedError(DayflyError):
-    """The server refuses. Nothing was changed, if the message does not say otherwise.
+    """The server refused the request. Nothing was changed unless the message says so.
 
     Attributes:
-        status: HTTP's.
-        request_id: Under which the server's log has more, where it has.
+        status: The HTTP status.
+        request_id: The ID of the request in the log of the server; may be empty.
     """
 
     CODES = {400: Exit.USAGE, 401: Exit.DENIED, 403: Exit.DENIED, 404: Exit.NOT_FOUND}
@@ -76,28 +77,28 @@ class RefusedError(DayflyError):
         self.status = status
         self.request_id = request_id
         self.again_in: float | None = None
-        """After how many seconds the server wants to be asked again; None where it has not said so."""
+        """Seconds after which the server accepts a retry (`Retry-After`); None if it did not say."""
 
 
 class DeniedError(RefusedError):
-    """The server does not know the key, or the key may not do that."""
+    """The key is unknown to the server, or may not do this."""
 
 
 class NotFoundError(RefusedError):
-    """There is no such thing."""
+    """The object does not exist."""
 
 
 class ConflictError(RefusedError):
-    """Not now, or not any more: the server has something else of that name, or it is being deleted."""
+    """The request conflicts with the current state, such as another object with the name, or a deletion."""
 
 
 class UnreachableError(DayflyError):
-    """No server, or none that answers.
+    """There is no server, or it does not answer.
 
     Attributes:
-        sent: Whether the request may have reached a server: then nobody knows whether it was carried out.
-        stale: Whether it was a connection kept open that ended without a word, as idle ones do.
-        strange: Whether it has answered, with what this client does not understand: it would do so again.
+        sent: Whether the request may have reached a server: it is then unknown whether it was executed.
+        stale: Whether an idle connection was closed without a response, which is normal.
+        strange: Whether a response came that is not from a Dayfly server; a retry would get the same.
     """
 
     def __init__(self, message: str, advice: str = "", *, sent: bool = False) -> None:
@@ -108,18 +109,18 @@ class UnreachableError(DayflyError):
 
 
 class WaitTimeoutError(DayflyError, TimeoutError):
-    """What was waited for has not come. The work goes on."""
+    """The wait timed out. The work continues."""
 
     def __init__(self, message: str, advice: str = "", reason: str = "") -> None:
         super().__init__(Exit.TIMED_OUT, message, advice, reason)
 
 
 class FailedError(DayflyError):
-    """What was waited for will not come.
+    """The awaited state cannot be reached.
 
     Attributes:
-        unit: The step or fork that failed, like `db/provision`; empty where it was none.
-        log: The end of what it printed.
+        unit: The step or fork that failed, like `db/provision`; empty if the failure is of no unit.
+        log: The end of the unit's log.
     """
 
     def __init__(self, message: str, advice: str = "", reason: str = "", *, unit: str = "", log: str = "") -> None:
@@ -133,7 +134,7 @@ class FailedError(DayflyError):
 
 
 def not_there(message: str, name: str, known: Iterable[str], see: str) -> DayflyError:
-    """That something is not there, with what may be meant."""
+    """Return the error for an unknown name, with the closest known name."""
     import difflib
 
     plain = {each.lower(): each for each in known}
@@ -143,6 +144,6 @@ def not_there(message: str, name: str, known: Iterable[str], see: str) -> Dayfly
 
 
 def refusal(status: int, message: str, request_id: str = "") -> RefusedError:
-    """The error for an answer of the server."""
+    """Return the error for a response of the server."""
     kinds = {401: DeniedError, 403: DeniedError, 404: NotFoundError, 409: ConflictError}
     return kinds.get(status, RefusedError)(status, message, request_id=request_id)

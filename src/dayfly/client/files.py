@@ -1,4 +1,4 @@
-"""Wishes from files: read, filled in, typed and checked, all of them before anything is asked of a server."""
+"""Documents from files: parsed, filled in and checked before any request is sent to a server."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 ENDINGS = (".yaml", ".yml", ".json")
-_ALONE = tuple(f"plugin{ending}" for ending in ENDINGS)
+_SINGLE_PLUGIN_FILES = tuple(f"plugin{ending}" for ending in ENDINGS)
 
 
 class Wished(NamedTuple):
-    """A wish and the document it was read from."""
+    """A document of a file: its typed content and its source."""
 
     wish: TypedDocument
     document: ParsedDocument
@@ -50,35 +50,35 @@ class Wished(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """As commands name it that are about what lives; empty for what does not."""
+        """Return the subject for commands on a sandbox or route group; empty for other kinds."""
         return {"sandbox": self.name, "route group": subject.group(self.name)}.get(self.kind, "")
 
     @property
-    def way(self) -> str:
-        """The command that applies it."""
+    def apply_command(self) -> str:
+        """Return the command that applies the document."""
         return "kubectl apply -f" if isinstance(self.wish, LifecycleHook) else "dayfly apply -f"
 
     @property
     def name(self) -> str:
-        """The name within its kind."""
+        """Return the name within the kind."""
         if isinstance(self.wish, Plugin):
             return self.wish.wire_name
         return f"{self.wish.namespace}/{self.wish.name}" if isinstance(self.wish, Workload) else self.wish.name
 
 
 def load(files: Iterable[str], sets: Iterable[str]) -> list[Wished]:
-    """All wishes of some files: plugins first, then baselines, sandboxes, route groups and hooks, else as they came.
+    """Return all documents of files, sorted by kind: plugins, baselines, sandboxes, route groups, hooks.
 
     Raises:
-        SpecError: all faults, with their places.
-        DayflyError: a file that cannot be read, nothing in them, or one thing wished for twice.
+        SpecError: some documents are invalid; the error has all problems with their places.
+        DayflyError: a file cannot be read, there is no document, or one object is defined twice.
     """
     variables = template.parse_sets(sets)
     faults, found = Faults(), []
     for document in parse(files):
         with faults:
             filled = template.expand(document, variables, reader(document.file))
-            wished = Wished(_described(documents.load(filled), document.file), filled)
+            wished = Wished(_with_readme(documents.load(filled), document.file), filled)
             if isinstance(wished.wish, Plugin):
                 check_plugin(wished.wish, source=wished.document)
             elif isinstance(wished.wish, LifecycleHook):
@@ -89,29 +89,29 @@ def load(files: Iterable[str], sets: Iterable[str]) -> list[Wished]:
     faults.settle()
     order = ("plugin", "baseline", "sandbox", "route group", "lifecycle hook")
     found.sort(key=lambda wished: order.index(wished.kind))
-    _refuse_twins(found)
+    _refuse_duplicates(found)
     return found
 
 
 def load_one(files: Iterable[str], sets: Iterable[str], kind: str) -> Wished:
-    """The only wish of some files, which must be of one kind.
+    """Return the only document of some files, which must be of one kind.
 
     Raises:
-        SpecError: as `load`, or a wish of another kind.
-        DayflyError: as `load`, or several wishes.
+        SpecError: as `load`, or the document is of another kind.
+        DayflyError: as `load`, or there are several documents.
     """
     found = load(files, sets)
     for wished in found:
         if wished.kind != kind:
-            raise wished.document.error(f"is a {wished.kind}, not a {kind}; apply it with: {wished.way}")
+            raise wished.document.error(f"is a {wished.kind}, not a {kind}; apply it with: {wished.apply_command}")
     if len(found) != 1:
-        message = f"there are {len(found)} {kind}s, and this command takes one"
+        message = f"there are {len(found)} {kind}s, and this command accepts one"
         raise DayflyError(Exit.USAGE, message, "apply several with: dayfly apply -f")
     return found[0]
 
 
 def only_names(files: Iterable[str], sets: Iterable[str], kind: documents.Kind) -> list[str]:
-    """The names in some files of one kind, for which the variables of the names are enough."""
+    """Return the names in files of one kind. Only the variables in the names must be set."""
     variables = template.parse_sets(sets)
     found = []
     for document in parse(files):
@@ -123,7 +123,7 @@ def only_names(files: Iterable[str], sets: Iterable[str], kind: documents.Kind) 
 
 
 def parse(files: Iterable[str]) -> list[ParsedDocument]:
-    """The documents of some files, as written."""
+    """Return the documents of files as they are written."""
     faults, files = Faults(), tuple(files)
     found: list[ParsedDocument] = []
     for path in files:
@@ -134,18 +134,18 @@ def parse(files: Iterable[str]) -> list[ParsedDocument]:
     if not found:
         raise DayflyError(
             Exit.USAGE,
-            f"{', '.join(files)}: it contains no document",
+            f"{', '.join(files)}: the file contains no document",
             "write a plugin, baseline, sandbox or route group",
         )
     return found
 
 
 def reader(file: str) -> Callable[[str], bytes]:
-    """What reads the files that a document embeds, from the folder of its own file."""
+    """Return a function that reads embedded files, relative to the folder of the document's file."""
     folder = "." if file == STANDARD_INPUT else str(Path(file).parent)
 
     def read(path: str) -> bytes:
-        # Joined as text: "/x" is in the folder for those who know it so from Signadot, and else what it says.
+        # "/x" is first looked up in the folder, as Signadot does, then as an absolute path.
         place = Path(f"{folder}/{path}")
         if path.startswith("/") and not place.exists():
             place = Path(path)
@@ -156,7 +156,7 @@ def reader(file: str) -> Callable[[str], bytes]:
 
 
 def placed(fault: RefusedError, document: ParsedDocument) -> DayflyError | SpecError:
-    """The server's refusal of a document, as `located`; of several mistakes it has a line for each."""
+    """Return the server's refusal of a document with its places (see `located`), one line for each problem."""
     first, *others = (located(line, document) for line in fault.message.split("\n"))
     if not others:
         return DayflyError(fault.code, str(first), fault.advice)
@@ -165,7 +165,7 @@ def placed(fault: RefusedError, document: ParsedDocument) -> DayflyError | SpecE
 
 
 def located(message: str, document: ParsedDocument | None) -> SpecError:
-    """What the server says of a document, with file, line and column where it names a place in it."""
+    """Return a message of the server with file, line and column if it names a field of the document."""
     way, _, problem = message.partition(": ")
     for keys, (line, column) in document.marks.items() if document else ():
         if keys and render_path(keys) == way:
@@ -175,19 +175,19 @@ def located(message: str, document: ParsedDocument | None) -> SpecError:
     return SpecError(message, file=document.file if document else "")
 
 
-def _described(wish: TypedDocument, file: str) -> TypedDocument:
-    """A plugin with the README of its folder, unless it says itself what its readers are told.
+def _with_readme(wish: TypedDocument, file: str) -> TypedDocument:
+    """Add the README of its folder to a plugin that has none.
 
-    Only the file that a folder keeps its one plugin in has it: what lies beside others may be about something else.
+    Only a plugin that has its folder to itself gets it; otherwise the README may describe something else.
 
     Raises:
-        SpecError: it cannot be read, is no text, or is too long.
+        SpecError: the README cannot be read, is not text, or is too long.
     """
-    if not isinstance(wish, Plugin) or wish.readme is not None or Path(file).name not in _ALONE:
+    if not isinstance(wish, Plugin) or wish.readme is not None or Path(file).name not in _SINGLE_PLUGIN_FILES:
         return wish
     beside = Path(file).with_name(readme.FILE)
     if not beside.is_file() or not beside.resolve().is_relative_to(beside.parent.resolve()):
-        return wish  # a link that leads out of the folder could publish anything
+        return wish  # a link out of the folder could publish any file
     try:
         with beside.open("rb") as source:
             content = source.read(text.MAX_BYTES)
@@ -200,12 +200,12 @@ def _described(wish: TypedDocument, file: str) -> TypedDocument:
         raise SpecError(f"is {fault}; save it as UTF-8", file=str(beside)) from None
     except OSError as fault:
         reason = (fault.strerror or "cannot be read").lower()
-        raise SpecError(f"{reason}; it comes along with the plugin beside it", file=str(beside)) from None
+        raise SpecError(f"{reason}; it is published with the plugin in its folder", file=str(beside)) from None
     return msgspec.structs.replace(wish, readme=told)
 
 
 def expand(path: str) -> list[str]:
-    """The files that are meant: those of a folder, or the one itself."""
+    """Return the files of a folder, or the path itself."""
     try:
         if path == STANDARD_INPUT or not Path(path).is_dir():
             return [path]
@@ -220,13 +220,13 @@ def expand(path: str) -> list[str]:
 
 
 def read(path: str) -> bytes:
-    """The content of a file, or of standard input."""
+    """Return the content of a file, or of standard input."""
     try:
         if path == STANDARD_INPUT:
             return sys.stdin.buffer.read(text.MAX_BYTES + 1)
         with Path(path).open("rb") as source:
             return source.read(text.MAX_BYTES + 1)
-    except (OSError, ValueError) as fault:  # with a zero byte in it, it is no name of a file
+    except (OSError, ValueError) as fault:  # a path with a zero byte
         raise _unreadable(path, fault) from None
 
 
@@ -235,7 +235,7 @@ def _unreadable(path: str, fault: OSError | ValueError) -> DayflyError:
     return DayflyError(Exit.USAGE, f"{path}: {reason}", "give -f a file or folder that can be read")
 
 
-def _refuse_twins(found: list[Wished]) -> None:
+def _refuse_duplicates(found: list[Wished]) -> None:
     first: dict[tuple[str, str], Wished] = {}
     for wished in found:
         twin = first.setdefault((wished.kind, wished.name), wished)

@@ -1,4 +1,4 @@
-"""Keeping up with what changes: by a stream of events where the server has one, by asking again and again elsewhere."""
+"""Follows changes: with an event stream if the server has one, otherwise by polling."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
-from dayfly.client.changes import Book, EventParser
+from dayfly.client.changes import ChangeTracker, EventParser
 from dayfly.client.errors import NotFoundError, RefusedError, UnreachableError
 
 if TYPE_CHECKING:
@@ -19,23 +19,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A server says every 15 seconds that it is still there. One of which nothing comes at all has a proxy in front of it
-# that keeps streams back.
-_SILENT_S = 45.0
-_FIRST_S = 10.0
+# A server sends a heartbeat every 15 seconds. If nothing arrives at all, a proxy buffers the stream.
+_SILENCE_TIMEOUT_S = 45.0
+_FIRST_EVENT_TIMEOUT_S = 10.0
 _NO_STREAM = (404, 405, 501, 503)
 
 
 class Follower(Generic[T]):
-    """The changes of one thing, or of all of its kind.
+    """The changes of one object, or of all objects of its kind.
 
     Args:
-        json_client: Asks the server.
-        form: Of what is followed.
-        stream: Where its events are; empty for a kind that has none.
-        read: Gives all that is followed, as it stands now.
-        name: Of what is followed; empty for all.
-        poll: How many seconds to let pass before it is asked again, where there is no stream.
+        json_client: Sends the requests.
+        form: The type of the objects.
+        stream: The path of the event stream; empty if the kind has none.
+        read: Returns the current objects by name.
+        name: The name of the object; empty for all.
+        poll: The poll interval in seconds without a stream.
     """
 
     def __init__(
@@ -49,29 +48,31 @@ class Follower(Generic[T]):
     ) -> None:
         self._json, self._form, self._stream, self._read = json_client, form, stream, read
         self._name, self._poll = name, poll
-        self._book: Book[T] = Book()
+        self._tracker: ChangeTracker[T] = ChangeTracker()
         self._last = ""
-        self._heard = False
+        self._got_event = False
         self._failures = 0
         self._failing_since = 0.0
 
     async def changes(self) -> AsyncGenerator[Change[T], None]:
-        """All as it stands, `synced`, and then what changes; of one thing to its end.
+        """Yield the current state as changes, then `synced`, then each change; for one object until its deletion.
 
         Raises:
-            NotFoundError: there is no such thing.
-            DayflyError: the server refuses, or has been away for longer than the client is patient.
+            NotFoundError: there is no such object.
+            DayflyError: the server refuses, or is unreachable for longer than `Retry.patience`.
         """
         while True:
             try:
-                async with contextlib.aclosing(self._streamed() if self._stream else self._polled()) as found:
+                async with contextlib.aclosing(
+                    self._stream_changes() if self._stream else self._poll_changes()
+                ) as found:
                     async for change in found:
                         yield change
                         if change.kind == "deleted" and change.name == self._name:
                             return
             except NotFoundError as fault:
-                if not await self._goes_on(fault):
-                    for change in self._book.deleted(self._name):
+                if not await self._fall_back_to_polling(fault):
+                    for change in self._tracker.remove(self._name):
                         yield change
                     return
             except RefusedError as fault:
@@ -79,10 +80,10 @@ class Follower(Generic[T]):
                     raise
                 self._stream = ""
             except UnreachableError as fault:
-                await self._come_back(fault)
+                await self._wait_before_retry(fault)
 
-    async def _goes_on(self, fault: NotFoundError) -> bool:
-        """Whether it is the stream alone that is not there."""
+    async def _fall_back_to_polling(self, fault: NotFoundError) -> bool:
+        """Return whether only the stream does not exist: then polling goes on."""
         if self._stream:
             try:
                 await self._read()
@@ -91,63 +92,63 @@ class Follower(Generic[T]):
             else:
                 self._stream = ""
                 return True
-        if self._name and self._book.knows(self._name):
+        if self._name and self._tracker.contains(self._name):
             return False
         raise fault
 
-    async def _streamed(self) -> AsyncGenerator[Change[T], None]:
-        events, self._heard = EventParser(), False
+    async def _stream_changes(self) -> AsyncGenerator[Change[T], None]:
+        events, self._got_event = EventParser(), False
         headers = {"Accept": "text/event-stream", **({"Last-Event-ID": self._last} if self._last else {})}
         if not self._last:
-            self._book.again()
-        silence = _SILENT_S if self._last else _FIRST_S
+            self._tracker.start_pass()
+        silence = _SILENCE_TIMEOUT_S if self._last else _FIRST_EVENT_TIMEOUT_S
         async with contextlib.aclosing(self._json.stream(self._stream, headers, silence)) as pieces:
             async for piece in pieces:
-                if piece:  # that it is still there counts too: of what stands still there is no event for days
+                if piece:  # a heartbeat also counts, as an unchanged object has no events for days
                     self._failures = 0
                 for event in events.feed(piece):
-                    self._heard = True
-                    for change in self._taken(event):
+                    self._got_event = True
+                    for change in self._apply_event(event):
                         yield change
         raise self._ended()
 
-    def _taken(self, event: ServerSentEvent) -> Iterable[Change[T]]:
+    def _apply_event(self, event: ServerSentEvent) -> Iterable[Change[T]]:
         self._last = event.id or self._last
         match event.kind:
             case "changed":
                 name = self._json.decode(_Named, event.data).name
-                return self._book.changed(name, self._json.decode(self._form, event.data))
+                return self._tracker.record(name, self._json.decode(self._form, event.data))
             case "deleted":
-                return self._book.deleted(self._json.decode(_Named, event.data).name)
+                return self._tracker.remove(self._json.decode(_Named, event.data).name)
             case "reset":
-                self._book.again()
+                self._tracker.start_pass()
             case "synced":
-                return self._book.synced()
+                return self._tracker.end_pass()
         return ()
 
-    async def _polled(self) -> AsyncGenerator[Change[T], None]:
+    async def _poll_changes(self) -> AsyncGenerator[Change[T], None]:
         while True:
-            self._book.again()
+            self._tracker.start_pass()
             found = list(await self._read())
             self._failures = 0
             for name, now in found:
-                for change in self._book.changed(name, now):
+                for change in self._tracker.record(name, now):
                     yield change
-            for change in self._book.synced():
+            for change in self._tracker.end_pass():
                 yield change
             await self._json.io.pause(self._poll)
 
     def _ended(self) -> UnreachableError:
         return UnreachableError(f"the server at {self._json.address.url} has ended the stream")
 
-    async def _come_back(self, fault: UnreachableError) -> None:
-        """Wait a little before the next try.
+    async def _wait_before_retry(self, fault: UnreachableError) -> None:
+        """Wait before the next try.
 
         Raises:
-            UnreachableError: it has been away for too long, or would say the same again.
+            UnreachableError: the server is unreachable for too long, or would answer the same again.
         """
-        if self._stream and fault.sent and not self._heard and not self._last:
-            self._stream = ""  # it takes the request, and nothing of the stream gets here
+        if self._stream and fault.sent and not self._got_event and not self._last:
+            self._stream = ""  # the server accepts the request, but no byte of the stream arrives
             return
         if fault.strange:
             raise fault

@@ -1,4 +1,4 @@
-"""A home is the folder of one independent Dayfly: its key, where its server listens, its ledger and logs."""
+"""The home: the folder of one independent Dayfly, with its key, the server's URL, its ledger and logs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 from dayfly.client.errors import DayflyError, Exit
 
-_LOOK_AGAIN_S = 0.01
-_LOOKS = 100
+_READ_INTERVAL_S = 0.01
+_MAX_READS = 100
 
 
 class Home(NamedTuple):
-    """The files of one home by name. Nothing is created by naming it."""
+    """The files of one home. Creating this object does not create any file."""
 
     path: Path
 
     @classmethod
     def find(cls) -> Home:
-        """`$DAYFLY_HOME`, else `dayfly` in the platform's place for state."""
+        """Return the home at `$DAYFLY_HOME`, otherwise `dayfly` in the user's state directory."""
         if named := os.environ.get("DAYFLY_HOME"):
             return cls(Path(named).absolute())
         state = os.environ.get("XDG_STATE_HOME", "")
@@ -29,49 +29,49 @@ class Home(NamedTuple):
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> Home:
-        """The home in a folder."""
+        """Return the home in a folder."""
         return cls(Path(path).absolute())
 
     @property
     def key(self) -> Path:
-        """The API key, readable by its owner alone."""
+        """The API key; readable only by its owner."""
         return self.path / "key"
 
     @property
     def url(self) -> Path:
-        """`scheme://host:port` of the running server; absent when none runs."""
+        """`scheme://host:port` of the running server; absent if none runs."""
         return self.path / "url"
 
     @property
     def servers(self) -> Path:
-        """Other servers that somebody has logged in to, with their keys; readable by its owner alone."""
+        """The servers of `dayfly login`, with their keys; readable only by its owner."""
         return self.path / "servers"
 
     @property
     def users(self) -> Path:
-        """The file that each process locks while it uses a server that was started for such processes."""
+        """The file that each `dayfly with` locks while it uses a server that was started for such commands."""
         return self.path / "with.lock"
 
     @property
     def server_store(self) -> Path:
-        """The database of `dayfly server`, where no other is named."""
+        """The default database of `dayfly server`."""
         return self.path / "server.db"
 
     @property
     def store(self) -> Path:
-        """The server's database."""
+        """The database of the home's server."""
         return self.path / "control.db"
 
     @property
     def log(self) -> Path:
-        """What a detached server has to say."""
+        """The log of a detached server."""
         return self.path / "server.log"
 
     def read(self, file: Path) -> str:
-        """The one line of a small file; empty if it is not there.
+        """Return the content of a small file; empty if it does not exist.
 
         Raises:
-            DayflyError: it is there and may not be read, or not be trusted.
+            DayflyError: the file cannot be read, or other users could have changed it.
         """
         self.check()
         try:
@@ -86,34 +86,34 @@ class Home(NamedTuple):
             raise DayflyError(Exit.DENIED, f"{file}: {reason}", advice) from None
 
     def check(self) -> None:
-        """See that the folder is ours: whoever owns it, or may write in it, says where our key and wishes go.
+        """Check the owner and mode of the folder: a user who can write to it can redirect our key and requests.
 
         Raises:
-            DayflyError: it is there and somebody else's.
+            DayflyError: it exists and belongs to another user, or is writable by others.
         """
         try:
             link, found = self.path.lstat(), self.path.stat()
         except OSError:
-            return  # it is not there, or whoever wants something of it is told why not
+            return  # it does not exist, or the next access reports the error
         _check(str(self.path), found)
         if stat.S_ISLNK(link.st_mode):
             _check(f"the link {self.path}", link)
 
     def make(self) -> None:
-        """Create the folder, for its owner alone.
+        """Create the folder with access only for its owner.
 
         Raises:
-            DayflyError: it cannot be made, or is there and somebody else's.
+            DayflyError: it cannot be created, or it exists and is not trusted.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as fault:
-            reason = (fault.strerror or "cannot be made").lower()
-            raise DayflyError(Exit.DENIED, f"{self.path}: {reason}", "set DAYFLY_HOME to a folder of yours") from None
+            reason = (fault.strerror or "cannot be created").lower()
+            raise DayflyError(Exit.DENIED, f"{self.path}: {reason}", "set DAYFLY_HOME to your own folder") from None
         self.check()
 
     def make_key(self) -> str:
-        """The key, drawn now if there is none yet. Two servers that start at once agree on one."""
+        """Return the key; create it if there is none. Two servers that start at once use the same key."""
         import secrets
 
         self.make()
@@ -121,31 +121,31 @@ class Home(NamedTuple):
         try:
             handle = os.open(self.key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            return self._drawn_by_another()
+            return self._read_key_of_other_process()
         try:
             with os.fdopen(handle, "w") as file:
                 file.write(fresh + "\n")
         except OSError:
-            self.key.unlink(missing_ok=True)  # half a key, or none, would stand in the way of the next start
+            self.key.unlink(missing_ok=True)  # a partial key would block the next start
             raise
         return fresh
 
-    def _drawn_by_another(self) -> str:
+    def _read_key_of_other_process(self) -> str:
         import time
 
-        for _ in range(_LOOKS):  # it may have made the file and not yet written into it
+        for _ in range(_MAX_READS):  # the other process may have created the file without writing it yet
             if key := self.read(self.key):
                 return key
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(_READ_INTERVAL_S)
         raise DayflyError(Exit.FAILED, f"{self.key} is empty", "remove it and try again")
 
     def server_process(self) -> int | None:
-        """Return the process that holds this home; None if there is none.
+        """Return the process ID of the server of this home; None if there is none.
 
-        Its number is in the lock file. It is read while the lock is held, because otherwise it is out of date.
+        The ID in the lock file is only valid while the lock is held.
 
         Raises:
-            DayflyError: the folder cannot be read, or is not to be trusted.
+            DayflyError: the folder cannot be read, or is not trusted.
         """
         import fcntl
 
@@ -156,7 +156,7 @@ class Home(NamedTuple):
             return None
         except OSError as fault:
             reason = (fault.strerror or "cannot be read").lower()
-            raise DayflyError(Exit.DENIED, f"{self.path}: {reason}", "set DAYFLY_HOME to a folder of yours") from None
+            raise DayflyError(Exit.DENIED, f"{self.path}: {reason}", "set DAYFLY_HOME to your own folder") from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return None
@@ -167,20 +167,20 @@ class Home(NamedTuple):
             os.close(descriptor)
 
     def is_left_behind(self) -> bool:
-        """Whether its address is that of a killed server. Another program may answer there."""
+        """Return whether the URL is that of a killed server; another program may use its port now."""
         return bool(self.read(self.url)) and self.server_process() is None
 
 
 def _check(what: str, found: os.stat_result, *, secret: bool = False) -> None:
-    """Refuse what belongs to neither us nor root, who may do anything anyway, or lies open to everybody."""
+    """Refuse a file that belongs to another user (except root), or that other users can change or read."""
     if found.st_uid not in (os.geteuid(), 0):
-        message = f"{what} belongs to another user ({_name(found.st_uid)}), who could use what you do there"
-        raise DayflyError(Exit.DENIED, message, "run it as that user, or set DAYFLY_HOME to a folder of yours")
+        message = f"{what} belongs to another user ({_name(found.st_uid)}), who could misuse it"
+        raise DayflyError(Exit.DENIED, message, "run it as that user, or set DAYFLY_HOME to your own folder")
     opened = stat.S_IROTH | stat.S_IWOTH if secret else stat.S_IWOTH
     if found.st_mode & opened and not stat.S_ISLNK(found.st_mode):
         may = "read or change it" if secret else "write there" if stat.S_ISDIR(found.st_mode) else "change it"
-        advice = f"close it with: chmod o-{'rw' if secret else 'w'} {what}, or set DAYFLY_HOME to a folder of yours"
-        raise DayflyError(Exit.DENIED, f"{what} is open to everybody, who could {may}", advice)
+        advice = f"close it with: chmod o-{'rw' if secret else 'w'} {what}, or set DAYFLY_HOME to your own folder"
+        raise DayflyError(Exit.DENIED, f"{what} is accessible to all users, who could {may}", advice)
 
 
 def _name(uid: int) -> str:

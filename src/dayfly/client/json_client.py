@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from dayfly import __version__
 from dayfly.client import retry
 from dayfly.client.address import below
-from dayfly.client.connection import ApiRequest, Connection, Response, Unshown
+from dayfly.client.connection import ApiRequest, Connection, HiddenBytes, Response
 from dayfly.client.errors import DayflyError, NotFoundError, UnreachableError, refusal
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ T = TypeVar("T")
 _MAX_IDLE_CONNECTIONS = 8
 _IDEMPOTENT = ("GET", "PUT", "DELETE")
 _REDIRECTED, _REFUSED, _UNAUTHORIZED, _FORBIDDEN, _TOO_MANY, _FAULTS = 300, 400, 401, 403, 429, 500
-_KEYS = "the right one is in the file key of its home: set DAYFLY_HOME or DAYFLY_API_KEY"
+_KEY_ADVICE = "the right one is in the file key of its home: set DAYFLY_HOME or DAYFLY_API_KEY"
 
 
 class JsonClient:
@@ -97,17 +97,17 @@ class JsonClient:
         """Send a request, again if that is safe, and return the body of the answer.
 
         Args:
-            method: Of HTTP.
+            method: The HTTP method.
             path: From the server's root.
             query: Parameters that are None are left out.
-            body: Sent as JSON; None for nothing.
-            idempotent: Whether sending it twice has the effect of once; by default its method decides.
-            longer: Seconds that the server may take more than usual, because it was told to wait.
-            patience: Seconds from now on in which it may be sent again; by default the client's own.
+            body: Sent as JSON; None for no body.
+            idempotent: Whether the request may be executed twice; by default decided by the method.
+            longer: Additional seconds for the response, for a request that lets the server wait.
+            patience: Seconds from now in which the request may be retried; by default `Retry.patience`.
 
         Raises:
             RefusedError: the server answered with an error.
-            UnreachableError: no server answered, or another program.
+            UnreachableError: no server answered, or another program did.
         """
         given = {name: _word(value) for name, value in (query or {}).items() if value is not None}
         target = f"{path}?{urlencode(given, errors='replace')}" if given else path
@@ -116,7 +116,7 @@ class JsonClient:
             **self._headers(),
             **({} if body is None else {"Content-Type": "application/json"}),
         }
-        request = ApiRequest(method, target, headers, None if body is None else Unshown(json.dumps(body).encode()))
+        request = ApiRequest(method, target, headers, None if body is None else HiddenBytes(json.dumps(body).encode()))
         safe = method in _IDEMPOTENT if idempotent is None else idempotent
         response = await self._send_with_retries(request, safe=safe, longer=longer, patience=patience)
         return response.body or b"{}"
@@ -185,12 +185,12 @@ class JsonClient:
                 return await self._send_once(request, longer)
             except DayflyError as fault:
                 if unknown and request.method == "DELETE" and isinstance(fault, NotFoundError):
-                    return Response(200, {}, b"")  # the request whose answer was lost has done it
+                    return Response(200, {}, b"")  # an earlier try, whose response was lost, has deleted it
                 lost = fault if isinstance(fault, UnreachableError) else None
                 unknown = unknown or (lost is not None and lost.sent)
                 now = self.io.now()
                 began = now if began is None else began
-                # An idle connection that the server has closed says nothing about the server.
+                # An idle connection that the server has closed does not mean that the server is unreachable.
                 if not (lost and lost.stale and safe and not before):
                     pause = self.retries.pause(fault, idempotent=safe, before=before, chance=_chance())
                     if pause is None or now + pause - began > patience:
@@ -258,10 +258,10 @@ class JsonClient:
         content = content if isinstance(content, dict) else {}
         message = str(content.get("error") or f"the server answered {status} without giving a reason")
         fault = refusal(status, message, str(content.get("requestId") or ""))
-        fault.again_in = retry.after(response.headers.get("retry-after"))
+        fault.again_in = retry.parse_retry_after(response.headers.get("retry-after"))
         if status == _UNAUTHORIZED:
             again = f"log in again with: dayfly login {self.address.url} --name {self.address.name}"
-            fault.advice = again if self.address.name else _KEYS
+            fault.advice = again if self.address.name else _KEY_ADVICE
         elif status == _FORBIDDEN:
             fault.advice = "ask an admin of the organisation for another key"
         if not content.get("error"):

@@ -1,11 +1,11 @@
-"""Bytes for a client on an event loop of asyncio."""
+"""Network access of the asynchronous client on an asyncio event loop."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from dayfly.client.connection import Trust
+from dayfly.client.connection import TlsContexts
 
 if TYPE_CHECKING:
     import ssl
@@ -16,7 +16,7 @@ _PIECE = 65_536
 
 
 class _Reader(asyncio.StreamReader):
-    """Knows how many bytes have come that nobody has read yet, and gives them before what broke the connection."""
+    """Counts the bytes that were not read yet, and returns them before the error that broke the connection."""
 
     unread = 0
     _broken: BaseException | None = None
@@ -60,10 +60,10 @@ class LoopPipe:
 
 
 class LoopIo:
-    """The world of a program on an event loop."""
+    """Network and time for a program on an event loop."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self._trust = Trust(tls)
+        self._trust = TlsContexts(tls)
 
     async def connect(self, to: ServerAddress, timeout: float) -> LoopPipe:
         tls = self._trust.context(to.ca) if to.tls else None
@@ -78,7 +78,7 @@ class LoopIo:
 
 
 async def _opened(to: ServerAddress, tls: ssl.SSLContext | None) -> LoopPipe:
-    """As `asyncio.open_connection` does it, with a reader of ours."""
+    """Do the same as `asyncio.open_connection`, with our reader class."""
     loop = asyncio.get_running_loop()
     reader = _Reader(loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)

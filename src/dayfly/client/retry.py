@@ -1,8 +1,8 @@
-"""When a request is sent again, and after how long. Pure.
+"""Decides whether and when a request is sent again. Pure.
 
-Sent again is what cannot do harm: a request that never reached a server; one that the server put off (429, and 503
-where it says for how long); and, of those whose answer was lost, reads and the PUTs and DELETEs that mean the same when
-they come twice. Nothing else: where nobody knows whether it was carried out, the caller is told so.
+A retry must not do harm. Dayfly retries requests that never reached a server, requests that the server postponed (429,
+or 503 with `Retry-After`) and, if the response was lost, idempotent methods (GET, PUT, DELETE). For other requests
+without a response, the caller gets an error, as they may have been executed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _UNAVAILABLE = 503
 
 
 class Retry(NamedTuple):
-    """How patient a client is.
+    """When requests are sent again.
 
     Attributes:
-        patience: For how many seconds after the first failure a request is sent again; 0 for never.
-        first: The first pause, in seconds; each is twice as long as the one before, and shortened by chance.
-        longest: The longest pause, but for what the server asks for.
+        patience: Seconds after the first failure during which a request is retried; 0 for no retry.
+        first: The first delay in seconds. Each further one is twice as long, with random jitter.
+        longest: The longest delay in seconds; a longer `Retry-After` of the server is respected.
     """
 
     patience: float = 20.0
@@ -32,26 +32,26 @@ class Retry(NamedTuple):
     longest: float = 2.0
 
     def pause(self, fault: DayflyError, *, idempotent: bool, before: int, chance: float) -> float | None:
-        """After how many seconds the request goes out again; None for never.
+        """Return the delay in seconds before the next try; None for no retry.
 
         Args:
-            fault: What came of it.
-            idempotent: Whether the request means the same when it comes twice.
-            before: How many times it has been sent again already.
-            chance: From 0 to 1.
+            fault: The failure of the last try.
+            idempotent: Whether the request may be executed twice.
+            before: The number of earlier retries.
+            chance: A random number from 0 to 1.
         """
         if isinstance(fault, UnreachableError) and not fault.strange and (idempotent or not fault.sent):
             return self._backoff(before, chance)
         if not isinstance(fault, RefusedError):
             return None
         if fault.status == _TOO_MANY or (fault.status == _UNAVAILABLE and idempotent and fault.again_in is not None):
-            return fault.again_in or self._backoff(before, chance)  # at once would be again and again
+            return fault.again_in or self._backoff(before, chance)  # a delay of 0 would cause a busy loop
         return None
 
     def _backoff(self, before: int, chance: float) -> float:
         return min(self.longest, self.first * 2.0 ** min(before, 30)) * (0.5 + chance / 2)
 
 
-def after(header: str | None) -> float | None:
-    """`Retry-After` in seconds; None where it is not there, or a date."""
+def parse_retry_after(header: str | None) -> float | None:
+    """Return the seconds of a `Retry-After` header; None if it is missing or a date."""
     return float(header) if header and header.isascii() and header.isdigit() and len(header) < 9 else None

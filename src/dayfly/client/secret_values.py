@@ -1,4 +1,4 @@
-"""What may be given as a secret, and to whom. No sentence here has a value in it."""
+"""Checks of secret values and of the server that receives them. No error message contains a value."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def refuse_elsewhere(url: str, option: str) -> None:
-    """Refuse a server on another machine: no secret goes over a network. `option` is what gives them."""
+    """Refuse a server on another machine: secrets are never sent over a network. `option` names their option."""
     if urlsplit(url).hostname not in LOOPBACK:
-        message = f"secrets are given to a server of this machine alone, and {url} is elsewhere"
-        raise DayflyError(Exit.USAGE, message, f"ask the server of your home, or leave {option} out")
+        message = f"secrets are sent only to a server on this machine, and {url} is on another"
+        raise DayflyError(Exit.USAGE, message, f"use the server of your home, or omit {option}")
 
 
-def unfit(value: str) -> str:
-    """Why a value cannot be a secret; empty if it can. What is too short or too long cannot be masked in a log."""
+def invalid_reason(value: str) -> str:
+    """Return why a value cannot be a secret; empty if it can. Logs can only mask values of a certain length."""
     if not value:
         return "is empty"
     if len(value.rstrip("\r\n").encode(errors="surrogatepass")) < MIN_VALUE_BYTES:
@@ -35,11 +35,11 @@ def unfit(value: str) -> str:
 
 
 def checked(secrets: Any, url: str) -> dict[str, dict[str, str]]:
-    """Secrets that a program gives, as they go to the server at `url`.
+    """Return secrets from a Python program as the server at `url` accepts them.
 
     Raises:
-        DayflyError: that server is elsewhere.
-        InvalidError: all values that can be none, by their place.
+        DayflyError: the server is on another machine.
+        InvalidError: some values cannot be secrets; the error has all of them by place.
     """
     refuse_elsewhere(url, "secrets=")
     found: dict[str, dict[str, str]] = {}
@@ -51,7 +51,7 @@ def checked(secrets: Any, url: str) -> dict[str, dict[str, str]]:
             faults.append(SpecError("must be a mapping of names to texts", ("secrets", resource)))
             continue
         for name, value in values.items():
-            why = unfit(value) if isinstance(value, str) else f"is {type(value).__name__}, and must be a text"
+            why = invalid_reason(value) if isinstance(value, str) else f"is {type(value).__name__}, and must be a text"
             if why:
                 faults.append(SpecError(why, ("secrets", resource, name)))
             else:

@@ -1,4 +1,4 @@
-"""Other servers than the home's own: where they are, and the keys that `dayfly login` was given for them."""
+"""The servers of `dayfly login`: their addresses and keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Server(NamedTuple):
-    """Where a server is, whose key it is, the key, and the certificates that its own is trusted by, as in `Address`."""
+    """A server of `dayfly login`: its address, organisation and key, and `ca` as in `Address`."""
 
     url: str
     org: str
@@ -28,10 +28,10 @@ class Server(NamedTuple):
 
 
 def get(home: Home, name: str) -> Server:
-    """The server of that name.
+    """Return the server with that name.
 
     Raises:
-        DayflyError: nobody has logged in to it.
+        DayflyError: there was no `dayfly login` with that name.
     """
     known = _read(home)
     found = known.get(name)
@@ -44,9 +44,9 @@ def get(home: Home, name: str) -> Server:
 
 
 def put(home: Home, name: str, server: Server) -> None:
-    """Keep a server by its name, for its owner's eyes alone; one of that name is replaced."""
+    """Store a server by its name, readable only by the owner; an existing one with the name is replaced."""
     home.make()
-    with _alone(home):
+    with _exclusive_lock(home):
         known = _read(home)
         known[name] = {field: value for field, value in server._asdict().items() if value}
         fresh = home.servers.with_suffix(f".{os.getpid()}")
@@ -61,18 +61,18 @@ def put(home: Home, name: str, server: Server) -> None:
 
 
 def names(home: Home) -> list[str]:
-    """All that are known."""
+    """Return the names of all known servers."""
     return sorted(_read(home))
 
 
 @contextlib.contextmanager
-def _alone(home: Home) -> Iterator[None]:
-    """Within this no other process changes the file: it would write it without what we add, or we without its own."""
+def _exclusive_lock(home: Home) -> Iterator[None]:
+    """Lock the file against changes by other processes, so that no entry is lost."""
     import fcntl
 
     folder = os.open(home.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with contextlib.suppress(OSError):  # of a file system that has no locks
+        with contextlib.suppress(OSError):  # the file system may have no locks
             fcntl.flock(folder, fcntl.LOCK_EX)
         yield
     finally:

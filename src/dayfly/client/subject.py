@@ -1,4 +1,4 @@
-"""What a command is about: a sandbox by its name, or a route group as `routegroup/NAME` (`rg/NAME`)."""
+"""The subject of a command: a sandbox as `NAME`, or a route group as `routegroup/NAME` (`rg/NAME`)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _SANDBOX = ("sandbox/", "sandboxes/", "sb/")
 _GROUP = ("routegroups/",)
 
 PUBLISHED = {"lifecyclehook": "lifecycle hook", "resourceplugin": "resource plugin"}
-"""The kinds that have a status and no run of their own, as a sentence names them."""
+"""Kinds with a status but without a run, and their names in sentences."""
 _PUBLISHED_AS = {**{kind: kind for kind in PUBLISHED}, "hook": "lifecyclehook", "plugin": "resourceplugin"}
 
 
 def group(name: str) -> str:
-    """A route group's name as commands take it that are about sandboxes, too."""
+    """Return the subject of a route group."""
     return f"{PREFIX}{name}"
 
 
@@ -37,42 +37,42 @@ def published(subject: str) -> tuple[str, str] | None:
 
 
 def is_group(subject: str) -> bool:
-    """Whether it is a route group."""
+    """Return whether the subject is a route group."""
     return subject.startswith((PREFIX, _SHORT))
 
 
 def bare(subject: str) -> str:
-    """The name within its kind."""
+    """Return the name within the kind."""
     return subject.partition("/")[2] if is_group(subject) else subject
 
 
 def at(subject: str) -> tuple[str, str]:
-    """Its address below the organisation."""
+    """Return the path below the organisation."""
     return "routegroups" if is_group(subject) else "sandboxes", bare(subject)
 
 
 def kind(subject: str) -> str:
-    """Its kind in a sentence."""
+    """Return the name of the kind in a sentence."""
     return "route group" if is_group(subject) else "sandbox"
 
 
 def title(subject: str) -> str:
-    """Kind and name in a sentence."""
+    """Return kind and name for a sentence."""
     return f'{kind(subject)} "{bare(subject)}"'
 
 
 def verb(subject: str) -> str:
-    """The command that is about its kind."""
+    """Return the command for the kind."""
     return "routegroup" if is_group(subject) else "sandbox"
 
 
 def check(subject: str) -> None:
-    """Refuse a name that nothing of its kind can have.
+    """Refuse a subject that no sandbox or route group can have.
 
     Raises:
-        SpecError: it is none, or of a kind that has no run.
+        SpecError: the name is invalid, or the kind has no run.
     """
     if "/" in subject and not is_group(subject):
         prefix = quote(subject.partition("/")[0])
-        raise SpecError(f"{prefix} is not a kind with steps of its own: write a sandbox's NAME, or routegroup/NAME")
+        raise SpecError(f"{prefix} is not a kind with steps: write a sandbox's NAME, or routegroup/NAME")
     names.check(kind(subject), bare(subject))

@@ -1,6 +1,6 @@
-"""A sandbox for the time of a command or a test: what is in some files under a name of its own, with nothing published.
+"""Sandboxes that live as long as a command or a test, from files, under a unique name and without publishing plugins.
 
-A plugin that is in the files stands in the sandbox itself, so whoever works on it need not count up its version.
+Plugins in the files are embedded in the sandbox, so their authors need not raise the version at each change.
 """
 
 from __future__ import annotations
@@ -22,28 +22,30 @@ if TYPE_CHECKING:
     from dayfly.client.files import Wished
 
 CLUSTER = "local"
-_CHANCE = 6
+_RANDOM_CHARS = 6
 
 
-def name(first: str, of: str) -> str:
-    """A name that nobody else has: `first-of-` and six characters of chance."""
-    chance = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(_CHANCE))
-    room = names.LIMITS["sandbox"] - len(first) - len("--") - _CHANCE
+def unique_name(first: str, of: str) -> str:
+    """Return a unique name: `FIRST-OF-` and six random characters."""
+    chance = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(_RANDOM_CHARS))
+    room = names.LIMITS["sandbox"] - len(first) - len("--") - _RANDOM_CHARS
     plain = "".join(char if char.isascii() and char.isalnum() else "-" for char in of)[:room].strip("-")
     return "-".join(part for part in (first, plain, chance) if part)
 
 
-def of_plugins(plugins: Sequence[Plugin], params: Mapping[str, Mapping[str, str]], description: str) -> dict[str, Any]:
-    """The wish for a sandbox with a resource of each plugin, named as they are; `params` by the plugin's name.
+def sandbox_of_plugins(
+    plugins: Sequence[Plugin], params: Mapping[str, Mapping[str, str]], description: str
+) -> dict[str, Any]:
+    """Return the body of a sandbox with one resource for each plugin; `params` are by plugin name.
 
     Raises:
-        DayflyError: two of them have one name.
+        DayflyError: two plugins would get the same resource name.
     """
     resources: list[dict[str, Any]] = []
     for plugin in plugins:
         short = resource_name(plugin)
         if any(each["name"] == short for each in resources):
-            advice = "write a sandbox file, in which each resource has a name of its own"
+            advice = "write a sandbox file, in which each resource has its own name"
             raise DayflyError(Exit.USAGE, f'two plugins would both be the resource "{short}"', advice)
         spec = documents.export(plugin)["spec"]
         resources.append({"name": short, "spec": spec, "params": dict(params.get(plugin.name, {}))})
@@ -51,31 +53,31 @@ def of_plugins(plugins: Sequence[Plugin], params: Mapping[str, Mapping[str, str]
 
 
 def resource_name(plugin: Plugin) -> str:
-    """What the resource of a plugin is called."""
+    """Return the name of the resource for a plugin."""
     return plugin.name[: names.LIMITS["resource"]].rstrip("-")
 
 
-def of_sandbox(found: Sequence[Wished]) -> dict[str, Any]:
-    """The wish for the only sandbox among some wishes, with the plugins among them in place.
+def sandbox_with_plugins(found: Sequence[Wished]) -> dict[str, Any]:
+    """Return the body of the only sandbox among the documents, with their plugins embedded.
 
     Raises:
-        DayflyError: there is none, or there are several.
+        DayflyError: there is not exactly one sandbox.
     """
     sandboxes = [each.wish for each in found if isinstance(each.wish, Sandbox)]
     if len(sandboxes) != 1:
         files = ", ".join(dict.fromkeys(each.document.file for each in found))
-        raise DayflyError(Exit.USAGE, f"{files}: there are {len(sandboxes)} sandboxes", "one is what is taken")
+        raise DayflyError(Exit.USAGE, f"{files}: there are {len(sandboxes)} sandboxes", "give exactly one")
     body = documents.export(sandboxes[0])
     plugins = {(each.wish.name, each.wish.version): each.wish for each in found if isinstance(each.wish, Plugin)}
     for resource in body["spec"]["resources"]:
-        if resource.get("plugin") and (plugin := _meant(plugins, resource["plugin"])) is not None:
+        if resource.get("plugin") and (plugin := _referenced_plugin(plugins, resource["plugin"])) is not None:
             del resource["plugin"]
             resource["spec"] = documents.export(plugin)["spec"]
     return body
 
 
-def _meant(plugins: Mapping[tuple[str, str], Plugin], reference: str) -> Plugin | None:
-    """The one of these that `name[@version]` means: without a version the highest, as on a server that has them."""
+def _referenced_plugin(plugins: Mapping[tuple[str, str], Plugin], reference: str) -> Plugin | None:
+    """Return the plugin of a reference `name[@version]`; without a version the highest, as on a server."""
     name, version = semver.split_reference(reference)
     if version == semver.LATEST:
         known = [version for of, version in plugins if of == name]
@@ -83,18 +85,18 @@ def _meant(plugins: Mapping[tuple[str, str], Plugin], reference: str) -> Plugin 
     return plugins.get((name, version))
 
 
-def given(
+def params_by_plugin(
     plugins: Iterable[Plugin], params: Iterable[tuple[str, str]], option: str = "-p"
 ) -> dict[str, dict[str, str]]:
-    """Params as they were given, `NAME` or `PLUGIN.NAME`, by plugin.
+    """Return params by plugin; a param is given as `NAME` or `PLUGIN.NAME`.
 
     Args:
-        plugins: Those that may take them.
+        plugins: The plugins of the sandbox.
         params: Names and values.
-        option: What gives them on the command line; empty for a call.
+        option: The option of the command line that gives params; empty for a call from Python.
 
     Raises:
-        DayflyError: a name that none takes or several do, or one that is required and not given.
+        DayflyError: no plugin has the param, several have it, it is a secret, or a required param is missing.
     """
     known = {plugin.name: plugin.spec.params() for plugin in plugins}
     found: dict[str, dict[str, str]] = {plugin: {} for plugin in known}
@@ -104,16 +106,16 @@ def given(
         if not takers:
             every = [param for takes in known.values() for param in takes]
             whom = " or ".join(f'"{plugin}"' for plugin in known)
-            said = f'no step of {whom} takes "{written}"{f" from {option}" if option else ""}'
+            said = f'no step of {whom} has the param "{written}"{f" from {option}" if option else ""}'
             raise DayflyError(Exit.USAGE, said, suggest(bare, every))
         if len(takers) > 1:
             advice = f"write {' or '.join(f'{plugin}.{bare}' for plugin in takers)}"
             raise DayflyError(Exit.USAGE, f'"{bare}" is a param of {len(takers)} plugins', advice)
         if known[takers[0]][bare].secret:
-            others = f"others can read what {option} gives" if option else "a param stands in documents"
-            advice = "write it into a file, and give that with --secrets-file"
+            others = f"other users can read the values of {option}" if option else "documents contain params"
+            advice = "write it to a file and pass the file with --secrets-file"
             advice = advice if option else f'give it as secrets={{"{bare}": ...}}'
-            raise DayflyError(Exit.USAGE, f'"{bare}" is a secret of "{takers[0]}", and {others}', advice)
+            raise DayflyError(Exit.USAGE, f'"{bare}" is a secret of "{takers[0]}", but {others}', advice)
         found[takers[0]][bare] = value
     for plugin, takes in known.items():
         for param, rule in takes.items():

@@ -1,4 +1,4 @@
-"""Answers of the server, as types: those of `spec.api`, and what the client adds to them."""
+"""The types of results: those of `spec.api`, and additions of the client."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ __all__ = [
 
 
 class LogPiece(ApiObject, frozen=True, kw_only=True):
-    """A piece of one log: bytes as the step printed them, and where it was asked for, when."""
+    """A piece of one log: the bytes that the step printed and, if requested, the times of its lines."""
 
     unit: str
     attempt: int
@@ -60,19 +60,19 @@ class LogPiece(ApiObject, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """As UTF-8; a piece may end in the middle of a character, which is replaced."""
+        """The data as UTF-8; a partial character at the start or end is replaced."""
         return self.data.decode(errors="replace")
 
 
 class Output(api.Output, frozen=True, kw_only=True):
-    """A value that a step has made. A sensitive value is in `value`, and in nothing that is printed.
+    """An output of a step. Its `repr` hides a sensitive value, which is in `value`.
 
-    A withheld one never leaves its cluster: `value` is empty.
+    The `value` of a withheld output is empty: the output never leaves its cluster.
     """
 
     @property
     def variable(self) -> str:
-        """Its name as an environment variable, like `DB_PROVISION_URL`."""
+        """The name of its environment variable, like `DB_PROVISION_URL`."""
         return variable_name(self.resource, self.step, self.output)
 
     def __repr__(self) -> str:
@@ -82,21 +82,21 @@ class Output(api.Output, frozen=True, kw_only=True):
 
 
 class Outputs(Mapping[str, str]):
-    """The outputs of a sandbox: `outputs["db/provision.url"]`, or shorter where only one is meant by that.
+    """The outputs of a sandbox: `outputs["db/provision.url"]`, or a shorter name if it is unambiguous.
 
-    `["provision.url"]` and `["url"]` will do where one resource has it. Text as it is; bytes that are no text are in
-    base64, as in `dayfly env -o json`: take them from `of(...).content`. What is withheld is in `all` and nowhere else.
+    `["provision.url"]` and `["url"]` work if only one resource has such an output. Binary values are in base64, as in
+    `dayfly env -o json`; `of(...).content` decodes them. Withheld outputs are only in `all`.
     """
 
     def __init__(self, found: tuple[Output, ...]) -> None:
         self.all = found
-        self._known = {_place(each): each for each in found if not each.withheld}
+        self._known = {_full_name(each): each for each in found if not each.withheld}
 
     def of(self, name: str) -> Output:
-        """The output of that name, with all that is known of it.
+        """Return an output with all of its metadata.
 
         Raises:
-            KeyError: there is none, or there are several.
+            KeyError: there is no such output, or the name is ambiguous.
         """
         if name in self._known:
             return self._known[name]
@@ -105,7 +105,7 @@ class Outputs(Mapping[str, str]):
             return self._known[ends[0]]
         if ends:
             raise KeyError(f"{name} may be any of {', '.join(ends)}")
-        if any(f"/{_place(each)}".endswith((f"/{name}", f".{name}")) for each in self.all if each.withheld):
+        if any(f"/{_full_name(each)}".endswith((f"/{name}", f".{name}")) for each in self.all if each.withheld):
             raise KeyError(f"output {name} is sensitive and never leaves its cluster")
         raise KeyError(f"no output {name}; there are {', '.join(self._known) or 'none'}")
 
@@ -117,7 +117,7 @@ class Outputs(Mapping[str, str]):
         """
         known = [each for each in self._known.values() if each.encoding == "utf-8" and "\0" not in each.value]
         for each in known:
-            check_variable(each.variable, _place(each))
+            check_variable(each.variable, _full_name(each))
         return {each.variable: each.value for each in known}
 
     def __getitem__(self, name: str) -> str:
@@ -133,6 +133,6 @@ class Outputs(Mapping[str, str]):
         return f"Outputs({', '.join(map(repr, self.all))})"
 
 
-def _place(output: Output) -> str:
+def _full_name(output: Output) -> str:
     way = "/".join(part for part in (output.resource, output.step) if part)
     return f"{way}.{output.output}"

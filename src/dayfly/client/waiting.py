@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
     from dayfly.client.json_client import JsonClient
 
-    Tell = Callable[[Report], None]
+    OnReport = Callable[[Report], None]
 
 _LONG_POLL_S = 20
-_POLL_S = 0.1
+_POLL_INTERVAL_S = 0.1
 _TAIL_BYTES = 4096
 _TAIL_LINES = 20
 
 
 class WaitedRun:
-    """A run that is waited for.
+    """A run that a caller waits for.
 
     Args:
-        client: Of the server.
-        name: As commands name it: a sandbox, or `routegroup/NAME`.
-        is_patient: Whether the wait goes on while the server is away.
-        before: Commands to type before the one that an error advises.
+        client: The client of the server.
+        name: The subject as in commands: the name of a sandbox, or `routegroup/NAME`.
+        is_patient: Whether the wait continues while the server is unreachable.
+        before: Commands that the advice of an error puts before its own command.
     """
 
     def __init__(self, client: JsonClient, name: str, *, is_patient: bool = True, before: str = "") -> None:
@@ -42,13 +42,13 @@ class WaitedRun:
         self._is_patient = is_patient
 
     async def report(self, after: int | None, wait: int, patience: float | None) -> Report:
-        """Return its report; with `after`, once there is a newer one than that version, or after `wait` seconds."""
+        """Return the report; with `after`, wait up to `wait` seconds for a newer version than that."""
         path, query = self._below("report"), {"after": after, "wait": wait or None}
         allowed = patience if self._is_patient else None
         return await self._client.ask(Report, "GET", path, query, longer=wait, patience=allowed)
 
     async def exists(self) -> bool:
-        """Whether the server still lists it."""
+        """Return whether the server still lists the object."""
         try:
             await self._client.request("GET", self._below())
         except NotFoundError:
@@ -56,7 +56,7 @@ class WaitedRun:
         return True
 
     async def tail(self, unit: str, attempt: int) -> list[str] | None:
-        """Return the last lines of an attempt's log, none if they are not text; None if it printed nothing."""
+        """Return the last lines of an attempt's log, an empty list if it is not text; None if it printed nothing."""
         there = self._client.decode(tuple[Attempt, ...], await self._client.send("GET", self._below("attempts")))
         size = max((each.size for each in there if (each.unit, each.attempt) == (unit, attempt)), default=0)
         if not size:
@@ -68,17 +68,17 @@ class WaitedRun:
         return self._client.below(*subject.at(self.subject), *path)
 
 
-async def until_ready(run: WaitedRun, seconds: float, tell: Tell | None, redraw_s: float = 0) -> Report:
-    """Wait until it is ready.
+async def until_ready(run: WaitedRun, seconds: float, on_report: OnReport | None, redraw_s: float = 0) -> Report:
+    """Wait until the run is ready.
 
     Args:
-        run: What is waited for.
-        seconds: How long to wait.
-        tell: Called with each new report.
-        redraw_s: Seconds without a new report after which `tell` gets the last one again; 0 for never.
+        run: The run to wait for.
+        seconds: The maximum time to wait.
+        on_report: Called with each new report.
+        redraw_s: Seconds without a new report after which `on_report` gets the last one again; 0 for never.
 
     Raises:
-        NotFoundError: there is no such thing.
+        NotFoundError: the sandbox or route group does not exist.
         FailedError: it failed, or is being deleted.
         WaitTimeoutError: it is not ready in time.
     """
@@ -89,8 +89,8 @@ async def until_ready(run: WaitedRun, seconds: float, tell: Tell | None, redraw_
             message = f"{name} was deleted, and the {subject.kind(name)} of that name that exists now is another one"
             see = f"see: dayfly get {subject.verb(name)} {subject.bare(name)}{run.flags}"
             raise FailedError(message, see, "Deleted")
-        if tell is not None and is_due:
-            tell(report)
+        if on_report is not None and is_due:
+            on_report(report)
         if report.ready:
             return report
         if report.reason in FAILED:
@@ -107,20 +107,26 @@ async def until_ready(run: WaitedRun, seconds: float, tell: Tell | None, redraw_
 
 
 async def until_gone(
-    run: WaitedRun, seconds: float, tell: Tell | None, redraw_s: float = 0, *, uid: str = "", requested: bool = False
+    run: WaitedRun,
+    seconds: float,
+    on_report: OnReport | None,
+    redraw_s: float = 0,
+    *,
+    uid: str = "",
+    requested: bool = False,
 ) -> str:
-    """Wait until it is gone. Return how it ended, `cleaned` or `abandoned`.
+    """Wait until the run is gone; return how it ended, `cleaned` or `abandoned`.
 
     Args:
-        run: What is waited for.
-        seconds: How long to wait.
-        tell: As for `until_ready`.
+        run: The run to wait for.
+        seconds: The maximum time to wait.
+        on_report: As for `until_ready`.
         redraw_s: As for `until_ready`.
-        uid: Its identity: another one of that name is not waited for. Empty if it is not known.
-        requested: Whether its deletion has been requested, even if no report says so yet.
+        uid: The UID to wait for: another object with the same name does not count. Empty if unknown.
+        requested: Whether the deletion has been requested, even if no report shows it yet.
 
     Raises:
-        WaitTimeoutError: it is still there after that time.
+        WaitTimeoutError: it still exists after that time.
     """
     name, last = run.subject, None
     try:
@@ -128,22 +134,22 @@ async def until_gone(
             if report.uid != (uid := uid or report.uid):
                 return "cleaned"
             last = report
-            if tell is not None and is_due:
-                tell(report)
+            if on_report is not None and is_due:
+                on_report(report)
             if report.is_over and not await run.exists():
                 return report.phase
     except NotFoundError:
         return last.phase if last is not None and last.is_over else "cleaned"
     assert last is not None, "there is always a first report"
     requested = requested or last.closed is not None
-    nobody = "" if requested else f", and nobody has deleted it ({last.reason})"
+    unrequested = "" if requested else f", and its deletion has not been requested ({last.reason})"
     because = f": {last.reason}: {last.message}" if requested else ""
-    message = f"{name} is still {'being deleted' if requested else 'there'} after {seconds:g} s{because}{nobody}"
+    message = f"{name} is still {'being deleted' if requested else 'there'} after {seconds:g} s{because}{unrequested}"
     raise WaitTimeoutError(message, f"see: dayfly why {name}{run.flags}", last.reason)
 
 
 async def _reports(run: WaitedRun, seconds: float, redraw_s: float) -> AsyncIterator[tuple[Report, bool]]:
-    """Yield reports until the time is over, and whether the caller wants each: it is new, or due for a redraw."""
+    """Yield reports until the timeout, each with whether to show it: it is new, or due for a redraw."""
     deadline = run.io.now() + seconds
     version: int | None = None
     uid = ""
@@ -152,18 +158,18 @@ async def _reports(run: WaitedRun, seconds: float, redraw_s: float) -> AsyncIter
         left = max(deadline - asked, 0)
         wait = int(min(redraw_s or _LONG_POLL_S, left)) if version is not None else 0
         report = await run.report(version, wait, left)
-        stale = (report.uid, report.version) == (uid, version)  # another one of that name has numbers of its own
+        stale = (report.uid, report.version) == (uid, version)  # a new object with the name has its own version numbers
         uid, version = report.uid, report.version
         yield report, bool(redraw_s) or not stale
         now = run.io.now()
         if now >= deadline:
             return
-        if report.is_over or (stale and now - asked < _POLL_S):
-            await run.io.pause(min(_POLL_S, deadline - now))  # it answers at once and has nothing new
+        if report.is_over or (stale and now - asked < _POLL_INTERVAL_S):
+            await run.io.pause(min(_POLL_INTERVAL_S, deadline - now))  # the server answered at once, without a change
 
 
 async def _failure(run: WaitedRun, report: Report) -> FailedError:
-    """Return the error for a failed run, with the end of the log of the unit that failed."""
+    """Return the error for a failed run, with the end of the log of the failed unit."""
     failed = next((unit for unit in report.units if unit.state == "failed"), None)
     message, read = f"{run.subject}: {report.reason}: {report.message}", f"read: {run.before}dayfly logs {run.subject}"
     if failed is None:
@@ -177,9 +183,10 @@ async def _failure(run: WaitedRun, report: Report) -> FailedError:
 
 
 def _last_lines(piece: Any, most: int) -> list[str]:
-    """Return the last lines of a piece of a log, as a server answers it; none if it is not text.
+    """Return the last lines of a piece of a log; an empty list if it is not text.
 
-    If it begins within a character, the rest of that is left out: the server calls such a piece binary.
+    If the piece starts in the middle of a character, the server encodes it as binary; that partial character is
+    dropped.
     """
     if piece["encoding"] == "utf-8":
         return list(piece["data"].splitlines()[-most:])

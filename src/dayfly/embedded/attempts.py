@@ -1,4 +1,4 @@
-"""What lives on this machine: attempts started, adopted, fenced and ended, each with its newest fact."""
+"""The attempts on this machine: starts, adopts, fences and ends them, and keeps the newest fact of each."""
 
 import asyncio
 import contextlib
@@ -10,8 +10,8 @@ import signal
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dayfly.embedded.attempt_sweeper import REFUSED_AGAIN_S, AttemptSweeper
-from dayfly.embedded.reaper import LOOK_AGAIN_S, Leaving, ProcessExits, opened, reaped
+from dayfly.embedded.attempt_sweeper import DISK_RETRY_S, AttemptSweeper
+from dayfly.embedded.reaper import POLL_INTERVAL_S, ExitingRunners, ProcessExits, open_pidfd, reap
 from dayfly.embedded.step_logs import drop_older_logs
 from dayfly.execute import receipt
 from dayfly.execute.outputs import mark_binary
@@ -29,8 +29,8 @@ from dayfly.spec.run import UnitRecord
 
 log = logging.getLogger(__name__)
 
-# What the machine, or this process, may have too little of for a moment: it says nothing of what was looked at.
-SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+# Errors that say nothing of the file: this machine or process lacks descriptors or memory for a moment.
+TRANSIENT_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class UnitAttempt(NamedTuple):
@@ -40,14 +40,17 @@ class UnitAttempt(NamedTuple):
     unit: str
     attempt: int
 
+    def __str__(self) -> str:
+        return f"attempt {self.attempt} of {self.unit} in run {self.run}"
+
 
 class WatchedAttempt(NamedTuple):
-    """What is needed to read an attempt's end, whoever started it."""
+    """Data to observe the end of an attempt, no matter which server started it."""
 
     unit: Unit
     record: UnitRecord
-    child: int  # our own child's process id, to be reaped; 0 if another server started it
-    pidfd: int | None  # None where there is none: then we look
+    child: int  # process ID of our child, to be reaped; 0 if another server started the attempt
+    pidfd: int | None  # None if there is none; the attempt is polled then
 
     @property
     def is_kept(self) -> bool:
@@ -55,110 +58,114 @@ class WatchedAttempt(NamedTuple):
 
 
 class Attempts:
-    """Facts of all attempts in flight. `news(run)` is called whenever one of them has changed."""
+    """The facts of all attempts in flight. `on_change(run)` is called after each change of a fact."""
 
-    def __init__(self, place: AttemptStorage, starter: Starter) -> None:
-        self.place = place
+    def __init__(self, storage: AttemptStorage, starter: Starter) -> None:
+        self.storage = storage
         self.values: dict[UnitAttempt, dict[str, bytes]] = {}
         self._starter = starter
-        self._folder = functools.lru_cache(maxsize=256)(functools.partial(run.Folder, place))
-        self.news: Callable[[str], None] = lambda _run: None
+        self._cached_folder = functools.lru_cache(maxsize=256)(functools.partial(run.Folder, storage))
+        self.on_change: Callable[[str], None] = lambda _run: None
         self._loop = asyncio.get_running_loop()
         self._facts: dict[str, dict[AttemptKey, Fact]] = {}
         self._watched: dict[UnitAttempt, WatchedAttempt] = {}
         self._children: dict[int, UnitAttempt] = {}
         self._ends = ProcessExits()
-        self._leaving = Leaving(self._ends)
-        self._sweeper: AttemptSweeper[UnitAttempt] = AttemptSweeper(self.at, starter, self._leaving, StepFolders(place))
+        self._leaving = ExitingRunners(self._ends)
+        self._sweeper: AttemptSweeper[UnitAttempt] = AttemptSweeper(
+            self.folder, starter, self._leaving, StepFolders(storage)
+        )
         self._cancelled: set[UnitAttempt] = set()
         self.busy: set[UnitAttempt] = set()
         self._fork_ended = asyncio.Event()
         starter.tell(self._sealed)
 
     def facts(self, uid: str) -> dict[AttemptKey, Fact]:
-        """The newest fact of each attempt of a run."""
+        """Return the newest fact of each attempt of a run."""
         return self._facts.get(uid, {})
 
-    def at(self, key: UnitAttempt) -> run.Folder:
-        """The attempt's folder."""
-        return self._folder(*key)
+    def folder(self, key: UnitAttempt) -> run.Folder:
+        """Return the folder of an attempt."""
+        return self._cached_folder(*key)
 
     def begin(self, key: UnitAttempt) -> str:
-        """Make the empty folder in which its step begins; returns its path.
+        """Create the empty working directory of the step; return its path.
 
         Raises:
             OSError: the disk refuses.
         """
-        return self._sweeper.beginnings.make(self.at(key))
+        return self._sweeper.beginnings.make(self.folder(key))
 
-    def tell(self, key: UnitAttempt, fact: Fact) -> None:
-        """Replace what is known of an attempt."""
+    def set_fact(self, key: UnitAttempt, fact: Fact) -> None:
+        """Replace the fact of an attempt."""
         self._facts.setdefault(key.run, {})[key.unit, key.attempt] = fact
-        self.news(key.run)
+        self.on_change(key.run)
 
     async def launch(self, key: UnitAttempt, unit: Unit, record: UnitRecord, order: bytes) -> None:
-        """Start the runner on a claimed attempt. That it could not be started is a fact like any other."""
-        folder = self.at(key)
+        """Start the runner for a claimed attempt. A failed start becomes the fact `NeverRan`."""
+        folder = self.folder(key)
         try:
             folder.write_order(order)
             drop_older_logs(folder)
             child = await self._starter.start(folder, unit)
         except (FileExistsError, UnansweredError):
-            # The ledger claims each attempt once, so an order that is there is one of an older ledger on newer folders;
-            # and a start without an answer may have been one. Look, never start.
+            # The ledger claims each attempt once. An existing order is therefore from a newer ledger than ours (a
+            # restored backup), and a start without an answer may have succeeded. In both cases: observe, never start.
             self.adopt(key, unit, record)
             return
         except OSError as error:
             self.busy.discard(key)
-            self.tell(key, NeverRan(reason=Reason.CANNOT_START, message=f"the runner could not be started: {error}"))
+            self.set_fact(
+                key, NeverRan(reason=Reason.CANNOT_START, message=f"the runner could not be started: {error}")
+            )
             return
         self._started(key, unit, record, child)
 
     def _started(self, key: UnitAttempt, unit: Unit, record: UnitRecord, child: int) -> None:
-        # The turn that started it knows: this is no news.
+        # No call of `on_change`: the turn that started the attempt knows this fact.
         fact: Fact = Running(since=now_ms(), ready=not record.kept)
         if self._starter.slow and not record.kept:
-            fact = Waiting(since=now_ms(), reason=Reason.STARTING, message="its container is being made")
-            self._loop.call_later(LOOK_AGAIN_S, self._await_start, key)
+            fact = Waiting(since=now_ms(), reason=Reason.STARTING, message="its container is being created")
+            self._loop.call_later(POLL_INTERVAL_S, self._await_start, key)
         self._facts.setdefault(key.run, {})[key.unit, key.attempt] = fact
-        self._watch(key, WatchedAttempt(unit, record, child, opened(child)))
+        self._watch(key, WatchedAttempt(unit, record, child, open_pidfd(child)))
 
     def _await_start(self, key: UnitAttempt) -> None:
-        """Between the start of its container and its marker nobody tells us, so we look."""
+        """Poll until the container's runner has set its marker, as no event announces it."""
         watched, fact = self._watched.get(key), self.facts(key.run).get((key.unit, key.attempt))
         if watched is None or not isinstance(fact, Waiting):
             return
         seen = None
         try:
-            seen = self.at(key).observe(watched.record, unit=watched.unit, nonce=nonce(*key), now=now_ms())
+            seen = self.folder(key).observe(watched.record, unit=watched.unit, nonce=nonce(*key), now=now_ms())
         except OSError as error:
-            log.warning("cannot look at %s: %s", key, error)
+            log.warning("cannot observe %s: %s", key, error)
         if isinstance(seen, Running):
-            self.tell(key, seen)
+            self.set_fact(key, seen)
         else:
-            self._loop.call_later(LOOK_AGAIN_S, self._await_start, key)
+            self._loop.call_later(POLL_INTERVAL_S, self._await_start, key)
 
     def adopt(self, key: UnitAttempt, unit: Unit, record: UnitRecord) -> None:
-        """Find out how it stands with an attempt that somebody else may have started."""
+        """Observe an attempt that another process may have started, and watch it if it runs."""
         self._sweeper.unseen.add(key)
-        seen = self.at(key).observe(record, unit=unit, nonce=nonce(*key), now=now_ms())
+        seen = self.folder(key).observe(record, unit=unit, nonce=nonce(*key), now=now_ms())
         if isinstance(seen, Running):
-            self._watch(key, WatchedAttempt(unit, record, 0, self.at(key).watch()))
-            self.tell(key, Running(since=seen.since, ready=not record.kept))
+            self._watch(key, WatchedAttempt(unit, record, 0, self.folder(key).watch()))
+            self.set_fact(key, Running(since=seen.since, ready=not record.kept))
         else:
-            fact = self._valued(key, seen)
+            fact = self._with_outputs(key, seen)
             if not isinstance(seen, Stalled):
-                # One that may still begin keeps its place until it is fenced.
+                # An attempt that may still start keeps its slot until it is fenced.
                 self.busy.discard(key)
-            self.tell(key, fact)
+            self.set_fact(key, fact)
 
     def fence(self, key: UnitAttempt, unit: Unit, record: UnitRecord, reason: str, message: str) -> None:
-        """See to it that it never starts, or find that it has."""
+        """Ensure that the attempt never starts, or find that it has started."""
         try:
-            fenced = self.at(key).fence()
+            fenced = self.folder(key).fence()
         except OSError as error:
             log.warning("cannot fence %s: %s", key, error)
-            self._loop.call_later(REFUSED_AGAIN_S, self.news, key.run)
+            self._loop.call_later(DISK_RETRY_S, self.on_change, key.run)
             return
         if not fenced:
             if key not in self._watched:
@@ -167,29 +174,29 @@ class Attempts:
         self._sweeper.unseen.add(key)
         watched = self._watched.get(key)
         if watched is None:
-            # Nobody's end will give its place back.
+            # No process is watched whose end would free the slot.
             self.busy.discard(key)
         elif watched.pidfd is not None:
-            # It waits for an image or hangs. Whatever it still does, it will find the marker taken.
+            # The runner waits for an image or hangs. If it continues, it finds the marker taken and stops.
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(watched.pidfd, signal.SIGKILL)
-        self.tell(key, NeverRan(reason=reason, message=message))
+        self.set_fact(key, NeverRan(reason=reason, message=message))
 
     def cancel(self, key: UnitAttempt) -> None:
-        """Ask it to end, once; the runner forces it after its grace.
+        """Ask the attempt to end, once; the runner forces it after the grace period.
 
         Raises:
-            OSError: it cannot be found now, and is to be asked again.
+            OSError: the process cannot be found now; the caller must repeat the request.
         """
         watched = self._watched.get(key)
         if watched is None or key in self._cancelled:
             return
         pidfd = watched.pidfd
         if self._starter.slow and not watched.is_kept:
-            # Our child is the engine's, not the runner.
-            pidfd = self.at(key).watch()
+            # Our child is the container engine's client, not the runner.
+            pidfd = self.folder(key).watch()
         if pidfd is None:
-            self.at(key).kill_holders()
+            self.folder(key).kill_holders()
             self._cancelled.add(key)
             return
         self._cancelled.add(key)
@@ -199,41 +206,41 @@ class Attempts:
             os.close(pidfd)
 
     def release(self, key: UnitAttempt) -> None:
-        """The ledger has the result: drop the evidence, keep the log."""
+        """Remove the evidence of an attempt whose result the ledger has; keep its log."""
         self._facts.get(key.run, {}).pop((key.unit, key.attempt), None)
         self.values.pop(key, None)
         self._cancelled.discard(key)
         self._sweeper.sweep(key)
 
-    def tidy(self, key: UnitAttempt) -> None:
-        """Remove a folder of which the ledger has the result already: a server ended between the two."""
+    def remove_recorded(self, key: UnitAttempt) -> None:
+        """Remove a folder whose result the ledger already has: a server was killed between record and removal."""
         self._sweeper.unseen.add(key)
         self._sweeper.sweep(key)
 
     async def cleared(self) -> None:
-        """Wait for what is being removed, and try once more what could not be; then it is for the next server."""
+        """Wait for removals in progress and repeat failed ones once; the next server handles the rest."""
         await self._sweeper.cleared()
 
     def drop(self, uid: str) -> None:
-        """Nothing of the run is in flight any more."""
+        """Drop the facts of a run that has no attempt in flight."""
         self._facts.pop(uid, None)
 
-    def running_forks(self) -> list[UnitAttempt]:
-        """Forks whose process lives."""
+    def live_forks(self) -> list[UnitAttempt]:
+        """Return the forks whose process is alive."""
         return [key for key, watched in self._watched.items() if watched.is_kept]
 
-    async def no_forks(self) -> None:
-        """Wait until no fork's process lives any more."""
-        while self.running_forks():
+    async def wait_forks_ended(self) -> None:
+        """Wait until no fork's process is alive."""
+        while self.live_forks():
             self._fork_ended.clear()
             await self._fork_ended.wait()
 
-    def start_no_more(self) -> None:
-        """Nothing will be started any more; what runs goes on."""
+    def stop_starting(self) -> None:
+        """Start no further attempts; running ones continue."""
         self._starter.close()
 
     def close(self) -> None:
-        """Stop watching; what runs goes on and is adopted by the next server."""
+        """Stop watching; running attempts continue until the next server adopts them."""
         for watched in self._watched.values():
             if watched.pidfd is not None:
                 os.close(watched.pidfd)
@@ -252,10 +259,10 @@ class Attempts:
         if watched.pidfd is not None:
             self._ends.watch(watched.pidfd, functools.partial(self._ended, key))
         else:
-            self._loop.call_later(LOOK_AGAIN_S, self._ended, key)
+            self._loop.call_later(POLL_INTERVAL_S, self._ended, key)
 
     def _sealed(self, child: int) -> None:
-        """The receipt is there, so nothing of the step lives: the kernel only takes down what the launcher stood in."""
+        """Conclude the attempt on its receipt: no process of the step is left, and the launcher is about to exit."""
         key = self._children.get(child)
         if key is None or (watched := self._watched[key]).pidfd is None:
             return
@@ -267,8 +274,8 @@ class Attempts:
         watched = self._watched.get(key)
         if watched is None:
             return
-        if watched.child and not reaped(watched.child):
-            # It has no pidfd that could tell, and lives.
+        if watched.child and not reap(watched.child):
+            # There is no pidfd for the process, and it is alive: poll again.
             self._watch(key, watched)
             return
         if watched.pidfd is not None:
@@ -277,40 +284,40 @@ class Attempts:
         self._conclude(key, watched)
 
     def _conclude(self, key: UnitAttempt, watched: WatchedAttempt) -> None:
-        """Whom we watched has ended: see what it has left."""
+        """Observe the attempt after the end of its watched process."""
         if self._watched.pop(key, None) is None:
             return
         self._children.pop(watched.child, None)
         try:
-            self._look(key, watched)
+            self._observe_end(key, watched)
         except OSError as error:
-            # It stays as it is until we have seen; nobody else would look again.
-            log.warning("cannot look at %s: %s", key, error)
+            # Keep the attempt and repeat the observation: no other code does it.
+            log.warning("cannot observe %s: %s", key, error)
             self._watched[key] = watched._replace(pidfd=None)
-            self._loop.call_later(REFUSED_AGAIN_S, self._conclude, key, watched)
+            self._loop.call_later(DISK_RETRY_S, self._conclude, key, watched)
 
-    def _look(self, key: UnitAttempt, watched: WatchedAttempt) -> None:
-        folder = self.at(key)
+    def _observe_end(self, key: UnitAttempt, watched: WatchedAttempt) -> None:
+        folder = self.folder(key)
         seen = folder.observe(watched.record, unit=watched.unit, nonce=nonce(*key), now=now_ms())
         if isinstance(seen, Running):
-            # Whom we watched was killed; the step's processes are still being ended by the kernel, or hold the lock.
+            # The watched process was killed; processes of the step are still being ended, or hold the lock.
             self._sweeper.unseen.add(key)
             self._cancelled.discard(key)
             self._watch(key, watched._replace(child=0, pidfd=folder.watch()))
-            self.news(key.run)
+            self.on_change(key.run)
             return
         if isinstance(seen, (Stalled, Unclear)):
             self._sweeper.unseen.add(key)
-            seen = self._unmarked(folder, watched)
-        fact = self._valued(key, seen)
+            seen = self._fact_without_marker(folder, watched)
+        fact = self._with_outputs(key, seen)
         self.busy.discard(key)
         self._fork_ended.set()
-        self.tell(key, fact)
+        self.set_fact(key, fact)
 
-    def _unmarked(self, folder: run.Folder, watched: WatchedAttempt) -> run.Seen:
-        """Whoever was to start it has ended, and there is no marker."""
+    def _fact_without_marker(self, folder: run.Folder, watched: WatchedAttempt) -> run.Seen:
+        """Return the fact of an attempt without a marker whose starter has ended."""
         if not watched.child and watched.pidfd is None:
-            # It was seen running, and what is left of it cannot be seen any more.
+            # It was running before, and its processes can no longer be found.
             return folder.removed(watched.record, watched.unit)
         if not watched.child or not folder.exists():
             return receipt.lost("its folder was removed while it may have been running")
@@ -324,20 +331,20 @@ class Attempts:
         said = f": {complaint}" if complaint else " before it started the step"
         return NeverRan(reason=Reason.CANNOT_START, message=f"{self._starter.name} ended{said}")
 
-    def _valued(self, key: UnitAttempt, fact: Fact) -> Fact:
-        """Read the outputs that belong to a result, while they are there.
+    def _with_outputs(self, key: UnitAttempt, fact: Fact) -> Fact:
+        """Read the outputs of a result while its folder exists.
 
         Raises:
-            OSError: they cannot be read now.
+            OSError: the outputs cannot be read now.
         """
         if isinstance(fact, Ended) and fact.result.outputs:
-            folder = self.at(key)
+            folder = self.folder(key)
             try:
                 self.values[key] = {
                     name: folder.value(name, output.digest) for name, output in fact.result.outputs.items()
                 }
             except (ValueError, OSError) as error:
-                if isinstance(error, OSError) and error.errno in SCARCE:
+                if isinstance(error, OSError) and error.errno in TRANSIENT_ERRNOS:
                     raise
                 return receipt.lost(str(error), started_at=fact.result.started_at, ended_at=fact.result.ended_at)
             return mark_binary(fact, self.values[key])

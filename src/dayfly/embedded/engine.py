@@ -1,4 +1,4 @@
-"""The wheel of the embedded host: which run takes a turn when, and what a turn commits and performs here."""
+"""The engine of the embedded host: schedules the turns of all runs, commits their moves and performs their effects."""
 
 import asyncio
 import contextlib
@@ -8,16 +8,15 @@ from itertools import chain, islice
 
 import msgspec
 
-from dayfly.embedded.alarms import Alarms
+from dayfly.embedded.alarms import Alarms, ClockGaps
 from dayfly.embedded.attempt_executor import AttemptExecutor
 from dayfly.embedded.attempts import Attempts, UnitAttempt
-from dayfly.embedded.clock import Gaps
+from dayfly.embedded.executors import Executors
 from dayfly.embedded.forks import Ports
 from dayfly.embedded.ledger import LedgerError, SqliteLedger, Values
-from dayfly.embedded.registry import Executors
-from dayfly.embedded.routes.route_executors import KeptExecutor
-from dayfly.embedded.runs import Live, RunCache
-from dayfly.embedded.turn_view import OBJECTIONS, Scenes
+from dayfly.embedded.routes.route_executors import RouteTableExecutor
+from dayfly.embedded.runs import LiveRun, RunCache
+from dayfly.embedded.scene_builder import OBJECTIONS, SceneBuilder
 from dayfly.embedded.writer import Writer
 from dayfly.execute.process.run import list_attempts
 from dayfly.execute.turn import Scene, turn
@@ -33,20 +32,20 @@ from dayfly.spec.run import ALIVE, Phase
 log = logging.getLogger(__name__)
 
 WORKERS = 64
-LEDGER_AGAIN_S = 1.0
-DEFECT_AGAIN_S = 5.0
-# So long after the machine has slept its alarms are looked at, should nothing else happen.
-CLOCK_LOOK_S = 5.0
-# Nobody could renew a lease while there was no server, while it was stopped, or while the machine slept.
+LEDGER_RETRY_S = 1.0
+DEFECT_RETRY_S = 5.0
+# Interval of the checks for clock gaps while no run takes a turn.
+CLOCK_CHECK_INTERVAL_S = 5.0
+# No client could renew a lease while the server was down or stopped, or while the machine was asleep.
 LEASE_GRACE_MS = 30_000
-# How long the server's end waits for steps that are just being started.
-START_S = 5.0
+# Time that `stop` waits for steps that are just being started.
+STOP_TIMEOUT_S = 5.0
 
 
 class Engine:
-    """Takes turns over all runs of this host.
+    """Takes turns for all runs of this host.
 
-    `on_change(uid)` is called when a run's report may have changed, `on_end(uid)` when it is over.
+    `on_change(uid)` is called when a run's report may have changed, `on_end(uid)` when the run has ended.
     """
 
     def __init__(
@@ -56,11 +55,11 @@ class Engine:
         writer: Writer,
         attempts: Attempts,
         runs: RunCache,
-        scenes: Scenes,
+        scenes: SceneBuilder,
         executors: Executors,
         ports: Ports,
     ) -> None:
-        self.ledger = ledger  # only inside the writer's jobs
+        self.ledger = ledger  # used only inside jobs of the writer
         self.reader = reader
         self.writer = writer
         self.attempts = attempts
@@ -68,109 +67,110 @@ class Engine:
         self.scenes = scenes
         self.executors = executors
         self.ports = ports
-        self.on_change: Callable[[str], None] = _nobody
-        self.on_end: Callable[[str], None] = _nobody
-        # Whether they could not be renewed as the server began.
-        self.owes_leases = False
+        self.on_change: Callable[[str], None] = _ignore
+        self.on_end: Callable[[str], None] = _ignore
+        # Whether leases could not be extended when the server started.
+        self.leases_unextended = False
         self._queue: WorkQueue[str] = WorkQueue()
-        # Those that wait for a free place, in the order in which they came, and those that this host objects to.
+        # Runs that wait for a slot, in order of arrival, and runs that wait until an objection of this host is gone.
         self._deletes: dict[str, None] = {}
         self._creates: dict[str, None] = {}
         self._blocked: set[str] = set()
-        # How often that may have changed: a turn that began before the last time has seen what was before.
-        self._freed = 0
-        self._complaints: dict[str, str] = {}  # of runs whose turns fail: what was said last
+        # Counts calls of `unblock`: a turn that began before the last call has seen an older state.
+        self._unblock_count = 0
+        self._last_errors: dict[str, str] = {}  # the last logged error of each run whose turns fail
         self._alarms = Alarms(self.wake)
-        self._gaps = Gaps()
+        self._gaps = ClockGaps()
         self._waking = asyncio.Lock()
         self._workers: list[asyncio.Task[None]] = []
-        self._lookers: list[asyncio.Task[None]] = []
+        self._background_tasks: list[asyncio.Task[None]] = []
 
-    # --- when -------------------------------------------------------------------------------------------------------
+    # --- scheduling -------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to take turns; every run that has not ended gets one."""
-        known = self.reader.uids()
-        self._take_over(set(known))
+        """Start the workers; every run that has not ended gets a turn."""
+        known = self.reader.live_uids()
+        self._adopt_attempts(set(known))
         self._workers = [asyncio.create_task(self._work()) for _ in range(WORKERS)]
-        self._lookers = [asyncio.create_task(self._look_at_clock())]
+        self._background_tasks = [asyncio.create_task(self._watch_clock())]
         for uid in known:
             self.wake(uid)
 
-    def take_over_kept(self) -> None:
-        """Have what is kept and is no process taken over, of all runs, before any of them takes a turn."""
-        for uid in self.reader.uids():
-            with _said(uid):
-                if (live := self.runs.look(uid)) is not None:
-                    self._take_over_kept_of(live)
+    def adopt_routes(self) -> None:
+        """Adopt the routes and previews of all runs, before any run takes a turn."""
+        for uid in self.reader.live_uids():
+            with _log_errors(uid):
+                if (live := self.runs.peek(uid)) is not None:
+                    self._adopt_routes_of(live)
 
-    def _take_over_kept_of(self, live: Live) -> None:
+    def _adopt_routes_of(self, live: LiveRun) -> None:
         for kind in (Kind.ROUTE, Kind.PREVIEW):
             executor = self.executors.find(kind)
-            if isinstance(executor, KeptExecutor):
+            if isinstance(executor, RouteTableExecutor):
                 try:
-                    executor.take_over(live)
+                    executor.adopt_all(live)
                 except OSError as error:
-                    log.warning("each %s of run %s is taken over later: %s", kind, live.run.uid, error)
+                    log.warning("cannot adopt the units of kind %s of run %s yet: %s", kind, live.run.uid, error)
 
-    def _take_over(self, known: set[str]) -> None:
-        """Adopt what runs, before the first turn: its places and paths are taken. And remove what a server that was
-        killed had recorded and not yet removed.
+    def _adopt_attempts(self, known: set[str]) -> None:
+        """Adopt the attempts that a former server left, before the first turn: they use slots and paths.
+
+        Also remove the folders whose results a killed server had recorded but not yet removed.
         """
-        for key in (UnitAttempt(*found) for found in list_attempts(self.attempts.place)):
-            with _said(key.run):
-                self._take_over_attempt(key)
+        for key in (UnitAttempt(*found) for found in list_attempts(self.attempts.storage)):
+            with _log_errors(key.run):
+                self._adopt_attempt(key)
         self.ports.keep_only(known)
 
-    def _take_over_attempt(self, key: UnitAttempt) -> None:
-        live = self.runs.look(key.run)
+    def _adopt_attempt(self, key: UnitAttempt) -> None:
+        live = self.runs.peek(key.run)
         if live is None or not _is_in_flight(live, key):
-            self.attempts.tidy(key)
+            self.attempts.remove_recorded(key)
             return
         executor = self.executors.find(live.kind(key.unit))
         try:
             if isinstance(executor, AttemptExecutor):
                 executor.adopt(live, key.unit)
         except OSError as error:
-            log.warning("%s is adopted later: %s", key, error)
+            log.warning("cannot adopt %s yet: %s", key, error)
 
     async def stop(self) -> None:
-        """Take no more turns, and finish those begun: whatever they start is watched. What runs goes on."""
+        """Finish the turns in progress and start no others. Running steps continue."""
         self._queue.close()
         if self._workers:
-            await asyncio.wait(self._workers, timeout=START_S)
-        # Should a start still hang, it comes to nothing now, or the next server adopts it.
-        self.attempts.start_no_more()
+            await asyncio.wait(self._workers, timeout=STOP_TIMEOUT_S)
+        # A start that still hangs fails now, or the next server adopts its attempt.
+        self.attempts.stop_starting()
         await asyncio.gather(*self._workers, return_exceptions=True)
-        # Not before: what was started last is looked at by one that was not there yet.
+        # The last turns may have created probes, so the executors close after the workers.
         await self.executors.close()
-        await cancel(*self._lookers)
+        await cancel(*self._background_tasks)
         self._alarms.stop()
 
     async def stop_forks(self) -> None:
-        """End every fork's process, and wait for it. The next server starts those that are still wished for."""
-        for key in self.attempts.running_forks():
+        """End the process of every fork, and wait for it. The next server starts the forks that are still desired."""
+        for key in self.attempts.live_forks():
             self.attempts.cancel(key)
-        await self.attempts.no_forks()
+        await self.attempts.wait_forks_ended()
 
     def wake(self, uid: str) -> None:
-        """Let the run take a turn soon. Asking twice is asking once."""
+        """Queue the run for a turn; a run is queued at most once."""
         self._queue.add(uid)
 
-    def news(self, uid: str) -> None:
-        """An attempt of the run has a new fact; it may also end what others of this machine wait for."""
+    def attempt_changed(self, uid: str) -> None:
+        """Queue the run because a fact of its attempts has changed, and the runs that may wait for that change."""
         self.wake(uid)
         self.unblock()
 
     def unblock(self) -> None:
-        """What this host objects to may have changed: let those look that wait for it."""
-        self._freed += 1
+        """Queue the runs that wait for an objection of this host: it may be gone."""
+        self._unblock_count += 1
         blocked, self._blocked = self._blocked, set()
         for uid in blocked:
             self.wake(uid)
 
     def reload(self, uid: str) -> None:
-        """Its row was changed beside the turns (wish, forks): read it again."""
+        """Read the run again and queue it: its intent or its forks were changed outside of a turn."""
         self.runs.refresh(uid)
         self.wake(uid)
 
@@ -184,29 +184,29 @@ class Engine:
                 await self._take_turn(uid)
             finally:
                 self._queue.done(uid)
-            self._feed()
+            self._wake_waiting()
 
     async def _take_turn(self, uid: str) -> None:
-        freed = self._freed
+        freed = self._unblock_count
         try:
-            await self._heed_clock()
+            await self._handle_clock_gap()
             decision = await turn(uid, self)
-            self._rest(uid, decision, freed)
-            self._complaints.pop(uid, None)
+            self._finish_turn(uid, decision, freed)
+            self._last_errors.pop(uid, None)
         except LedgerError as error:
-            self._complain(uid, logging.WARNING, f"{uid} waits: {error}")
-            self._retry(uid, LEDGER_AGAIN_S)
+            self._log_failure(uid, logging.WARNING, f"{uid} waits: {error}")
+            self._retry(uid, LEDGER_RETRY_S)
         except RunDamagedError as error:
-            self._complain(uid, logging.WARNING, str(error))
-            self._retry(uid, DEFECT_AGAIN_S)
-        except Exception as error:  # noqa: BLE001 - a defect of ours in one run must not stop the others
-            # It stays visible and is tried again.
-            self._complain(uid, logging.ERROR, f"turn of {uid} failed: {error!r}")
-            self._retry(uid, DEFECT_AGAIN_S)
+            self._log_failure(uid, logging.WARNING, str(error))
+            self._retry(uid, DEFECT_RETRY_S)
+        except Exception as error:  # noqa: BLE001 - a defect in one run must not stop the others
+            # The error is logged and the turn is repeated.
+            self._log_failure(uid, logging.ERROR, f"turn of {uid} failed: {error!r}")
+            self._retry(uid, DEFECT_RETRY_S)
 
-    def _complain(self, uid: str, level: int, said: str) -> None:
-        if self._complaints.get(uid) != said:  # it will come again, and nobody shortens a server's log
-            self._complaints[uid] = said
+    def _log_failure(self, uid: str, level: int, said: str) -> None:
+        if self._last_errors.get(uid) != said:  # log each error once, not at every retry
+            self._last_errors[uid] = said
             log.log(level, said, exc_info=level == logging.ERROR)
 
     def _retry(self, uid: str, seconds: float) -> None:
@@ -215,24 +215,24 @@ class Engine:
         self._creates.pop(uid, None)
         self._alarms.set(uid, now_ms() + int(seconds * 1000))
 
-    def _rest(self, uid: str, decision: Decision | None, freed: int) -> None:
-        """After a turn: set the clock, queue for a free place, and forget what only news can change.
+    def _finish_turn(self, uid: str, decision: Decision | None, freed: int) -> None:
+        """Set the alarm after a turn, queue the run for a slot, and drop it from memory if it only waits for events.
 
-        `freed` is from the turn's beginning.
+        `freed` is the value of `_unblock_count` when the turn began.
         """
         self._alarms.set(uid, decision.wake_at if decision else 0)
         self.on_change(uid)
         self._deletes.pop(uid, None)
         self._blocked.discard(uid)
-        live = self.runs.kept(uid)
+        live = self.runs.cached(uid)
         if decision is None or live is None:
             self._creates.pop(uid, None)
             self.runs.drop(uid)
             return
         reasons = {wait.reason for wait in decision.waits}
         if reasons & OBJECTIONS:
-            # While it wrote, nobody knew that it would wait.
-            if self._freed == freed:
+            # The objection may have gone during the turn, when the run was not yet in `_blocked`.
+            if self._unblock_count == freed:
                 self._blocked.add(uid)
             else:
                 self.wake(uid)
@@ -246,70 +246,72 @@ class Engine:
             self._creates.pop(uid, None)
             self._deletes[uid] = None
 
-    async def _look_at_clock(self) -> None:
+    async def _watch_clock(self) -> None:
         while True:
-            await asyncio.sleep(CLOCK_LOOK_S)
+            await asyncio.sleep(CLOCK_CHECK_INTERVAL_S)
             try:
-                await self._heed_clock()
+                await self._handle_clock_gap()
             except LedgerError as error:
-                log.warning("leases wait to begin anew: %s", error)
+                log.warning("leases cannot be extended yet: %s", error)
             except Exception:
-                log.exception("the clock could not be looked at")
+                log.exception("cannot check for clock gaps")
 
-    async def _heed_clock(self) -> None:
-        """If the machine has slept, or this process was stopped or has just begun on a full disk: let leases begin anew
-        before a turn judges them, and set the alarms anew. A time to live goes on meanwhile.
+    async def _handle_clock_gap(self) -> None:
+        """Extend leases before a turn judges them, and reset the alarms, after a gap in the clock.
+
+        A gap means that the machine was asleep or this process was stopped. Leases that could not be extended when
+        the server started count as a gap. Times to live are not extended.
 
         Raises:
-            LedgerError: the disk refused; it is still to be heeded.
+            LedgerError: the disk refused the write; the gap stays pending.
         """
-        if self._gaps.seen() is None and not self.owes_leases:
+        if self._gaps.find() is None and not self.leases_unextended:
             return
         async with self._waking:
-            gap = self._gaps.seen()
-            if gap is None and not self.owes_leases:
+            gap = self._gaps.find()
+            if gap is None and not self.leases_unextended:
                 return
             until = now_ms() + LEASE_GRACE_MS
-            lasted = self.owes_leases or (gap is not None and gap.ms > 0)
-            if lasted and self.reader.lapsing(until):
+            lasted = self.leases_unextended or (gap is not None and gap.ms > 0)
+            if lasted and self.reader.has_lease_before(until):
                 await self.writer.run(lambda: self.ledger.extend_leases(until))
                 self.runs.refresh_all()
-            self.owes_leases = False
+            self.leases_unextended = False
             if gap is not None:
-                self._gaps.heed(gap)
-            self._alarms.set_anew()
+                self._gaps.resolve(gap)
+            self._alarms.reset()
 
-    def _feed(self) -> None:
-        """Let as many of those that wait for a free place look as there are places: deletes first.
+    def _wake_waiting(self) -> None:
+        """Queue as many waiting runs as there are free slots, those with delete steps first.
 
-        One that is just taking a turn looks already; should it get no place after all, its turn's end feeds again.
+        Runs that are taking a turn are skipped. If they get no slot, the end of their turn calls this method again.
         """
         for uid in list(islice(chain(self._deletes, self._creates), self.scenes.free())):
             if not self._queue.is_working_on(uid):
                 self.wake(uid)
 
-    def _slots(self, live: Live) -> int:
-        """How many steps the run may start now; what waits in order to delete comes before whatever creates."""
+    def _slots_for(self, live: LiveRun) -> int:
+        """Return how many steps the run may start now. Runs that wait to delete come before runs that create."""
         ahead = len(self._deletes) if live.run.phase is Phase.OPEN else 0
         return max(self.scenes.free() - ahead, 0)
 
-    # --- what a turn asks of its host -------------------------------------------------------------------------------
+    # --- host interface of `execute.turn` ---------------------------------------------------------------------------
 
     async def observe(self, run: str) -> Scene | None:
-        live = self.runs.keep(run)
+        live = self.runs.load(run)
         if live is None:
             return None
         await self.executors.observe(live)
-        return self.scenes.of(live, self._slots(live))
+        return self.scenes.build(live, self._slots_for(live))
 
-    def look(self, uid: str) -> Scene | None:
-        """What a turn would see now, without keeping the run in memory; None if there is no such run."""
-        live = self.runs.look(uid)
-        return self.scenes.of(live, self._slots(live)) if live else None
+    def scene(self, uid: str) -> Scene | None:
+        """Return what a turn would see now, without keeping the run in memory; None if there is no such run."""
+        live = self.runs.peek(uid)
+        return self.scenes.build(live, self._slots_for(live)) if live else None
 
     async def commit(self, scene: Scene, moves: tuple[Move, ...]) -> bool:
         run = scene.world.run
-        values = _values(scene, moves)
+        values = _recorded_values(scene, moves)
         claims = {
             UnitAttempt(run.uid, move.unit, move.attempt)
             for move in moves
@@ -318,13 +320,13 @@ class Engine:
         self.attempts.busy |= claims
         try:
             written = self.writer.run(lambda: self.ledger.commit(run, scene.plan, moves, values, scene.now))
-            # Whoever waits for a place that this run has left need not wait for the disk as well.
-            self._feed()
+            # Runs that wait for a slot of this run need not wait for the disk.
+            self._wake_waiting()
             after = await written
         except BaseException:
             self._unclaim(claims)
             raise
-        live = self.runs.kept(run.uid)
+        live = self.runs.cached(run.uid)
         if after is None or live is None:
             self._unclaim(claims)
             self.runs.drop(run.uid)
@@ -336,14 +338,14 @@ class Engine:
         return True
 
     def _unclaim(self, claims: set[UnitAttempt]) -> None:
-        """Give places and paths back that were taken for what was not written."""
+        """Release the slots and paths of claims that were not written."""
         self.attempts.busy -= claims
         if claims:
             self.unblock()
 
     async def perform(self, scene: Scene, effect: Effect) -> None:
         uid = scene.world.run.uid
-        live = self.runs.keep(uid)
+        live = self.runs.load(uid)
         if live is None:
             return
         if isinstance(effect, Dissolve):
@@ -351,7 +353,7 @@ class Engine:
         else:
             await self.executors.perform(live, live.kind(effect.unit), effect)
 
-    async def _dissolve(self, live: Live) -> None:
+    async def _dissolve(self, live: LiveRun) -> None:
         run, name = live.run, live.stored.name
         await self.executors.clear(live)
         await self.writer.run(lambda: self.ledger.dissolve(run, name))
@@ -359,12 +361,12 @@ class Engine:
         self.on_end(run.uid)
 
 
-def _nobody(_uid: str) -> None:
-    """Nobody has asked to be told of changes yet."""
+def _ignore(_uid: str) -> None:
+    """Ignore a change: no subscriber is set yet."""
 
 
-def _values(scene: Scene, moves: tuple[Move, ...]) -> Values:
-    """The values of all outputs that the moves speak of."""
+def _recorded_values(scene: Scene, moves: tuple[Move, ...]) -> Values:
+    """Return the values of all outputs that the moves record."""
     return {
         (move.unit, name): value
         for move in moves
@@ -374,16 +376,16 @@ def _values(scene: Scene, moves: tuple[Move, ...]) -> Values:
 
 
 @contextlib.contextmanager
-def _said(uid: str) -> Iterator[None]:
-    """A run that cannot be read must not keep the server from its beginning; its turns say the same."""
+def _log_errors(uid: str) -> Iterator[None]:
+    """Log errors of a run instead of failing the server's start; the run's turns report them."""
     try:
         yield
     except RunDamagedError as error:
-        log.warning("run %s cannot be taken over: %s", uid, error)
+        log.warning("cannot adopt run %s: %s", uid, error)
     except Exception:
-        log.exception("run %s cannot be taken over", uid)
+        log.exception("cannot adopt run %s", uid)
 
 
-def _is_in_flight(live: Live, key: UnitAttempt) -> bool:
+def _is_in_flight(live: LiveRun, key: UnitAttempt) -> bool:
     record = live.run.unit(key.unit)
     return record.attempt == key.attempt and record.state in ALIVE

@@ -1,7 +1,8 @@
-"""What this machine can run: steps, webhooks and forks, all as attempts in folders of their own."""
+"""The executors of this machine for steps, webhooks and forks, and their registry."""
 
 import asyncio
 import sys
+from collections.abc import Iterable
 
 import msgspec
 
@@ -10,9 +11,9 @@ from dayfly.embedded.attempt_executor import AttemptExecutor
 from dayfly.embedded.attempts import Attempts, UnitAttempt
 from dayfly.embedded.forks import BaselineProcesses, Ports
 from dayfly.embedded.ledger import SqliteLedger
-from dayfly.embedded.runs import Live, RunCache
-from dayfly.embedded.state_door import StateDoor
-from dayfly.execute.executor import Known
+from dayfly.embedded.runs import LiveRun, RunCache
+from dayfly.embedded.state_server import StateServer
+from dayfly.execute.executor import Executor, Known, Registry
 from dayfly.execute.inputs import Inputs, resolve
 from dayfly.execute.process.launch import Starter
 from dayfly.execute.process.render import declared_paths, overlay_entries, step_order
@@ -30,8 +31,21 @@ from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Kind, Unit
 
 
+class Executors(Registry[LiveRun]):
+    """The executors of this machine.
+
+    A turn queries only the executors of the run's own kinds: nothing exists on this host before it is claimed, so the
+    plan and the ledger name them all.
+    """
+
+    def concerned(self, live: LiveRun) -> Iterable[Executor[LiveRun]]:
+        """Return the executors of the kinds that the run desires or ever claimed."""
+        kinds = live.kinds
+        return [executor for executor in super().concerned(live) if executor.kind in kinds]
+
+
 class ProcessStepExecutor(AttemptExecutor):
-    """Scripts, as processes of this machine or in containers of their images."""
+    """Runs scripts as processes of this machine, or in containers of their images."""
 
     kind: str = Kind.EXEC
 
@@ -44,7 +58,7 @@ class ProcessStepExecutor(AttemptExecutor):
         runs: RunCache,
         environment: dict[str, str],
         has_images: bool,
-        states: StateDoor | None = None,
+        states: StateServer | None = None,
         traced: bool = False,
     ) -> None:
         super().__init__(reader, attempts, starter, runs)
@@ -54,19 +68,19 @@ class ProcessStepExecutor(AttemptExecutor):
     def admit(self, name: str, unit: Unit) -> None:
         if self._has_images and unit.exec is not None and not unit.exec.image:
             raise DocumentsRefusedError(
-                f"{name}: steps run in containers here, and it names no image; set it in spec.runner"
+                f"{name}: this host runs steps in containers, and the step has no image; set one in spec.runner"
             )
         if access.has_state(unit) and self._states is None:
-            raise DocumentsRefusedError(f"{name}: this host was started without the server that keeps states")
+            raise DocumentsRefusedError(f"{name}: this host was started without a server for states")
         taken = [str(entry.get("name", "")) for entry in overlay_entries(unit) if "valueFrom" in entry]
         if unset := [variable for variable in dict.fromkeys(taken) if variable not in self._environment]:
             given = " ".join(f"{variable}=..." for variable in unset)
             raise DocumentsRefusedError(
-                f"{name}: the pod template takes {', '.join(unset)} from a cluster, and this host is none; "
+                f"{name}: the pod template takes {', '.join(unset)} from a cluster, and this host is not a cluster; "
                 f"start it with a value for each: {given} dayfly up"
             )
 
-    def order(self, live: Live, key: UnitAttempt, unit: Unit, inputs: Inputs | None = None) -> bytes:
+    def order(self, live: LiveRun, key: UnitAttempt, unit: Unit, inputs: Inputs | None = None) -> bytes:
         attempt = self._attempt(live, key, unit, isolation=self._starter.isolation, apart=True, inputs=inputs)
         if self._traced:
             attempt = msgspec.structs.replace(attempt, trace=live.traceparent(key.unit, key.attempt))
@@ -76,12 +90,12 @@ class ProcessStepExecutor(AttemptExecutor):
             attempt = msgspec.structs.replace(attempt, state=self._states.variables(who), cleared=cleared)
         return step_order(unit, attempt)
 
-    async def observe(self, live: Live) -> None:
+    async def observe(self, live: LiveRun) -> None:
         await super().observe(live)
         if self._states is not None:
             await self._states.record_unsaved()
 
-    def known(self, live: Live) -> Known:
+    def known(self, live: LiveRun) -> Known:
         known = super().known(live)
         if self._states is None:
             return known
@@ -91,13 +105,13 @@ class ProcessStepExecutor(AttemptExecutor):
                 facts[key] = with_state(live.plan, live.run, key, known.facts, states.head(live.run.uid, resource, key))
         return msgspec.structs.replace(known, facts=facts)
 
-    async def clear(self, live: Live) -> None:
+    async def clear(self, live: LiveRun) -> None:
         if self._states is not None:
             self._states.clear(live.run)
         await super().clear(live)
 
-    def objections(self, live: Live) -> dict[str, Objection]:
-        """Without private folders two steps that use one absolute path must not run at once."""
+    def objections(self, live: LiveRun) -> dict[str, Objection]:
+        """Add an objection to steps that use the same absolute path as a running one, if paths are not private."""
         found = super().objections(live)
         if self._starter.isolates_paths:
             return found
@@ -107,19 +121,19 @@ class ProcessStepExecutor(AttemptExecutor):
             if shared and taken[shared[0]][:2] != (live.run.uid, name):
                 other = taken[shared[0]]
                 message = (
-                    f"uses {shared[0]} as the running {other.unit} does, and this machine cannot keep them apart "
-                    "(no mount namespaces): they run one after the other"
+                    f"uses {shared[0]}, as does the running {other.unit}; this machine has no mount namespaces to "
+                    "separate them, so they run one after the other"
                 )
                 found[name] = Objection(reason=Reason.PATH_IN_USE, message=message)
         return found
 
     def _busy_unit(self, key: UnitAttempt) -> Unit:
-        live = self._runs.look(key.run)
+        live = self._runs.peek(key.run)
         return live.unit(key.unit) if live else Unit(name=key.unit, kind=Kind.EXEC)
 
 
 class ProcessWebhookExecutor(AttemptExecutor):
-    """Requests to servers, each sent by a process of ours, whatever scripts run in."""
+    """Sends webhooks, each with a process of this machine, also if scripts run in containers."""
 
     kind: str = Kind.WEBHOOK
 
@@ -133,7 +147,7 @@ class ProcessWebhookExecutor(AttemptExecutor):
         environment: dict[str, str],
         allowed: frozenset[str],
     ) -> None:
-        """`allowed` are the servers (`host:port`) that may be anywhere, this machine included."""
+        """Set the servers (`host:port`) to which webhooks may go although their addresses are not public."""
         super().__init__(reader, attempts, starter, runs)
         self._environment = environment
         self._allowed = allowed
@@ -142,11 +156,11 @@ class ProcessWebhookExecutor(AttemptExecutor):
         for variable in secret_variables(unit):
             if variable not in self._environment:
                 raise DocumentsRefusedError(
-                    f"{name}: a header takes its value from a Secret, and this host is no cluster; "
+                    f"{name}: a header takes its value from a Secret, and this host is not a cluster; "
                     f"set {variable} in the environment of `dayfly up`"
                 )
 
-    def order(self, live: Live, key: UnitAttempt, unit: Unit) -> bytes:
+    def order(self, live: LiveRun, key: UnitAttempt, unit: Unit) -> bytes:
         attempt = self._attempt(live, key, unit, isolation=self._starter.fork_isolation, apart=True)
         sending = as_exec(
             unit,
@@ -161,7 +175,7 @@ class ProcessWebhookExecutor(AttemptExecutor):
 
 
 class ProcessForkExecutor(AttemptExecutor):
-    """Forks of process workloads: each has a port of its own, and is asked whether it answers there."""
+    """Runs forks of process workloads. Each has its own port, and a probe checks whether it accepts connections."""
 
     kind: str = Kind.FORK
 
@@ -181,7 +195,7 @@ class ProcessForkExecutor(AttemptExecutor):
         self._probes: dict[UnitAttempt, asyncio.Task[None]] = {}
 
     def admit(self, _name: str, unit: Unit) -> None:
-        assert unit.fork is not None, "a fork says what it derives from"
+        assert unit.fork is not None, "a fork has a baseline"
         of = unit.fork.baseline
         if of.kind != "Deployment":
             raise DocumentsRefusedError(
@@ -194,34 +208,34 @@ class ProcessForkExecutor(AttemptExecutor):
                     "write it as value, or into the env of the baseline's file"
                 )
 
-    def order(self, live: Live, key: UnitAttempt, unit: Unit) -> bytes:
+    def order(self, live: LiveRun, key: UnitAttempt, unit: Unit) -> bytes:
         assert unit.fork is not None, "only forks have a baseline"
         workload = self._baselines.get(unit.fork.baseline)
         if workload is None:
             raise CannotRenderError(Reason.BASELINE_MISSING, f"its baseline {unit.fork.baseline.name} is not declared")
         port = self._port(key) if workload.port else 0
-        if text := forks.unapplied(unit):
-            self._attempts.at(key).say(f"not supported here: {text}")
-        elsewhere = {name: self._ports.of(key.run, name) for name in self._baselines.with_ports(live.plan)}
+        if text := forks.ignored_options(unit):
+            self._attempts.folder(key).say(f"not supported here: {text}")
+        elsewhere = {name: self._ports.assign(key.run, name) for name in self._baselines.with_ports(live.plan)}
         attempt = self._attempt(live, key, unit, isolation=self._starter.fork_isolation, apart=False)
         return forks.fork_order(unit, workload, attempt, port, elsewhere)
 
     def _port(self, key: UnitAttempt) -> int:
-        """Where its next process answers. Those that were told another address start anew with this one."""
-        before = self._ports.known(key.run, key.unit)
+        """Return the port of the fork's next process. Forks that depend on the old address restart if it changes."""
+        before = self._ports.find(key.run, key.unit)
         port = self._ports.renew(key.run, key.unit)
         if before not in (0, port):
             self._runs.refresh(key.run)
-            self._attempts.news(key.run)
+            self._attempts.on_change(key.run)
         return port
 
-    def objections(self, live: Live) -> dict[str, Objection]:
-        """What a fork lacks before it can be started: it is a wish that holds, so nothing is tried in vain."""
+    def objections(self, live: LiveRun) -> dict[str, Objection]:
+        """Return what forks lack before they can start. No attempt is claimed until then."""
         every = ((step.id, self._objection(live, step)) for step in live.plan.kept.values() if step.unit.fork)
         return {name: objection for name, objection in every if objection is not None}
 
-    def _objection(self, live: Live, step: KeptStep) -> Objection | None:
-        assert step.unit.fork is not None, "a fork says what it derives from"
+    def _objection(self, live: LiveRun, step: KeptStep) -> Objection | None:
+        assert step.unit.fork is not None, "a fork has a baseline"
         baseline = step.unit.fork.baseline
         if self._baselines.get(baseline) is None:
             name_of = f"{baseline.namespace}/{baseline.name}"
@@ -234,29 +248,29 @@ class ProcessForkExecutor(AttemptExecutor):
             return Objection(reason=error.reason, message=str(error))
         return None
 
-    def adopt(self, live: Live, name: str) -> None:
+    def adopt(self, live: LiveRun, name: str) -> None:
         super().adopt(live, name)
         self._probe(live, name)
 
-    async def launch(self, live: Live, effect: Launch) -> None:
+    async def launch(self, live: LiveRun, effect: Launch) -> None:
         await super().launch(live, effect)
         self._probe(live, effect.unit)
 
-    async def fence(self, live: Live, effect: Fence) -> None:
+    async def fence(self, live: LiveRun, effect: Fence) -> None:
         await super().fence(live, effect)
-        # It may have begun before that: a server was killed between its launcher's start and its marker.
+        # The process may have started before the fence: a server was killed between start and marker.
         self._probe(live, effect.unit)
 
-    async def clear(self, live: Live) -> None:
-        # First, since nobody looks for them once the run is forgotten; its forks have ended.
+    async def clear(self, live: LiveRun) -> None:
+        # Ports go first: they cannot be found once the run is removed. The forks have ended by now.
         self._ports.forget(live.run.uid)
         await super().clear(live)
 
     async def close(self) -> None:
         await cancel(*self._probes.values())
 
-    def _probe(self, live: Live, name: str) -> None:
-        """Watch for a fork to answer."""
+    def _probe(self, live: LiveRun, name: str) -> None:
+        """Start a probe that sets the fork's fact to ready once it accepts connections."""
         if name not in live.plan.kept:
             return
         key = UnitAttempt(live.run.uid, name, live.run.unit(name).attempt)
@@ -267,12 +281,12 @@ class ProcessForkExecutor(AttemptExecutor):
         task.add_done_callback(lambda _: self._probes.pop(key, None))
 
     async def _answer(self, key: UnitAttempt) -> None:
-        port = self._ports.known(key.run, key.unit)
+        port = self._ports.find(key.run, key.unit)
         if port and not await forks.answered(port, lambda: isinstance(self._fact(key), Running)):
             return
         fact = self._fact(key)
         if isinstance(fact, Running):
-            self._attempts.tell(key, Running(since=fact.since, ready=True))
+            self._attempts.set_fact(key, Running(since=fact.since, ready=True))
 
     def _fact(self, key: UnitAttempt) -> Fact | None:
         return self._attempts.facts(key.run).get((key.unit, key.attempt))

@@ -1,4 +1,4 @@
-"""Forks on this machine: a process like its baseline's, with a port of its own and the changed environment."""
+"""Forks on this machine: the process of the baseline with its own port and the changed environment."""
 
 import asyncio
 import contextlib
@@ -24,13 +24,13 @@ from dayfly.spec.workload import Workload
 
 HOST = "127.0.0.1"
 _MOST = 65_535
-# Asked again after a twentieth of the time that it has taken until then: so late at most it is heard that it answers.
-PROBE_S, PROBE_MOST_S, PROBES = 0.005, 1.0, 20
-STILL_THERE_S = 1.0
+# Probes are repeated after a twentieth of the time waited so far, so readiness is at most 5 % late.
+MIN_PROBE_INTERVAL_S, MAX_PROBE_INTERVAL_S, PROBE_DIVISOR = 0.005, 1.0, 20
+CONNECT_TIMEOUT_S = 1.0
 
 
 class BaselineProcesses:
-    """The process workloads that forks may derive from."""
+    """The declared process workloads that forks may derive from."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Workload] = {}
@@ -39,22 +39,22 @@ class BaselineProcesses:
         self._known[workload.namespace, workload.name] = workload
 
     def drop(self, workload: Workload) -> None:
-        """Nobody declares one of that name any more."""
+        """Remove the workload with this name."""
         self._known.pop((workload.namespace, workload.name), None)
 
     def get(self, baseline: Baseline) -> Workload | None:
         return self._known.get((baseline.namespace, baseline.name))
 
     def every(self) -> list[Workload]:
-        """All that are known."""
+        """Return all declared workloads."""
         return list(self._known.values())
 
     def follow(self, plan: Plan) -> Plan:
-        """The plan with forks whose generation changes with their baseline too."""
+        """Return the plan with forks whose generation also depends on their baseline."""
         return msgspec.structs.replace(plan, kept={name: self._follow(fork) for name, fork in plan.kept.items()})
 
     def with_ports(self, plan: Plan) -> frozenset[str]:
-        """The forks of a plan whose baselines have a port."""
+        """Return the forks of a plan whose baselines have a port."""
         of = ((name, fork.unit.fork) for name, fork in plan.kept.items())
         return frozenset(
             name for name, fork in of if fork and (workload := self.get(fork.baseline)) is not None and workload.port
@@ -64,87 +64,90 @@ class BaselineProcesses:
         workload = self.get(fork.unit.fork.baseline) if fork.unit.fork else None
         if workload is None:
             return fork
-        # Where its own requests are taken in is nothing to its forks.
+        # Forks do not depend on the port where requests to their baseline arrive.
         form = digest(msgspec.structs.replace(workload, routed_port=None))
         return msgspec.structs.replace(fork, generation=f"{fork.generation} {form}")
 
 
 class Ports:
-    """One port of the loopback interface for each fork, kept over its restarts as long as the machine runs.
+    """One loopback port for each fork, kept over its restarts as long as the machine runs.
 
-    So another fork can be told where it answers before it has started, and need not start anew when it has. The notes
-    are for the next server: they may be removed under a fork that runs.
+    So other forks can learn its address before it starts, and need not restart afterwards. The notes in files are for
+    the next server; they may be removed while the fork runs.
     """
 
-    def __init__(self, place: AttemptStorage, free_port: Callable[[], int] | None = None) -> None:
-        self._place = place
+    def __init__(self, storage: AttemptStorage, free_port: Callable[[], int] | None = None) -> None:
+        self._storage = storage
         self._free_port = free_port or _any_free
         self._ports: dict[str, int] = {}
 
-    def of(self, run: str, fork: str) -> int:
-        """The fork's port, chosen at the first call."""
-        return self.known(run, fork) or self._choose(run, fork)
+    def assign(self, run: str, fork: str) -> int:
+        """Return the port of the fork; choose it at the first call."""
+        return self.find(run, fork) or self._choose(run, fork)
 
     def renew(self, run: str, fork: str) -> int:
-        """The port for the fork's next process: the same again, unless somebody else listens there by now."""
-        port = self.known(run, fork)
+        """Return the port for the fork's next process: the same port unless another process listens on it."""
+        port = self.find(run, fork)
         return port if port and _is_free(port) else self._choose(run, fork)
 
-    def known(self, run: str, fork: str) -> int:
-        """The fork's port; 0 if none was chosen."""
+    def find(self, run: str, fork: str) -> int:
+        """Return the port of the fork; 0 if none is chosen."""
         name = _note(run, fork)
-        port = self._ports.get(name) or self._place.read_number(name)
+        port = self._ports.get(name) or self._storage.read_number(name)
         if not 0 < port <= _MOST:
-            return 0  # nor is it what was noted: no port has that number
+            return 0  # the file does not hold a port number
         self._ports[name] = port
         return port
 
     def forget(self, run: str) -> None:
-        """The run's forks are gone for good."""
+        """Forget the ports of a run's forks, which have ended."""
         for name in [name for name in self._ports if name.startswith(f"{run}.")]:
             del self._ports[name]
-        for note in Path(self._place.work).glob(f"{run}.*.port"):
+        for note in Path(self._storage.work).glob(f"{run}.*.port"):
             note.unlink(missing_ok=True)
 
     def keep_only(self, runs: set[str]) -> None:
-        """Forget those of all other runs."""
-        for note in Path(self._place.work).glob("*.port"):
+        """Forget the ports of all other runs."""
+        for note in Path(self._storage.work).glob("*.port"):
             if note.name.split(".", 1)[0] not in runs:
                 note.unlink(missing_ok=True)
 
     def follow(self, run: str, plan: Plan, there: Collection[str]) -> Plan:
-        """The plan with forks whose generation changes with the addresses of those that they name.
+        """Return the plan with forks whose generation also depends on the addresses of the forks that they reference.
 
         `there` are the forks that have a port.
         """
         kept = {}
         for name, fork in plan.kept.items():
-            # Chosen now, if need be: an address that is promised later would look like another one.
-            ports = [self.of(run, peer) for peer in map(fork_id, addresses.peer_baselines(fork.unit)) if peer in there]
+            # Ports are chosen now if necessary: a port chosen later would change the generation.
+            peers = map(fork_id, addresses.peer_baselines(fork.unit))
+            ports = [self.assign(run, peer) for peer in peers if peer in there]
             kept[name] = msgspec.structs.replace(fork, generation=f"{fork.generation} {ports}") if ports else fork
         return msgspec.structs.replace(plan, kept=kept)
 
     def _choose(self, run: str, fork: str) -> int:
-        # One that is promised need not be listened at yet, so the kernel may name it again.
+        # No process may listen yet on a port that is chosen, so the kernel may return it again.
         promised = set(self._ports.values())
         port = next(port for port in iter(self._free_port, None) if port not in promised)
         name = _note(run, fork)
-        self._place.write_number(name, port)
+        self._storage.write_number(name, port)
         self._ports[name] = port
         return port
 
 
-def teller(run: Run, plan: Plan, baselines: BaselineProcesses, ports: Ports, answers: Callable[[str], bool]) -> Forks:
-    """What each fork of a run tells its steps at this moment; `answers` says whether one does.
+def fork_values(
+    run: Run, plan: Plan, baselines: BaselineProcesses, ports: Ports, answers: Callable[[str], bool]
+) -> Forks:
+    """Return the function that resolves values of the run's forks; `answers` returns whether a fork is ready.
 
-    Its name is the one that it has in its sandbox: a process has no other.
+    A process has no other name than the one in its sandbox.
     """
 
-    def told(value: ForkValue) -> str:
+    def resolve_value(value: ForkValue) -> str:
         of, name = value.fork_of, fork_id(value.fork_of)
         if name not in plan.kept or run.unit(name).state not in ALIVE:
-            raise ForkAddressUnknownError(Reason.WAITING_FOR_FORKS, f"{name} is not there to be asked")
-        workload, port = baselines.get(of), ports.known(run.uid, name)
+            raise ForkAddressUnknownError(Reason.WAITING_FOR_FORKS, f"{name} does not run")
+        workload, port = baselines.get(of), ports.find(run.uid, name)
         port = port if workload is not None and workload.port else 0
         known = {value_from.NAME: plan.kept[name].unit.name, value_from.READY: "true" if answers(name) else "false"}
         known |= {value_from.HOST: HOST if port else "", value_from.PORT: str(port or "")}
@@ -152,19 +155,19 @@ def teller(run: Run, plan: Plan, baselines: BaselineProcesses, ports: Ports, ans
             raise ForkAddressUnknownError(Reason.FORK_WITHOUT_PORT, f"{{{{.{missing[0]}}}}}: {_portless(of)}")
         return value_from.fill_expression(value.expression, known)
 
-    return told
+    return resolve_value
 
 
 def fork_order(unit: Unit, workload: Workload, attempt: OrderContext, port: int, elsewhere: Mapping[str, int]) -> bytes:
-    """The work order of a fork: the baseline's command and environment, then the changes in their order.
+    """Return the work order of a fork: the command and environment of its baseline, with the fork's changes.
 
-    `elsewhere` has the port of each fork of the run that has one.
+    `elsewhere` maps the forks of the run that have a port to it.
 
     Raises:
-        CannotRenderError: it asks for the address of a fork that has none.
+        CannotRenderError: the fork uses the address of a fork without a port.
     """
     check_addresses(unit, elsewhere)
-    assert unit.fork is not None, "a fork says what it derives from"
+    assert unit.fork is not None, "a fork has a baseline"
     env = {name: value.encode() for name, value in workload.env.items()}
     if port:
         env["PORT"] = str(port).encode()
@@ -178,8 +181,8 @@ def fork_order(unit: Unit, workload: Workload, attempt: OrderContext, port: int,
     )
 
 
-def unapplied(unit: Unit) -> str:
-    """What of a fork's wish has no meaning for a process, in words; or nothing."""
+def ignored_options(unit: Unit) -> str:
+    """Return the options of a fork that this host cannot apply to a process, in words; or an empty string."""
     fork = unit.fork
     if fork is None or not (fork.images or fork.patch):
         return ""
@@ -189,10 +192,10 @@ def unapplied(unit: Unit) -> str:
 
 
 def check_addresses(unit: Unit, with_ports: Collection[str]) -> None:
-    """Whether each fork that this one asks the address of has one.
+    """Check that all forks whose address this one uses have a port.
 
     Raises:
-        CannotRenderError: one has none.
+        CannotRenderError: a fork has none.
     """
     for of in addresses.peer_baselines(unit):
         if fork_id(of) not in with_ports:
@@ -200,11 +203,11 @@ def check_addresses(unit: Unit, with_ports: Collection[str]) -> None:
 
 
 def _portless(of: Baseline) -> str:
-    return f"the baseline {of.name} has no port where its fork could answer"
+    return f"the baseline {of.name} has no port for its fork to listen on"
 
 
 def unavailable(change: EnvChange) -> str:
-    """The kind of cluster object that a change takes its value from, which this machine has none of; or nothing."""
+    """Return the kind of cluster object that a change takes its value from, as this host has none; else empty."""
     return next((kind for kind in ("configMap", "secret") if (change.source or {}).get(kind)), "")
 
 
@@ -218,7 +221,7 @@ def _value(change: EnvChange, attempt: OrderContext, elsewhere: Mapping[str, int
 
 def _address(change: EnvChange, elsewhere: Mapping[str, int]) -> bytes:
     of = addresses.peer_baseline(change)
-    assert of is not None, "asked for a value from another fork"
+    assert of is not None, "the value comes from another fork"
     return addresses.fill_address(change, HOST, elsewhere[fork_id(of)]).encode()
 
 
@@ -235,7 +238,7 @@ def _any_free() -> int:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # Connections of the former process that are still closing do not count.
+        # Closing connections of the former process do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -245,13 +248,15 @@ def _is_free(port: int) -> bool:
 
 
 async def answered(port: int, is_there: Callable[[], bool]) -> bool:
-    """Wait until something accepts connections on the port; false if the process is gone before."""
+    """Wait until a process accepts connections on the port; return False if `is_there` becomes false before."""
     began = time.monotonic()
     while is_there():
         with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(STILL_THERE_S):
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, writer = await asyncio.open_connection(HOST, port)
             writer.close()
             return True
-        await asyncio.sleep(min(PROBE_MOST_S, max(PROBE_S, (time.monotonic() - began) / PROBES)))
+        await asyncio.sleep(
+            min(MAX_PROBE_INTERVAL_S, max(MIN_PROBE_INTERVAL_S, (time.monotonic() - began) / PROBE_DIVISOR))
+        )
     return False

@@ -1,4 +1,4 @@
-"""The embedded host as its end of the link sees it: offers, wishes, reports, values and logs."""
+"""The embedded host behind its end of the link: it accepts offers and orders, and returns reports, values and logs."""
 
 import asyncio
 import contextlib
@@ -13,21 +13,23 @@ import msgspec
 
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.engine import LEASE_GRACE_MS, Engine
-from dayfly.embedded.executors import ProcessForkExecutor, ProcessStepExecutor, ProcessWebhookExecutor
-from dayfly.embedded.forks import BaselineProcesses, Ports, unapplied
-from dayfly.embedded.ledger import Hook, LedgerError, SqliteLedger, Stored
-from dayfly.embedded.registry import Executors
-from dayfly.embedded.routes.envoy import envoy_of
-from dayfly.embedded.routes.route_executors import EnvoyPreviewExecutor, EnvoyRouteExecutor, nowhere, unrouted
+from dayfly.embedded.executors import Executors, ProcessForkExecutor, ProcessStepExecutor, ProcessWebhookExecutor
+from dayfly.embedded.forks import BaselineProcesses, Ports
+from dayfly.embedded.ledger import Hook, LedgerError, SqliteLedger, StoredRun
+from dayfly.embedded.routes.envoy import open_envoy
+from dayfly.embedded.routes.route_executors import (
+    EnvoyPreviewExecutor,
+    EnvoyRouteExecutor,
+)
 from dayfly.embedded.routes.route_table import RouteTable
-from dayfly.embedded.run_queries import answering, recorded
+from dayfly.embedded.run_reports import last_report, live_endpoints, live_report, recorded_values
 from dayfly.embedded.run_secrets import RunSecrets
-from dayfly.embedded.run_tracing import Traces
+from dayfly.embedded.run_tracing import TraceExporter
 from dayfly.embedded.runs import RunCache
+from dayfly.embedded.scene_builder import SceneBuilder
 from dayfly.embedded.startup import isolation, open_ledgers, take
-from dayfly.embedded.state_door import Serve, StateDoor
+from dayfly.embedded.state_server import Serve, StateServer
 from dayfly.embedded.step_logs import StepLogFiles
-from dayfly.embedded.turn_view import Scenes
 from dayfly.embedded.writer import Writer
 from dayfly.execute.process.attempt_storage import open_storage, remove_storage, sweep_storage
 from dayfly.execute.process.ci_marks import without_ci_marks
@@ -38,11 +40,7 @@ from dayfly.lib.tasks import cancel
 from dayfly.link import run_queries, wire
 from dayfly.link.host_end import HostEnd
 from dayfly.link.wire import Offer, Standing, Verdict
-from dayfly.plan.actions import Decision
-from dayfly.plan.decide import decide
-from dayfly.plan.sealed import seal
-from dayfly.plan.status import describe, with_unsupported
-from dayfly.plan.world import Running, TargetIntent, World
+from dayfly.plan.world import Running, TargetIntent
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit, digest
 from dayfly.spec.report import RunReport
 from dayfly.spec.routing.routing_keys import Forms
@@ -53,14 +51,14 @@ from dayfly.spec.workload import Workload
 log = logging.getLogger(__name__)
 
 KEEP_ENDED_MS = 7 * 24 * 3_600_000
-SWEEP_S = 3_600
-VERSIONS_IN_A_LIFE = 1_000
-# Whose run it was is not known where nobody knows the run.
-NOBODY = Target(kind="Sandbox", name="", uid="")
+SWEEP_INTERVAL_S = 3_600
+VERSIONS_PER_LIFE = 1_000
+# The target of a run whose record does not exist, as nothing else is known of it.
+UNKNOWN_TARGET = Target(kind="Sandbox", name="", uid="")
 
 
 class EmbeddedHost:
-    """This machine as a host. Make it with `open`, end it with `close`."""
+    """The host on this machine. Create it with `open`, end it with `close`."""
 
     is_remote = False
 
@@ -72,7 +70,7 @@ class EmbeddedHost:
         writer: Writer,
         engine: Engine,
         baselines: BaselineProcesses,
-        states: StateDoor | None,
+        states: StateServer | None,
         routing: RouteTable,
         life: int,
     ) -> None:
@@ -86,10 +84,10 @@ class EmbeddedHost:
         self._states = states
         self._routing = routing
         self.routes = routing.works
-        self._place = engine.attempts.place
-        self._logs = StepLogFiles(self._place, engine.reader)
-        # Versions of reports go on rising over restarts: whoever waits for a newer one hears of ours at once.
-        self._first = life * VERSIONS_IN_A_LIFE
+        self._storage = engine.attempts.storage
+        self._logs = StepLogFiles(self._storage, engine.reader)
+        # Versions of reports rise over restarts, so a client that waits for a newer version gets ours at once.
+        self._first = life * VERSIONS_PER_LIFE
         self._versions: dict[str, int] = {}
         self._session = life
         self.end = HostEnd(self)
@@ -113,36 +111,36 @@ class EmbeddedHost:
         forms: Forms = Forms(),  # noqa: B008  -- frozen
         tracer: Tracer | None = None,
     ) -> Self:
-        """Take the home over.
+        """Take over the home.
 
         Args:
-            home: The host's own folder, made if need be.
+            home: The host's own directory; created if it does not exist.
             runner: The program that runs a step.
-            parallel: How many steps may run at once.
+            parallel: The maximum number of steps that run at once.
             engine: `podman` or `docker` (or a path to one) runs steps in containers of their images; empty runs them as
                 processes of this machine.
-            hook: Called with the name of each write of the ledger, before and after it.
-            environment: The machine's, as steps are to find it; the marks of a CI job are left out.
-            webhooks: Servers (`host:port`) that webhooks may be sent to though they are not public.
-            serve: Serves what steps ask of their states; without it no step may have one.
-            proxy: The Envoy that leads requests to forks by their routing key; empty: nobody does.
-            forms: Where else than in the usual headers requests carry keys.
-            tracer: Who tells of runs as traces.
+            hook: Called with the name of each write of the ledger, before and after the write.
+            environment: The environment of the machine for steps; variables that mark a CI job are left out.
+            webhooks: Servers (`host:port`) to which webhooks may be sent although their addresses are not public.
+            serve: Serves the states of steps over HTTP; without it, the host refuses steps with a state.
+            proxy: The path of the Envoy that routes requests to forks by routing key; empty for no routing.
+            forms: Forms of the routing key in requests, in addition to the usual headers.
+            tracer: Exports runs as traces.
 
         Raises:
-            HomeBusyError: another server has it.
+            HomeBusyError: another server uses the home.
             LedgerError: the ledger cannot be used.
         """
         lock = take(home)
-        ledger, reader, life, owes_leases = open_ledgers(home, hook, now_ms(), LEASE_GRACE_MS)
+        ledger, reader, life, leases_unextended = open_ledgers(home, hook, now_ms(), LEASE_GRACE_MS)
         writer, place = Writer(ledger), open_storage(home)
         await asyncio.to_thread(sweep_storage)
         environment, allowed = without_ci_marks(environment), frozenset(webhooks)
         processes = Processes(runner, isolation(runner), environment)
         starter = Containers(engine, runner, processes) if engine else processes
         attempts, baselines, ports = Attempts(place, starter), BaselineProcesses(), Ports(place)
-        runs, routing = RunCache(reader, baselines, ports), RouteTable(await envoy_of(proxy, home, forms), baselines)
-        states = StateDoor(home, reader, serve) if serve is not None else None
+        runs, routing = RunCache(reader, baselines, ports), RouteTable(await open_envoy(proxy, home, forms), baselines)
+        states = StateServer(home, reader, serve) if serve is not None else None
         step: dict[str, Any] = {"environment": environment, "has_images": bool(engine), "states": states}
         executors = Executors(
             ProcessStepExecutor(reader, attempts, starter, runs=runs, traced=tracer is not None, **step),
@@ -151,25 +149,26 @@ class EmbeddedHost:
             *(kind(routing, ports) for kind in (EnvoyRouteExecutor, EnvoyPreviewExecutor)),
             secrets=True,
         )
-        scenes = Scenes(executors, attempts, starter, runs, parallel=parallel)
-        wheel = Engine(ledger, reader, writer, attempts, runs, scenes, executors, ports)
-        attempts.news, routing.news, wheel.owes_leases = wheel.news, wheel.news, owes_leases
-        made = cls(home, lock, ledger, writer, wheel, baselines, states, routing, life)
+        scenes = SceneBuilder(executors, attempts, starter, runs, parallel=parallel)
+        loop = Engine(ledger, reader, writer, attempts, runs, scenes, executors, ports)
+        attempts.on_change = routing.on_change = loop.attempt_changed
+        loop.leases_unextended = leases_unextended
+        made = cls(home, lock, ledger, writer, loop, baselines, states, routing, life)
         if tracer is not None:
-            Traces(wheel, tracer, made.report, made.history)
+            TraceExporter(loop, tracer, made.report, made.history)
         return made
 
     def start(self) -> None:
-        """Begin to take turns. Baselines that forks need have been given by now."""
+        """Start taking turns. The baselines of forks must have been passed to `baseline` before."""
         if self._states is not None:
             self._states.resume()
-        # The proxy may be at work still: it is to hear of all routes at once.
-        self._engine.take_over_kept()
+        # The proxy may still be running: it must receive all routes at once.
+        self._engine.adopt_routes()
         self._routing.start()
         self._engine.start()
 
     async def close(self, *, stop_forks: bool = True) -> None:
-        """End the server's part: forks stop, running steps go on and are adopted by the next server."""
+        """Stop the server's part: forks stop, and running steps continue until the next server adopts them."""
         await cancel(*self._tasks)
         await self.end.close()
         await self._engine.stop()
@@ -181,46 +180,46 @@ class EmbeddedHost:
         await self._engine.attempts.cleared()
         self._engine.attempts.close()
         await self._writer.close()
-        if not self._engine.reader.uids():
+        if not self._engine.reader.live_uids():
             with contextlib.suppress(OSError):
-                remove_storage(self._place)
+                remove_storage(self._storage)
         self._ledger.close()
         self._engine.reader.close()
         os.close(self._lock)
 
-    # --- what a link asks of it (`link.host_interface.Host`) ----------------------------------------------------------
+    # --- the interface for the link (`link.host_interface.Host`) ------------------------------------------------------
 
     def begin_session(self) -> int:
-        """A number higher than of all sessions before."""
+        """Return a number higher than that of every earlier session."""
         self._session = max(now_ms(), self._session + 1)
         return self._session
 
     def living(self) -> Iterable[str]:
-        """All runs that have not ended."""
-        return self._engine.reader.uids()
+        """Return the UIDs of all runs that have not ended."""
+        return self._engine.reader.live_uids()
 
     def unacknowledged(self) -> Iterable[str]:
-        """All that have ended, and nobody has said that he knows."""
+        """Return the UIDs of ended runs whose end the server has not acknowledged."""
         return self._engine.reader.unacknowledged()
 
-    # --- wishes -----------------------------------------------------------------------------------------------------
+    # --- orders -----------------------------------------------------------------------------------------------------
 
     def admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
-        """Refuse what this host cannot run.
+        """Refuse documents and forks that this host cannot run.
 
         Raises:
-            RefusedError: the first thing it cannot run.
+            RefusedError: the first unit that cannot run here.
         """
         self._engine.executors.admit(documents, forks)
-        self.secrets.refuse_missing(documents)
+        self.secrets.admit(documents)
 
     async def baseline(self, workload: Workload) -> None:
-        """Take over a baseline, or its new form."""
+        """Declare a baseline, or replace it."""
         self._baselines.take(workload)
         self._follow_baselines()
 
     async def forget_baseline(self, workload: Workload) -> None:
-        """Nobody declares it any more: its requests are taken in no more, and its port may be another's."""
+        """Remove a baseline: the proxy no longer accepts its requests, and its port is free."""
         self._baselines.drop(workload)
         self._follow_baselines()
 
@@ -231,11 +230,11 @@ class EmbeddedHost:
         self._engine.unblock()
 
     async def offer(self, offer: Offer) -> Verdict:
-        """Seal the run if it is new and may be born; otherwise take over its forks and times, if they are no older."""
+        """Create the run if it is new and may be born; otherwise accept its forks and expiry if they are not older."""
         now = now_ms()
         run = Run(uid=offer.uid, target=offer.target, plan=digest(offer.documents), born_at=now)
         wish = TargetIntent(expires_at=offer.expires_at, lease_until=offer.lease_until)
-        stored = Stored(
+        stored = StoredRun(
             run=run,
             name=offer.name,
             documents=offer.documents,
@@ -258,44 +257,48 @@ class EmbeddedHost:
             return True
 
         if not await self._writer.run(seal_or_revise):
-            return self._absent(offer.uid)
+            return self._refusal(offer.uid)
         self._engine.reload(offer.uid)
         return Verdict.TAKEN
 
     async def stop(self, uid: str, request: EndRequest, *, known: bool = True) -> Verdict:
-        """Wish the run's end; durable when this returns. One that nobody knows never begins, unless it is `known`."""
-        never = Run(uid=uid, target=NOBODY, plan="", phase=Phase.CLEANED, closed=request, ended_at=now_ms())
-        return await self._wish(
+        """Store the request to end the run; durable on return. An unknown run never begins, unless it is `known`."""
+        never = Run(uid=uid, target=UNKNOWN_TARGET, plan="", phase=Phase.CLEANED, closed=request, ended_at=now_ms())
+        return await self._change_intent(
             uid,
             lambda wish: wish if wish.stop else msgspec.structs.replace(wish, stop=request),
             never=None if known else never,
         )
 
     async def abandon(self, uid: str, request: EndRequest) -> Verdict:
-        """Wish the run's end without its cleanup. One that nobody knows never begins."""
-        return await self._wish(
+        """Store the request to end the run without cleanup. An unknown run never begins."""
+        return await self._change_intent(
             uid,
             lambda wish: wish if wish.abandon else msgspec.structs.replace(wish, abandon=request),
-            never=Run(uid=uid, target=NOBODY, plan="", phase=Phase.ABANDONED, abandon=request, ended_at=now_ms()),
+            never=Run(
+                uid=uid, target=UNKNOWN_TARGET, plan="", phase=Phase.ABANDONED, abandon=request, ended_at=now_ms()
+            ),
         )
 
     async def retry(self, uid: str, attempts: Mapping[str, int], by: str) -> Verdict:
-        """End the back-off after those attempts of units, and after no others."""
+        """End the back-off after exactly these attempts of units."""
         now = now_ms()
 
         def newest(wish: TargetIntent) -> TargetIntent:
             later = {unit: attempt for unit, attempt in attempts.items() if attempt > wish.retry.get(unit, 0)}
             for unit, attempt in later.items():
-                self._ledger.note(uid, now, unit, attempt, "Retry", f"its back-off was ended (by {by})")
+                self._ledger.note(uid, now, unit, attempt, "Retry", f"back-off ended by {by}")
             return msgspec.structs.replace(wish, retry={**wish.retry, **later})
 
-        return await self._wish(uid, newest)
+        return await self._change_intent(uid, newest)
 
     async def lease(self, uid: str, until: int) -> Verdict:
-        """Renew the lease of a run that is open."""
-        return await self._wish(uid, lambda wish: msgspec.structs.replace(wish, lease_until=until), only_open=True)
+        """Renew the lease of an open run."""
+        return await self._change_intent(
+            uid, lambda wish: msgspec.structs.replace(wish, lease_until=until), only_open=True
+        )
 
-    async def _wish(
+    async def _change_intent(
         self,
         uid: str,
         change: Callable[[TargetIntent], TargetIntent],
@@ -303,62 +306,53 @@ class EmbeddedHost:
         only_open: bool = False,
         never: Run | None = None,
     ) -> Verdict:
-        """Write what is wished of a run. One that nobody knows has ended with `never`, if that is given."""
+        """Store a change of the run's intent. If the run is unknown, record `never` (if given) as its end."""
 
         def write() -> bool:
             stored = self._ledger.load(uid)
             if stored is None and never is not None:
-                self._ledger.bar(never)
+                self._ledger.block_birth(never)
             if stored is None or (only_open and stored.run.closed is not None):
                 return False
             return self._ledger.set_wish(uid, change(stored.wish))
 
         if not await self._writer.run(write):
-            return self._absent(uid)
+            return self._refusal(uid)
         self._engine.reload(uid)
         return Verdict.TAKEN
 
-    def _absent(self, uid: str) -> Verdict:
-        """Why something could not be wished of a run."""
+    def _refusal(self, uid: str) -> Verdict:
+        """Return why the intent of a run could not be stored."""
         if self.has_ended(uid):
             return Verdict.OVER
         return Verdict.UNKNOWN if self._engine.reader.load(uid) is None else Verdict.CLOSED
 
     async def acknowledge(self, uids: tuple[str, ...]) -> None:
-        """The ends of these runs are noted: after their week they are forgotten."""
+        """Record that the server knows the end of these runs; they are deleted a week after their end."""
         await self._writer.run(lambda: self._ledger.acknowledge(uids))
 
     # --- reports ----------------------------------------------------------------------------------------------------
 
     def report(self, uid: str) -> RunReport | None:
-        """What the run is doing; of one that has ended, its last word; None if it was never heard of."""
-        scene = self._engine.look(uid)
+        """Return the report of a run, or its last report if it has ended; None if the run is unknown."""
+        scene = self._engine.scene(uid)
         if scene is not None:
-            report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now), scene.now)
-            if self._writer.trouble and not report.ready:
-                # What it says of its steps is true, and not why it stands still.
-                report = msgspec.structs.replace(report, message=f"{report.message}; {self._writer.trouble}")
-            kept = [step.unit for step in scene.plan.kept.values()]
-            more = nowhere if self.routes else unrouted
-            told = (text for unit in kept for text in (unapplied(unit), more(unit, self._baselines)))
-            return with_unsupported(report, tuple(filter(None, told)))
-        last = self._engine.reader.last(uid)
-        if last is None:
-            return None
-        return describe(seal(()), World(run=last), Decision(), last.ended_at)
+            return live_report(scene, self._baselines, routes=self.routes, write_error=self._writer.trouble)
+        last = self._engine.reader.ended_run(uid)
+        return None if last is None else last_report(last)
 
     def has_ended(self, uid: str) -> bool:
-        """Whether the run existed and is over."""
-        return self._engine.reader.last(uid) is not None
+        """Return whether the run existed and has ended."""
+        return self._engine.reader.ended_run(uid) is not None
 
     def standing(self, uid: str) -> Standing | None:
-        """What the run is doing and where its forks answer; of one that has ended, its last word."""
+        """Return the state and endpoints of a run, or its last state if it has ended; None if the run is unknown."""
         if (report := self.report(uid)) is None:
             return None
         return Standing(uid=uid, seq=self.version(uid), report=report, endpoints=self.endpoints(uid))
 
     def version(self, uid: str) -> int:
-        """The number of the run's report."""
+        """Return the version of the run's report; it rises with each change."""
         return self._versions.get(uid, self._first)
 
     def _changed(self, uid: str) -> None:
@@ -370,43 +364,45 @@ class EmbeddedHost:
         self.end.ended(uid)
 
     def endpoints(self, uid: str) -> tuple[RunEndpoint, ...]:
-        """Where the run's forks and previews answer."""
-        scene = self._engine.look(uid)
-        return answering(scene, self._baselines, partial(self._engine.ports.known, uid)) if scene is not None else ()
+        """Return the endpoints of the run's forks and previews."""
+        scene = self._engine.scene(uid)
+        return (
+            live_endpoints(scene, self._baselines, partial(self._engine.ports.find, uid)) if scene is not None else ()
+        )
 
     async def look_up(self, question: wire.RunQuestion) -> wire.Answer:
-        """Answer a question about a run's outputs, history or logs."""
+        """Return a run's outputs, history or logs."""
         return run_queries.found(self, question)
 
     def values(self, uid: str) -> tuple[Value, ...]:
-        """All recorded outputs of a live run."""
-        return recorded(self._engine.reader, uid)
+        """Return all recorded outputs of a live run."""
+        return recorded_values(self._engine.reader, uid)
 
     def history(self, uid: str) -> tuple[HistoryEntry, ...]:
-        """What was written to the run's ledger, also after its end."""
+        """Return all changes of the run's ledger, also after its end."""
         return tuple(self._engine.reader.history(uid))
 
     def logs(self, uid: str) -> tuple[LogInfo, ...]:
-        """The logs there are, also after the run's end, in the order of units and attempts."""
+        """Return the run's logs by unit and attempt, also after its end."""
         alive = self._engine.attempts.facts(uid)
         return self._logs.listed(uid, {key for key, fact in alive.items() if isinstance(fact, Running)})
 
     def read_log(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:
-        """Bytes of one log from `offset`; None if there is no such log."""
+        """Return bytes of one log from `offset`; None if there is no such log."""
         return self._logs.read(uid, unit, attempt, offset=offset, limit=limit)
 
     def log_times(self, uid: str, unit: str, attempt: int) -> Sequence[tuple[int, int]]:
-        """When one log was printed; empty where nobody knows."""
+        """Return the times of the log's lines (see `spec.log_times`); empty if they are unknown."""
         return self._logs.times(uid, unit, attempt)
 
     async def forget_old(self) -> None:
-        """Forget runs that ended long ago, with their logs."""
+        """Delete the records and logs of runs that ended more than a week ago."""
         before = now_ms() - KEEP_ENDED_MS
         self.end.forgets()
         try:
             ended = await self._writer.run(partial(self._ledger.forget, before))
         except LedgerError as error:
-            log.warning("what ended long ago is kept until the next look: %s", error)
+            log.warning("records of runs that ended long ago are kept until the next sweep: %s", error)
             return
         self._logs.forget(ended, before)
         for uid in ended:
@@ -415,4 +411,4 @@ class EmbeddedHost:
     async def _sweep(self) -> None:
         while True:
             await self.forget_old()
-            await asyncio.sleep(SWEEP_S)
+            await asyncio.sleep(SWEEP_INTERVAL_S)

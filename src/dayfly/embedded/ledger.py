@@ -1,7 +1,7 @@
 """The ledger of the embedded host: runs, the values of their outputs and their history, in one SQLite file.
 
-Each change is a compare-and-swap on the run's `seq` inside a transaction that is durable when it returns. This class is
-synchronous and knows no thread; `embedded.writer` groups its commits.
+Each change is a compare-and-swap on the run's `seq`, in a transaction that is durable when it returns. The class is
+synchronous and single-threaded; `embedded.writer` groups its commits.
 """
 
 import contextlib
@@ -65,16 +65,16 @@ INSERT INTO life VALUES (0);
 
 _HISTORY = "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
-Values = dict[tuple[str, str], bytes]  # (unit, output) -> value; of secrets (resource, name) -> value
+Values = dict[tuple[str, str], bytes]  # (unit, output) -> value; secrets: (resource, name) -> value
 Hook = Callable[[str], None]
 
 
 class LedgerError(HostUnavailableError):
-    """The ledger cannot be used: its file is damaged, of another version, or the disk refuses."""
+    """The ledger cannot be used: its file is damaged or of another version, or the disk refuses."""
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as it lies in the ledger."""
+class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as the ledger stores it."""
 
     run: Run
     name: str
@@ -84,35 +84,37 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
 
     def plan(self) -> Plan:
-        """The sealed documents with today's forks, indexed."""
+        """Return the sealed documents with the current forks, indexed."""
         return seal(self.documents, self.forks)
 
 
 _encode = msgspec.json.Encoder().encode
-_documents = msgspec.json.Decoder(tuple[Lifecycle, ...]).decode
-_forks = msgspec.json.Decoder(tuple[Unit, ...]).decode
-_wish = msgspec.json.Decoder(TargetIntent).decode
+_decode_documents = msgspec.json.Decoder(tuple[Lifecycle, ...]).decode
+_decode_forks = msgspec.json.Decoder(tuple[Unit, ...]).decode
+_decode_intent = msgspec.json.Decoder(TargetIntent).decode
 
 
 class SqliteLedger:
     """Synchronous access to the ledger file.
 
-    `hook` is called with the name of each write, before it begins and after it is durable; tests end the process there.
+    `hook` is called with the name of each write, before it begins and after it is durable. Tests kill the process
+    there.
     """
 
     def __init__(self, path: Path | str, *, hook: Hook | None = None) -> None:
         self._hook = hook or (lambda _: None)
         self._path = Path(path)
-        # Whether the file of writes to come may hold what has been deleted; a server that was killed may have left it.
-        self.remains = True
+        # Whether the write-ahead log may still hold deleted values; a killed server may have left it that way.
+        self.needs_truncation = True
         try:
             if str(path) != ":memory:":
-                # It holds the values of outputs: it is made for its owner alone, and SQLite's side files follow it.
+                # The file holds output values, so only its owner may read it. SQLite gives its side files the same
+                # mode.
                 Path(path).touch(mode=0o600)
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=_BUSY_S)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
-            # What a run kept secret leaves the file with the run.
+            # A deleted run's secrets are overwritten in the file.
             self._db.execute("PRAGMA secure_delete = ON")
             self._prepare()
         except sqlite3.DatabaseError as error:
@@ -126,26 +128,26 @@ class SqliteLedger:
                 self._db.executescript(f"BEGIN; {script} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
         elif version > SCHEMA_VERSION:
             raise LedgerError(
-                f"the ledger is of version {version}, this Dayfly knows {SCHEMA_VERSION}; use the Dayfly that made it"
+                f"the ledger has version {version}, this Dayfly supports {SCHEMA_VERSION}; use the Dayfly that wrote it"
             )
 
     def close(self) -> None:
         self._db.close()
 
     def wipe(self) -> None:
-        """Let go of the written log (`-wal`): it has the values of runs that have ended until it is written over.
+        """Truncate the write-ahead log (`-wal`), which holds the values of ended runs until it is overwritten.
 
-        While somebody reads the file of another process it stays; that is tried again.
+        The log stays while another process reads the file; the caller tries again later.
         """
         with contextlib.suppress(sqlite3.DatabaseError):
             self._db.execute("PRAGMA busy_timeout = 0")
             (busy, _, _) = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            self.remains = bool(busy)
+            self.needs_truncation = bool(busy)
             self._db.execute(f"PRAGMA busy_timeout = {_BUSY_S * 1000}")
 
     @contextlib.contextmanager
     def transaction(self, what: str) -> Iterator[None]:
-        """Everything inside becomes durable together when the block is left, or not at all.
+        """Make all changes of the block durable together when it exits, or none of them.
 
         Raises:
             LedgerError: the disk refused; nothing was changed.
@@ -165,13 +167,13 @@ class SqliteLedger:
         self._hook(f"after {what}")
 
     def _refused(self, error: Exception) -> LedgerError:
-        full = f"the disk of {self._path.parent} is full; once there is room, it goes on by itself"
+        full = f"the disk of {self._path.parent} is full; writing continues as soon as there is space"
         known = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
         why = full if known else str(error) or "no memory is left"
         return LedgerError(f"the ledger cannot be written: {why}")
 
     def begin_life(self, least: int) -> int:
-        """A number higher than at any time before, for a server that begins; at least `least`.
+        """Return a number higher than that of every earlier server, and at least `least`.
 
         Raises:
             LedgerError: the disk refused.
@@ -185,8 +187,8 @@ class SqliteLedger:
 
     # --- inside a transaction -----------------------------------------------------------------------------------
 
-    def birth(self, stored: Stored) -> bool:
-        """Seal a run: open, without claims. False if a run of that uid exists, or has existed."""
+    def birth(self, stored: StoredRun) -> bool:
+        """Insert a new run: open, without claims. Return False if a run with this UID exists or has existed."""
         uid = stored.run.uid
         if self._db.execute("SELECT 1 FROM ended WHERE uid = ?", (uid,)).fetchone():
             return False
@@ -210,12 +212,12 @@ class SqliteLedger:
         return bool(cursor.rowcount)
 
     def commit(self, run: Run, plan: Plan, moves: tuple[Move, ...], values: Values, at: int) -> Run | None:
-        """Apply the moves to `run` if the ledger still holds it at that `seq`; None if it has moved on.
+        """Apply the moves to `run` and return the new run; return None if the stored `seq` differs.
 
         `values` are the outputs of the attempts that the moves record.
 
         Raises:
-            IllegalMoveError: a move that the table does not hold; nothing is changed.
+            IllegalMoveError: a move is not in `plan.transitions`; nothing is changed.
         """
         after = transitions.apply(run, moves, plan.creates)
         cursor = self._db.execute(
@@ -235,11 +237,11 @@ class SqliteLedger:
         return after
 
     def set_wish(self, uid: str, wish: TargetIntent) -> bool:
-        """Replace what the target's owner wants; false if there is no such run."""
+        """Replace the intent of the run's target; return False if there is no such run."""
         return bool(self._db.execute("UPDATE run SET wish = ? WHERE uid = ?", (_encode(wish), uid)).rowcount)
 
     def extend_leases(self, until: int) -> None:
-        """Let no open run's lease end before that moment. A wish that is damaged is left as it is."""
+        """Extend the leases of open runs that expire before `until`. A damaged intent stays as it is."""
         self._db.execute(
             "UPDATE run SET wish = CAST(json_set(CAST(wish AS TEXT), '$.lease_until', ?) AS BLOB) WHERE phase = 'open'"
             " AND CASE WHEN json_valid(CAST(wish AS TEXT))"
@@ -248,7 +250,7 @@ class SqliteLedger:
         )
 
     def set_forks(self, uid: str, forks: tuple[Unit, ...], at: int) -> bool:
-        """Write a new revision of the forks; false if there is no such run or it is no longer open."""
+        """Store a new revision of the forks; return False if the run does not exist or is no longer open."""
         cursor = self._db.execute("UPDATE run SET forks = ? WHERE uid = ? AND phase = 'open'", (_encode(forks), uid))
         if cursor.rowcount:
             self._db.execute(
@@ -257,40 +259,40 @@ class SqliteLedger:
         return bool(cursor.rowcount)
 
     def set_generation(self, uid: str, generation: int) -> None:
-        """Note which form of the target's wish was taken over last."""
+        """Store the generation of the intent that was accepted last."""
         self._db.execute("UPDATE run SET generation = ? WHERE uid = ?", (generation, uid))
 
     def note(self, uid: str, at: int, unit: str, attempt: int, what: str, message: str) -> None:
-        """Add a line of a living run's history that is no move of its ledger."""
+        """Add a history entry that is not a move of the ledger; no effect if the run has ended."""
         self._db.execute(
             "INSERT INTO history SELECT uid, seq, ?, ?, ?, ?, '', ? FROM run WHERE uid = ?",
             (at, unit, attempt, what, message, uid),
         )
 
     def keep_secrets(self, uid: str, values: Mapping[tuple[str, str], bytes]) -> None:
-        """Keep what a run is given beside its documents, by resource and name."""
+        """Store the secrets of a run by resource and name."""
         rows = [(uid, resource, name, value) for (resource, name), value in values.items()]
         self._db.executemany("INSERT OR REPLACE INTO secret VALUES (?, ?, ?, ?)", rows)
 
     def drop_secrets(self, uid: str) -> None:
-        """Forget what a run was given beside its documents."""
+        """Delete the secrets of a run."""
         if self._db.execute("DELETE FROM secret WHERE run = ?", (uid,)).rowcount:
-            self.remains = True
+            self.needs_truncation = True
 
-    def drop_secrets_but(self, wished: Collection[str]) -> None:
-        """Forget it of all runs that neither live nor are wished for."""
-        for uid in self.with_secrets() - {*wished, *self.uids()}:
+    def drop_secrets_except(self, desired: Collection[str]) -> None:
+        """Delete the secrets of all runs that neither live nor are in `desired`."""
+        for uid in self.uids_with_secrets() - {*desired, *self.live_uids()}:
             self.drop_secrets(uid)
 
     def dissolve(self, run: Run, name: str) -> None:
-        """Forget a finished run and its values; its history and its last ledger stay for the record."""
+        """Delete a finished run and its values; keep its history and its last ledger."""
         self._db.execute("DELETE FROM run WHERE uid = ? AND phase IN ('cleaned', 'abandoned')", (run.uid,))
         self._db.execute("DELETE FROM output WHERE run = ?", (run.uid,))
-        self.remains = True
+        self.needs_truncation = True
         self._end(run, name)
 
-    def bar(self, run: Run) -> None:
-        """Let a run that nobody knows have ended before it began: whoever offers it later is too late."""
+    def block_birth(self, run: Run) -> None:
+        """Record an unknown run as ended before its birth, so that a later offer of it is refused."""
         self._end(run, "")
 
     def _end(self, run: Run, name: str) -> None:
@@ -300,13 +302,13 @@ class SqliteLedger:
         )
 
     def acknowledge(self, uids: Iterable[str]) -> None:
-        """Note that the ends of these runs are known where they are to be known."""
+        """Record that the server knows that these runs have ended."""
         self._db.executemany("UPDATE ended SET acknowledged = 1 WHERE uid = ?", [(uid,) for uid in uids])
 
     def forget(self, before: int) -> list[str]:
-        """Drop the record of runs that ended before that moment; returns their uids, whose logs can go too.
+        """Delete the records of runs that ended before `before`; return their UIDs, so that their logs can be deleted.
 
-        Not of those that are not acknowledged: to whoever was away for long one of them would be lost, or new.
+        Unacknowledged runs are kept: a server that was away for long would treat such a run as lost, or as new.
         """
         gone = [uid for (uid,) in self._db.execute("SELECT uid FROM ended WHERE at < ? AND acknowledged", (before,))]
         self._db.executemany("DELETE FROM history WHERE run = ?", [(uid,) for uid in gone])
@@ -316,46 +318,46 @@ class SqliteLedger:
     # --- reading ------------------------------------------------------------------------------------------------
 
     def _read(self, query: str, *values: object) -> list[Any]:
-        """What a query finds.
+        """Return the rows of a query.
 
         Raises:
-            LedgerError: the file cannot be read now; that is no defect of whoever asks, and may pass.
+            LedgerError: the file cannot be read now; a later attempt may succeed.
         """
         try:
             return self._db.execute(query, values).fetchall()
         except sqlite3.ProgrammingError:
-            raise  # it is closed, or ours is the mistake
+            raise  # the connection is closed, or the query is wrong
         except sqlite3.DatabaseError as error:
             raise LedgerError(f"the ledger cannot be read: {error}") from error
 
-    def load(self, uid: str) -> Stored | None:
-        """The run, or None.
+    def load(self, uid: str) -> StoredRun | None:
+        """Return the run, or None.
 
         Raises:
-            RunDamagedError: its row cannot be read. It stays as it is, for nobody knows what the run has made.
+            RunDamagedError: its row cannot be read. The row is kept, as it may be the only record of its resources.
         """
         found = self._read("SELECT name, ledger, documents, forks, wish, generation FROM run WHERE uid = ?", uid)
         if not found:
             return None
         name, run, documents, forks, wish, generation = found[0]
         try:
-            return Stored(
+            return StoredRun(
                 run=ledger.decode(run),
                 name=name,
-                documents=_documents(documents),
-                forks=_forks(forks),
-                wish=_wish(wish),
+                documents=_decode_documents(documents),
+                forks=_decode_forks(forks),
+                wish=_decode_intent(wish),
                 generation=generation,
             )
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise RunDamagedError(
                 f"the record of run {uid} in {self._path} cannot be read ({error}): it is damaged, or a newer Dayfly "
-                "has written it. Until it can be read nothing of that run is begun, ended or cleaned up: put its row "
-                "of the table run back from a backup of the file, or use the Dayfly that has written it"
+                "has written it. Until the record can be read, nothing of that run is started, ended or cleaned up. "
+                "Restore its row of table `run` from a backup of the file, or use the Dayfly that wrote it"
             ) from error
 
-    def lapsing(self, until: int) -> bool:
-        """Whether an open run has a lease that ends before that moment."""
+    def has_lease_before(self, until: int) -> bool:
+        """Return whether an open run has a lease that expires before `until` (unix milliseconds)."""
         found = self._read(
             "SELECT 1 FROM run WHERE phase = 'open' AND CASE WHEN json_valid(CAST(wish AS TEXT))"
             " THEN json_extract(CAST(wish AS TEXT), '$.lease_until') END BETWEEN 1 AND ? LIMIT 1",
@@ -363,44 +365,44 @@ class SqliteLedger:
         )
         return bool(found)
 
-    def uids(self) -> list[str]:
-        """All runs that have not ended."""
+    def live_uids(self) -> list[str]:
+        """Return the UIDs of all runs that have not ended."""
         return [uid for (uid,) in self._read("SELECT uid FROM run ORDER BY rowid")]
 
     def unacknowledged(self) -> list[str]:
-        """Runs that have ended, and nobody has said that he knows."""
+        """Return the UIDs of ended runs whose end the server has not acknowledged."""
         return [uid for (uid,) in self._read("SELECT uid FROM ended WHERE NOT acknowledged")]
 
-    def known(self) -> set[str]:
-        """All runs that have not ended, or are not forgotten."""
+    def known_uids(self) -> set[str]:
+        """Return the UIDs of all runs with a record: live ones, and ended ones that are not deleted yet."""
         return {uid for (uid,) in self._read("SELECT uid FROM run UNION SELECT uid FROM ended")}
 
-    def last(self, uid: str) -> Run | None:
-        """The last ledger of a run that has ended."""
+    def ended_run(self, uid: str) -> Run | None:
+        """Return the last ledger of a run that has ended; None if it has not ended or is unknown."""
         found = self._read("SELECT ledger FROM ended WHERE uid = ?", uid)
         return ledger.decode(found[0][0]) if found else None
 
     def values(self, uid: str) -> Values:
-        """The recorded values of all outputs of a run."""
+        """Return the recorded values of all outputs of a run."""
         rows = self._read("SELECT unit, name, value FROM output WHERE run = ?", uid)
         return {(unit, name): value for unit, name, value in rows}
 
     def value(self, uid: str, unit: str, name: str) -> bytes | None:
-        """The recorded value of one output; None if there is none."""
+        """Return the recorded value of one output; None if there is none."""
         found = self._read("SELECT value FROM output WHERE run = ? AND unit = ? AND name = ?", uid, unit, name)
         return bytes(found[0][0]) if found else None
 
     def secrets(self, uid: str) -> Values:
-        """What a run was given beside its documents, by resource and name."""
+        """Return the secrets of a run, by resource and name."""
         rows = self._read("SELECT resource, name, value FROM secret WHERE run = ?", uid)
         return {(resource, name): value for resource, name, value in rows}
 
-    def with_secrets(self) -> set[str]:
-        """The runs that were given something beside their documents, whether or not they have begun."""
+    def uids_with_secrets(self) -> set[str]:
+        """Return the UIDs of all runs with secrets, whether or not they have begun."""
         return {uid for (uid,) in self._read("SELECT DISTINCT run FROM secret")}
 
     def history(self, uid: str) -> list[HistoryEntry]:
-        """What was written to the run's ledger, in order; kept after the run has ended."""
+        """Return all changes of the run's ledger, in order, also after the run has ended."""
         query = "SELECT seq, at, unit, attempt, move, reason, message FROM history WHERE run = ? ORDER BY rowid"
         fields = HistoryEntry.__struct_fields__
         return [HistoryEntry(**dict(zip(fields, row, strict=True))) for row in self._read(query, uid)]

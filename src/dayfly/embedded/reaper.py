@@ -1,4 +1,4 @@
-"""The ends of runners: who hears of them, and who has sealed the receipt and is still to be reaped."""
+"""The ends of runners: notifications by pidfd, and children that have sealed their receipt but are not reaped yet."""
 
 import asyncio
 import logging
@@ -8,51 +8,51 @@ from collections.abc import Callable, Hashable
 
 log = logging.getLogger(__name__)
 
-# Where the end of a process cannot be awaited (its runner was killed, the disk refused a fence) we look again.
-LOOK_AGAIN_S = 0.05
+# Poll interval if the end of a process cannot be awaited: its runner was killed, or the disk refused a fence.
+POLL_INTERVAL_S = 0.05
 
 
 class ProcessExits:
-    """Hears of the ends of processes by their descriptors (pidfd).
+    """Notifies of the ends of processes by their pidfds.
 
-    The loop listens to one descriptor for all of them: most come and go without a word, and to tell the loop of each
-    would cost more than all that is done with it.
+    One epoll descriptor for all keeps the event loop cheap: most processes end without any callback, and adding each
+    pidfd to the loop would cost more than everything else that is done for the process.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._poll = select.epoll()
         self._calls: dict[int, Callable[[], None]] = {}
-        self._loop.add_reader(self._poll.fileno(), self._hear)
+        self._loop.add_reader(self._poll.fileno(), self._dispatch)
 
     def watch(self, pidfd: int, call: Callable[[], None]) -> None:
-        """Call when it has ended, again and again until it is forgotten."""
+        """Call `call` repeatedly from the end of the process until `forget`."""
         if pidfd not in self._calls:
             self._poll.register(pidfd, select.EPOLLIN)
         self._calls[pidfd] = call
 
     def forget(self, pidfd: int) -> None:
-        """Listen to it no more."""
+        """Stop watching the process."""
         if self._calls.pop(pidfd, None) is not None:
             self._poll.unregister(pidfd)
 
     def close(self) -> None:
-        """Listen to none of them any more."""
+        """Stop watching all processes."""
         if self._poll.closed:
             return
         self._loop.remove_reader(self._poll.fileno())
         self._poll.close()
         self._calls.clear()
 
-    def _hear(self) -> None:
+    def _dispatch(self) -> None:
         for pidfd, _ in self._poll.poll(0):
-            # One call may have forgotten another one.
+            # An earlier callback of this batch may have called `forget`.
             if (call := self._calls.get(pidfd)) is not None:
                 call()
 
 
-class Leaving:
-    """Children of ours, each by what it ran for, from the receipt to the end. Most have ended when we ask."""
+class ExitingRunners:
+    """Children of this server by attempt, from their receipt until they are reaped. Most end at once."""
 
     def __init__(self, ends: ProcessExits) -> None:
         self._ends = ends
@@ -60,17 +60,17 @@ class Leaving:
         self._left: dict[Hashable, tuple[int, int | None]] = {}
 
     def add(self, key: Hashable, child: int, pidfd: int | None) -> None:
-        """It has sealed, or will not start. Its descriptor is ours from now on."""
+        """Add a child that has sealed its receipt or will not start. This object closes `pidfd`."""
         self._left[key] = child, pidfd
 
-    def has_left(self, key: Hashable, again: Callable[[], None]) -> bool:
-        """Whether it is reaped, which may be done now. If not, `again` is called once it can be."""
+    def is_reaped(self, key: Hashable, again: Callable[[], None]) -> bool:
+        """Reap the child if it has ended; return whether it is gone. If not, `again` is called once it has ended."""
         if key not in self._left:
             return True
         child, pidfd = self._left[key]
-        if not reaped(child):
+        if not reap(child):
             if pidfd is None:
-                self._loop.call_later(LOOK_AGAIN_S, again)
+                self._loop.call_later(POLL_INTERVAL_S, again)
             else:
                 self._ends.watch(pidfd, again)
             return False
@@ -79,9 +79,9 @@ class Leaving:
         return True
 
     def close(self) -> None:
-        """Wait for none of them."""
+        """Reap what has ended and close all pidfds."""
         for child, pidfd in self._left.values():
-            reaped(child)
+            reap(child)
             self._close(pidfd)
         self._left.clear()
 
@@ -91,17 +91,17 @@ class Leaving:
             os.close(pidfd)
 
 
-def opened(child: int) -> int | None:
-    """A descriptor that tells its end; None if there is none to be had."""
+def open_pidfd(child: int) -> int | None:
+    """Return a pidfd of the process; None if the kernel grants none."""
     try:
         return os.pidfd_open(child)
     except OSError as error:
-        log.warning("cannot watch process %d, so we look: %s", child, error)
+        log.warning("cannot watch process %d, so it is polled: %s", child, error)
         return None
 
 
-def reaped(child: int) -> bool:
-    """Whether our child has ended; nobody waits for it."""
+def reap(child: int) -> bool:
+    """Reap our child without waiting; return whether it has ended."""
     try:
         return os.waitpid(child, os.WNOHANG)[0] == child
     except ChildProcessError:

@@ -1,4 +1,4 @@
-"""Has the runs of this host told as traces."""
+"""Exports the runs of this host as traces."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -11,8 +11,8 @@ from dayfly.spec.run_data import HistoryEntry
 log = logging.getLogger(__name__)
 
 
-class Traces:
-    """Hears of each change of a run, after whoever hears of it already."""
+class TraceExporter:
+    """Passes each change of a run to the tracer, after the engine's earlier subscribers."""
 
     def __init__(
         self,
@@ -27,27 +27,27 @@ class Traces:
 
     def _changed(self, uid: str) -> None:
         self._change(uid)
-        self._safely(self._look, uid)
+        self._safely(self._export_change, uid)
 
     def _ended(self, uid: str) -> None:
         self._end(uid)
-        self._safely(self._over, uid)
+        self._safely(self._export_end, uid)
 
-    def _look(self, uid: str) -> None:
+    def _export_change(self, uid: str) -> None:
         if not self._tracer.expects(uid):
             return
         stored, report = self._reader.load(uid), self._report(uid)
         if stored is not None and report is not None:
             self._tracer.observe(stored.run, report, lambda: self._history(uid))
 
-    def _over(self, uid: str) -> None:
-        if (run := self._reader.last(uid)) is not None:
+    def _export_end(self, uid: str) -> None:
+        if (run := self._reader.ended_run(uid)) is not None:
             self._tracer.record_end(run, lambda: self._history(uid))
 
     @staticmethod
-    def _safely(tell: Callable[[str], None], uid: str) -> None:
-        """No turn is spoilt by what is told of it."""
+    def _safely(export: Callable[[str], None], uid: str) -> None:
+        """Keep a defect of the tracer from failing a turn."""
         try:
-            tell(uid)
+            export(uid)
         except Exception:
-            log.exception("the trace of %s could not be made", uid)
+            log.exception("cannot export the trace of run %s", uid)

@@ -1,11 +1,11 @@
-"""The runs in memory. Each can be dropped and read again: the ledger and the attempts' folders are the truth."""
+"""The runs in memory. Each can be dropped and read again: its state is in the ledger and the attempt folders."""
 
 import logging
 from collections.abc import Callable
 
 from dayfly.embedded.attempts import Attempts
-from dayfly.embedded.forks import BaselineProcesses, Ports, teller
-from dayfly.embedded.ledger import SqliteLedger, Stored
+from dayfly.embedded.forks import BaselineProcesses, Ports, fork_values
+from dayfly.embedded.ledger import SqliteLedger, StoredRun
 from dayfly.execute.inputs import Forks, reads_forks
 from dayfly.execute.turn import pin_generations
 from dayfly.plan.run_trace import traceparent
@@ -18,81 +18,81 @@ from dayfly.spec.run import Run
 log = logging.getLogger(__name__)
 
 
-class Live:
+class LiveRun:
     """A run in memory."""
 
-    def __init__(self, stored: Stored, plan: Plan) -> None:
+    def __init__(self, stored: StoredRun, plan: Plan) -> None:
         self.renew(stored, plan)
 
-    def renew(self, stored: Stored, plan: Plan) -> None:
-        """Take over how it lies in the ledger now. What each turn asks of the plan is found once."""
+    def renew(self, stored: StoredRun, plan: Plan) -> None:
+        """Replace the stored run and its plan, and precompute what each turn reads of the plan."""
         self.stored = stored
         self.plan = plan
-        wished: tuple[SealedStep | KeptStep, ...] = (*plan.steps.values(), *plan.kept.values())
-        self._kinds = frozenset(step.unit.kind for step in wished)
+        desired: tuple[SealedStep | KeptStep, ...] = (*plan.steps.values(), *plan.kept.values())
+        self._kinds = frozenset(step.unit.kind for step in desired)
         self.reading_forks = tuple(step for step in plan.steps.values() if step.creates and reads_forks(step.unit))
-        """Create steps to which forks tell something."""
+        """Create steps with inputs from forks."""
 
     @property
     def run(self) -> Run:
         return self.stored.run
 
     def unit(self, name: str) -> Unit:
-        """A unit; of one that is no longer wished for only name and kind are left."""
+        """Return a unit; if it is no longer desired, only its name and kind."""
         return self.plan.unit(name) or Unit(name=name, kind=self.run.kind(name))
 
     def kind(self, name: str) -> str:
-        """The kind of a unit, whether or not it is wished for still."""
+        """Return the kind of a unit, also if it is no longer desired."""
         return self.unit(name).kind
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of all units that are wished for, or were ever claimed."""
+        """The kinds of all units that are desired or were ever claimed."""
         unwished = self.run.units.keys() - self.plan.steps.keys() - self.plan.kept.keys()
         return self._kinds.union(map(self.run.kind, unwished)) if unwished else self._kinds
 
     def traceparent(self, step: str, attempt: int) -> str:
-        """What programs of that attempt hang their spans below."""
+        """Return the W3C `traceparent` for the programs of an attempt."""
         return traceparent(self.run.uid, step, attempt, creates=self.plan.steps[step].creates)
 
 
 class RunCache:
-    """Runs by uid, read from the ledger when they are asked for."""
+    """Runs by UID, read from the ledger on demand."""
 
     def __init__(self, reader: SqliteLedger, baselines: BaselineProcesses, ports: Ports) -> None:
         self._reader = reader
         self._baselines = baselines
         self._ports = ports
-        self._live: dict[str, Live] = {}
+        self._live: dict[str, LiveRun] = {}
 
-    def kept(self, uid: str) -> Live | None:
-        """The run if it is in memory."""
+    def cached(self, uid: str) -> LiveRun | None:
+        """Return the run if it is in memory."""
         return self._live.get(uid)
 
-    def keep(self, uid: str) -> Live | None:
-        """The run, in memory from now on; None if there is no such run."""
-        live = self.look(uid)
+    def load(self, uid: str) -> LiveRun | None:
+        """Return the run and keep it in memory; None if there is no such run."""
+        live = self.peek(uid)
         if live is not None:
             self._live[uid] = live
         return live
 
-    def look(self, uid: str) -> Live | None:
-        """The run, from memory or from the ledger, without keeping it; None if there is no such run."""
+    def peek(self, uid: str) -> LiveRun | None:
+        """Return the run from memory or the ledger, without keeping it; None if there is no such run."""
         live = self._live.get(uid)
         if live is None:
             stored = self._reader.load(uid)
-            live = None if stored is None else Live(stored, self._plan(stored))
+            live = None if stored is None else LiveRun(stored, self._plan(stored))
         return live
 
     def refresh(self, uid: str) -> None:
-        """Its row was changed beside the turns (wish, forks): if it is in memory, read it again."""
+        """Read a run in memory again after its intent or forks were changed outside of a turn."""
         live = self._live.get(uid)
         if live is None:
             return
         try:
             stored = self._reader.load(uid)
         except RunDamagedError:
-            # Its own next turn says that. Whoever reads all of them again is to come to the others.
+            # The run's next turn reports this. A caller that refreshes all runs must reach the others.
             stored = None
         if stored is None:
             del self._live[uid]
@@ -100,43 +100,43 @@ class RunCache:
             live.renew(stored, self._plan(stored))
 
     def refresh_all(self) -> None:
-        """Rows of any runs were changed beside the turns."""
+        """Read all runs in memory again."""
         for uid in list(self._live):
             self.refresh(uid)
 
-    def teller(self, live: Live, answers: Callable[[str], bool]) -> Forks:
-        """What each fork of a run tells its steps; `answers` says whether one does."""
-        return teller(live.run, live.plan, self._baselines, self._ports, answers)
+    def fork_values(self, live: LiveRun, answers: Callable[[str], bool]) -> Forks:
+        """Return the function that resolves values of the run's forks; `answers` returns whether a fork is ready."""
+        return fork_values(live.run, live.plan, self._baselines, self._ports, answers)
 
     def drop(self, uid: str) -> None:
-        """Forget what memory holds of it."""
+        """Drop the run from memory."""
         self._live.pop(uid, None)
 
     def with_forks(self) -> list[str]:
-        """Those in memory that have forks; a run with a living fork is always in memory."""
+        """Return the runs in memory with forks; a run with a live fork is always in memory."""
         return [uid for uid, live in self._live.items() if live.plan.kept]
 
     def count(self) -> int:
-        """How many are in memory."""
+        """Return the number of runs in memory."""
         return len(self._live)
 
-    def _plan(self, stored: Stored) -> Plan:
+    def _plan(self, stored: StoredRun) -> Plan:
         plan = pin_generations(self._baselines.follow(stored.plan()), stored.run, {Kind.ROUTE, Kind.PREVIEW})
         if stored.run.closed is not None:
             return plan
         try:
             return self._ports.follow(stored.run.uid, plan, self._baselines.with_ports(plan))
         except OSError as error:
-            # No new address can be noted now, and nothing that is told of one can be started either.
-            log.warning("addresses of forks of %s wait: %s", stored.run.uid, error)
+            # No new port can be noted now, so no attempt that needs it can start either.
+            log.warning("cannot choose ports for the forks of run %s yet: %s", stored.run.uid, error)
             return plan
 
 
-def telling(live: Live, runs: RunCache, attempts: Attempts) -> Forks:
-    """What each fork of a run tells its steps at this moment."""
+def current_fork_values(live: LiveRun, runs: RunCache, attempts: Attempts) -> Forks:
+    """Return the function that resolves values of the run's forks at this moment."""
 
     def answers(name: str) -> bool:
         fact = attempts.facts(live.run.uid).get((name, live.run.unit(name).attempt))
         return isinstance(fact, Running) and fact.ready
 
-    return runs.teller(live, answers)
+    return runs.fork_values(live, answers)

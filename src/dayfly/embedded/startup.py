@@ -1,4 +1,4 @@
-"""What a server of this machine does first: it takes its home, and finds out where it stands."""
+"""The start of a server on this machine: takes the lock of the home, opens its ledger and probes the kernel."""
 
 import contextlib
 import fcntl
@@ -13,7 +13,7 @@ from dayfly.embedded.ledger import Hook, LedgerError, SqliteLedger
 
 log = logging.getLogger(__name__)
 
-LOOK_MOST_S = 5
+LOCK_TIMEOUT_S = 5
 
 
 class HomeBusyError(Exception):
@@ -21,16 +21,16 @@ class HomeBusyError(Exception):
 
 
 def take(home: Path) -> int:
-    """The kernel's lock on the home; it is freed when the process ends, however it ends.
+    """Take the kernel lock of the home. The kernel frees it when the process ends.
 
     Raises:
-        HomeBusyError: another server has it.
+        HomeBusyError: another server holds the lock.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    end = time.monotonic() + LOOK_MOST_S
+    end = time.monotonic() + LOCK_TIMEOUT_S
     while not _flocked(descriptor, fcntl.LOCK_EX):
-        # Who only looks whether a server is there shares the lock, for microseconds; a server's cannot be shared.
+        # A client that checks for a server shares the lock for microseconds; a server's lock is exclusive.
         if not _flocked(descriptor, fcntl.LOCK_SH) or time.monotonic() > end:
             with contextlib.suppress(OSError):
                 holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
@@ -54,54 +54,55 @@ def _flocked(descriptor: int, how: int) -> bool:
 
 
 class Opened(NamedTuple):
-    """The ledger of a home, to write and to read, and its life's number; `owes_leases` if they wait to be renewed."""
+    """The ledger of a home for writing and reading, the number of this server, and whether leases are unextended."""
 
     ledger: SqliteLedger
     reader: SqliteLedger
     life: int
-    owes_leases: bool
+    leases_unextended: bool
 
 
 def open_ledgers(home: Path, hook: Hook | None, now: int, grace_ms: int) -> Opened:
-    """Open the ledger of a home; leases hold for `grace_ms` more at least.
+    """Open the ledger of a home; extend its leases by at least `grace_ms` from now.
 
     Raises:
-        LedgerError: it cannot be used.
+        LedgerError: the ledger cannot be used.
     """
     ledger = SqliteLedger(home / "ledger.db", hook=hook)
-    owes_leases = not renew_leases(ledger, now + grace_ms)
+    leases_unextended = not renew_leases(ledger, now + grace_ms)
     life = begin_life(ledger, now)
-    return Opened(ledger, SqliteLedger(home / "ledger.db"), life, owes_leases)
+    return Opened(ledger, SqliteLedger(home / "ledger.db"), life, leases_unextended)
 
 
 def renew_leases(ledger: SqliteLedger, until: int) -> bool:
-    """Let no lease end before that moment: nobody could renew one while there was no server. False if the disk refused:
-    no run may be judged by its lease before it has been done.
+    """Extend the leases that expire before `until`: no client could renew one while there was no server.
+
+    Return False if the disk refused. No run may be judged by its lease before the extension has succeeded.
     """
-    if ledger.lapsing(until):
+    if ledger.has_lease_before(until):
         try:
             with ledger.transaction("leases"):
                 ledger.extend_leases(until)
         except LedgerError as error:
-            # A server that did not begin could not even say how its runs stand.
-            log.warning("leases wait to begin anew: %s", error)
+            # The server starts nevertheless, so that it can report the state of its runs.
+            log.warning("leases cannot be extended yet: %s", error)
             return False
     return True
 
 
 def begin_life(ledger: SqliteLedger, now: int) -> int:
-    """A number higher than any server of this home has had; on a disk that is full, as high as the clock."""
+    """Return a number higher than that of every earlier server of this home; on a full disk, the time `now`."""
     try:
         return ledger.begin_life(now)
     except LedgerError as error:
-        log.warning("versions of reports rise only as the clock does: %s", error)
+        log.warning("versions of reports start at the current time: %s", error)
         return now
 
 
 def isolation(runner: str) -> str:
-    """What the kernel grants: `root`, `user` or `none`."""
+    """Return the isolation that the kernel grants: `root`, `user` or `none`."""
     answer = subprocess.run([runner, "probe"], check=True, capture_output=True, text=True, timeout=10)
     for line in answer.stdout.split():
         if line.startswith("isolation="):
             return line.removeprefix("isolation=")
-    raise AssertionError(f"the runner's probe says {answer.stdout!r}")
+    raise AssertionError(f"the runner's probe printed {answer.stdout!r}")

@@ -1,7 +1,7 @@
-"""States of this machine: in the home, each head and each chunk a file of its own, for nobody but us.
+"""The Terraform states of this machine: in the home, with one file for each head and chunk, readable only by the owner.
 
-One server has the home, so a lock of this process makes the swap of a head one step; each file is on the disk before
-the next one is begun.
+Only one server uses the home, so a lock of this process makes the swap of a head atomic. Each file is on the disk
+before the next one is written.
 """
 
 import asyncio
@@ -21,21 +21,21 @@ from dayfly.execute.state.seal import digest
 from dayfly.execute.state.service import Found, FullError, StateOwner
 from dayfly.spec.run import Phase, Run
 
-# So much of the disk is left to others.
-_LEAST_FREE = 64 << 20
+# Free disk space in bytes that a state must leave to other programs.
+_MIN_FREE_BYTES = 64 << 20
 
 
 def folder(home: Path) -> Path:
-    """Where the states of a home lie."""
+    """Return the directory of a home's states."""
     return home / "states"
 
 
 def keys(home: Path, *, make_them: bool = True) -> StateKeys:
-    """What seals the states of this home. Drawn at the first call.
+    """Return the keys that seal the states of this home; created at the first call.
 
     Raises:
-        FileNotFoundError: there are none, and none are to be made.
-        ValueError: the file is not what was written.
+        FileNotFoundError: there is no key, and `make_them` is false.
+        ValueError: the key file is damaged.
     """
     path = folder(home) / "key"
     if not (known := read_file(str(path))) and make_them:
@@ -48,23 +48,23 @@ def keys(home: Path, *, make_them: bool = True) -> StateKeys:
 
 
 def heads(home: Path) -> dict[StateOwner, Head | DamagedError]:
-    """All states of a home, also of runs that were abandoned; why one cannot be read, in its place."""
+    """Return all states of a home, also of abandoned runs; for an unreadable state, the error."""
     found: dict[StateOwner, Head | DamagedError] = {}
     for path in sorted(folder(home).glob("*/*/head")):
-        place = StateOwner(path.parent.parent.name, path.parent.name)
+        owner = StateOwner(path.parent.parent.name, path.parent.name)
         with contextlib.suppress(FileNotFoundError):
             try:
-                found[place] = decode(path.read_bytes(), str(path))
+                found[owner] = decode(path.read_bytes(), str(path))
             except DamagedError as error:
-                found[place] = error
+                found[owner] = error
     return found
 
 
-def chunks(home: Path, place: StateOwner, version: Version) -> list[bytes]:
-    """The chunks of a version, those that are there."""
+def chunks(home: Path, owner: StateOwner, version: Version) -> list[bytes]:
+    """Return the existing chunks of a version."""
     found = []
     for index in range(version.chunks):
-        path = _chunk(home, place, version.blob, index)
+        path = _chunk(home, owner, version.blob, index)
         if path.exists():
             found.append(path.read_bytes())
     return found
@@ -78,18 +78,18 @@ class StateFiles:
         self._reader = reader
         self._swapping = asyncio.Lock()
 
-    async def find(self, place: StateOwner) -> Found:
-        return self.found(place)
+    async def find(self, owner: StateOwner) -> Found:
+        return self.load(owner)
 
-    def found(self, place: StateOwner) -> Found:
-        """The head of a state as it is now; an empty one if there is none.
+    def load(self, owner: StateOwner) -> Found:
+        """Return the head of a state; an empty one if there is none.
 
         Raises:
-            DamagedError: the file is not what was written.
+            DamagedError: the file is damaged.
         """
-        path = _at(self._home, place) / "head"
+        path = _owner_folder(self._home, owner) / "head"
         data = read_file(str(path))
-        # What is there and empty was never written so: who began anew over it would lose what there is.
+        # An empty file is damaged, not absent: Terraform would start from scratch and lose its resources.
         if not data and not path.exists():
             return Found(Head())
         return Found(decode(data, str(path)), digest(data))
@@ -98,44 +98,44 @@ class StateFiles:
         stored = self._reader.load(run)
         return None if stored is None else stored.run
 
-    async def swap(self, place: StateOwner, before: Found, after: Head) -> bool:
+    async def swap(self, owner: StateOwner, before: Found, after: Head) -> bool:
         async with self._swapping:
-            if (await self.find(place)).tag != before.tag or self._reader.load(place.run) is None:
+            if (await self.find(owner)).tag != before.tag or self._reader.load(owner.run) is None:
                 return False
-            await asyncio.to_thread(_put, _at(self._home, place) / "head", msgspec.json.encode(after))
+            await asyncio.to_thread(_put, _owner_folder(self._home, owner) / "head", msgspec.json.encode(after))
             return True
 
-    async def write_chunks(self, place: StateOwner, _run: Run, blob: str, chunks: list[bytes]) -> None:
+    async def write_chunks(self, owner: StateOwner, _run: Run, blob: str, chunks: list[bytes]) -> None:
         room = os.statvfs(self._home)
-        if room.f_bavail * room.f_frsize - sum(map(len, chunks)) < _LEAST_FREE:
+        if room.f_bavail * room.f_frsize - sum(map(len, chunks)) < _MIN_FREE_BYTES:
             raise FullError(f"the disk of {self._home} is nearly full: the state would leave less than 64 MiB")
         for index, chunk in enumerate(chunks):
-            await asyncio.to_thread(_put, _chunk(self._home, place, blob, index), chunk)
+            await asyncio.to_thread(_put, _chunk(self._home, owner, blob, index), chunk)
 
-    async def read_chunks(self, place: StateOwner, version: Version) -> list[bytes]:
-        return await asyncio.to_thread(chunks, self._home, place, version)
+    async def read_chunks(self, owner: StateOwner, version: Version) -> list[bytes]:
+        return await asyncio.to_thread(chunks, self._home, owner, version)
 
-    async def delete_chunks(self, place: StateOwner, blob: str, count: int) -> None:
+    async def delete_chunks(self, owner: StateOwner, blob: str, count: int) -> None:
         for index in range(count):
-            _chunk(self._home, place, blob, index).unlink(missing_ok=True)
+            _chunk(self._home, owner, blob, index).unlink(missing_ok=True)
 
     def clear(self, run: Run) -> None:
-        """The run is over: its states go, unless its cleanup was given up."""
+        """Remove the states of a run that has ended, unless the run was abandoned."""
         if run.phase is Phase.CLEANED:
             shutil.rmtree(folder(self._home) / run.uid, ignore_errors=True)
 
 
-def _at(home: Path, place: StateOwner) -> Path:
-    return folder(home) / place.run / place.resource
+def _owner_folder(home: Path, owner: StateOwner) -> Path:
+    return folder(home) / owner.run / owner.resource
 
 
-def _chunk(home: Path, place: StateOwner, blob: str, index: int) -> Path:
-    return _at(home, place) / f"{blob}.{index}"
+def _chunk(home: Path, owner: StateOwner, blob: str, index: int) -> Path:
+    return _owner_folder(home, owner) / f"{blob}.{index}"
 
 
 def _put(path: Path, data: bytes) -> None:
-    """Write it whole or not at all, and have it on the disk."""
-    for above in (path.parent.parent, path.parent):  # with all of them at once only the last one would be private
+    """Write a file atomically and durably."""
+    for above in (path.parent.parent, path.parent):  # with `parents=True`, only the last one would get the mode
         above.mkdir(mode=0o700, exist_ok=True)
     draft = f"{path}.tmp"
     with contextlib.suppress(FileNotFoundError):

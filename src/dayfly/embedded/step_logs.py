@@ -21,17 +21,17 @@ log = logging.getLogger(__name__)
 
 
 class StepLogFiles:
-    """Those that lie in the folders of one home."""
+    """The log files in the attempt folders of one home."""
 
-    def __init__(self, place: AttemptStorage, reader: SqliteLedger) -> None:
-        self._place = place
+    def __init__(self, storage: AttemptStorage, reader: SqliteLedger) -> None:
+        self._storage = storage
         self._reader = reader
 
     def listed(self, uid: str, running: set[tuple[str, int]]) -> tuple[LogInfo, ...]:
-        """All of a run, in the order of units and attempts."""
-        sizes = dict.fromkeys(self._silent(uid) | running, 0)
-        for key in list_logs(self._place, uid):
-            if (size := Folder(self._place, uid, *key).log_size()) is not None:
+        """Return all logs of a run by unit and attempt."""
+        sizes = dict.fromkeys(self._attempts_without_output(uid) | running, 0)
+        for key in list_logs(self._storage, uid):
+            if (size := Folder(self._storage, uid, *key).log_size()) is not None:
                 sizes[key] = size
         return tuple(
             LogInfo(unit=unit, attempt=number, size=size, sealed=(unit, number) not in running)
@@ -39,32 +39,33 @@ class StepLogFiles:
         )
 
     def read(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:
-        """Bytes of one log from `offset`; None if there is no such log."""
-        data = Folder(self._place, uid, unit, attempt).read_log(offset, limit)
-        return b"" if data is None and (unit, attempt) in self._silent(uid) else data
+        """Return bytes of one log from `offset`; None if there is no such log."""
+        data = Folder(self._storage, uid, unit, attempt).read_log(offset, limit)
+        return b"" if data is None and (unit, attempt) in self._attempts_without_output(uid) else data
 
     def times(self, uid: str, unit: str, attempt: int) -> Sequence[Entry]:
-        """When one log was printed."""
-        return Folder(self._place, uid, unit, attempt).log_times()
+        """Return the times of the lines of one log."""
+        return Folder(self._storage, uid, unit, attempt).log_times()
 
     def forget(self, uids: Iterable[str], before: int) -> None:
-        """Remove those of these runs, and of runs that nobody knows: a server was killed after it had forgotten them.
+        """Remove the logs of these runs and of unknown runs: a server may have been killed after it deleted their
+        records.
 
-        Where an older ledger was put back, it does not know the newest runs: their logs stay until the newest of them
-        was begun before that moment (unix milliseconds).
+        A restored older ledger does not know the newest runs. So logs of unknown runs stay until the newest of them
+        began before `before` (unix milliseconds).
         """
         unknown: set[str] = set()
         try:
-            # First what there is: of a run that is born meanwhile there is no log before the ledger knows it.
-            there = list_runs_logged_before(self._place, before)
-            unknown = there - self._reader.known()
+            # List the logs first: the ledger knows each run before its first log exists.
+            there = list_runs_logged_before(self._storage, before)
+            unknown = there - self._reader.known_uids()
         except (LedgerError, OSError) as error:
-            log.warning("logs of runs that nobody knows are kept until the next look: %s", error)
+            log.warning("logs of unknown runs are kept until the next sweep: %s", error)
         for uid in {*uids, *unknown}:
-            delete_logs(self._place, uid)
+            delete_logs(self._storage, uid)
 
-    def _silent(self, uid: str) -> set[tuple[str, int]]:
-        """Attempts that have run and whose logs were not dropped: of one that said nothing there is no file."""
+    def _attempts_without_output(self, uid: str) -> set[tuple[str, int]]:
+        """Return attempts that have run and whose logs are kept: an attempt without output has no log file."""
         entries = self._reader.history(uid)
         newest = dict(sorted((entry.unit, entry.attempt) for entry in entries))
         ended = {(entry.unit, entry.attempt) for entry in entries if entry.move == Record.__name__}
@@ -72,8 +73,8 @@ class StepLogFiles:
 
 
 def drop_older_logs(folder: Folder) -> None:
-    """Make room for an attempt's log. It is only about room: a step need not wait for a disk that refuses."""
+    """Remove older logs of the unit to save space. A disk that refuses does not delay the step."""
     try:
         folder.drop_older_logs()
     except OSError as error:
-        log.warning("older logs of %s are kept: %s", folder.path, error)
+        log.warning("cannot remove older logs of %s: %s", folder.path, error)

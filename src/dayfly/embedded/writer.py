@@ -1,4 +1,4 @@
-"""One thread writes the ledger; changes that are requested while it is busy share the next transaction."""
+"""The thread that writes the ledger; jobs that arrive during a write share the next transaction."""
 
 import asyncio
 import sqlite3
@@ -10,26 +10,26 @@ from dayfly.lib.group_commit import GroupCommit, Idle, Outcome
 
 T = TypeVar("T")
 MAX_GROUP_SIZE = 256
-QUIET_S = 0.5
-"""After so long without work the written log is wiped, if there is need: it costs some writes of the disk."""
+IDLE_BEFORE_TRUNCATE_S = 0.5
+"""Idle time before the write-ahead log is truncated, if necessary. Truncating costs a few disk writes."""
 
 
 class Writer:
     """Runs functions over the ledger, each in a transaction that is durable when its future is done.
 
-    Functions must only use the ledger they close over, and must not leave half a change when they raise: they check
-    before they write. Their exception reaches their own caller; a disk that refuses reaches everyone in the group.
+    A job must only use the ledger it closes over, and must check before it writes, so that an exception leaves no
+    partial change. An exception reaches the caller of its job; a disk error reaches all callers of the group.
     """
 
     def __init__(self, ledger: SqliteLedger) -> None:
-        # Why the ledger could not be written last time; empty once it could.
+        # Why the last write of the ledger failed; empty after a success.
         self.trouble = ""
         self._ledger = ledger
-        idle = Idle(lambda: ledger.remains, ledger.wipe, QUIET_S)
+        idle = Idle(lambda: ledger.needs_truncation, ledger.wipe, IDLE_BEFORE_TRUNCATE_S)
         self._commits: GroupCommit[Callable[[], Any]] = GroupCommit(self._commit, "ledger", MAX_GROUP_SIZE, idle)
 
     def run(self, job: Callable[[], T]) -> "asyncio.Future[T]":
-        """Do it in the next transaction, which begins at once. A job that is cancelled before that is skipped.
+        """Run the job in the next transaction, which begins at once. A job that is cancelled before is skipped.
 
         Its future raises:
             LedgerError: the disk refused; nothing was changed.
@@ -37,7 +37,7 @@ class Writer:
         return self._commits.submit(job)
 
     async def close(self) -> None:
-        """Finish what was requested, then end the thread."""
+        """Finish all submitted jobs, then end the thread."""
         await asyncio.to_thread(self._commits.close)
 
     def _commit(self, jobs: Sequence[Callable[[], Any]]) -> list[Outcome]:
@@ -58,7 +58,7 @@ def _run(job: Callable[[], Any]) -> Outcome:
     try:
         return Outcome(job())
     except (LedgerError, sqlite3.DatabaseError, MemoryError):
-        # It may have left half a change: the whole group is rolled back.
+        # The job may have made a partial change: roll back the whole group.
         raise
     except Exception as error:  # noqa: BLE001 - returned to the caller of this job
         return Outcome(error=error)

@@ -1,9 +1,9 @@
 """A Kubernetes client and controller framework: client, watch cache, controllers, Lease, Events.
 
-It knows nothing of Dayfly except `lib`; callers bring the kinds (`objects.Resource`). A lost answer to a change
-raises `errors.OutcomeUnknown`, and no change is sent twice. A cache may be stale, so each write is guarded by UID and
-resource version. `execute` and `operator` call it. The names in `__all__` are also for other projects (docs/kube.md);
-each is imported on first use.
+It knows nothing of Dayfly except `lib`; callers bring the kinds (`objects.Resource`). No change is sent twice: a lost
+response to a change raises `errors.OutcomeUnknown`. A cache may be stale, so each write is guarded by UID and resource
+version. `execute` and `operator` call it. The names in `__all__` are also for other projects (docs/kube.md); each is
+imported on first use.
 """
 
 import importlib
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         drop_finalizer,
         owner_reference,
     )
-    from dayfly.kube.status import Speaker, condition
+    from dayfly.kube.status import StatusWriter, condition
     from dayfly.lib.queue import Backoff
 
 _HOMES = {
@@ -61,7 +61,7 @@ _HOMES = {
         "ForeignError", "add_finalizer", "controller_of", "controls", "create_owned", "drop_finalizer",
         "owner_reference",
     ),
-    "status": ("Speaker", "condition"),
+    "status": ("StatusWriter", "condition"),
 }  # fmt: skip
 _HOME = {name: f"dayfly.kube.{module}" for module, names in _HOMES.items() for name in names}
 _HOME["Backoff"] = "dayfly.lib.queue"
@@ -92,7 +92,7 @@ __all__ = [
     "Resync",
     "Runnable",
     "Slim",
-    "Speaker",
+    "StatusWriter",
     "Style",
     "Terms",
     "add_finalizer",

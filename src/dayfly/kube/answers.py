@@ -1,14 +1,15 @@
-"""From an answer to the object or the list in it, or to the error that says what to do."""
+"""Responses of the API server, decoded to objects or turned into errors."""
 
 from __future__ import annotations
 
 import functools
+import json
+import re
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
 from dayfly.kube import errors
-from dayfly.kube.depth import cut
 from dayfly.kube.objects import ListMeta, Status
 from dayfly.kube.transport import Answer, Request
 
@@ -21,7 +22,7 @@ THROTTLED = 429
 FIRST_TROUBLE = 500
 
 LONGEST = 4_096
-"""Characters of a server's message that are kept: it repeats what it refuses, and what a webhook says has no bound."""
+"""The maximum length of a kept message in characters. It may repeat the refused object, or come from a webhook."""
 _CUT, _END = " [...] ", 1_024
 
 _KINDS: dict[int, type[errors.Refused]] = {
@@ -35,11 +36,23 @@ _KINDS: dict[int, type[errors.Refused]] = {
 _STATUS = msgspec.json.Decoder(Status)
 
 
+MAX_DEPTH = 100
+"""The nesting depth of JSON beyond which it is cut, counted from the outermost brace.
+
+A user who may write an object with a schema that preserves unknown fields can nest thousands of lists in it. The API
+server stores it, but no decoder in Python can read it: one such object would break every list and watch.
+"""
+CUT = "... (nested too deeply to be read)"
+"""The text in place of a part that is nested too deeply."""
+_CUT_JSON = json.dumps(CUT).encode()
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+
+
 class Page(msgspec.Struct, Generic[T], rename="camel", gc=False):
-    """One answer to a list."""
+    """One page of a list."""
 
     metadata: ListMeta
-    found: list[T] | None = msgspec.field(default=None, name="items")  # an empty list of metadata comes as null
+    found: list[T] | None = msgspec.field(default=None, name="items")  # null if an empty list has only metadata
 
     @property
     def items(self) -> list[T]:
@@ -47,14 +60,14 @@ class Page(msgspec.Struct, Generic[T], rename="camel", gc=False):
 
 
 class Listing(msgspec.Struct, Generic[T]):
-    """All pages of a list: what existed at `resource_version`, from which one can watch."""
+    """A complete list: the objects that existed at `resource_version`, from which a watch can start."""
 
     resource_version: str
     items: list[T]
 
 
 def status_of(body: bytes) -> Status:
-    """The Status in a body, or one with the body's beginning as its message (proxies answer in prose)."""
+    """Return the Status in a body; for other bodies (of proxies), a Status with the start of the body as message."""
     try:
         return _STATUS.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -62,11 +75,11 @@ def status_of(body: bytes) -> Status:
 
 
 def fault(request: Request, answer: Answer, *, changes: bool) -> errors.ApiError:
-    """The error for an answer of 400 and above.
+    """Return the error for a response with a status of 400 or more.
 
-    A 5xx to a change tells nothing of what was stored before the trouble began, hence `OutcomeUnknown`. A 429 of a
-    server that is too busy is prose. One with a Status is of that request: from a webhook, a disruption budget, or
-    the cache of one kind.
+    After a 5xx to a change, it is unknown whether the change was stored: `OutcomeUnknown`. A 429 with plain text comes
+    from an overloaded server. A 429 with a Status applies only to the request: it comes from a webhook, a disruption
+    budget, or the watch cache of the kind.
     """
     status = status_of(answer.body)
     said = str(request)
@@ -83,23 +96,22 @@ def fault(request: Request, answer: Answer, *, changes: bool) -> errors.ApiError
 
 
 def refusal(request: str, status: Status, code: int) -> errors.Refused:
-    """The error for a Status of the 400s; also for one that arrives inside a watch."""
+    """Return the error for a Status with a code of 4xx, also of a Status inside a watch."""
     kind = _KINDS.get(code, errors.Refused)
     if code == 409 and status.reason == "AlreadyExists":
         kind = errors.AlreadyExists
     found = (status.details.causes if status.details else None) or ()
     causes = tuple(errors.Cause(cause.reason, cause.field, cause.message) for cause in found)
     if kind is errors.Invalid and any(cause.field == "metadata.uid" for cause in causes):
-        kind = (
-            errors.Conflict
-        )  # a patch of an object with another UID: to the server the UID is a field that may not change
+        # A patch with another UID: the server reports the UID as an immutable field.
+        kind = errors.Conflict
     if kind is errors.NotFound and not (status.details and status.details.name):
-        kind = errors.NotServed  # a 404 of an object names it
+        kind = errors.NotServed  # the 404 of an object has its name
     return kind(request, _bounded(status.message), status=code, reason=status.reason, causes=causes)
 
 
 def _bounded(message: str) -> str:
-    """Its beginning says of what it speaks, and its end what is wrong with that."""
+    """Truncate a message in the middle: its start names the object, and its end the problem."""
     if len(message) <= LONGEST:
         return message
     return message[: LONGEST - _END - len(_CUT)] + _CUT + message[-_END:]
@@ -117,11 +129,11 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def decode(kind: type[T], answer: Answer, request: Request) -> T:
-    """An answer that is a success, as an object of that type.
+    """Decode a successful response.
 
     Raises:
-        errors.ServerTrouble: a read whose answer cannot be understood.
-        errors.OutcomeUnknown: a change whose answer cannot be: it was done, and nobody learns what came of it.
+        errors.ServerTrouble: the response to a read cannot be decoded.
+        errors.OutcomeUnknown: the response to a change cannot be decoded: the change is done, its result is unknown.
     """
     decoder = _decoder(cast("Any", kind))
     try:
@@ -136,3 +148,25 @@ def decode(kind: type[T], answer: Answer, request: Request) -> T:
                 str(request), f"cannot read the answer: {fault}", status=answer.status
             ) from fault
         raise errors.OutcomeUnknown(str(request), f"cannot read the answer: {fault}", status=answer.status) from fault
+
+
+def cut(body: bytes) -> bytes:
+    """Return well-formed JSON with `CUT` in place of each part that is nested too deeply."""
+    kept: list[bytes] = []
+    depth = begin = 0
+    for token in _TOKEN.finditer(body):
+        match token[0]:
+            case b"[" | b"{":
+                depth += 1
+                if depth == MAX_DEPTH + 1:
+                    kept += (body[begin : token.start()], _CUT_JSON)
+            case b"]" | b"}":
+                if depth == MAX_DEPTH + 1:
+                    begin = token.end()
+                depth -= 1
+    return b"".join((*kept, body[begin:]))
+
+
+def is_cut(found: Any) -> bool:
+    """Return whether a part of an object was cut. Such an object must not be acted on."""
+    return _CUT_JSON in msgspec.json.encode(found)

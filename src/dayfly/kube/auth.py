@@ -19,18 +19,18 @@ from dayfly.kube.kubeconfig import ContextChoice, Kubeconfig, KubeconfigError
 log = logging.getLogger(__name__)
 
 TOKEN_SECONDS = 60.0
-"""How long a loaded token is used before its source is asked again; the sources cache by themselves."""
+"""Seconds for which a token is used before its source is read again; the sources have their own caches."""
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class CredentialsError(Exception):
-    """There are no usable credentials; the text says where they were looked for and what is wrong."""
+    """There are no usable credentials; the message has the source and the problem."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Loaded:
-    """One load's result."""
+    """The result of one load."""
 
     server: str
     authorization: str | None
@@ -40,7 +40,7 @@ class _Loaded:
 
 
 class Credentials:
-    """Who we are to one server, kept fresh. Made by `load`."""
+    """Current credentials for one server; created by `load`."""
 
     def __init__(self, read: Callable[[], Awaitable[_Loaded]], first: _Loaded) -> None:
         self._read = read
@@ -54,7 +54,7 @@ class Credentials:
 
     @property
     def tls(self) -> ssl.SSLContext | None:
-        """None for plain HTTP."""
+        """The TLS context; None for plain HTTP."""
         return self._now.tls
 
     @property
@@ -66,7 +66,7 @@ class Credentials:
         return self._now.proxy
 
     async def header(self) -> str | None:
-        """The Authorization header; None if a client certificate speaks for us."""
+        """Return the Authorization header; None if a client certificate is used."""
         if self._now.authorization is not None and self._age() > TOKEN_SECONDS:
             async with self._reading:
                 if self._age() > TOKEN_SECONDS:
@@ -74,7 +74,7 @@ class Credentials:
         return self._now.authorization
 
     async def renew(self) -> bool:
-        """Ask the source again, now; True if it gave something other than what was refused."""
+        """Read the source again; return whether the credentials have changed."""
         refused = self._now
         async with self._reading:
             if self._now is refused:
@@ -85,7 +85,7 @@ class Credentials:
         return asyncio.get_running_loop().time() - self._read_at
 
     async def _refresh(self) -> None:
-        """Read the source again. If it fails, what we have goes on: the server will say whether that still serves."""
+        """Read the source again. If that fails, keep the credentials, as the server may still accept them."""
         self._read_at = asyncio.get_running_loop().time()
         try:
             loaded = await self._read()
@@ -93,7 +93,7 @@ class Credentials:
             log.warning("credentials could not be refreshed: %s", fault)
             return
         same_tls = loaded.tls is not None and self._now.tls is not None and loaded.authorization is not None
-        # Connections are pooled by their TLS context: where a token speaks for us a new context buys nothing.
+        # aiohttp pools connections by TLS context, so the context is kept if the credentials are a token.
         self._now = dataclasses.replace(loaded, tls=self._now.tls) if same_tls else loaded
 
 
@@ -134,11 +134,11 @@ def namespace(context: str, kubeconfig: Path | None = None) -> str:
 
 
 def _in_pod(service_account: Path) -> _Loaded:
-    """What every pod finds (kubernetes.io, "Accessing the Kubernetes API from a Pod")."""
+    """Load the credentials of a pod (kubernetes.io, "Accessing the Kubernetes API from a Pod")."""
     where = "the pod's service account"
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
-        raise CredentialsError(f"{where}: neither KUBERNETES_SERVICE_HOST nor _PORT may be unset")
+        raise CredentialsError(f"{where}: KUBERNETES_SERVICE_HOST or KUBERNETES_SERVICE_PORT is not set")
     try:
         token = (service_account / "token").read_text(encoding="utf-8").strip()
         context = _context(str(service_account / "ca.crt"))
@@ -179,7 +179,7 @@ async def _identity(chosen: ContextChoice) -> tuple[str | None, tuple[bytes, byt
     if user.auth_provider is not None:
         if user.auth_provider.name != "oidc":
             raise KubeconfigError(
-                f"Kubernetes no longer has the auth-provider {user.auth_provider.name!r}: use its exec plugin"
+                f"Kubernetes no longer supports the auth-provider {user.auth_provider.name!r}: use its exec plugin"
             )
         from dayfly.kube import openid  # noqa: PLC0415 - few kubeconfigs use it
 
@@ -201,7 +201,7 @@ def _tls(chosen: ContextChoice, certificate: tuple[bytes, bytes] | None) -> ssl.
 
 @contextlib.contextmanager
 def _in_memory(content: bytes) -> Iterator[str]:
-    """Yield the path of a file with that content. A killed process leaves no key on a disk if memory can hold files."""
+    """Yield the path of a file with the content. If possible, it is in memory, so that no key is left on a disk."""
     if hasattr(os, "memfd_create"):
         with open(os.memfd_create("kubeconfig"), "wb", buffering=0) as file:  # noqa: PTH123 - it has no path
             file.write(content)
@@ -216,6 +216,6 @@ def _in_memory(content: bytes) -> Iterator[str]:
 
 def _context(file: str | None = None, authority: str | None = None) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=file, cadata=authority)
-    # Many clusters' own authorities lack the extensions that RFC 5280 wants and Python 3.13 insists on.
+    # The certificate authorities of many clusters lack extensions that RFC 5280 and Python 3.13 require.
     context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
     return context

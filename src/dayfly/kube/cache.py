@@ -1,6 +1,6 @@
-"""A kind's objects in memory, kept current by list and watch, with indexes; shared by all who read that kind.
+"""The objects of a kind in memory, kept current by list and watch, with indexes; shared by all readers of that kind.
 
-What a cache says was true once. It suggests what to do; the write must be guarded by UID and resource version.
+A cache may be stale. A reader can decide by it, but must guard the write by UID and resource version.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FAILURES_TO_RELIST = 5
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True):
-    """What became of one object; `old` or `new` is None where there was or is none, and one of them there always is."""
+    """A change of one object; `old` is None after a creation, `new` after a deletion."""
 
     key: Key
     old: T | None
@@ -36,19 +36,19 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
 
     @property
     def seen(self) -> T:
-        """The object as it is now, or as it was last."""
+        """The object as it is now, or as it was before its deletion."""
         found = self.new or self.old
-        assert found is not None, "else there would be no change"
+        assert found is not None, "a change has an old or a new object"
         return found
 
     @property
     def gone(self) -> T | None:
-        """The object if it is no more, as it was last."""
+        """The last state of a deleted object; otherwise None."""
         return self.old if self.new is None else None
 
 
 class _Index:
-    """Keys by a mark. Most marks have one key, which is then kept without a set around it."""
+    """Keys by an indexed value. Most values have one key, which is stored without a set to save memory."""
 
     def __init__(self) -> None:
         self._keys: dict[str, Key | set[Key]] = {}
@@ -75,19 +75,19 @@ class _Index:
 
 
 class Cache(Generic[T]):
-    """Objects by key, by the UID of their owners and by chosen labels. Filled by a `Reflector`."""
+    """Objects by key, by the UIDs of their owners and by selected labels. A `Reflector` fills it."""
 
     def __init__(self, labels: tuple[str, ...] = ()) -> None:
-        """An empty one; `labels` are the label keys that are looked up."""
+        """Create an empty cache; `labels` are the label keys to index."""
         self._items: dict[Key, T] = {}
         self._owned = _Index()
         self._labelled = {label: _Index() for label in labels}
         self._listeners: list[Callable[[Change[T]], None]] = []
         self._ahead: set[Key] = set()
         self.begun = 0
-        """How many whole lists were begun."""
+        """The number of complete lists that were started."""
         self.listed = 0
-        """Which of them is the newest that the cache has taken in."""
+        """The number of the newest list that is in the cache."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -99,25 +99,25 @@ class Cache(Generic[T]):
         return self._items.get(Key(namespace, name))
 
     def owned_by(self, uid: str) -> list[T]:
-        """Objects that name this UID among their owners, in order of their keys."""
+        """Return the objects with this UID among their owners, sorted by key."""
         return [self._items[key] for key in self._owned.find(uid)]
 
     def labelled(self, key: str, value: str) -> list[T]:
-        """Objects with this label, in order of their keys; only for the labels the cache was made with."""
+        """Return the objects with this label value, sorted by key; only for indexed labels."""
         return [self._items[each] for each in self._labelled[key].find(value)]
 
     def listen(self, listener: Callable[[Change[T]], None]) -> None:
-        """Call on each change from now on, after the cache has it, and at once for each object already there."""
+        """Call the listener at once for each existing object, and from now on after each change of the cache."""
         self._listeners.append(listener)
         self.replay(listener)
 
     def replay(self, listener: Callable[[Change[T]], None]) -> None:
-        """Call it for each object that is there, as if the object had just come."""
+        """Call the listener for each existing object, as if it had just been created."""
         for key, item in list(self._items.items()):
             listener(Change(key, None, item))
 
     def put(self, item: T) -> None:
-        """Take in an object. Another UID under the same key is another object: the old one is reported as gone."""
+        """Store an object. If its UID differs from that of the stored one, the stored one is reported as gone."""
         key = Key.of(item)
         old = self._items.get(key)
         if old is not None and old.metadata.uid != item.metadata.uid:
@@ -126,18 +126,18 @@ class Cache(Generic[T]):
         if old is not None and old.metadata.resource_version == item.metadata.resource_version:
             self._ahead.discard(key)
         elif old is not None and key in self._ahead and not is_newer(item, old):
-            self._tell(Change(key, old, old))
+            self._notify(Change(key, old, old))
         else:
             self._ahead.discard(key)
             self._set(key, old, item)
-            self._tell(Change(key, old, item))
+            self._notify(Change(key, old, item))
 
     def advance(self, item: T) -> None:
-        """Take in what the server has answered to a change of ours, before the watch brings it, and tell nobody of it.
+        """Store the server's response to our own change before the watch delivers it, without notifying listeners.
 
-        Only of an object that is there and no newer: the watch may have been faster, and have seen its end. What the
-        watch still brings from before is in this already; it is reported as a change from `old` to the same object, for
-        nobody has heard of it. The change with which an object goes is answered with the version that it had before.
+        The object is stored only if it is in the cache and not newer there: the watch may have been faster, and have
+        seen its deletion. Older events of the watch are reported as a change from the stored object to itself, because
+        listeners have not seen it. The response to a change that removes the object has the version before that change.
         """
         key = Key.of(item)
         old = self._items.get(key)
@@ -150,10 +150,10 @@ class Cache(Generic[T]):
         old = self._items.pop(key, None)
         if old is not None:
             self._unindex(key, old)
-            self._tell(Change(key, old, None))
+            self._notify(Change(key, old, None))
 
     def replace(self, items: list[T]) -> None:
-        """Make this the whole content; what is missing from it was deleted unseen, and is reported so."""
+        """Replace the whole content. Objects that are missing were deleted unseen, and are reported as gone."""
         present = {Key.of(item) for item in items}
         self._ahead.clear()
         for key in [key for key in self._items if key not in present]:
@@ -165,7 +165,7 @@ class Cache(Generic[T]):
     def _set(self, key: Key, old: T | None, item: T) -> None:
         self._items[key] = item
         if old is not None and _filed_alike(old, item):
-            return  # as after most changes
+            return  # the usual case
         if old is not None:
             self._unindex(key, old)
         for index, mark in self._marks(item):
@@ -176,7 +176,7 @@ class Cache(Generic[T]):
             index.remove(mark, key)
 
     def _marks(self, item: T) -> Iterator[tuple[_Index, str]]:
-        """Where an object is filed, and under what."""
+        """Yield the indexes of an object, each with the indexed value."""
         for uid in {owner.uid for owner in item.metadata.owner_references or ()}:
             yield self._owned, uid
         labels = item.metadata.labels or {}
@@ -184,24 +184,24 @@ class Cache(Generic[T]):
             if label in labels:
                 yield index, labels[label]
 
-    def _tell(self, change: Change[T]) -> None:
+    def _notify(self, change: Change[T]) -> None:
         for listener in self._listeners:
             listener(change)
 
 
 def _filed_alike(one: HasMeta, other: HasMeta) -> bool:
-    """Whether both are found by the same marks."""
+    """Return whether both objects have the same indexed values."""
     former, latter = one.metadata, other.metadata
     return former.owner_references == latter.owner_references and former.labels == latter.labels
 
 
 def is_newer(item: HasMeta, than: HasMeta) -> bool:
-    """By resource version, a number that counts up (Kubernetes' API concepts, "Resource versions")."""
+    """Compare resource versions, which are increasing numbers (Kubernetes API concepts, "Resource versions")."""
     return int(item.metadata.resource_version) > int(than.metadata.resource_version)
 
 
 class Reflector(Generic[T]):
-    """Keeps one cache current: list in pages, watch from there, and list again only when the version is gone."""
+    """Keeps one cache current: lists in pages, watches from there, and lists again if the version has expired."""
 
     def __init__(
         self,
@@ -218,12 +218,12 @@ class Reflector(Generic[T]):
     ) -> None:
         self.cache = cache
         self.trouble: errors.ApiError | None = None
-        """What stands in the way now; None while all is well."""
+        """The current error; None while the watch works."""
         self.recovered: Callable[[], None] = lambda: None
-        """Called when the cache has become current: after its first list, and after trouble."""
+        """Called when the cache has become current: after its first list, and after an error."""
         self._client = client
         self._resource = resource
-        self._where = {"namespace": namespace, "labels": labels, "fields": fields}
+        self._selection = {"namespace": namespace, "labels": labels, "fields": fields}
         self._page = page
         self._patience = patience or Patience()
         self._random = random.Random(seed)  # noqa: S311 - jitter, no secret
@@ -234,30 +234,30 @@ class Reflector(Generic[T]):
 
     @property
     def plural(self) -> str:
-        """The name of what is watched, as in a path."""
+        """The plural name of the kind, as in paths."""
         return self._resource.plural
 
     @property
     def synced(self) -> bool:
-        """Whether the cache has been whole at least once."""
+        """Whether the cache has been complete at least once."""
         return self._full.is_set()
 
     async def wait_synced(self) -> None:
         await self._full.wait()
 
     def retry(self) -> None:
-        """Try now and again soon, instead of after the pause that failures have led to: the cause may be gone."""
+        """Retry now, without the pause of earlier failures: the cause may be gone."""
         self._retry.set()
 
     @property
     def age(self) -> float:
-        """Seconds since the server last proved that the cache is current (event, bookmark or list); inf before."""
+        """Seconds since the server last confirmed that the cache is current (event, bookmark or list); inf before."""
         if self._proved_at is None:
             return float("inf")
         return asyncio.get_running_loop().time() - self._proved_at
 
     async def run(self) -> None:
-        """Until cancelled. Whatever goes wrong is tried again, later and later, from the last version seen."""
+        """Run until cancelled. After an error, continue from the last known version, with growing pauses."""
         failures = 0
         while True:
             try:
@@ -268,17 +268,17 @@ class Reflector(Generic[T]):
                         failures = 0
                         self._take(event)
             except errors.Gone:
-                log.info("%s: version %s is compacted away, listing again", self._resource.plural, self._version)
+                log.info("%s: version %s has expired, listing again", self._resource.plural, self._version)
                 self._version = ""
             except errors.ApiError as fault:
                 self.trouble = fault
-                # A connection that broke off, or went silent, is made again and nothing is lost: once that is no news.
+                # A broken or silent connection loses nothing and is reopened, so the first such error is not a warning.
                 heals = isinstance(fault, errors.ServerTrouble) and not failures
                 log.log(logging.INFO if heals else logging.WARNING, "%s: %s", self._resource.plural, fault)
                 failures += 1
                 if failures % _FAILURES_TO_RELIST == 0:
-                    self._version = ""  # a server restored from a backup never reaches the version we know
-            # Also after a watch that ended well: a server that ends them at once must not be hammered.
+                    self._version = ""  # a server restored from a backup may never reach the known version
+            # Pause also after a watch that ended normally, as a server may end every watch at once.
             ceiling = min(_PAUSE_MOST, _PAUSE_FIRST * 2.0 ** min(failures, 10))
             pause = ceiling * self._random.uniform(0.5, 1.0) if failures else self._random.uniform(0, 0.1)
             with contextlib.suppress(TimeoutError):
@@ -289,7 +289,7 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         self.cache.begun += 1
-        listing = await self._client.list_all(self._resource, **self._where, limit=self._page)
+        listing = await self._client.list_all(self._resource, **self._selection, limit=self._page)
         self.cache.replace(listing.items)
         self._version = listing.resource_version
         is_first = not self._full.is_set()
@@ -299,7 +299,7 @@ class Reflector(Generic[T]):
     def _watch(self) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
         lifetime = round(self._patience.lifetime * self._random.uniform(1.0, 2.0))
         patience = dataclasses.replace(self._patience, lifetime=lifetime)
-        return watch(self._client, self._resource, self._version, **self._where, patience=patience)
+        return watch(self._client, self._resource, self._version, **self._selection, patience=patience)
 
     def _take(self, event: WatchEvent[T] | Bookmark) -> None:
         if isinstance(event, Bookmark):

@@ -1,4 +1,4 @@
-"""Requests to the API server: typed, paced, with a deadline, and truthful about what became of them."""
+"""Requests to the API server: typed, rate-limited, with a deadline, and with exact errors about their outcome."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import msgspec
 
 from dayfly.kube import answers, errors
 from dayfly.kube.answers import Listing, Page
-from dayfly.kube.forms import METADATA, Propagation, Style, accept, deletion, given, writing
+from dayfly.kube.forms import METADATA, Propagation, Style, accept, deletion, query_params, writing
 from dayfly.kube.objects import PODS, Resource, ServedGroup, ServedKind, ServedKinds, group_root, root
 from dayfly.kube.transport import JSON, Answer, LostError, NotSentError, Request, Stream, Transport
 from dayfly.lib.pace import Pace, Urgency
@@ -28,11 +28,11 @@ _MANAGER = "dayfly"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client may ask of the server a second and at once, and how patient it is (seconds).
+    """Limits of one client: requests per second and burst, and times in seconds.
 
-    The server shares itself out among its clients (API Priority and Fairness) and is obeyed when it asks for a pause.
-    This bound is for the day on which we are at fault: no more than one process can make good use of. And a pause
-    is for all requests, while whatever stands before the server may ask for any: it has its most too.
+    The API server distributes its capacity among clients (API Priority and Fairness), and the client obeys its requests
+    to pause. `rate` and `burst` only bound the damage of a defect, as no process needs that many. A pause
+    applies to all requests, and a proxy may request any length, so `pause_most` limits it.
     """
 
     rate: float = 1000.0
@@ -44,11 +44,11 @@ class Limits:
 
 
 class Client:
-    """The one way to speak to a server; shared by all controllers of a process.
+    """The client of one API server, shared by all controllers of a process.
 
-    Reads are repeated with jittered back-off until their deadline. A change is sent once: it either succeeds, is
-    `errors.Refused` or `errors.Throttled` (nothing changed), is `errors.ServerTrouble` (never sent), or is
-    `errors.OutcomeUnknown`. Deletes pass before other requests when the pace is limited.
+    Reads are repeated with jittered back-off until their deadline. A change is sent once. It succeeds, or raises
+    `errors.Refused` or `errors.Throttled` (nothing changed), `errors.ServerTrouble` (never sent), or
+    `errors.OutcomeUnknown`. If the rate is limited, deletes go before other requests.
     """
 
     def __init__(self, transport: Transport, limits: Limits | None = None, *, seed: int | None = None) -> None:
@@ -57,14 +57,14 @@ class Client:
         self._pace = Pace(self._limits.rate, self._limits.burst)
         self._random = random.Random(seed)  # noqa: S311 - jitter, no secret
         self.headers: dict[str, str] = {}
-        """On whose behalf it speaks."""
+        """Additional headers of each request."""
 
     def acting_as(self, user: str, extra: Mapping[str, str]) -> Client:
-        """The same connection and pace, with the rights of another user and none of our own.
+        """Return a client with the same connection and rate limit that impersonates another user.
 
         Args:
-            user: As the server knows it, such as `system:serviceaccount:NAMESPACE:NAME`.
-            extra: What the server's policies are told beside it. Each key must be one that we may impersonate.
+            user: The user name, such as `system:serviceaccount:NAMESPACE:NAME`.
+            extra: Extra fields for policies of the server. RBAC must permit us to impersonate each key.
         """
         other = copy.copy(self)
         other.headers = {"Impersonate-User": user}
@@ -77,26 +77,26 @@ class Client:
     # Reading.
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "", *, subresource: str = "") -> T:
-        """One object, as of now (a quorum read).
+        """Return the current state of an object (a quorum read).
 
         Raises:
-            errors.NotFound: there is none.
+            errors.NotFound: the object does not exist.
         """
         request = self._request("GET", resource.path(namespace, name, subresource), accept=accept(resource))
         return answers.decode(resource.model, await self._send(request), request)
 
     async def find(self, resource: Resource[T], name: str, namespace: str = "") -> T | None:
-        """The same, or None if there is none."""
+        """Return the current state of an object; None if it does not exist."""
         try:
             return await self.get(resource, name, namespace)
         except errors.NotFound:
             return None
 
     async def kinds(self, api_version: str) -> list[ServedKind]:
-        """What the server serves under one API version, such as `batch/v1`.
+        """Return the kinds that the server serves under an API version, such as `batch/v1`.
 
         Raises:
-            errors.NotServed: nothing.
+            errors.NotServed: it does not serve the version.
         """
         request = self._request("GET", root(api_version))
         return answers.decode(ServedKinds, await self._send(request), request).resources
@@ -120,19 +120,19 @@ class Client:
         limit: int = 500,
         continue_: str = "",
     ) -> Page[T]:
-        """One page of a list.
+        """Return one page of a list.
 
         Raises:
-            errors.Gone: `continue_` is too old; begin again.
+            errors.Gone: `continue_` has expired; start again.
         """
-        query = given(labelSelector=labels, fieldSelector=fields, limit=str(limit), **{"continue": continue_})
+        query = query_params(labelSelector=labels, fieldSelector=fields, limit=str(limit), **{"continue": continue_})
         request = self._request("GET", resource.path(namespace), query, accept=accept(resource, "List"))
         return answers.decode(Page[resource.model], await self._send(request), request)  # type: ignore[name-defined] # a type made at run time
 
     async def list_all(
         self, resource: Resource[T], namespace: str = "", *, labels: str = "", fields: str = "", limit: int = 500
     ) -> Listing[T]:
-        """Everything that matches, read page by page at one version; begun again if that version goes meanwhile."""
+        """Return all matching objects, page by page at one version; start again if the version expires."""
         while True:
             try:
                 page = await self.page(resource, namespace, labels=labels, fields=fields, limit=limit)
@@ -161,17 +161,17 @@ class Client:
         timestamps: bool = False,
         limit_bytes: int = 0,
     ) -> AsyncGenerator[bytes, None]:
-        """A container's log, in pieces as they come; with `follow` until it ends. The first is empty: it is open now.
+        """Yield a container's log in pieces as they arrive; with `follow` until its end. The first piece is empty.
 
-        With `timestamps` each line begins with the time at which it was printed, and a space.
+        With `timestamps` each line begins with its time and a space.
 
-        Logs are found by name: compare what they say of themselves with the UID you mean.
+        The log belongs to the pod with that name: compare its content with the UID that you expect.
 
         Raises:
-            errors.Refused: 400, the container has not started yet.
-            errors.ServerTrouble: the connection broke; what came so far is a beginning.
+            errors.Refused: status 400: the container has not started yet.
+            errors.ServerTrouble: the connection broke; the pieces so far are only a part.
         """
-        query = given(
+        query = query_params(
             container=container,
             follow="true" if follow else "",
             timestamps="true" if timestamps else "",
@@ -188,7 +188,7 @@ class Client:
     async def create(
         self, resource: Resource[T], body: Body, namespace: str = "", *, dry_run: bool = False, manager: str = _MANAGER
     ) -> T:
-        """A new object.
+        """Create an object.
 
         Raises:
             errors.AlreadyExists: the name is taken, perhaps by an earlier request of ours.
@@ -206,10 +206,10 @@ class Client:
         dry_run: bool = False,
         manager: str = _MANAGER,
     ) -> T:
-        """Put a whole object; with a resource version in it, a compare-and-swap.
+        """Replace an object; with a resource version in `body`, as a compare-and-swap.
 
         Raises:
-            errors.Conflict: it has another version or UID.
+            errors.Conflict: the object has another version or UID.
         """
         path = resource.path(namespace, name, subresource)
         return await self._change(resource, "PUT", path, body, writing(dry_run, manager))
@@ -227,23 +227,23 @@ class Client:
         manager: str = _MANAGER,
         force: bool = False,
     ) -> T:
-        """Change parts. With `metadata.uid` or `metadata.resourceVersion` in it, only of that very object or version.
+        """Change parts of an object. `metadata.uid` or `metadata.resourceVersion` in the patch make it conditional.
 
         Args:
             resource: The kind.
-            patch: Operations for `Style.JSON`, else a partial object.
-            name: Whose.
-            namespace: Where.
-            style: How the patch is meant.
-            subresource: Such as `status`.
-            dry_run: Only say what would come of it.
-            manager: The field manager; who owns the fields, for `Style.APPLY`.
-            force: Take fields over from other managers (`Style.APPLY` alone).
+            patch: Operations for `Style.JSON`, otherwise a partial object.
+            name: The name of the object.
+            namespace: The namespace of the object.
+            style: The type of the patch.
+            subresource: For example `status`.
+            dry_run: Only validate the change and return the result.
+            manager: The field manager; for `Style.APPLY` the owner of the fields.
+            force: Take over fields of other managers (only for `Style.APPLY`).
 
         Raises:
-            errors.Conflict: another UID or version, or fields of another manager.
+            errors.Conflict: the UID or version differs, or another manager owns a field.
         """
-        query = writing(dry_run, manager) | given(force="true" if force else "")
+        query = writing(dry_run, manager) | query_params(force="true" if force else "")
         path = resource.path(namespace, name, subresource)
         return await self._change(resource, "PATCH", path, patch, query, style.value)
 
@@ -259,34 +259,35 @@ class Client:
         propagation: Propagation | None = None,
         dry_run: bool = False,
     ) -> None:
-        """Ask for deletion; the object goes once its finalizers are off and, for a pod, its grace is over.
+        """Request the deletion of an object. It is gone once its finalizers are removed and a pod's grace period is
+        over.
 
         Args:
             resource: The kind.
-            name: Whose.
-            namespace: Where.
-            uid: Only that very object.
-            resource_version: Only that version.
-            grace: Seconds for a pod to end; 0 removes it without asking the kubelet.
-            propagation: What becomes of owned objects; the server's choice if None.
-            dry_run: Only say what would come of it.
+            name: The name of the object.
+            namespace: The namespace of the object.
+            uid: Only if the object has this UID.
+            resource_version: Only if the object has this version.
+            grace: The grace period of a pod in seconds; 0 removes it without waiting for the kubelet.
+            propagation: How owned objects are deleted; the default of the server if None.
+            dry_run: Only validate the request.
 
         Raises:
-            errors.NotFound: it is gone already.
-            errors.Conflict: the name belongs to another object, or it has another version.
+            errors.NotFound: the object does not exist.
+            errors.Conflict: the object has another UID or version.
         """
         options = deletion(uid, resource_version, grace, propagation)
         if dry_run:
-            options["dryRun"] = ["All"]  # in the query it would be passed over, and the object deleted
+            options["dryRun"] = ["All"]  # as a query parameter it would be ignored, and the object deleted
         body = msgspec.json.encode(options)
-        # The answer is what was deleted, and nobody reads it.
+        # The response is the deleted object, which is not needed: request only its metadata.
         await self._send(self._request("DELETE", resource.path(namespace, name), body=body, accept=METADATA))
 
     async def evict(self, name: str, namespace: str, *, uid: str = "", grace: int | None = None) -> None:
-        """Ask for a pod's eviction.
+        """Request the eviction of a pod.
 
         Raises:
-            errors.Throttled: a disruption budget forbids it now.
+            errors.Throttled: a disruption budget does not permit it now.
         """
         body = {
             "apiVersion": "policy/v1",
@@ -297,7 +298,7 @@ class Client:
         await self._send(self._request("POST", PODS.path(namespace, name, "eviction"), body=msgspec.json.encode(body)))
 
     async def scale(self, resource: Resource[T], name: str, namespace: str, replicas: int, *, uid: str) -> None:
-        """Set the number of replicas of that very object."""
+        """Set the number of replicas if the object has this UID."""
         await self.patch(
             resource.read_as(dict[str, Any]),
             {"metadata": {"uid": uid}, "spec": {"replicas": replicas}},
@@ -305,17 +306,17 @@ class Client:
             namespace,
         )
 
-    # Under both.
+    # Shared parts.
 
     @contextlib.asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
-        """An answer that keeps coming: watches and logs. Its end is the caller's to judge."""
+        """Open a streaming response: a watch or a log. The caller judges its end."""
         await self._take(request)
         try:
             async with self._transport.stream(request) as stream:
                 if stream.status >= answers.FIRST_REFUSAL:
                     body = b""
-                    with contextlib.suppress(TimeoutError):  # the status says what there is to do
+                    with contextlib.suppress(TimeoutError):  # the status is enough for the error
                         async with asyncio.timeout(request.timeout):
                             body = b"".join([chunk async for chunk in stream.chunks])
                     fault = answers.fault(request, Answer(stream.status, body, stream.headers), changes=False)
@@ -353,7 +354,7 @@ class Client:
         return answers.decode(resource.model, answer, request)
 
     async def _send(self, request: Request) -> Answer:
-        """Reads until their deadline, changes once."""
+        """Send a request; repeat a read until its deadline."""
         if request.method not in answers.READS:
             return await self._once(request)
         loop = asyncio.get_running_loop()
@@ -372,7 +373,7 @@ class Client:
                 await asyncio.sleep(wait)
 
     async def _once(self, request: Request) -> Answer:
-        """Send; a second time only after a 401, which proves that nothing was done, and with other credentials."""
+        """Send a request once; after a 401, which proves that nothing was executed, again with renewed credentials."""
         await self._take(request)
         changes = request.method not in answers.READS
         answer = await self._exchange(request, changes)
@@ -398,7 +399,7 @@ class Client:
         urgent = request.method == "DELETE" or request.path.endswith("/eviction")
         urgency = Urgency.URGENT if urgent else Urgency.NORMAL
         if self._pace.take_at_once(urgency):
-            return  # without a clock for the wait: there is hardly ever one
+            return  # the usual case, without the cost of a timeout
         try:
             async with asyncio.timeout(request.timeout):
                 await self._pace.take(urgency)

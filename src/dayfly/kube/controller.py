@@ -1,4 +1,4 @@
-"""One controller: a queue of keys, the function that takes each a step further, and what follows if that fails."""
+"""One controller: a queue of keys, the function that reconciles a key, and retries."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ log = logging.getLogger(__name__)
 
 
 class Resync(NamedTuple, Generic[K]):
-    """Every key looked at again every so many seconds, for what nobody tells of; and at once when work begins."""
+    """Adds every key at the start and then periodically, for changes that no watch reports."""
 
     every: float
     keys: Callable[[], Iterable[K]]
 
 
 class Controller(Generic[K]):
-    """Works on the keys of a queue until that is closed, one worker for each key at a time.
+    """Reconciles the keys of a queue until it is closed; a key is processed by one worker at a time.
 
-    `reconcile` is given a key, never an event: it looks at how things are and does what is missing. It returns the
-    seconds after which to look again, or None if nothing but news is worth a look. Whatever it raises is tried
-    again, with a back-off of that key alone; an `ApiError` is the world's way and logged in one line, as are
-    `expected` errors, anything else is a defect and logged with its traceback.
+    `reconcile` gets a key, not an event: it compares the desired and the actual state and makes one step. It returns
+    the seconds until the next call, or None to wait for the next event. After an exception the key is retried with its
+    own back-off. `ApiError` and the errors in `expected` are logged in one line; other exceptions are logged with
+    traceback.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Controller(Generic[K]):
         expected: tuple[type[Exception], ...] = (),
         resync: Resync[K] | None = None,
     ) -> None:
-        """`name` is what its keys are, in log lines."""
+        """`name` is the name of the kind in log lines."""
         self.queue: WorkQueue[K] = queue if queue is not None else WorkQueue()
         self._name = name
         self._reconcile = reconcile
@@ -50,21 +50,21 @@ class Controller(Generic[K]):
         self._resync = resync
 
     async def run(self) -> None:
-        """Until the queue is closed."""
+        """Work until the queue is closed."""
         async with asyncio.TaskGroup() as tasks:
-            looking = tasks.create_task(self._look(self._resync)) if self._resync else None
+            resyncing = tasks.create_task(self._add_periodically(self._resync)) if self._resync else None
             await asyncio.wait([tasks.create_task(work(self.queue, self._handle)) for _ in range(self._workers)])
-            if looking:
-                looking.cancel()
+            if resyncing:
+                resyncing.cancel()
 
-    async def _look(self, resync: Resync[K]) -> None:
+    async def _add_periodically(self, resync: Resync[K]) -> None:
         while True:
             for key in list(resync.keys()):
                 self.queue.add(key, urgency=Urgency.BACKGROUND)
             await asyncio.sleep(resync.every)
 
     async def _handle(self, key: K) -> None:
-        """What goes wrong with one key stays visible and is tried again: it must not stop the others."""
+        """Log an error of one key and retry the key, so that it does not stop the others."""
         try:
             after = await self._reconcile(key)
         except self._expected as error:

@@ -1,4 +1,4 @@
-"""The kinds that a server serves, and their definitions."""
+"""Discovery of served kinds and of their CustomResourceDefinitions."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ from dayfly.kube.objects import DEFINITIONS, Resource, ServedKind
 
 
 async def served(client: Client, api_version: str, kind: str) -> ServedKind | None:
-    """How the server serves a kind under one API version (`batch/v1`); None where it does not.
+    """Return how the server serves a kind under an API version (`batch/v1`); None if it does not.
 
-    What lies below objects (`machines/scale`) has a kind as well, which is never meant.
+    Subresources such as `machines/scale`, which also have a kind, are ignored.
     """
     try:
         every = await client.kinds(api_version)
@@ -27,9 +27,9 @@ async def served_elsewhere(client: Client, api_version: str, kind: str) -> list[
 
 
 async def definition_uid(client: Client, resource: Resource[Any]) -> str:
-    """Return the UID of the CustomResourceDefinition of a kind; empty if it has none, or we may not read it.
+    """Return the UID of the CustomResourceDefinition of a kind; empty if it has none, or it may not be read.
 
-    Only a definition that was there can prove something by its absence.
+    The absence of a definition proves something only if the definition existed before.
     """
     try:
         found = await client.find(DEFINITIONS, f"{resource.plural}.{resource.group}")
@@ -45,7 +45,7 @@ async def is_definition_gone(client: Client, name: str, uid: str) -> bool:
     and a definition may serve no version while its objects are stored.
 
     Raises:
-        errors.ApiError: nothing is known.
+        errors.ApiError: the definition cannot be read, so the answer is unknown.
     """
     try:
         found = await client.get(DEFINITIONS, name)

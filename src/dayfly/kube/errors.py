@@ -1,19 +1,19 @@
-"""What can become of a request, by cause: the type tells what to do next, the text whom to ask."""
+"""Errors of requests, by cause. The type tells the caller what to do next; the text names the cause."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-# The authorizer's own words, as Kubernetes has had them since it has roles.
+# The message of the RBAC authorizer, unchanged since Kubernetes has RBAC.
 _NOT_GRANTED = re.compile(r'is forbidden: User "[^"]*" cannot \w+ (?:resource|path) "')
 _UNPROCESSABLE, _BAD_REQUEST = 422, 400
-# How the API server begins the message of a webhook's refusal, and what it writes of a body that it cannot decode.
+# The start of the message of an admission webhook's refusal, and a part of the message for an undecodable body.
 _BY_ADMISSION = "admission webhook "
 _UNDECODABLE = " cannot be handled as a "
-# An address or a port that another Service has may become free.
+# An address or port of another Service may become free.
 _ALLOCATED = "already allocated"
-# Causes of the server's own validation that no state of the cluster changes: k8s.io/apimachinery, validation/field.
+# Causes of validation errors that do not depend on other objects: k8s.io/apimachinery, validation/field.
 _FIELD_ERRORS = frozenset(
     f"FieldValue{each}"
     for each in ("Invalid", "Required", "NotSupported", "Forbidden", "TooLong", "TooMany", "TypeInvalid", "Duplicate")
@@ -21,7 +21,7 @@ _FIELD_ERRORS = frozenset(
 
 
 class Cause(NamedTuple):
-    """One finding of a refusal: `field` is a path like `spec.containers[0].name`, empty where there is none."""
+    """One cause of a refusal; `field` is a path like `spec.containers[0].name`, or empty."""
 
     reason: str
     field: str
@@ -29,7 +29,7 @@ class Cause(NamedTuple):
 
 
 class ApiError(Exception):
-    """A request that did not succeed. `status` is 0 where no answer came."""
+    """A failed request. `status` is 0 if there was no response."""
 
     def __init__(self, request: str, message: str, *, status: int = 0, reason: str = "") -> None:
         said = f"{status} {reason}".strip() if status else reason
@@ -41,7 +41,7 @@ class ApiError(Exception):
 
 
 class Refused(ApiError):
-    """The server said no, and changed nothing. Others of this family say why; this one is any other 4xx."""
+    """The server refused the request and changed nothing. Subclasses name the cause; this class is any other 4xx."""
 
     def __init__(
         self, request: str, message: str, *, status: int, reason: str = "", causes: tuple[Cause, ...] = ()
@@ -51,9 +51,9 @@ class Refused(ApiError):
 
     @property
     def is_permanent(self) -> bool:
-        """Whether the object itself is invalid: the server would refuse it in every state of the cluster.
+        """Whether the object itself is invalid, so that the server would refuse it in every state of the cluster.
 
-        Admission rules refuse with the same status codes, and can be changed.
+        Admission rules, which can change, refuse with the same status codes; they do not count.
         """
         if self.message.startswith(_BY_ADMISSION):
             return False
@@ -65,27 +65,27 @@ class Refused(ApiError):
 
 
 class Conflict(Refused):
-    """The object is not as the request presumed (resource version, UID, field manager): read again, decide again."""
+    """The object differs from the request's resource version, UID or field manager: read it again, then decide."""
 
 
 class AlreadyExists(Refused):
-    """The name is taken, perhaps by our own lost request: read it and look whose it is."""
+    """The name is taken, perhaps by our own request whose response was lost: read the object and check its owner."""
 
 
 class NotFound(Refused):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class NotServed(Refused):
-    """The server has no such kind now. Of objects of the kind that says nothing: they may be there, out of sight."""
+    """The server does not serve the kind now. Its objects may still exist in the store."""
 
 
-# For whoever only tells of an object, and need not know whether it is gone.
+# For callers that only report on an object and need not know whether it is deleted.
 ABSENT = NotFound, NotServed
 
 
 class Gone(Refused):
-    """The version asked for is compacted away (410): list again."""
+    """The requested version has expired (410): list again."""
 
 
 class Invalid(Refused):
@@ -93,7 +93,7 @@ class Invalid(Refused):
 
 
 class Forbidden(Refused):
-    """Not allowed to this user, by an admission rule, by quota, or because the namespace is ending (403)."""
+    """The request is not permitted: by RBAC, an admission rule or a quota, or in a terminating namespace (403)."""
 
     @property
     def namespace_ending(self) -> bool:
@@ -102,18 +102,19 @@ class Forbidden(Refused):
 
     @property
     def not_granted(self) -> bool:
-        """Whether a right is missing, which somebody can grant; admission rules and quotas say no in other words."""
+        """Whether an RBAC permission is missing. Admission rules and quotas refuse with other messages."""
         return _NOT_GRANTED.search(self.message) is not None
 
 
 class Unauthorized(Refused):
-    """The credentials are not accepted (401), fresh ones neither."""
+    """The credentials were refused (401), also after a refresh."""
 
 
 class Throttled(ApiError):
-    """Too many requests (429, or our own rate limit): not executed. Wait `retry_after` seconds.
+    """The request was not executed because of too many requests (429, or our own rate limit). Wait `retry_after`
+    seconds.
 
-    `by_all` if it is said of whatever we ask: the server itself is too busy.
+    `by_all` is true if the limit applies to all our requests because the server is overloaded.
     """
 
     def __init__(
@@ -132,8 +133,8 @@ class Throttled(ApiError):
 
 
 class ServerTrouble(ApiError):
-    """The server could not be asked, or could not answer a read. Nothing was changed."""
+    """The server is unreachable, or a read failed. Nothing was changed."""
 
 
 class OutcomeUnknown(ApiError):
-    """A change was sent and no telling answer came: it may have happened. Read, then decide; never repeat."""
+    """A change was sent, but its response was lost. Read the object, then decide; never repeat the change."""

@@ -1,6 +1,6 @@
-"""Events (events.k8s.io/v1): said when something changes, counted when it is merely so again.
+"""Events (events.k8s.io/v1): created for a change, and counted in a series for a repetition.
 
-An Event is a courtesy to people. Losing one harms nothing, so saying one never fails and never waits.
+Events only inform people, and losing one is harmless. So recording one never fails and never blocks.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from dayfly.kube.objects import EVENTS, ObjectReference
 
 log = logging.getLogger(__name__)
 
-_NOTE_MOST = 1024  # bytes, the server's own limit
-_NAME_MOST = 230  # characters, with room for what tells Events of one object apart
-_REMEMBERED = 4_096
-# A server keeps an Event for an hour after it was written last, if nobody has told it otherwise.
-_KEPT_S = 3_000.0
-_WAITING_MOST = 1_000
+_MAX_NOTE_BYTES = 1024  # bytes, the limit of the API server
+_MAX_NAME_LENGTH = 230  # characters, with space for the suffix that makes the name unique
+_MAX_TOPICS = 4_096
+# The API server deletes an Event an hour after its last write by default, so a later repetition is a new Event.
+_EVENT_LIFETIME_S = 3_000.0
+_MAX_QUEUED = 1_000
 
 
 @dataclasses.dataclass(slots=True)
-class _Said:
-    """The latest Event about one topic, and how often it happened since."""
+class _Topic:
+    """The latest Event of a topic, and its count."""
 
     what: tuple[str, str, str]
     name: str
     namespace: str
     written: bool = False
     count: int = 1
-    told_at: float = 0.0
+    written_at: float = 0.0
 
 
 class Recorder:
-    """Says Events for one controller. `run` it to have them written.
+    """Records Events for one controller; `run` writes them.
 
-    A topic is one object and one action. As long as nothing but the same is said about a topic, its one Event is
-    kept and its series counted, written at most once in `quiet` seconds; something else makes a new Event, and so does
-    the same where it was not said for so long that the server may have dropped the one before.
+    A topic is one object with one action. A repetition of the topic's last Event increases the count of its series,
+    which is written at most every `quiet` seconds. Anything else creates a new Event, as does a repetition after the
+    server may have deleted the last Event.
     """
 
     def __init__(
@@ -57,18 +57,18 @@ class Recorder:
         quiet: float = 300.0,
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:
-        """`controller` is a qualified name such as `dayfly.dev/operator`, `instance` this very process."""
+        """Set the reporting controller, a qualified name such as `dayfly.dev/operator`, and this process."""
         self._client = client
         self._controller = controller
         self._instance = instance
         self._quiet = quiet
         self._now = now
-        self._said: collections.OrderedDict[tuple[str, str], _Said] = collections.OrderedDict()
-        self._waiting: asyncio.Queue[tuple[_Said, dict[str, Any]]] = asyncio.Queue(_WAITING_MOST)
+        self._topics: collections.OrderedDict[tuple[str, str], _Topic] = collections.OrderedDict()
+        self._waiting: asyncio.Queue[tuple[_Topic, dict[str, Any]]] = asyncio.Queue(_MAX_QUEUED)
         self.lost = 0
         """Events that could not be written, for a metric."""
 
-    def say(
+    def record(
         self,
         regarding: ObjectReference,
         action: str,
@@ -76,68 +76,72 @@ class Recorder:
         note: str,
         kind: Literal["Normal", "Warning"] = "Normal",
     ) -> None:
-        """Tell people what became of an object, in CamelCase action and reason and a sentence."""
+        """Record an Event about an object; action and reason are in CamelCase, the note is a sentence."""
         topic = (regarding.uid or f"{regarding.kind}/{regarding.namespace}/{regarding.name}", action)
         what = (kind, reason, note)
         now = self._now().isoformat(timespec="microseconds").replace("+00:00", "Z")
-        said = self._said.get(topic)
-        if said and said.what == what and (silent := asyncio.get_running_loop().time() - said.told_at) < _KEPT_S:
-            self._said.move_to_end(topic)
-            said.count += 1
+        latest = self._topics.get(topic)
+        if (
+            latest
+            and latest.what == what
+            and (silent := asyncio.get_running_loop().time() - latest.written_at) < _EVENT_LIFETIME_S
+        ):
+            self._topics.move_to_end(topic)
+            latest.count += 1
             if silent >= self._quiet:
-                self._put(said, {"series": {"count": said.count, "lastObservedTime": now}})
+                self._put(latest, {"series": {"count": latest.count, "lastObservedTime": now}})
             return
         body = self._event(regarding, action, what, now)
         metadata = body["metadata"]
-        said = _Said(what, metadata["name"], metadata["namespace"])
-        self._said[topic] = said
-        while len(self._said) > _REMEMBERED:
-            self._said.popitem(last=False)
-        self._put(said, body)
+        latest = _Topic(what, metadata["name"], metadata["namespace"])
+        self._topics[topic] = latest
+        while len(self._topics) > _MAX_TOPICS:
+            self._topics.popitem(last=False)
+        self._put(latest, body)
 
     async def run(self) -> None:
-        """Write what is said, until cancelled."""
+        """Write the recorded Events until cancelled."""
         while True:
-            said, body = await self._waiting.get()
+            latest, body = await self._waiting.get()
             try:
-                await self._write(said, body)
+                await self._write(latest, body)
             except errors.ApiError as fault:
                 self.lost += 1
-                log.info("event %s/%s is lost: %s", said.namespace, said.name, fault)
+                log.info("event %s/%s is lost: %s", latest.namespace, latest.name, fault)
             finally:
                 self._waiting.task_done()
 
-    async def written(self) -> None:
-        """Wait until all that was said so far is written or lost; `run` must be running."""
+    async def wait_written(self) -> None:
+        """Wait until all recorded Events are written or lost; `run` must be running."""
         await self._waiting.join()
 
-    async def _write(self, said: _Said, body: dict[str, Any]) -> None:
+    async def _write(self, latest: _Topic, body: dict[str, Any]) -> None:
         if "series" in body:
-            if not said.written:
-                return  # its beginning was lost, and a count alone says nothing
-            await self._client.patch(EVENTS, body, said.name, said.namespace)
+            if not latest.written:
+                return  # the Event was not created, so its series cannot be updated
+            await self._client.patch(EVENTS, body, latest.name, latest.namespace)
         else:
-            await self._client.create(EVENTS, body, said.namespace)
-            said.written = True
+            await self._client.create(EVENTS, body, latest.namespace)
+            latest.written = True
 
-    def _put(self, said: _Said, body: dict[str, Any]) -> None:
-        said.told_at = asyncio.get_running_loop().time()
+    def _put(self, latest: _Topic, body: dict[str, Any]) -> None:
+        latest.written_at = asyncio.get_running_loop().time()
         try:
-            self._waiting.put_nowait((said, body))
+            self._waiting.put_nowait((latest, body))
         except asyncio.QueueFull:
             self.lost += 1
 
     def _event(self, regarding: ObjectReference, action: str, what: tuple[str, str, str], now: str) -> dict[str, Any]:
         kind, reason, note = what
-        # Unlike others' random names, ours tell apart by content and time, and repeat in a replay.
+        # The suffix is derived from content and time, not random, so that a replay has the same names.
         seed = f"{regarding.uid}\0{self._instance}\0{action}\0{reason}\0{note}\0{now}"
         mark = hashlib.sha256(seed.encode()).hexdigest()[:16]
         return {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
-            # A name is cut where it may not end: each part of an Event's begins and ends with a letter or digit.
+            # The truncated name must end with a letter or digit.
             "metadata": {
-                "name": f"{regarding.name[:_NAME_MOST].rstrip('.-')}.{mark}",
+                "name": f"{regarding.name[:_MAX_NAME_LENGTH].rstrip('.-')}.{mark}",
                 "namespace": regarding.namespace or "default",
             },
             "eventTime": now,
@@ -146,7 +150,7 @@ class Recorder:
             "action": action,
             "reason": reason,
             "regarding": _reference(regarding),
-            "note": note.encode()[:_NOTE_MOST].decode(errors="ignore"),
+            "note": note.encode()[:_MAX_NOTE_BYTES].decode(errors="ignore"),
             "type": kind,
         }
 

@@ -1,4 +1,4 @@
-"""How requests are written: what comes back, how a patch is meant, what a deletion asks for."""
+"""The forms of requests: the Accept header, patch types, query parameters and DeleteOptions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 _PARTIAL = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1,application/json"
 METADATA = _PARTIAL.format("")
-"""The Accept header of who reads no more of an object than its metadata."""
+"""The Accept header of a reader that needs only metadata."""
 
 
 class Style(enum.Enum):
-    """How a patch is meant; the value is its content type."""
+    """The type of a patch; the value is its content type."""
 
     MERGE = "application/merge-patch+json"
     JSON = "application/json-patch+json"
@@ -25,7 +25,7 @@ class Style(enum.Enum):
 
 
 class Propagation(enum.Enum):
-    """What becomes of the objects owned by a deleted one."""
+    """The treatment of objects that a deleted object owns."""
 
     BACKGROUND = "Background"
     FOREGROUND = "Foreground"
@@ -33,24 +33,24 @@ class Propagation(enum.Enum):
 
 
 def accept(resource: Resource[Any], suffix: str = "") -> str:
-    """The Accept header that has the server send what the model reads; `suffix` is List for a list."""
+    """Return the Accept header for a kind; `suffix` is List for a list."""
     return _PARTIAL.format(suffix) if resource.partial else JSON
 
 
-def given(**parameters: str) -> dict[str, str]:
-    """Those query parameters that say something."""
+def query_params(**parameters: str) -> dict[str, str]:
+    """Return the query parameters that are not empty."""
     return {name: value for name, value in parameters.items() if value}
 
 
 def writing(dry_run: bool, manager: str) -> dict[str, str]:
-    """The query of every change."""
-    return given(dryRun="All" if dry_run else "", fieldManager=manager)
+    """Return the query parameters of a change."""
+    return query_params(dryRun="All" if dry_run else "", fieldManager=manager)
 
 
 def deletion(uid: str, resource_version: str, grace: int | None, propagation: Propagation | None) -> dict[str, Any]:
-    """The DeleteOptions: which very object, how soon, and what becomes of those that it owns."""
+    """Return the DeleteOptions: preconditions, grace period in seconds, and propagation policy."""
     options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
-    if preconditions := given(uid=uid, resourceVersion=resource_version):
+    if preconditions := query_params(uid=uid, resourceVersion=resource_version):
         options["preconditions"] = preconditions
     if grace is not None:
         options["gracePeriodSeconds"] = grace

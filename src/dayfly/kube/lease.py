@@ -1,7 +1,7 @@
-"""Leader election by a Lease: one works, the others stand by and know all that it knows.
+"""Leader election by a Lease: one process works, the others are on standby with current caches.
 
-A Lease is a hint, never a fence: a leader that was paused believes in its lease until it looks at the clock again. Two
-may act at once; whatever they write must be safe then. It saves work, no more.
+A Lease does not fence: a paused leader believes in its lease until it checks the time again. Two processes may work at
+once, so their writes must be safe anyway. The lease only saves work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Terms:
-    """Seconds. `renew_within` < `duration`, so that a leader without a server stops before another one begins."""
+    """Times in seconds. `renew_within` < `duration`, so that a disconnected leader stops before another one starts."""
 
     duration: int = 15
     renew_within: float = 10.0
@@ -33,14 +33,14 @@ class Terms:
 
     @classmethod
     def lasting(cls, seconds: int) -> Terms:
-        """A lease of another length, renewed accordingly."""
+        """Return proportional terms for another duration."""
         usual = cls()
         part = seconds / usual.duration
         return cls(seconds, usual.renew_within * part, usual.every * part)
 
 
 class Elector:
-    """Stands for election under one name. `run` it; `leading` tells, and `led` waits."""
+    """A candidate of a leader election. `run` it; `leading` is its state, and `wait_leading` waits for a change."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Elector:
         now: Callable[[], dt.datetime] = utc_now,
         seed: int | None = None,
     ) -> None:
-        """`identity` is unique to this process; `now` is what is written for people, and decides nothing."""
+        """`identity` must be unique to this process; `now` is only written to the Lease for users."""
         self._client = client
         self._name = name
         self._namespace = namespace
@@ -69,16 +69,16 @@ class Elector:
 
     @property
     def leading(self) -> bool:
-        """Whether we lead; turns false by itself when the lease could not be renewed in time."""
+        """Whether this process is the leader; false if the lease was not renewed in time."""
         return self._leading and asyncio.get_running_loop().time() - self._renewed_at < self._terms.renew_within
 
-    async def led(self, value: bool = True) -> None:
-        """Wait until we lead, or no longer do."""
+    async def wait_leading(self, value: bool = True) -> None:
+        """Wait until this process is the leader or, with False, no longer is."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._leading is value)
 
     async def run(self) -> None:
-        """Until cancelled; then a held lease is released, so that another one takes over at once."""
+        """Run until cancelled. Then release the lease, so that another process takes over at once."""
         try:
             while True:
                 await self._step()
@@ -88,22 +88,22 @@ class Elector:
                 await self._release()
 
     async def _step(self) -> None:
-        """One try to renew or to take the lease."""
+        """Try once to renew or to acquire the lease."""
         started = asyncio.get_running_loop().time()
         held = False
         try:
             async with asyncio.timeout(self._terms.renew_within / 2):
                 held = await self._try()
         except errors.NotFound:
-            log.warning("no namespace %s for the lease", self._namespace)
+            log.warning("the namespace %s of the lease does not exist", self._namespace)
         except (errors.Conflict, errors.AlreadyExists):
-            held = False  # another one was quicker
+            held = False  # another process was faster
         except (errors.ApiError, TimeoutError) as fault:
             log.warning("lease %s/%s: %s", self._namespace, self._name, str(fault) or "no answer in time")
-            held = self.leading  # perhaps renewed, perhaps not: what we had lasts its time
+            held = self.leading  # it is unknown whether the renewal succeeded: the earlier one is valid until its end
             started = self._renewed_at
         if held:
-            self._renewed_at = started  # counted from before the write: others count from after it
+            self._renewed_at = started  # the time before the write: other processes count from after it
         await self._set(held)
 
     async def _try(self) -> bool:
@@ -116,7 +116,7 @@ class Elector:
         if lease.metadata.resource_version != self._seen_version:
             self._seen_version, self._seen_at = lease.metadata.resource_version, now
         holder = lease.spec.holder_identity
-        # Expiry is judged by how long *we* have seen no renewal; clocks of different machines are not compared.
+        # Expiry depends on how long this process has seen no renewal: clocks of machines are not compared.
         expired = now - self._seen_at > (lease.spec.lease_duration_seconds or self._terms.duration)
         if holder and holder != self.identity and not expired:
             return False
@@ -160,8 +160,8 @@ class Elector:
 
 
 @contextlib.asynccontextmanager
-async def standing(elector: Elector) -> AsyncIterator[Elector]:
-    """Stand for election while the block runs; released at its end."""
+async def run_election(elector: Elector) -> AsyncIterator[Elector]:
+    """Run an election while the block runs, then release the lease."""
     task = asyncio.create_task(elector.run(), name=f"lease of {elector.identity}")
     try:
         yield elector

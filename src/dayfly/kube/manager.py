@@ -1,4 +1,4 @@
-"""Controllers of one process: shared caches, owners told of what they own, one lease, Events, and an orderly end."""
+"""Runs the controllers of one process: shared caches, owner lookups, one lease, Events, and an orderly stop."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from dayfly.kube.cache import Cache, Change, Reflector
 from dayfly.kube.client import Client
 from dayfly.kube.controller import Controller, Resync
 from dayfly.kube.events import Recorder
-from dayfly.kube.lease import Elector, standing
+from dayfly.kube.lease import Elector, run_election
 from dayfly.kube.objects import HasMeta, Key, Resource
 from dayfly.kube.ownership import ForeignError, controller_of
-from dayfly.kube.status import Speaker
+from dayfly.kube.status import StatusWriter
 from dayfly.kube.transport import HttpTransport
 from dayfly.kube.watches import Watches
 from dayfly.lib.queue import Backoff, WorkQueue
 from dayfly.lib.tasks import first
 
 T = TypeVar("T", bound=HasMeta)
-O = TypeVar("O", bound=HasMeta)  # noqa: E741 - another kind
+O = TypeVar("O", bound=HasMeta)  # noqa: E741 - a second kind
 
 RESYNC_S = 600.0
 GRACE_S = 10.0
-"""How long work that is under way may take after `Manager.stop`."""
+"""Seconds after `Manager.stop` in which running `reconcile` calls may finish."""
 
 log = logging.getLogger(__name__)
 
@@ -40,15 +40,15 @@ class Runnable(NamedTuple):
     run: Callable[[], Coroutine[Any, Any, None]]
     """Work until closed. Called again each time this process starts to lead, and cancelled when it stops leading."""
     close: Callable[[], None]
-    """Start no more work, so that `run` ends after what is under way."""
+    """Start no more work, so that `run` ends after the work in progress."""
     stand_by: Callable[[], None]
-    """Keep no keys: another process works. Called before the first election and after each lost lease."""
+    """Drop all keys: another process is the leader. Called before the first election and after each lost lease."""
     take_over: Callable[[], None]
-    """Accept keys again and look at all objects: another process may have worked before."""
+    """Accept keys again and reconcile all objects: another process may have worked before."""
 
 
 class Manager:
-    """What the controllers of a process share. `watch` and `control` what is needed, then `run`."""
+    """The shared parts of the controllers of a process. Call `watch` and `control`, then `run`."""
 
     def __init__(
         self,
@@ -62,13 +62,13 @@ class Manager:
         seed: int | None = None,
     ) -> None:
         """Args:
-        client: Shared by all.
-        name: Who says the Events, a qualified name such as `example.org/websites`.
-        identity: This very process.
-        namespace: The only one that is watched; all of them if empty.
-        elector: Who of several processes works. A lease only saves work: without one all may work at once.
-        watches: Reflectors of the caller's own, which run from the beginning to the end; its own if None.
-        seed: Has all jitter repeat.
+        client: The client that all controllers share.
+        name: The reporting controller of Events, a qualified name such as `example.org/websites`.
+        identity: The name of this process.
+        namespace: The only namespace to watch; empty for all.
+        elector: Elects the process that works. It only saves work: without one, all processes may work at once.
+        watches: Reflectors that the caller runs; if None, the manager has its own.
+        seed: The seed of all jitter, for tests.
         """
         self.client = client
         self.events = Recorder(client, name, identity)
@@ -82,9 +82,15 @@ class Manager:
         self._stopping = asyncio.Event()
 
     def watch(self, resource: Resource[T], *, labels: str = "", index: tuple[str, ...] = ()) -> Cache[T]:
-        """The cache of a kind, one for all who ask for the same. `labels` selects, `index` are labels to look up by.
+        """Return the cache of a kind; callers with the same arguments share it.
 
-        What is asked for while the manager runs is watched from then on, and nobody waits for it: see `trouble`.
+        A cache that is requested while the manager runs is filled from then on, and `run` does not wait for it: see
+        `trouble`.
+
+        Args:
+            resource: The kind.
+            labels: A label selector.
+            index: Label keys for `Cache.labelled`.
         """
         namespace = self._namespace if resource.namespaced else ""
         about = resource.path(namespace), labels, resource.kind, index, resource.model
@@ -96,11 +102,11 @@ class Manager:
         return self._caches[about][0]
 
     def trouble(self, cache: Cache[Any]) -> errors.ApiError | None:
-        """What keeps a cache from being current, if anything does."""
+        """Return the error that keeps a cache from being current; None if there is none."""
         return next(reflector.trouble for each, reflector in self._caches.values() if each is cache)
 
     def synced(self, cache: Cache[Any]) -> bool:
-        """Whether a cache has been whole once; what is missing from it before may be there."""
+        """Return whether a cache has been complete once. Before, objects that it lacks may exist."""
         return next(reflector.synced for each, reflector in self._caches.values() if each is cache)
 
     def control(
@@ -114,22 +120,22 @@ class Manager:
         backoff: Backoff | None = None,
         gone: Callable[[Key], None] = lambda _: None,
     ) -> Controlled[T]:
-        """Have each object of a kind reconciled: when it changes, when what it owns does, and every `resync` seconds.
+        """Reconcile each object of a kind: after a change of it or of an object it owns, and every `resync` seconds.
 
         Args:
             resource: The kind.
-            reconcile: Takes an object as the cache has it one step further; returns seconds after which to look again,
-                or None. What it raises is tried again after the key's own back-off.
-            owns: Caches of what it makes; a change there is one of the controlling owner.
-            workers: Objects that are worked on at once.
-            resync: Seconds.
-            backoff: Of one object whose `reconcile` fails.
-            gone: Called once an object is not there any more, for what was remembered of it.
+            reconcile: Called with an object from the cache. Returns the seconds until the next call, or None. After an
+                exception it is called again, with a back-off for each object.
+            owns: Caches of the objects that it creates; their changes reconcile the controlling owner.
+            workers: The number of objects that are reconciled concurrently.
+            resync: The interval in seconds in which all objects are reconciled.
+            backoff: The back-off after exceptions.
+            gone: Called after an object is deleted, to drop what is remembered of it.
         """
         cache = self.watch(resource)
         queue: WorkQueue[Key] = WorkQueue(backoff, owner=lambda key: key.namespace, seed=self._seed)
 
-        async def look(key: Key) -> float | None:
+        async def reconcile_key(key: Key) -> float | None:
             item = cache.get(key.name, key.namespace)
             if item is None:
                 gone(key)
@@ -138,7 +144,7 @@ class Manager:
 
         every = Resync(resync, lambda: [Key.of(item) for item in cache])
         expected = (ForeignError,)
-        controller = Controller(resource.kind, look, queue, workers=workers, expected=expected, resync=every)
+        controller = Controller(resource.kind, reconcile_key, queue, workers=workers, expected=expected, resync=every)
 
         def changed(change: Change[T]) -> None:
             queue.add(change.key)
@@ -158,17 +164,19 @@ class Manager:
             controlled.owns(each)
         return controlled
 
-    def speaker(self, *, warnings: Collection[str] = ()) -> Speaker:
-        """Who writes statuses, with Events for conditions that changed; it warns of those with these reasons."""
-        return Speaker(self.client, self.events, warnings=warnings)
+    def status_writer(self, *, warnings: Collection[str] = ()) -> StatusWriter:
+        """Return a writer of statuses, with Events for changed conditions; `warnings` are the reasons of Warning
+        Events.
+        """
+        return StatusWriter(self.client, self.events, warnings=warnings)
 
     def add(self, runnable: Runnable) -> None:
-        """Run this too, beside the controllers of `control`."""
+        """Run a further `Runnable` beside the controllers of `control`."""
         self._runnables.append(runnable)
 
     @property
     def age(self) -> float:
-        """Seconds since the server last proved the most backward cache current: for a health check."""
+        """Seconds since the server last confirmed the least current cache, for a health check."""
         return self._watches.age
 
     @property
@@ -177,11 +185,11 @@ class Manager:
         return self._elector is None or self._elector.leading
 
     def stop(self) -> None:
-        """End in order: what is under way is finished, nothing more is begun."""
+        """Stop in order: running `reconcile` calls finish, and no others start."""
         self._stopping.set()
 
     async def run(self) -> None:
-        """Until stopped or cancelled."""
+        """Run until `stop` or cancellation."""
         self._running = True
         if self._elector is not None:
             self._stand_by()
@@ -201,17 +209,17 @@ class Manager:
             self._close()
 
     async def _work_while_leading(self) -> None:
-        """Work while this process leads. The caches stay current in between."""
+        """Work while this process is the leader. The caches stay current in between."""
         if (elector := self._elector) is None:
             await self._work()
             return
-        async with standing(elector):
+        async with run_election(elector):
             while not self._stopping.is_set():
-                await first(elector.led(), self._stopping.wait())
+                await first(elector.wait_leading(), self._stopping.wait())
                 if not self._stopping.is_set():
                     log.info("%s leads", elector.identity)
                     self._take_over()
-                    await first(self._work(), elector.led(False))
+                    await first(self._work(), elector.wait_leading(False))
                     self._stand_by()
 
     async def _work(self) -> None:
@@ -233,7 +241,7 @@ class Manager:
 
 
 class Controlled(Generic[T]):
-    """A kind under control: its cache, and what else leads to its objects."""
+    """A controlled kind: its cache, and further triggers of `reconcile`."""
 
     def __init__(self, resource: Resource[T], cache: Cache[T], queue: WorkQueue[Key]) -> None:
         self.cache = cache
@@ -241,36 +249,36 @@ class Controlled(Generic[T]):
         self._queue = queue
 
     def add(self, key: Key, *, after: float = 0.0) -> None:
-        """Have an object looked at, now or in so many seconds."""
+        """Reconcile an object, now or after a number of seconds."""
         self._queue.add(key, after=after)
 
     def owns(self, cache: Cache[Any]) -> None:
-        """Whatever becomes of objects there is news of their controlling owners."""
+        """Reconcile the controlling owner after each change of an object in the cache."""
         self.follows(cache, self._owners)
 
     def follows(self, cache: Cache[O], keys: Callable[[O], Iterable[Key]]) -> None:
-        """Whatever becomes of objects there is news of those that `keys` names, before the change and after it."""
+        """After each change in the cache, reconcile the objects that `keys` returns for the old and the new state."""
 
-        def heard(change: Change[O]) -> None:
+        def on_change(change: Change[O]) -> None:
             for item in (change.old, change.new):
                 for key in keys(item) if item is not None else ():
                     self._queue.add(key)
 
-        cache.listen(heard)
+        cache.listen(on_change)
 
     def _owners(self, item: HasMeta) -> Iterator[Key]:
         owner, ours = controller_of(item), self._resource
-        # Another version of the API has the same objects.
+        # The group is compared without the version: other versions of an API have the same objects.
         if owner and owner.kind == ours.kind and owner.api_version.rpartition("/")[0] == ours.group:
             yield Key(item.metadata.namespace if ours.namespaced else "", owner.name)
 
 
 @contextlib.asynccontextmanager
 async def connect(kubeconfig: Path | None = None, context: str | None = None) -> AsyncIterator[Client]:
-    """A client with the credentials of a kubeconfig, or of the pod that we are in; closed at the end.
+    """Yield a client with the credentials of a kubeconfig or of this pod; it is closed at the end.
 
     Raises:
-        auth.CredentialsError: there are none.
+        auth.CredentialsError: there are no usable credentials.
     """
     client = Client(HttpTransport(await auth.load(kubeconfig, context)))
     try:
@@ -280,7 +288,7 @@ async def connect(kubeconfig: Path | None = None, context: str | None = None) ->
 
 
 async def run_to_signal(manager: Manager) -> None:
-    """Run until the process is asked to end (SIGTERM or Ctrl-C)."""
+    """Run the manager until SIGTERM or SIGINT."""
     loop, numbers = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
     for number in numbers:
         loop.add_signal_handler(number, manager.stop)

@@ -1,4 +1,4 @@
-"""Whose an object is: finalizers and owner references, written to that very object and to no other of its name."""
+"""Finalizers and owner references. Every write is bound to the UID of the object, not only to its name."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ T = TypeVar("T", bound=HasMeta)
 
 
 class ForeignError(Exception):
-    """The name is taken by an object of somebody else's; the text says whose."""
+    """An object with another owner has the name; the text names the owner."""
 
 
 def reference(resource: Resource[Any], item: HasMeta) -> ObjectReference:
-    """Which object one speaks of, as in an Event."""
+    """Return the reference to an object, for example for an Event."""
     meta = item.metadata
     return ObjectReference(resource.api_version, resource.kind, meta.namespace, meta.name, meta.uid)
 
 
 def owner_reference(resource: Resource[Any], item: HasMeta) -> dict[str, Any]:
-    """For the `ownerReferences` of what a controller makes for an object: when that goes, the server collects it."""
+    """Return an entry for `ownerReferences` of a created object: the server deletes it with its owner."""
     meta = item.metadata
     about = {"apiVersion": resource.api_version, "kind": resource.kind, "name": meta.name, "uid": meta.uid}
     return {**about, "controller": True, "blockOwnerDeletion": True}
 
 
 def controller_of(item: HasMeta) -> OwnerReference | None:
-    """Who makes an object and keeps it; at most one does."""
+    """Return the controlling owner of an object; None if it has none."""
     return next((owner for owner in item.metadata.owner_references or () if owner.controller), None)
 
 
 def controls(owner: HasMeta, item: HasMeta) -> bool:
-    """Whether it is that very owner who keeps this object."""
+    """Return whether exactly this owner controls the object."""
     found = controller_of(item)
     return found is not None and found.uid == owner.metadata.uid
 
@@ -44,12 +44,12 @@ def controls(owner: HasMeta, item: HasMeta) -> bool:
 async def create_owned(
     client: Client, resource: Resource[T], body: dict[str, Any], owner: HasMeta, owner_kind: Resource[Any]
 ) -> T:
-    """Make an object that an owner keeps, in its namespace, under a name that tells which one it is.
+    """Create an object for an owner, in its namespace, under a name that depends on the owner.
 
-    Once, however often it is asked for: the name is the guard. If it is taken, the object is ours by its owner's UID.
+    The call is idempotent because of the name. An existing object with the name is returned if the owner controls it.
 
     Raises:
-        ForeignError: it is somebody else's, and stays as it is.
+        ForeignError: the existing object has another owner; it is not changed.
     """
     namespace, meta = owner.metadata.namespace, body["metadata"]
     meta = {**meta, "namespace": namespace, "ownerReferences": [owner_reference(owner_kind, owner)]}
@@ -60,17 +60,17 @@ async def create_owned(
         found = await client.get(resource, meta["name"], namespace)
     if not controls(owner, found):
         keeper = controller_of(found)
-        whose = f"{keeper.kind} {keeper.name} keeps it" if keeper else "nobody keeps it"
-        raise ForeignError(f"{resource.kind} {meta['name']} is there already, and {whose}: rename or delete it")
+        whose = f"{keeper.kind} {keeper.name} controls it" if keeper else "it has no controller"
+        raise ForeignError(f"{resource.kind} {meta['name']} already exists, and {whose}: rename or delete it")
     return found
 
 
 async def add_finalizer(client: Client, resource: Resource[Any], meta: ObjectMeta, finalizer: str) -> bool:
-    """Hold an object as it was seen; whether that has just been written.
+    """Add a finalizer to the object in the state `meta`; return whether it was missing.
 
     Raises:
-        errors.Conflict: it has changed since, and is perhaps on its way out.
-        errors.NotFound: it is gone.
+        errors.Conflict: the object has changed since then, and may be in deletion.
+        errors.NotFound: the object is gone.
     """
     finalizers = meta.finalizers or []
     if finalizer in finalizers:
@@ -83,17 +83,18 @@ async def add_finalizer(client: Client, resource: Resource[Any], meta: ObjectMet
 async def drop_finalizer(
     client: Client, resource: Resource[Any], meta: ObjectMeta, finalizer: str, *, if_so: Mapping[str, str] | None = None
 ) -> None:
-    """Take a finalizer off that very object, for certain; done already, or gone, is as good.
+    """Remove a finalizer from exactly this object. A removed finalizer or a deleted object is a success.
 
     Args:
-        client: Who asks.
-        resource: Its kind.
-        meta: As it was seen, however long ago.
-        finalizer: Which.
-        if_so: Values that it must have still, by JSON pointer: whoever goes by a cache says what it goes by.
+        client: The client.
+        resource: The kind.
+        meta: A known state of the object, of any age.
+        finalizer: The finalizer.
+        if_so: Values, by JSON pointer, that the object must still have. A caller that decides by a cache passes the
+            values of its decision.
 
     Raises:
-        errors.ApiError: it may still be there.
+        errors.ApiError: the finalizer may still be there.
     """
     conditions = [{"op": "test", "path": path, "value": value} for path, value in (if_so or {}).items()]
     for last in (False, False, True):
@@ -113,7 +114,7 @@ async def drop_finalizer(
         except errors.NotFound:
             return
         except (errors.Conflict, errors.Invalid):
-            # Done by a peer, or another finalizer went and ours has moved up.
+            # A peer has removed it, or another finalizer is gone and the index has changed.
             if last:
                 raise
         try:

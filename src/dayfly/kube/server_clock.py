@@ -1,7 +1,7 @@
-"""The server's time, as the dates of its answers tell it.
+"""The time of the API server, derived from the Date headers of its responses.
 
-What the server stamps (when an object was created, or is to go) is compared with this clock and not with this
-machine's, which may be wrong by a day. It goes on by a clock that nobody sets, so no jump of this machine's is noticed.
+Timestamps of the server (creation, deletion) are compared with this clock, as the clock of this machine may be wrong.
+Between responses it advances with a monotonic clock, so changes of this machine's clock have no effect.
 """
 
 from __future__ import annotations
@@ -14,45 +14,45 @@ from email.utils import parsedate_to_datetime
 from dayfly.kube.transport import Answer, Request, Stream, Transport
 from dayfly.lib.clock import now_ms
 
-# The first status that is no success: such an answer may be another's, who stands before the server.
+# The first status that is not a success: such a response may come from a proxy in front of the server.
 _NO_SUCCESS = 300
-# A date names the second in which it was written.
+# A Date header has a resolution of one second.
 _SECOND_MS = 1000
 
 
 def ticks_ms() -> int:
-    """Counts on evenly, also while the machine sleeps."""
+    """Return milliseconds of a clock that advances steadily, also during sleep."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 class ServerClock:
-    """Unix milliseconds: this machine's own until the server has told its time, from then on the server's.
+    """A clock in Unix milliseconds: the time of this machine until the first response, then that of the server.
 
-    A date is as coarse as the time that its answer took, and a second more. Within that our time is believed, so it
-    stays as it was where it is right.
+    A Date is only exact to a second plus the duration of its request. The clock is adjusted only if it is outside of
+    this interval, so a correct clock stays unchanged.
     """
 
     def __init__(self, own: Callable[[], int] = now_ms, ticks: Callable[[], int] = ticks_ms) -> None:
         self.ticks = ticks
         self._own = own
-        self._ahead: int | None = None  # of the ticks
-        self._read: tuple[str, int] | None = None  # the date that was heard last
+        self._ahead: int | None = None  # relative to the ticks
+        self._read: tuple[str, int] | None = None  # the last Date, and its value
 
     def now(self) -> int:
         return self._own() if self._ahead is None else self.ticks() + self._ahead
 
-    def hear(self, date: str, asked: int) -> None:
-        """The server has answered with that `Date`; `asked` has the ticks before the request was sent."""
+    def adjust(self, date: str, asked: int) -> None:
+        """Adjust the clock by the `Date` of a response; `asked` are the ticks before the request was sent."""
         try:
-            told = self._told(date)
+            told = self._parse(date)
         except (ValueError, OverflowError):
             return
         ticks = self.ticks()
         ahead = self.now() - ticks
-        # It was written after we had asked, and at the latest now.
+        # The header was written after the request was sent, and not later than now.
         self._ahead = min(max(ahead, told - ticks), told + _SECOND_MS - asked)
 
-    def _told(self, date: str) -> int:
+    def _parse(self, date: str) -> int:
         if self._read is None or date != self._read[0]:
             moment = parsedate_to_datetime(date)
             if moment.tzinfo is None:
@@ -62,7 +62,7 @@ class ServerClock:
 
 
 class Dated:
-    """A connection, and a clock that hears its answers' dates."""
+    """A transport that passes the Date headers of responses to a clock."""
 
     def __init__(self, inner: Transport, clock: ServerClock) -> None:
         self._inner = inner
@@ -71,14 +71,14 @@ class Dated:
     async def send(self, request: Request) -> Answer:
         asked = self._clock.ticks()
         answer = await self._inner.send(request)
-        self._hear(answer.status, answer.headers, asked)
+        self._adjust(answer.status, answer.headers, asked)
         return answer
 
     @contextlib.asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
         asked = self._clock.ticks()
         async with self._inner.stream(request) as stream:
-            self._hear(stream.status, stream.headers, asked)
+            self._adjust(stream.status, stream.headers, asked)
             yield stream
 
     async def renew_credentials(self) -> bool:
@@ -87,6 +87,6 @@ class Dated:
     async def close(self) -> None:
         await self._inner.close()
 
-    def _hear(self, status: int, headers: Mapping[str, str], asked: int) -> None:
+    def _adjust(self, status: int, headers: Mapping[str, str], asked: int) -> None:
         if status < _NO_SUCCESS and (date := headers.get("date")):
-            self._clock.hear(date, asked)
+            self._clock.adjust(date, asked)

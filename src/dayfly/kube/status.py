@@ -1,7 +1,7 @@
-"""Statuses: written where something changed, to the version that was looked at, with an Event for a changed condition.
+"""Statuses: written only if they differ, for the version that was read, with an Event for each changed condition.
 
-A status is spoken and never read back: what is compared with it here is what people see already, so that nothing is
-said twice. Whatever a controller must remember belongs into an object of its own.
+A status is output and never input. It is compared with the previous status only to avoid writes without a change. State
+that a controller must remember belongs in a separate object.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from dayfly.lib.clock import utc_now
 
 
 class HasConditions(Protocol):
-    """A status with conditions; a `Slim` with whatever fields beside."""
+    """A status with conditions; a `Slim` with any other fields."""
 
     @property
     def conditions(self) -> list[Condition] | None: ...
 
 
 class Spoken(HasMeta, Protocol):
-    """An object with such a status."""
+    """An object with conditions in its status."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
@@ -38,7 +38,7 @@ class Spoken(HasMeta, Protocol):
 T = TypeVar("T", bound=Spoken)
 
 
-class Speaker:
+class StatusWriter:
     """Writes statuses for one controller."""
 
     def __init__(
@@ -49,27 +49,27 @@ class Speaker:
         warnings: Collection[str] = (),
         now: Callable[[], dt.datetime] = utc_now,
     ) -> None:
-        """`warnings` are the reasons of which the Events warn; the others are normal."""
+        """`warnings` are the reasons of Warning Events; other Events are Normal."""
         self._client = client
         self._events = events
         self._warnings = frozenset(warnings)
         self._now = now
 
-    async def say(self, resource: Resource[T], item: T, status: Any) -> T:
-        """Have an object's status be this one; the object as it is then.
+    async def write(self, resource: Resource[T], item: T, status: Any) -> T:
+        """Write the status of an object if it differs; return the object afterwards.
 
         Args:
             resource: The kind.
-            item: As it was looked at. If it has changed since, nothing is said: what was seen is no longer so.
-            status: A whole status of the type of `item.status`. The times of its conditions are filled in here.
+            item: The object in the version that the status is about. If it has changed since, nothing is written.
+            status: The whole status, of the type of `item.status`. This method sets the times of its conditions.
 
         Raises:
-            errors.Conflict: it has changed since.
-            errors.NotFound: it is gone.
+            errors.Conflict: the object has changed since.
+            errors.NotFound: the object is gone.
         """
         before = item.status
         dated = [_dated(each, before.conditions or (), self._now()) for each in status.conditions or ()]
-        # Of what was never spoken every field is said: people read `false` and `0`, too.
+        # A first status includes all fields, so that users also see `false` and `0`.
         said = whole(before) if before.conditions else {}
         patch = _difference(said, whole(msgspec.structs.replace(status, conditions=dated)))
         if not patch:
@@ -82,29 +82,29 @@ class Speaker:
             if not any(_same(each, other) for other in before.conditions or ()):
                 warns = each.reason in self._warnings
                 about = reference(resource, item)
-                self._events.say(about, each.type, each.reason, each.message, "Warning" if warns else "Normal")
+                self._events.record(about, each.type, each.reason, each.message, "Warning" if warns else "Normal")
         return written
 
 
 def condition(item: HasConditions, kind: str) -> Condition | None:
-    """The condition of that type."""
+    """Return the condition of that type; None if there is none."""
     return next((each for each in item.conditions or () if each.type == kind), None)
 
 
 def _same(one: Condition, other: Condition) -> bool:
-    """Whether the news is the same: a message may count on without being one."""
+    """Return whether both conditions have the same status and reason; the message alone is not a change."""
     return (one.type, one.status, one.reason) == (other.type, other.status, other.reason)
 
 
 def _dated(new: Condition, before: Collection[Condition], now: dt.datetime) -> Condition:
-    """Since when it is so: conditions that stay as they are keep their time."""
+    """Set the transition time; a condition with an unchanged status keeps its time."""
     old = next((each for each in before if each.type == new.type and each.status == new.status), None)
     since = old.last_transition_time if old and old.last_transition_time else now.strftime("%Y-%m-%dT%H:%M:%SZ")
     return msgspec.structs.replace(new, last_transition_time=since)
 
 
 def _difference(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The merge patch from one to the other."""
+    """Return the merge patch from `old` to `new`."""
     patch: dict[str, Any] = {name: None for name in old if name not in new}
     for name, value in new.items():
         if isinstance(value, dict) and isinstance(old.get(name), dict):

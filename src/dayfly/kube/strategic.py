@@ -1,7 +1,7 @@
-"""Strategic merge of dicts, as the API server does it, by the list keys that the server itself declares.
+"""Strategic merge patches on dicts, as the API server applies them, with the list keys that the server declares.
 
-For where there is no server to ask: a pod template that does not exist yet, a change that has to be checked before it
-is sent. `merge_keys.json` is generated (`scripts/merge-keys.py`); tests hold the result against a real server's.
+For cases without a server: a pod template that does not exist yet, or a change to check before it is sent.
+`merge_keys.json` is generated (`scripts/merge-keys.py`); tests compare the results with those of a real server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Map = dict[str, Any]
 
 
 class MergeError(ValueError):
-    """The patch has no meaning; `path` leads to the place in it."""
+    """The patch is invalid; `path` is the place in it."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path or 'the patch'}: {problem}")
@@ -34,21 +34,21 @@ class MergeError(ValueError):
 
 
 def type_of(api_version: str, kind: str) -> str:
-    """The type under which an object's list keys are found; empty for kinds without any (custom resources)."""
+    """Return the type for the lookup of list keys; empty for kinds without list keys (custom resources)."""
     found: str = _table()["kinds"].get(f"{api_version}/{kind}", "")
     return found
 
 
 def merge(original: _Map, patch: _Map, type_name: str) -> _Map:
-    """A new dict: the original with the patch laid over it.
+    """Return a new dict: the original with the patch applied.
 
-    Null deletes; maps merge key by key; lists with a merge key merge item by item, all others are replaced. `$patch:
-    delete`, `$patch: replace`, `$retainKeys` and `$deleteFromPrimitiveList` are understood; `$setElementOrder` is not.
+    Null deletes a key. Maps are merged by key, lists with a merge key by item, and other lists are replaced. `$patch:
+    delete`, `$patch: replace`, `$retainKeys` and `$deleteFromPrimitiveList` are supported; `$setElementOrder` is not.
 
     Args:
-        original: What is there.
-        patch: What to lay over it.
-        type_name: `POD_TEMPLATE`, or what `type_of` gives.
+        original: The original object.
+        patch: The patch.
+        type_name: `POD_TEMPLATE`, or the result of `type_of`.
 
     Raises:
         MergeError: an item lacks its merge key, or a directive is unknown.
@@ -57,7 +57,7 @@ def merge(original: _Map, patch: _Map, type_name: str) -> _Map:
 
 
 def _copied(value: Any) -> Any:
-    """Of what JSON has, of which maps and lists alone are ever changed; `copy.deepcopy` takes five times as long."""
+    """Copy the maps and lists of JSON data. `copy.deepcopy` takes five times as long."""
     if isinstance(value, dict):
         return {key: _copied(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -85,7 +85,7 @@ def _merge_map(original: _Map, patch: _Map, type_name: str, path: str) -> _Map:
     for key, value in patch.items():
         inner = f"{path}.{key}".lstrip(".")
         if key.startswith(_ORDER):
-            raise MergeError(inner, "is not understood here; leave it out")
+            raise MergeError(inner, "is not supported; omit it")
         if key.startswith(_DELETE_PRIMITIVE):
             _delete_primitives(original, key.removeprefix(_DELETE_PRIMITIVE), value, inner)
         elif value is None or (key not in original and _only_deletes(value)):
@@ -112,7 +112,7 @@ def _merge_value(old: Any, new: Any, field: dict[str, str], path: str) -> Any:
 
 
 def _merge_items(old: list[_Map], new: list[_Map], field: dict[str, str], path: str) -> list[_Map]:
-    """Lists of maps, item by item."""
+    """Merge a list of maps by item."""
     key = field["key"]
     for index, item in enumerate(new):
         if not isinstance(item, dict):
@@ -122,9 +122,9 @@ def _merge_items(old: list[_Map], new: list[_Map], field: dict[str, str], path: 
         return [item for item in new if _DIRECTIVE not in item]
     for index, item in enumerate(new):
         if key not in item:
-            raise MergeError(f"{path}[{index}]", f"needs {key}, by which items of this list are told apart")
+            raise MergeError(f"{path}[{index}]", f"needs {key}, which identifies the items of this list")
         if isinstance(item[key], dict | list):
-            raise MergeError(f"{path}[{index}].{key}", "must be a plain value, by which items are told apart")
+            raise MergeError(f"{path}[{index}].{key}", "must be a plain value, as it identifies the item")
     gone = {item[key] for item in new if item.get(_DIRECTIVE) == "delete"}
     merged = [item for item in old if item.get(key) not in gone]
     places = _first_places(item.get(key) for item in merged)
@@ -139,7 +139,7 @@ def _merge_items(old: list[_Map], new: list[_Map], field: dict[str, str], path: 
 
 
 def _in_order(merged: list[_Map], patched: list[Any], served: list[Any], key: str) -> list[_Map]:
-    """The server's order: patched items as the patch has them, the others before the first that came after them."""
+    """Sort as the server does: patched items in the order of the patch, others before their original successors."""
     rank, before = _first_places(patched), _first_places(served)
     ours = sorted((item for item in merged if item.get(key) in rank), key=lambda item: rank[item[key]])
     others = collections.deque(item for item in merged if item.get(key) not in rank)
@@ -153,7 +153,7 @@ def _in_order(merged: list[_Map], patched: list[Any], served: list[Any], key: st
 
 
 def _first_places(values: Iterable[Any]) -> dict[Any, int]:
-    """Where in a row each value comes first."""
+    """Return the first index of each value."""
     found: dict[Any, int] = {}
     for index, value in enumerate(values):
         found.setdefault(value, index)
@@ -161,7 +161,7 @@ def _first_places(values: Iterable[Any]) -> dict[Any, int]:
 
 
 def _merge_primitives(old: list[Any], new: list[Any], path: str) -> list[Any]:
-    """Lists of plain values that merge as sets (finalizers)."""
+    """Merge lists of plain values as sets (finalizers)."""
     for index, value in enumerate(new):
         if isinstance(value, dict | list):
             raise MergeError(f"{path}[{index}]", "must be a plain value")
@@ -178,7 +178,7 @@ def _delete_primitives(original: _Map, key: str, values: Any, path: str) -> None
 
 
 def _retain(original: _Map, patch: _Map, path: str) -> None:
-    """`$retainKeys`: of the original only these stay; whatever the patch sets must be among them."""
+    """Apply `$retainKeys`: keep only these keys of the original; every key that the patch sets must be listed."""
     if _RETAIN not in patch:
         return
     keys = patch.pop(_RETAIN)
@@ -186,13 +186,13 @@ def _retain(original: _Map, patch: _Map, path: str) -> None:
         raise MergeError(f"{path}.{_RETAIN}".lstrip("."), "must be a list of keys")
     for key, value in patch.items():
         if value is not None and key not in keys and not key.startswith("$"):
-            raise MergeError(f"{path}.{key}".lstrip("."), f"is set, yet {_RETAIN} does not name it")
+            raise MergeError(f"{path}.{key}".lstrip("."), f"is set, but {_RETAIN} does not list it")
     for key in [key for key in original if key not in keys]:
         del original[key]
 
 
 def _plain(value: Any) -> Any:
-    """A patch value where there is nothing to merge it with: without nulls, and without what only deletes."""
+    """Return a patch value that is not merged with anything: without nulls and delete directives."""
     if isinstance(value, dict):
         return {
             key: _plain(inner)
@@ -205,9 +205,9 @@ def _plain(value: Any) -> Any:
 
 
 def _bare(value: Any) -> Any:
-    """A new item of a keyed list. The server takes it as it is and then passes over what it does not know.
+    """Return a new item of a keyed list. The server takes it literally and then drops unknown fields.
 
-    So an item in a list inside it that says `$patch: delete` is not deleted, but created.
+    So an inner list item with `$patch: delete` is created, not deleted.
     """
     if isinstance(value, dict):
         return {

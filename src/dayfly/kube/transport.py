@@ -1,6 +1,6 @@
-"""The outer wall: a request goes out, an answer comes back or gets lost on the way.
+"""The HTTP transport: sends a request and returns a response, or raises an error that says whether it was sent.
 
-`HttpTransport` speaks aiohttp. Tests put a fake API server in its place, so whatever lies above is the same code.
+`HttpTransport` uses aiohttp. Tests replace it with a fake API server, so that they run all code above it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _HEADERS = "Retry-After", "Date"
 
 
 class NotSentError(Exception):
-    """No connection: the server has certainly not seen the request."""
+    """There is no connection: the server has not received the request."""
 
 
 class LostError(Exception):
-    """The request may have reached the server, and no whole answer came back."""
+    """The request may have reached the server, but no complete response arrived."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One HTTP request to the API server. `timeout` is in seconds, for the whole answer (for a stream: its head).
+    """One HTTP request to the API server. `timeout` is in seconds, for the whole response (for a stream: its head).
 
-    `headers` are those that say on whose behalf it is sent.
+    `headers` are additional ones, for impersonation.
     """
 
     method: str
@@ -52,7 +52,7 @@ class Request(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """Status, the few headers that matter (lower case) and the body."""
+    """A response: its status, some headers (lower case) and the body."""
 
     status: int
     body: bytes
@@ -61,7 +61,7 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stream:
-    """An answer whose body comes piece by piece: `chunks` ends where the server ends it, or raises `LostError`."""
+    """A streaming response; `chunks` ends where the server ends it, or raises `LostError`."""
 
     status: int
     chunks: AsyncIterator[bytes]
@@ -69,21 +69,21 @@ class Stream:
 
 
 class Transport(Protocol):
-    """Both raise `NotSentError` or `LostError`; any status is an answer."""
+    """A transport. `send` and `stream` raise `NotSentError` or `LostError`; any status is a response."""
 
     async def send(self, request: Request) -> Answer: ...
 
     def stream(self, request: Request) -> contextlib.AbstractAsyncContextManager[Stream]: ...
 
     async def renew_credentials(self) -> bool:
-        """After a 401: whether there are other credentials to try."""
+        """Renew the credentials after a 401; return whether there are other ones to try."""
         ...
 
     async def close(self) -> None: ...
 
 
 class TransportCredentials(Protocol):
-    """Who we are to which server; `auth` has the real ones."""
+    """The address of a server and our credentials for it; implemented in `auth`."""
 
     @property
     def server(self) -> str: ...
@@ -95,16 +95,16 @@ class TransportCredentials(Protocol):
     def proxy(self) -> str | None: ...
 
     async def header(self) -> str | None:
-        """The Authorization header, fresh enough to use."""
+        """Return a current Authorization header."""
         ...
 
     async def renew(self) -> bool:
-        """Fetch new ones; whether they differ from those refused."""
+        """Load the credentials again; return whether they differ from the refused ones."""
         ...
 
 
 class HttpTransport:
-    """aiohttp with a pool of connections; one for each process and server is enough."""
+    """A transport over aiohttp with a connection pool; one per process and server is enough."""
 
     def __init__(self, credentials: TransportCredentials, *, connections: int = 300) -> None:
         self._credentials = credentials
@@ -141,7 +141,7 @@ class HttpTransport:
             try:
                 yield Stream(response.status, _chunks(response), _headers(response))
             finally:
-                response.close()  # a stream that is left early must not be read to its end
+                response.close()  # the rest of an abandoned stream must not be read
 
     async def renew_credentials(self) -> bool:
         return await self._credentials.renew()
@@ -150,7 +150,7 @@ class HttpTransport:
         await self._session.close()
 
     async def _open(self, request: Request) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """The answer to be, for as long as it is read."""
+        """Send the request; return a context manager for the response."""
         headers = {**request.headers, "Accept": request.accept}
         if authorization := await self._credentials.header():
             headers["Authorization"] = authorization
@@ -169,16 +169,16 @@ class HttpTransport:
         )
 
 
-@functools.lru_cache(maxsize=64)  # all changes have the same
+@functools.lru_cache(maxsize=64)  # all changes have the same query
 def _encoded(query: tuple[tuple[str, str], ...]) -> str:
     return urlencode(query)
 
 
 async def _never_twice(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Turn a cut connection into an error that aiohttp does not know.
+    """Turn a broken connection into an error that aiohttp does not know.
 
-    It would send a PUT or DELETE again by itself when a pooled connection ends under it. If the first had been
-    executed, the second would be answered 409 or 404, and we would take a change of our own for somebody else's.
+    Otherwise aiohttp resends a PUT or DELETE if a pooled connection breaks. If the first request was executed, the
+    second gets 409 or 404, and our own change would look like that of another client.
     """
     try:
         return await handler(request)

@@ -1,4 +1,4 @@
-"""One watch: lines of JSON from a stream, decoded slim, until the server or the network ends it."""
+"""A single watch: JSON lines from a stream, decoded to events, until the server or the network ends it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from dayfly.kube import answers, errors
+from dayfly.kube.answers import cut
 from dayfly.kube.client import Client
-from dayfly.kube.depth import cut
-from dayfly.kube.forms import accept, given
+from dayfly.kube.forms import accept, query_params
 from dayfly.kube.objects import HasMeta, ObjectMeta, Resource, Slim, Status
 from dayfly.kube.transport import LostError, Request
 
@@ -23,7 +23,7 @@ Kind = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
 
 
 class WatchEvent(Slim, Generic[T], frozen=True):
-    """A change; its object is as after it, for DELETED as it was last, with the version of the deletion."""
+    """A change with the object after it; for DELETED, the last state with the resource version of the deletion."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED"]
     object: T
@@ -31,13 +31,13 @@ class WatchEvent(Slim, Generic[T], frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bookmark:
-    """Proof that nothing up to this version was missed."""
+    """A confirmation that all events up to this version were delivered."""
 
     resource_version: str
 
 
 class _WatchLine(msgspec.Struct, gc=False):
-    """Anything that a watch tells, with its object as it came."""
+    """Any line of a watch, with its undecoded object."""
 
     type: Kind
     object: msgspec.Raw
@@ -49,7 +49,7 @@ class _OnlyMeta(Slim, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Patience:
-    """Seconds: how long the server is to keep a watch, and how long silence is believed to be silence."""
+    """Timeouts in seconds: how long the server keeps a watch, and after which silence it counts as broken."""
 
     lifetime: int = 300
     silence: float = 90.0  # bookmarks come about every minute
@@ -65,14 +65,14 @@ async def watch(
     fields: str = "",
     patience: Patience | None = None,
 ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
-    """All changes after a version, in order. Ends when the server ends it: go on from the last version seen.
+    """Yield all changes after a version, in order. After the end, continue from the last version.
 
     Raises:
-        errors.Gone: the version is compacted away (as an answer or as an event): list again.
-        errors.ServerTrouble: the stream broke or fell silent: go on from the last version seen.
+        errors.Gone: the version has expired (as a response or an event): list again.
+        errors.ServerTrouble: the stream broke or was silent for too long: continue from the last version.
     """
     patience = patience or Patience()
-    query = given(
+    query = query_params(
         watch="true",
         allowWatchBookmarks="true",
         resourceVersion=resource_version,
@@ -90,7 +90,7 @@ async def watch(
 
 
 async def _lines(request: Request, chunks: AsyncIterator[bytes], silence: float) -> AsyncGenerator[bytes, None]:
-    """Whole lines. Bytes of one line may come in many pieces, and one piece may hold many lines."""
+    """Yield complete lines. A chunk may contain a part of a line, or several lines."""
     rest: list[bytes] = []
     pieces = aiter(chunks)
     while True:
@@ -135,7 +135,7 @@ def _decoded(request: Request, resource: Resource[T], line: bytes) -> WatchEvent
 
 
 def _other(request: Request, line: bytes) -> Bookmark | None:
-    """What is no change of an object: a bookmark, or trouble, which is raised. None for a change nobody can read."""
+    """Return a bookmark, raise an error, or return None for an event of an object that cannot be decoded."""
     head = _LINE.decode(line)
     if head.type == "ERROR":
         raise _trouble(request, _STATUS.decode(head.object))

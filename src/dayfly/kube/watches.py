@@ -1,4 +1,4 @@
-"""All that one process watches: who keeps its caches current, whether they are whole, and how old the oldest is."""
+"""The watches of one process: runs their reflectors and reports whether the caches are complete and current."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T", bound=HasMeta)
 
 
 class Watches:
-    """Reflectors over one client. `watch` runs them; what is followed later is watched from then on."""
+    """Reflectors over one client. `watch` runs them; those added later run from then on."""
 
     def __init__(self, client: Client, *, seed: int | None = None) -> None:
         self.client = client
@@ -26,7 +26,7 @@ class Watches:
     def follow(
         self, resource: Resource[T], cache: Cache[T], *, namespace: str = "", labels: str = "", fields: str = ""
     ) -> Reflector[T]:
-        """Keep one more cache current, from now on if the others are."""
+        """Keep another cache current; it runs at once if `watch` runs."""
         reflector = Reflector(
             self.client, resource, cache, namespace=namespace, labels=labels, fields=fields, seed=self._seed
         )
@@ -38,9 +38,9 @@ class Watches:
     def follow_also(
         self, resource: Resource[T], cache: Cache[T], *, namespace: str = "", labels: str = "", fields: str = ""
     ) -> Reflector[T]:
-        """The same of a kind that is other people's, until `unfollow`.
+        """Do the same for a kind of another project, until `unfollow`.
 
-        It may be served no more, or not be granted: nobody's health is judged by it, and nobody waits for it.
+        The kind may no longer be served, or RBAC may forbid it. So neither `wait_synced` nor `age` includes the cache.
         """
         reflector = Reflector(
             self.client, resource, cache, namespace=namespace, labels=labels, fields=fields, seed=self._seed
@@ -50,7 +50,7 @@ class Watches:
         return reflector
 
     def unfollow(self, cache: Cache[Any]) -> None:
-        """Leave that cache as it is."""
+        """Stop updating the cache."""
         _, task = self._others.pop(id(cache), (None, None))
         if task is not None:
             task.cancel()
@@ -64,20 +64,20 @@ class Watches:
                 self._others[key] = other, self._watching.create_task(other.run())
 
     async def wait_synced(self) -> None:
-        """Until every cache has been whole once."""
+        """Wait until every cache has been complete once."""
         for reflector in self.reflectors:
             await reflector.wait_synced()
         self._whole = True
 
     @property
     def watched(self) -> list[str]:
-        """The kinds that the caches hold, by their names in a path."""
+        """The plural names of the kinds in the caches."""
         return sorted({reflector.plural for reflector in self.reflectors})
 
     @property
     def age(self) -> float:
-        """Seconds since the server last proved the most backward cache current; inf before.
+        """Seconds since the server last confirmed the least current cache; inf before.
 
-        One that was added to those we began with counts from its first list on.
+        A cache that was added after the first synchronisation counts from its first list.
         """
         return max(reflector.age for reflector in self.reflectors if reflector.synced or not self._whole)

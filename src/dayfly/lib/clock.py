@@ -1,11 +1,11 @@
-"""This machine's clock."""
+"""The clock of this machine."""
 
 import datetime as dt
 import time
 
 
 def now_ms() -> int:
-    """Return Unix time in milliseconds. Only deadlines and what people read rest on it; correctness does not."""
+    """Return Unix time in milliseconds. Only deadlines and displayed times depend on it, not correctness."""
     return time.time_ns() // 1_000_000
 
 

@@ -58,8 +58,8 @@ class GroupCommit(Generic[W]):
     def submit(self, write: W) -> asyncio.Future[Any]:
         """Commit a write in the next transaction; the future is done once it is durable.
 
-        A write whose future is cancelled before that transaction begins is skipped. One that is cancelled later may
-        have happened.
+        A write whose future is cancelled before that transaction begins is skipped. A write that is cancelled
+        later may have been executed.
         """
         if self._closed:
             raise RuntimeError("no writes are accepted after close")

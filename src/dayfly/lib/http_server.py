@@ -1,4 +1,4 @@
-"""An HTTP server for an ASGI application, with limits on connections: anybody may open one, or send an endless head."""
+"""An HTTP server for an ASGI application, with limits on connections against clients that open many or send slowly."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 MAX_HEAD_BYTES = 64 * 1024
-# From its first byte (of a new connection: from its beginning) a head may take so long, and so long the body behind it.
+# Timeouts for a head, from its first byte (on a new connection: from the connect), and for its body.
 HEAD_S = 10.0
 BODY_S = 30.0
 # After an error, the rest of the input is dropped up to these limits, so that the client can read the error.
-LINGER_S = 2.0
-LINGER_BYTES = 2 << 20
-# Of an answer that waits in our memory something has to be taken so often.
-TAKES_S = 60.0
-MOST_CONNECTIONS = 1024
+MAX_LINGER_S = 2.0
+MAX_LINGER_BYTES = 2 << 20
+# Interval in which a client must read some of a buffered response.
+READ_INTERVAL_S = 60.0
+MAX_CONNECTIONS = 1024
 # After `stop`, requests that are under way may take this long.
 GRACE_S = 5
 _TICK_S = 1.0
@@ -37,7 +37,7 @@ _TICK_S = 1.0
 
 class _Config(uvicorn.Config):
     body_timeout_s: float | None = None
-    """How long the body behind a head may take; `BODY_S` if None."""
+    """The timeout for a body in seconds; `BODY_S` if None."""
 
 
 class _Server(uvicorn.Server):
@@ -74,10 +74,10 @@ async def serve(
         app: The application.
         sockets: Bound sockets; they are closed at the end.
         stop: Set to end.
-        ending: Called at the end, before requests that are under way are waited for.
+        ending: Called at the end, before the wait for running requests.
         lifespan: Whether the application takes lifespan events.
         tls: None for plain HTTP.
-        body_timeout_s: How long the body behind a head may take; `BODY_S` if None.
+        body_timeout_s: The timeout for a body in seconds; `BODY_S` if None.
     """
     config = _Config(
         app,
@@ -143,7 +143,7 @@ class BoundedHttp(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._has_taken()
-        self._is_to_take(self.transport.get_write_buffer_size())
+        self._expect_read(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         self._has_taken()
@@ -155,7 +155,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._has_spoken = True
         if self._refusal is not None:
             self._unended += len(data)
-            if self._unended > LINGER_BYTES:
+            if self._unended > MAX_LINGER_BYTES:
                 self.transport.close()
         while data and self._refusal is None and not self.transport.is_closing():
             room = MAX_HEAD_BYTES + 1 - self._unended
@@ -211,13 +211,13 @@ class BoundedHttp(HttpToolsProtocol):
             self._timer.cancel()
             self._timer = None
 
-    def _is_to_take(self, left: int) -> None:
-        """Look again later whether less is `left`: nothing is added meanwhile."""
-        self._takes = self.loop.call_later(TAKES_S, self._look, left)
+    def _expect_read(self, left: int) -> None:
+        """Check later whether less than `left` bytes are buffered; nothing is added until then."""
+        self._takes = self.loop.call_later(READ_INTERVAL_S, self._check_read, left)
 
-    def _look(self, before: int) -> None:
+    def _check_read(self, before: int) -> None:
         if (left := self.transport.get_write_buffer_size()) < before:
-            self._is_to_take(left)
+            self._expect_read(left)
         else:
             self.transport.abort()
 
@@ -284,11 +284,11 @@ class BoundedHttp(HttpToolsProtocol):
             cycle.message_event.set()
         if self.transport.can_write_eof():
             self.transport.write_eof()
-            self._wait(LINGER_S)
+            self._wait(MAX_LINGER_S)
         else:
             self.transport.close()
 
 
 def most_connections() -> int:
     """Half of the descriptors that this process may have: the rest is for the work."""
-    return min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, MOST_CONNECTIONS)
+    return min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, MAX_CONNECTIONS)

@@ -1,6 +1,6 @@
-"""A queue of keys: each waits at most once, is worked on by one worker at a time, and comes again later if asked to.
+"""A work queue of keys: each key waits at most once, is processed by one worker at a time, and can be delayed.
 
-A key, never an event: whoever takes one looks at the world as it is now.
+The queue has keys, not events: a worker reads the current state of the object.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from dayfly.lib.pace import Pace, Urgency
 
 K = TypeVar("K", bound=Hashable)
 
-# So often in a row more urgent keys may go first: nobody is starved.
-_PATIENCE = {Urgency.URGENT: 0, Urgency.NORMAL: 4, Urgency.BACKGROUND: 16}
+# The number of more urgent keys in a row that may overtake a waiting key, so that none starves.
+_MAX_OVERTAKES = {Urgency.URGENT: 0, Urgency.NORMAL: 4, Urgency.BACKGROUND: 16}
 
 
-# So many appointments are remembered for each that holds.
-_OVERTAKEN = 4
-# An owner who had work so lately has a share of the workers, and nobody's share is less than this part of them.
-_LATELY_S, _LEAST = 10.0, 4
+# The ratio of overtaken to valid appointments above which the heap is cleaned.
+_HEAP_SLACK = 4
+# Seconds for which an owner keeps a share of the workers after its last work, and the divisor of the smallest share.
+_SHARE_LIFETIME_S, _MIN_SHARE_DIVISOR = 10.0, 4
 
 
 class QueueClosedError(Exception):
-    """The queue was closed: the worker is to end."""
+    """The queue was closed, and the worker must end."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Backoff:
-    """Seconds between tries of one key, doubled each time and jittered by up to a half."""
+    """Seconds between retries of a key, doubled each time and jittered by up to a half."""
 
     first: float = 0.2
     most: float = 300.0
@@ -48,7 +48,7 @@ class Backoff:
 
 
 class _UrgencyQueue(Generic[K]):
-    """Keys of one urgency: turns go round among the owners of keys, and each owner's keys keep their order."""
+    """Keys of one urgency: owners take turns, and the keys of an owner keep their order."""
 
     def __init__(self, owner: Callable[[K], Hashable]) -> None:
         self._owner = owner
@@ -65,7 +65,7 @@ class _UrgencyQueue(Generic[K]):
         return key in self._owners
 
     def add(self, key: K) -> Hashable:
-        """At the end of its owner's keys; where it is already, it stays. Whose it is."""
+        """Append a key to those of its owner; no effect if it is there already. Return the owner."""
         if key not in self._owners:
             owner = self._owners[key] = self._owner(key)
             self._keys.setdefault(owner, collections.OrderedDict())[key] = None
@@ -81,7 +81,7 @@ class _UrgencyQueue(Generic[K]):
         self._keys.clear()
 
     def discard(self, key: K) -> None:
-        """Take a key out if it is there."""
+        """Remove a key if it is there."""
         if key in self._owners:
             owner = self._owners.pop(key)
             del self._keys[owner][key]
@@ -89,14 +89,14 @@ class _UrgencyQueue(Generic[K]):
                 del self._keys[owner]
 
     def first(self, may: Callable[[Hashable], bool]) -> K | None:
-        """The first key of the owner whose turn it is, of those who may have one; None if nobody may."""
+        """Return the first key of the next owner for whom `may` is true; None if there is none."""
         for owner, keys in self._keys.items():
             if may(owner):
                 return next(iter(keys))
         return None
 
     def take(self, key: K) -> Hashable:
-        """Take out a key that is there, and tell whose it is; the next turn is somebody else's, if others wait."""
+        """Remove an existing key and return its owner; the next turn goes to another owner, if others wait."""
         owner = self._owners[key]
         self._keys.move_to_end(owner)
         self.discard(key)
@@ -104,59 +104,59 @@ class _UrgencyQueue(Generic[K]):
 
 
 class _Shares:
-    """How many workers each owner may keep at work: all of them, unless others have asked for some lately.
+    """The number of workers for each owner: all of them, unless other owners had work recently.
 
-    Turns alone do not make one owner bear with another: once a turn has begun, its requests stand in line with those of
-    all that are under way, here and at the server.
+    Turns are not enough for fairness: the requests of a started key wait behind those of all other running keys, here
+    and at the server.
     """
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
-        self._kept: collections.Counter[Hashable] = collections.Counter()
-        self._asked: set[Hashable] = set()
-        self._heard: collections.OrderedDict[Hashable, float] = collections.OrderedDict()
+        self._busy: collections.Counter[Hashable] = collections.Counter()
+        self._requesting: set[Hashable] = set()
+        self._last_work: collections.OrderedDict[Hashable, float] = collections.OrderedDict()
 
-    def ask(self, owner: Hashable) -> None:
-        """An owner has something to do."""
+    def request(self, owner: Hashable) -> None:
+        """Record that an owner has work."""
         if self._workers:
-            self._asked.add(owner)
+            self._requesting.add(owner)
 
     def may(self, owner: Hashable) -> bool:
-        """Whether one worker more may work for it."""
+        """Return whether another worker may work for the owner."""
         if not self._workers:
             return True
         now = asyncio.get_running_loop().time()
-        while self._asked:
-            self._hear(self._asked.pop(), now)
-        while self._heard and next(iter(self._heard.values())) < now - _LATELY_S:
-            self._heard.popitem(last=False)
-        least = -(-self._workers // _LEAST)
-        return self._kept[owner] < max(least, -(-self._workers // max(len(self._heard), 1)))
+        while self._requesting:
+            self._record_work(self._requesting.pop(), now)
+        while self._last_work and next(iter(self._last_work.values())) < now - _SHARE_LIFETIME_S:
+            self._last_work.popitem(last=False)
+        least = -(-self._workers // _MIN_SHARE_DIVISOR)
+        return self._busy[owner] < max(least, -(-self._workers // max(len(self._last_work), 1)))
 
-    def keep(self, owner: Hashable) -> None:
-        """A worker has begun to work for it."""
+    def acquire(self, owner: Hashable) -> None:
+        """Record that a worker has started to work for the owner."""
         if self._workers:
-            self._kept[owner] += 1
+            self._busy[owner] += 1
 
     def release(self, owner: Hashable) -> None:
-        """One has ended."""
+        """Record that a worker has finished."""
         if self._workers:
-            self._hear(owner, asyncio.get_running_loop().time())
-            self._kept[owner] -= 1
-            if not self._kept[owner]:
-                del self._kept[owner]
+            self._record_work(owner, asyncio.get_running_loop().time())
+            self._busy[owner] -= 1
+            if not self._busy[owner]:
+                del self._busy[owner]
 
-    def _hear(self, owner: Hashable, now: float) -> None:
-        self._heard[owner] = now
-        self._heard.move_to_end(owner)
+    def _record_work(self, owner: Hashable, now: float) -> None:
+        self._last_work[owner] = now
+        self._last_work.move_to_end(owner)
 
 
-def _nobody(_: object) -> None:
+def _single_owner(_: object) -> None:
     return None
 
 
 def _task() -> asyncio.Task[object] | None:
-    """Who asks: None for a timer or a callback."""
+    """Return the calling task; None for a timer or a callback."""
     try:
         return asyncio.current_task()
     except RuntimeError:
@@ -164,11 +164,11 @@ def _task() -> asyncio.Task[object] | None:
 
 
 class WorkQueue(Generic[K]):
-    """De-duplicating, serial for each key, fair, with urgencies.
+    """A fair work queue with urgencies: without duplicates, and with one worker per key.
 
-    A key added while it is being worked on waits until that is done. First added is first served within an urgency and
-    among the keys of one owner, whose turns go round; after four urgent keys in a row a normal one goes, after sixteen
-    of either one of the background. `retry` is for failures, `add(after=...)` for appointments.
+    A key that is added while a worker has it waits until the worker is done. Within an urgency, owners take turns, and
+    the keys of an owner are first in, first out. After four urgent keys in a row a normal one follows, and after
+    sixteen others one of the background. `retry` is for failures, `add(after=...)` for appointments.
     """
 
     def __init__(
@@ -176,56 +176,61 @@ class WorkQueue(Generic[K]):
         backoff: Backoff | None = None,
         pace: Pace | None = None,
         *,
-        owner: Callable[[K], Hashable] = _nobody,
+        owner: Callable[[K], Hashable] = _single_owner,
         workers: int = 0,
         seed: int | None = None,
     ) -> None:
-        """An empty queue; `pace` bounds how many retries a second all keys together have, `owner` says whose one is.
+        """Create an empty queue.
 
-        Where `workers` says how many there are, owners share them: several at once have a part of them each.
+        Args:
+            backoff: The back-off of each key.
+            pace: Limits the retries per second of all keys together.
+            owner: Returns the owner of a key.
+            workers: The number of workers, if concurrent owners should share them; 0 for no limit per owner.
+            seed: The seed of the jitter, for tests.
         """
         self._backoff = backoff or Backoff()
         self._pace = pace or Pace(rate=100.0, burst=1000)
         self._random = random.Random(seed)  # noqa: S311 - jitter, no secret
         self._lines: dict[Urgency, _UrgencyQueue[K]] = {urgency: _UrgencyQueue(owner) for urgency in Urgency}
-        self._others = {urgency: self._apart_from(urgency) for urgency in Urgency}
+        self._others = {urgency: self._lines_around(urgency) for urgency in Urgency}
         self._shares = _Shares(workers)
         self._working: dict[K, Hashable] = {}
-        self._again: dict[K, Urgency] = {}
-        # Whoever works on a key, and what they have asked for it themselves.
+        self._other_requests: dict[K, Urgency] = {}
+        # The worker of each key, and what the worker itself has requested for the key.
         self._tasks: dict[K, asyncio.Task[object] | None] = {}
-        self._own: dict[K, Urgency] = {}
+        self._own_requests: dict[K, Urgency] = {}
         self._failures: collections.Counter[K] = collections.Counter()
         self._later: list[tuple[float, int, K, Urgency]] = []
         self._due: dict[K, tuple[float, int]] = {}
         self._order = 0
-        self._passed_by: collections.Counter[Urgency] = collections.Counter()
+        self._overtaken: collections.Counter[Urgency] = collections.Counter()
         self._workers: collections.deque[asyncio.Future[None]] = collections.deque()
         self._timer: asyncio.TimerHandle | None = None
         self._paced: set[asyncio.Task[None]] = set()
         self._closed = self._paused = False
 
     def __len__(self) -> int:
-        """Keys that wait for a worker now."""
+        """Return the number of keys that wait for a worker."""
         return sum(map(len, self._lines.values()))
 
     def add(self, key: K, *, urgency: Urgency = Urgency.NORMAL, after: float = 0.0) -> None:
-        """Have a key worked on, at once or in `after` seconds; of two appointments the earlier holds."""
+        """Queue a key, at once or in `after` seconds; the earlier of two appointments is valid."""
         if self._closed or self._paused:
             return
         if after > 0:
-            self._appoint(key, urgency, asyncio.get_running_loop().time() + after)
+            self._schedule(key, urgency, asyncio.get_running_loop().time() + after)
         elif key in self._working:
-            asked = self._own if _task() is self._tasks[key] else self._again
+            asked = self._own_requests if _task() is self._tasks[key] else self._other_requests
             asked[key] = min(urgency, asked.get(key, urgency))
         else:
-            self._line_up(key, urgency)
+            self._enqueue(key, urgency)
 
     async def take(self) -> K:
-        """The next key; give it back with `done`.
+        """Wait for the next key. The worker must return it with `done`.
 
         Raises:
-            QueueClosedError: there will be no more.
+            QueueClosedError: the queue is closed.
         """
         while not self._closed:
             if (chosen := self._choose()) is not None:
@@ -237,31 +242,31 @@ class WorkQueue(Generic[K]):
             except asyncio.CancelledError:
                 if turn in self._workers:
                     self._workers.remove(turn)
-                self._wake()  # the key we were woken for is another worker's
+                self._wake()  # another worker takes the key that this one was woken for
                 raise
         raise QueueClosedError
 
     def is_working_on(self, key: K) -> bool:
-        """Whether a worker has taken it and not given it back."""
+        """Return whether a worker has the key."""
         return key in self._working
 
     def done(self, key: K) -> None:
-        """The work on a taken key has ended; if it was added meanwhile, it waits again."""
+        """Return a taken key. If it was added since, it waits again."""
         self._shares.release(self._working.pop(key))
         del self._tasks[key]
-        for asked in (self._own, self._again):
+        for asked in (self._own_requests, self._other_requests):
             if key in asked:
-                self._line_up(key, asked.pop(key))
+                self._enqueue(key, asked.pop(key))
         self._wake()
 
     def retry(self, key: K, *, urgency: Urgency = Urgency.NORMAL) -> float:
-        """Have a key tried again after its own back-off; the seconds until then. Ends with `forget`.
+        """Queue the key again after its back-off; return the seconds until then. `forget` resets the back-off.
 
-        Whoever worked on it may have asked for it to be looked at again at once, before that failed: now it waits. What
-        others ask meanwhile is news, and does not.
+        A request for the key by its own failed worker is dropped: it must wait as well. Requests by others stay, as
+        they report changes.
         """
         if _task() is self._tasks.get(key, self):
-            self._own.pop(key, None)
+            self._own_requests.pop(key, None)
         wait = self.backoff(self._failures[key])
         self._failures[key] += 1
         task = asyncio.get_running_loop().create_task(self._retry_paced(key, urgency, wait))
@@ -277,11 +282,11 @@ class WorkQueue(Generic[K]):
         return self._backoff.wait(failures, self._random)
 
     def failures(self, key: K) -> int:
-        """How often in a row it was to be tried again."""
+        """Return the number of failures in a row."""
         return self._failures[key]
 
     def forget(self, key: K) -> None:
-        """It went well: the next failure starts the back-off afresh."""
+        """Reset the back-off of a key after a success."""
         del self._failures[key]
 
     def pause(self) -> set[K]:
@@ -291,14 +296,14 @@ class WorkQueue(Generic[K]):
         every key that may need work.
         """
         self._paused = True
-        dropped = {*self._again, *self._own, *self._failures, *self._due}
+        dropped = {*self._other_requests, *self._own_requests, *self._failures, *self._due}
         dropped.update(*(line.keys() for line in self._lines.values()))
         for line in self._lines.values():
             line.clear()
-        self._again.clear()
-        self._own.clear()
+        self._other_requests.clear()
+        self._own_requests.clear()
         self._failures.clear()
-        self._passed_by.clear()
+        self._overtaken.clear()
         self._later.clear()
         self._due.clear()
         self._cancel_timers()
@@ -314,7 +319,7 @@ class WorkQueue(Generic[K]):
         self._paused = False
 
     def close(self) -> None:
-        """Let all workers end; what waits is dropped."""
+        """Drop all waiting keys and let the workers end."""
         self._closed = True
         self._cancel_timers()
         for turn in self._workers:
@@ -334,7 +339,7 @@ class WorkQueue(Generic[K]):
         await self._pace.take(urgency)
         self.add(key, urgency=urgency, after=due - loop.time())
 
-    def _line_up(self, key: K, urgency: Urgency) -> None:
+    def _enqueue(self, key: K, urgency: Urgency) -> None:
         self._due.pop(key, None)
         more, less = self._others[urgency]
         for line in more:
@@ -342,77 +347,78 @@ class WorkQueue(Generic[K]):
                 return
         for line in less:
             line.discard(key)
-        self._shares.ask(self._lines[urgency].add(key))
+        self._shares.request(self._lines[urgency].add(key))
         self._wake()
 
-    def _apart_from(self, urgency: Urgency) -> tuple[list[_UrgencyQueue[K]], list[_UrgencyQueue[K]]]:
-        """The lines of more urgent keys, and those of less urgent ones."""
+    def _lines_around(self, urgency: Urgency) -> tuple[list[_UrgencyQueue[K]], list[_UrgencyQueue[K]]]:
+        """Return the lines of more urgent keys, and those of less urgent ones."""
         more = [line for each, line in self._lines.items() if each < urgency]
         return more, [line for each, line in self._lines.items() if each > urgency]
 
     def _choose(self) -> tuple[Urgency, K] | None:
-        """The next key, and where it waits; None if there is none, or whose they are have all their workers."""
+        """Return the next key and its urgency; None if no key waits, or all owners have their share of workers."""
         chosen = None
         for urgency, line in self._lines.items():
             if line and (key := line.first(self._shares.may)) is not None:
                 if chosen is None:
                     chosen = urgency, key
-                elif self._passed_by[urgency] >= _PATIENCE[urgency]:
+                elif self._overtaken[urgency] >= _MAX_OVERTAKES[urgency]:
                     return urgency, key
         return chosen
 
     def _take(self, chosen: Urgency, key: K) -> K:
-        self._passed_by[chosen] = 0
+        self._overtaken[chosen] = 0
         for urgency, line in self._lines.items():
             if line and urgency > chosen:
-                self._passed_by[urgency] += 1
+                self._overtaken[urgency] += 1
         owner = self._working[key] = self._lines[chosen].take(key)
         self._tasks[key] = _task()
-        self._shares.keep(owner)
+        self._shares.acquire(owner)
         return key
 
     def _wake(self) -> None:
-        """Have one worker look whether there is something to do."""
+        """Wake one worker if a key waits."""
         while self._workers and any(self._lines.values()):
             turn = self._workers.popleft()
             if not turn.done():
                 turn.set_result(None)
                 return
 
-    def _appoint(self, key: K, urgency: Urgency, at: float) -> None:
+    def _schedule(self, key: K, urgency: Urgency, at: float) -> None:
         if key in self._due and self._due[key][0] <= at:
             return
         self._order += 1
         self._due[key] = (at, self._order)
         heapq.heappush(self._later, (at, self._order, key, urgency))
-        if len(self._later) > _OVERTAKEN * (len(self._due) + _OVERTAKEN):
-            # Most are overtaken, some by hours: they need not be kept until then.
+        if len(self._later) > _HEAP_SLACK * (len(self._due) + _HEAP_SLACK):
+            # Most entries are overtaken, some of them hours before they are due, so they are removed.
             self._later = [each for each in self._later if self._due.get(each[2]) == each[:2]]
             heapq.heapify(self._later)
         if self._later[0][1] == self._order:
-            self._arm()
+            self._set_timer()
 
-    def _arm(self) -> None:
+    def _set_timer(self) -> None:
         if self._timer:
             self._timer.cancel()
             self._timer = None
         if self._later and not self._closed:
-            self._timer = asyncio.get_running_loop().call_at(self._later[0][0], self._ring)
+            self._timer = asyncio.get_running_loop().call_at(self._later[0][0], self._queue_due)
 
-    def _ring(self) -> None:
-        """Those whose time has come; appointments that were overtaken are passed over."""
+    def _queue_due(self) -> None:
+        """Queue the keys whose time has come; skip overtaken appointments."""
         now = asyncio.get_running_loop().time() + 1e-6
         while self._later and self._later[0][0] <= now:
             at, order, key, urgency = heapq.heappop(self._later)
             if self._due.get(key) == (at, order):
                 del self._due[key]
                 self.add(key, urgency=urgency)
-        self._arm()
+        self._set_timer()
 
 
 async def work(queue: WorkQueue[K], handle: Callable[[K], Awaitable[None]]) -> None:
-    """One worker: take keys until the queue is closed. Whatever `handle` raises ends it, and its key waits again: what
-    it was taken for is not done, and nobody else may know of it.
+    """Run one worker: take keys until the queue is closed.
+
+    An exception of `handle` ends the worker. Its key is queued again, because its work is not done.
     """
     while True:
         try:

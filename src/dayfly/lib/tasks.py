@@ -1,4 +1,4 @@
-"""Helpers for tasks: wait for the first, cancel and wait, run in the background, and try all."""
+"""Helpers for asyncio tasks: wait for the first, cancel, run in the background, try all, and notify of changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 async def first(*awaitables: Awaitable[Any]) -> None:
-    """Wait until one of them ends, and cancel the others. An error of the one that ended is raised."""
+    """Wait until one of them ends, and cancel the others. Raise the error of that one, if any."""
     tasks = [asyncio.ensure_future(each) for each in awaitables]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -38,13 +38,6 @@ async def background(work: Coroutine[Any, Any, T], name: str = "") -> AsyncItera
         await cancel(task)
 
 
-async def gather_all(awaitables: Iterable[Awaitable[object]]) -> None:
-    """Run all at once until all have ended, then raise the first error, if there was one."""
-    for result in await asyncio.gather(*awaitables, return_exceptions=True):
-        if isinstance(result, BaseException):
-            raise result
-
-
 async def attempt_all(awaitables: Iterable[Awaitable[object]], errors: tuple[type[Exception], ...]) -> None:
     """Run one after the other. An error in `errors` does not prevent the next.
 
@@ -59,3 +52,30 @@ async def attempt_all(awaitables: Iterable[Awaitable[object]], errors: tuple[typ
             failed = failed or error
     if failed is not None:
         raise failed
+
+
+class ChangeNotifier:
+    """Wakes tasks of this process after a change. Call `notify` in the event loop, after the change."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+        """The number of notifications. A task that reads it before it searches for changes misses none."""
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def notify(self) -> None:
+        """Wake all waiting tasks."""
+        self.changes += 1
+        for each in self._waiting:
+            if not each.done():
+                each.set_result(None)
+
+    async def wait(self, since: int, seconds: float, closing: asyncio.Future[Any]) -> None:
+        """Return after a change later than `since`, when `closing` is done, or after `seconds`."""
+        if self.changes != since or closing.done():
+            return
+        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(changed)
+        try:
+            await asyncio.wait({changed, closing}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._waiting.discard(changed)

@@ -39,17 +39,17 @@ from dayfly.link.envelope import (
 from dayfly.link.http import HttpResponse, ServerConnection, WayError
 from dayfly.spec.scalars.numbers import MAX_INTEGER, whole
 
-WAIT_S = 25
-PATIENCE_S = 40.0
+LONG_POLL_S = 25
+REQUEST_TIMEOUT_S = 40.0
 # Pauses between tries: after a refusal, and while the server does not answer.
-REFUSED_PAUSE_S, AWAY_PAUSE_S = 60.0, 10.0
+MAX_REFUSED_PAUSE_S, MAX_AWAY_PAUSE_S = 60.0, 10.0
 # In a session the first failed try is not reported: a proxy may end a long poll.
-AWAY_AFTER = 2
+REPORT_AFTER_FAILURES = 2
 # Messages that were not received. If there are more, they are dropped and another session begins.
-MOST_UNHEARD, MOST_UNHEARD_BYTES = 20_000, 32 << 20
-MOST_BYTES = 1 << 20
+MAX_UNSENT, MAX_UNSENT_BYTES = 20_000, 32 << 20
+MAX_BATCH_BYTES = 1 << 20
 # Answers that cannot be read, for example because of their depth. They must not end the operator.
-_MEANS_NOTHING = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -115,20 +115,20 @@ class NewSessionError(TroubleError):
 
 
 class Dial:
-    """One for each operator and server.
+    """The connection of one operator to one server.
 
     Args:
-        way: The connection.
-        cursor: What was seen last.
+        connection: The HTTP connection.
+        cursor: The stored position in the messages of the server.
         opening: Returns the request that begins each session.
-        end: Who carries out what comes.
+        end: Executes the received messages.
         meet: Called with each session before its first message.
-        seed: Makes pauses repeat.
+        seed: The seed of the jitter, for tests.
     """
 
     def __init__(
         self,
-        way: ServerConnection,
+        connection: ServerConnection,
         cursor: Cursor,
         opening: Callable[[], Opening],
         end: End,
@@ -136,7 +136,7 @@ class Dial:
         *,
         seed: int | None = None,
     ) -> None:
-        self._way = way
+        self._connection = connection
         self._cursor = cursor
         self._opening = opening
         self._end = end
@@ -145,13 +145,13 @@ class Dial:
         self.session: Session | None = None
         self.refusals = 0
         self.trouble = ""
-        """Why there is no session, or why its requests fail now; empty if neither is so."""
+        """Why there is no session, or why its requests fail now; empty if the connection works."""
         self.is_frozen = False
-        self._unheard: deque[str] = deque()
-        self._unheard_bytes = 0
+        self._unsent: deque[str] = deque()
+        self._unsent_bytes = 0
         # The number of the first message that was not received. A session resets both.
         self._first = 1
-        self._says = asyncio.Event()
+        self._has_unsent = asyncio.Event()
 
     @property
     def is_connected(self) -> bool:
@@ -163,11 +163,11 @@ class Dial:
         failures = 0
         try:
             while True:
-                most = REFUSED_PAUSE_S
+                most = MAX_REFUSED_PAUSE_S
                 try:
                     await self._open()
                     failures = 0
-                    await first(self._listen(), self._speak())
+                    await first(self._listen(), self._send_queued())
                 except NewSessionError:
                     self.session = None
                 except TroubleError as fault:
@@ -175,22 +175,22 @@ class Dial:
                     self.refusals += isinstance(fault, AccessDeniedError)
                     self.is_frozen = isinstance(fault, ServerFrozenError)
                 except (WayError, errors.ApiError) as fault:
-                    self._close(_unreached(fault))
-                    most = AWAY_PAUSE_S
+                    self._close(_describe(fault))
+                    most = MAX_AWAY_PAUSE_S
                 failures += 1
                 await self._pause(failures, most)
         finally:
             self.session, self.is_frozen = None, False
-            self._forget()
+            self._clear_queue()
 
-    async def living(self, uids: tuple[str, ...]) -> frozenset[str] | None:
-        """Return which of the sandboxes may start; None if the server cannot be asked now."""
+    async def permitted(self, uids: tuple[str, ...]) -> frozenset[str] | None:
+        """Return which of the sandboxes may start; None if the server cannot be reached now."""
         session = self.session
         if session is None:
             return None
         body = msgspec.json.encode(Asked(session=session.session, uids=uids))
         try:
-            found = frozenset((await self._ask("POST", "births", Asked, body=body)).uids)
+            found = frozenset((await self._request("POST", "births", Asked, body=body)).uids)
         except (TroubleError, WayError):
             return None
         return found if found <= set(uids) else None
@@ -198,8 +198,8 @@ class Dial:
     def reset_session(self) -> None:
         """End the session, if there is one, so that the server sends everything again."""
         if self.session is not None:
-            log.warning("this cluster has less than it had, as after a restore: the server tells everything again")
-            self._void()
+            log.warning("this cluster has fewer objects than before, as after a restore: the server resends everything")
+            self._end_session()
 
     # --- a session ----------------------------------------------------------------------------------------------------
 
@@ -210,74 +210,74 @@ class Dial:
             self._opening(), previous=seen.session, number=seen.number, digest=seen.digest, version=__version__
         )
         try:
-            found = await self._ask("POST", "session", Session, body=msgspec.json.encode(asks))
+            found = await self._request("POST", "session", Session, body=msgspec.json.encode(asks))
         except NewSessionError as fault:
             if fault.session < seen.session:
                 raise
             # The answer that began a later session was lost.
             asks = msgspec.structs.replace(asks, previous=fault.session)
-            found = await self._ask("POST", "session", Session, body=msgspec.json.encode(asks))
+            found = await self._request("POST", "session", Session, body=msgspec.json.encode(asks))
         if found.check != found.checked() or found.session != asks.previous + 1:
-            raise WayError("its answer was altered on its way")
+            raise WayError("its response was altered in transit")
         await self._cursor.save(LastSeen(found.session, found.number, found.digest))
-        self._forget()
+        self._clear_queue()
         self.session, self.is_frozen = found, False
         if not self.trouble:
             log.info("connected to the server as cluster %s of %s", found.cluster, found.org)
-        self._say_trouble("")
+        self._report_trouble("")
         self._meet(found)
-        self._end.attach(self._hear)
+        self._end.attach(self._queue)
 
     def _close(self, why: str) -> None:
         self.session = None
-        self._say_trouble(why)
+        self._report_trouble(why)
 
-    def _say_trouble(self, why: str) -> None:
+    def _report_trouble(self, why: str) -> None:
         """Log a problem once, however often it recurs, and its end (an empty text) once."""
         if why and why != self.trouble:
-            log.warning("the server: %s. What was received goes on; it is tried again", why)
+            log.warning("the server: %s. Received orders continue; the connection is retried", why)
         elif self.trouble and not why:
-            log.info("the server is reached again")
+            log.info("the server is reachable again")
         self.trouble = why
 
-    def _void(self) -> None:
+    def _end_session(self) -> None:
         """End this session at once."""
-        self._forget()
+        self._clear_queue()
         self.session = None
-        self._says.set()
+        self._has_unsent.set()
 
-    def _forget(self) -> None:
-        self._unheard.clear()
-        self._unheard_bytes, self._first = 0, 1
+    def _clear_queue(self) -> None:
+        self._unsent.clear()
+        self._unsent_bytes, self._first = 0, 1
 
     async def _listen(self) -> None:
         """Receive messages and carry them out."""
         failures = 0
         while True:
-            session, seen = self._now(), self._cursor.seen
+            session, seen = self._current_session(), self._cursor.seen
             query = {
                 "session": str(session.session),
                 "after": str(seen.number),
                 "digest": seen.digest,
-                "wait": str(WAIT_S),
+                "wait": str(LONG_POLL_S),
             }
             try:
-                found = (await self._ask("GET", "messages", Letters, query)).messages
-                last = _follows(seen, found)
+                found = (await self._request("GET", "messages", Letters, query)).messages
+                last = _verify_chain(seen, found)
                 orders = self._answer_questions(found)
                 if last != seen:
                     await self._cursor.save(last)
             except (errors.Conflict, errors.NotFound, errors.OutcomeUnknown) as fault:
-                raise NewSessionError from fault  # another operator listens, or what is noted is gone or not known
+                raise NewSessionError from fault  # another operator is connected, or the stored position is lost
             except (WayError, errors.ApiError) as fault:
                 failures += 1
-                log.debug("nothing was received: %s", fault)
-                if failures >= AWAY_AFTER:
-                    self._say_trouble(_unreached(fault))
+                log.debug("no message was received: %s", fault)
+                if failures >= REPORT_AFTER_FAILURES:
+                    self._report_trouble(_describe(fault))
                 await self._pause(failures)
                 continue
             failures = 0
-            self._say_trouble("")
+            self._report_trouble("")
             for order in orders:
                 self._end.send(order)
 
@@ -287,8 +287,8 @@ class Dial:
         for each in found:
             try:
                 message = wire.read_to_host(each.body.encode())
-            except _MEANS_NOTHING as fault:
-                log.warning("message %d of the server says nothing: %s", each.number, fault)
+            except _DECODE_ERRORS as fault:
+                log.warning("message %d of the server cannot be read: %s", each.number, fault)
                 continue
             if isinstance(message, wire.Question):
                 self._end.send(message)
@@ -296,72 +296,72 @@ class Dial:
                 others.append(message)
         return others
 
-    def _hear(self, message: wire.AnyToControl) -> None:
+    def _queue(self, message: wire.AnyToControl) -> None:
         """Queue a message to the server."""
         if self.session is None:
             return
         text = wire.encode(message).decode()
         if not has_room(text, MOST_BODY):
-            log.warning("%s has %d characters, which no server hears", type(message).__name__, len(text))
-            text = wire.encode(_in_short(message)).decode()
-        if len(self._unheard) >= MOST_UNHEARD or self._unheard_bytes > MOST_UNHEARD_BYTES:
-            log.warning("%d messages were not heard: everything is said anew in another session", len(self._unheard))
-            self._void()
+            log.warning("%s has %d characters, more than a server accepts", type(message).__name__, len(text))
+            text = wire.encode(_shorten(message)).decode()
+        if len(self._unsent) >= MAX_UNSENT or self._unsent_bytes > MAX_UNSENT_BYTES:
+            log.warning("%d messages were not received: starting a new session", len(self._unsent))
+            self._end_session()
             return
-        self._unheard.append(text)
-        self._unheard_bytes += len(text)
-        self._says.set()
+        self._unsent.append(text)
+        self._unsent_bytes += len(text)
+        self._has_unsent.set()
 
-    async def _speak(self) -> None:
+    async def _send_queued(self) -> None:
         """Send queued messages until they are received."""
         failures = 0
         while True:
-            await self._says.wait()
-            session, batch, size = self._now(), list[str](), 0
-            for text in self._unheard:
+            await self._has_unsent.wait()
+            session, batch, size = self._current_session(), list[str](), 0
+            for text in self._unsent:
                 size += len(text)
-                if batch and (len(batch) == MOST_MESSAGES or size > MOST_BYTES):
+                if batch and (len(batch) == MOST_MESSAGES or size > MAX_BATCH_BYTES):
                     break
                 batch.append(text)
             if not batch:
-                self._says.clear()
+                self._has_unsent.clear()
                 continue
             body = msgspec.json.encode(Said(session=session.session, first=self._first, messages=batch))
             try:
-                heard = (await self._ask("POST", "messages", Heard, body=body)).heard
+                heard = (await self._request("POST", "messages", Heard, body=body)).heard
             except WayError as fault:
-                log.debug("nothing was heard: %s", fault)
+                log.debug("no message was delivered: %s", fault)
                 heard = self._first - 1
-            self._now()  # a session that has ended since does not count
-            failures = 0 if self._is_heard(heard) else failures + 1
+            self._current_session()  # a session that has ended since does not count
+            failures = 0 if self._drop_received(heard) else failures + 1
             if failures:
                 await self._pause(failures)
 
-    def _is_heard(self, heard: int) -> bool:
+    def _drop_received(self, heard: int) -> bool:
         """Drop the messages that were received; return whether there were any."""
         before = self._first
-        if not self._first - 1 <= heard < self._first + len(self._unheard):
-            raise TroubleError(f"it has heard {heard} messages, which cannot be")
+        if not self._first - 1 <= heard < self._first + len(self._unsent):
+            raise TroubleError(f"it claims to have received {heard} messages, which is impossible")
         while self._first <= heard:
-            self._unheard_bytes -= len(self._unheard.popleft())
+            self._unsent_bytes -= len(self._unsent.popleft())
             self._first += 1
         return self._first > before
 
-    def _now(self) -> Session:
+    def _current_session(self) -> Session:
         if self.session is None:
             raise NewSessionError
         return self.session
 
-    async def _ask(
+    async def _request(
         self, method: str, path: str, form: type[T], query: dict[str, str] | None = None, body: bytes = b""
     ) -> T:
-        answer = await self._way.ask(method, path, query, body, seconds=PATIENCE_S)
+        answer = await self._connection.ask(method, path, query, body, seconds=REQUEST_TIMEOUT_S)
         if answer.status == 200:
             try:
                 return msgspec.json.decode(answer.body, type=form)
-            except _MEANS_NOTHING as fault:
-                raise WayError(f"its answer means nothing: {fault}") from fault
-        said = _text(answer)
+            except _DECODE_ERRORS as fault:
+                raise WayError(f"its response cannot be read: {fault}") from fault
+        said = _error_text(answer)
         match answer.status:
             case 401 | 403 | 400:
                 raise AccessDeniedError(said)
@@ -370,45 +370,45 @@ class Dial:
                 raise NewSessionError(whole(there, MAX_INTEGER) or 0)
             case status if status == FROZEN_STATUS:
                 raise ServerFrozenError(said)
-        raise WayError(f"it answers {answer.status}: {said}")
+        raise WayError(f"it returned status {answer.status}: {said}")
 
-    async def _pause(self, failures: int, most: float = AWAY_PAUSE_S) -> None:
+    async def _pause(self, failures: int, most: float = MAX_AWAY_PAUSE_S) -> None:
         longest = min(most, 2.0 ** min(failures - 1, 6))
         await asyncio.sleep(longest * (0.5 + self._random.random() / 2))
 
 
-def _unreached(fault: WayError | errors.ApiError) -> str:
+def _describe(fault: WayError | errors.ApiError) -> str:
     """Return why the session cannot go on, and which side the fault is on."""
     if isinstance(fault, WayError):
         return f"it cannot be reached: {fault}"
-    return f"what it says cannot be noted in this cluster: {fault}"
+    return f"a message cannot be recorded in this cluster: {fault}"
 
 
-def _follows(seen: LastSeen, found: tuple[Sent, ...]) -> LastSeen:
+def _verify_chain(seen: LastSeen, found: tuple[Sent, ...]) -> LastSeen:
     """Return the end of the chain after these messages."""
     for message in found:
         digest = chained(seen.digest, message.number, message.at, message.body)
         if message.number != seen.number + 1 or digest != message.digest:
-            raise WayError(f"message {message.number} does not follow number {seen.number}: it was altered on its way")
+            raise WayError(f"message {message.number} does not follow number {seen.number}: it was altered in transit")
         seen = LastSeen(seen.session, message.number, digest)
     return seen
 
 
-def _in_short(message: wire.AnyToControl) -> wire.AnyToControl:
+def _shorten(message: wire.AnyToControl) -> wire.AnyToControl:
     """Return a short form of a message that is too long: a run without its report, or a refusal."""
     if isinstance(message, wire.Stands | wire.Ended):
         return msgspec.structs.replace(message, run=wire.Standing(uid=message.run.uid, seq=message.run.seq))
     if isinstance(message, wire.Answer):
-        said = "its answer is longer than a server hears"
+        said = "the answer is longer than a server accepts"
         return wire.Reply(session=message.session, number=message.number, verdict=wire.Verdict.REFUSED, message=said)
     return message
 
 
-def _text(answer: HttpResponse) -> str:
+def _error_text(answer: HttpResponse) -> str:
     """Return the text of a refusal as one short line."""
     try:
         said: Any = msgspec.json.decode(answer.body)
         text = str(said["error"])
-    except (*_MEANS_NOTHING, KeyError, TypeError):
+    except (*_DECODE_ERRORS, KeyError, TypeError):
         text = f"status {answer.status}"
     return "".join(char for char in text if char.isprintable())[:300]

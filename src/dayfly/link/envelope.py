@@ -22,7 +22,7 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Opening(Mail, frozen=True, kw_only=True):
-    """A host's request for a session: which cluster it is, the last session and message it knows, and its runs.
+    """A host's request for a session: its cluster, the last session and message that it knows, and its runs.
 
     `namespaces` has, for each organisation, the namespace of its Sandboxes.
     """
@@ -78,13 +78,13 @@ class Said(Mail, frozen=True, kw_only=True):
 
 
 class Heard(Mail, frozen=True, kw_only=True):
-    """How many messages of a session the server has received."""
+    """The number of messages of a session that the server has received."""
 
     heard: int
 
 
 class Asked(Mail, frozen=True, kw_only=True):
-    """Sandboxes that a host wants to start; in the answer, those that may."""
+    """Sandboxes that a host requests to start; in the response, those permitted to start."""
 
     uids: tuple[str, ...]
     session: int = 0
@@ -96,7 +96,7 @@ def chained(before: str, number: int, at: int, body: str) -> str:
 
 
 def has_room(body: str, most: int) -> bool:
-    """Return whether a message fits into `most` bytes. One that does not would block all messages after it."""
+    """Return whether a message fits into `most` bytes. A longer one would block all messages after it."""
     room = most - MOST_ENVELOPE
     # As JSON in JSON no character has more than four bytes, so most messages need not be encoded to know.
     return 4 * len(body) <= room or len(msgspec.json.encode(body)) <= room

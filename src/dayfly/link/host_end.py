@@ -1,7 +1,7 @@
-"""A host's end of the link, the same for each host: sessions, numbers, repetition, and answers for faults.
+"""A host's end of the link, the same for each host: sessions, numbers, repetition, and answers for errors.
 
-`host_interface` is what it needs of the host. Orders to a host are joins, so their order and repetition do not matter;
-the numbers decide between those that replace each other.
+`host_interface` declares what it calls on the host. Orders are joins, so order and repetition do not matter; for orders
+that replace each other, the highest number counts.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 
 
 class HostEnd:
-    """The end of one host, which reports what has `changed` and `ended`. A transport attaches to it, and sends."""
+    """The end of one host, which reports `changed` and `ended` runs. A transport attaches to it and sends messages."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._hear: Callable[[wire.AnyToControl], None] | None = None
+        self._to_server: Callable[[wire.AnyToControl], None] | None = None
         self._session = 0
         self._count = 0
         # The highest number received, and the one up to which a birth may be of a forgotten run.
@@ -48,11 +48,11 @@ class HostEnd:
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    # --- what the server does -----------------------------------------------------------------------------------------
+    # --- messages of the server ---------------------------------------------------------------------------------------
 
     def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None:
         """Begin a session whose messages go to `hear`; the session before is over."""
-        self._hear = hear
+        self._to_server = hear
         self._session = self._host.begin_session()
         self._count, self._highest, self._floor = 0, 0, 0
         self._newest.clear()
@@ -70,14 +70,14 @@ class HostEnd:
         if isinstance(message, wire.Question):
             self.answer(message)
         elif isinstance(message, wire.Unreadable):
-            self.reply(message, Verdict.REFUSED, f"it does not understand this: {message.problem}")
+            self.reply(message, Verdict.REFUSED, f"it cannot read the message: {message.problem}")
         elif isinstance(message, wire.Acknowledge):
             self.begin(self._acknowledged(message))
         else:
             self.begin(self._carry_out(message))
 
     def _say_everything(self) -> None:
-        self.say(
+        self.send_to_server(
             wire.Inventory(
                 session=self._session,
                 count=self._count,
@@ -126,12 +126,12 @@ class HostEnd:
             if subject not in self._failing:
                 log.exception("%s %s failed", *subject)
             self._failing.add(subject)
-            return Verdict.FAILED, "the host's log has the details"
+            return Verdict.FAILED, "see the log of the host"
         self._failing.discard(subject)
         return verdict, ""
 
     async def ordered(self, order: wire.Order) -> Verdict:
-        """Have the host carry out an order. Those of one run are carried out one after the other."""
+        """Pass an order to the host. Orders for the same run are executed one after the other."""
         async with self._turns.setdefault(order.uid, asyncio.Lock()):
             return await self._ordered(order)
 
@@ -155,12 +155,12 @@ class HostEnd:
         try:
             await self._host.acknowledge(message.uids)
         except HostUnavailableError as fault:
-            log.warning("noted ends are said again: %s", fault)
+            log.warning("acknowledged ends cannot be recorded and are resent: %s", fault)
 
     def answer(self, question: wire.Question) -> None:
         """Answer a question, at once or later."""
         if isinstance(question, wire.AskAdmit | wire.AskStanding):
-            self.tell(question, lambda: self._stand(question))
+            self.answer_with(question, lambda: self._answer_state(question))
         else:
             self.begin(self._look_up(question))
 
@@ -170,16 +170,16 @@ class HostEnd:
         except Exception as fault:  # noqa: BLE001 - the answer says so
             self._say_fault(question, fault)
         else:
-            self.say(answer)
+            self.send_to_server(answer)
 
-    def tell(self, question: wire.Question, find: Callable[[], wire.Answer]) -> None:
+    def answer_with(self, question: wire.Question, find: Callable[[], wire.Answer]) -> None:
         """Send what `find` returns, or why it fails."""
         try:
             answer = find()
         except Exception as fault:  # noqa: BLE001 - the answer says so
             self._say_fault(question, fault)
         else:
-            self.say(answer)
+            self.send_to_server(answer)
 
     def _say_fault(self, question: wire.Question, fault: Exception) -> None:
         match fault:
@@ -189,19 +189,19 @@ class HostEnd:
                 self.reply(question, Verdict.REFUSED, str(fault))
             case _:
                 log.error("%s failed", type(question).__name__, exc_info=fault)
-                self.reply(question, Verdict.FAILED, "the host's log has the details")
+                self.reply(question, Verdict.FAILED, "see the log of the host")
 
-    def _stand(self, question: wire.AskAdmit | wire.AskStanding) -> wire.Answer:
+    def _answer_state(self, question: wire.AskAdmit | wire.AskStanding) -> wire.Answer:
         match question:
             case wire.AskAdmit(documents=documents, forks=forks):
                 self._host.admit(documents, forks)
                 return wire.Reply(**question.address, verdict=Verdict.TAKEN)
             case wire.AskStanding(uids=uids):
-                runs = tuple(run for uid in uids if (run := self._standing(uid)) is not None)
+                runs = tuple(run for uid in uids if (run := self._read_status(uid)) is not None)
                 return wire.Standings(**question.address, runs=runs)
 
-    def _standing(self, uid: str) -> wire.Standing | None:
-        """Return the state of a run. One that cannot be read, for example in the ledger, must not hide the others."""
+    def _read_status(self, uid: str) -> wire.Standing | None:
+        """Return the state of a run. An unreadable run, for example in the ledger, must not hide the others."""
         try:
             return self._host.standing(uid)
         except RunDamagedError as fault:
@@ -209,8 +209,8 @@ class HostEnd:
         except (HostUnavailableError, DocumentsRefusedError):
             raise
         except Exception:
-            log.exception("how %s stands cannot be said", uid)
-            said = "how it stands cannot be said; the host's log has the details"
+            log.exception("cannot report the state of run %s", uid)
+            said = "its state cannot be reported; see the log of the host"
         unread = RunReport(
             uid=uid, phase=Phase.OPEN, ready=False, reason=Reason.BLOCKED, message=said, done=0, total=0, units=()
         )
@@ -254,13 +254,13 @@ class HostEnd:
                 raise
             except Exception:
                 # A run that cannot be read must not block the ends of the others.
-                log.exception("the end of %s cannot be said", uid)
+                log.exception("cannot report the end of run %s", uid)
         self.pulse()
 
     def pulse(self) -> None:
         """Send the count of messages, and whether the host routes requests, which may have changed."""
         if self._session:
-            self.say(wire.Pulse(session=self._session, count=self._count, routes=self._host.routes))
+            self.send_to_server(wire.Pulse(session=self._session, count=self._count, routes=self._host.routes))
 
     async def run(self) -> None:
         """Remind periodically, until cancelled."""
@@ -270,11 +270,11 @@ class HostEnd:
                 self.remind()
             except Exception:
                 # The ledger may be unreadable for a moment. Without reminders, lost messages would never be resent.
-                log.exception("nobody could be reminded of what was said")
+                log.exception("cannot resend messages")
 
     async def close(self) -> None:
         """Finish orders that have begun; send nothing more."""
-        self._hear = None
+        self._to_server = None
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _tell_changes(self) -> None:
@@ -282,15 +282,15 @@ class HostEnd:
         changed, self._changed = self._changed, set()
         for uid in changed:
             try:
-                run = self.news(uid)
+                run = self.changed_status(uid)
             except Exception:
                 # A run that cannot be read must not block the others.
-                log.exception("how %s stands cannot be said", uid)
+                log.exception("cannot report the state of run %s", uid)
                 run = self._bare(uid)
             self._count += 1
-            self.say(wire.Stands(session=self._session, count=self._count, run=run))
+            self.send_to_server(wire.Stands(session=self._session, count=self._count, run=run))
 
-    def news(self, uid: str) -> wire.Standing:
+    def changed_status(self, uid: str) -> wire.Standing:
         """Return the status of a changed run: with its report, if a question would have to cross the network."""
         return (self._host.standing(uid) if self._host.is_remote else None) or self._bare(uid)
 
@@ -302,17 +302,17 @@ class HostEnd:
         if run is not None:
             self._count += 1
             address = order.address if order is not None else {"session": self._session}
-            self.say(wire.Ended(**address, count=self._count, run=run))
+            self.send_to_server(wire.Ended(**address, count=self._count, run=run))
 
     def reply(
         self, message: wire.Order | wire.Question | wire.Unreadable, verdict: Verdict, text: str = "", seq: int = 0
     ) -> None:
         # The session is that of the message: in another session its number belongs to another one.
-        self.say(wire.Reply(**message.address, verdict=verdict, message=text, seq=seq))
+        self.send_to_server(wire.Reply(**message.address, verdict=verdict, message=text, seq=seq))
 
-    def say(self, message: wire.AnyToControl) -> None:
-        if self._hear is not None:
-            self._hear(message)
+    def send_to_server(self, message: wire.AnyToControl) -> None:
+        if self._to_server is not None:
+            self._to_server(message)
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

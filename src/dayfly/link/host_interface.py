@@ -1,4 +1,4 @@
-"""What `host_end` needs of a host."""
+"""The interface of a host for its end of the link (`host_end`)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 class Host(Protocol):
     """A host. An order that returns `TAKEN` is durable.
 
-    All that write may raise `HostUnavailableError`: nothing was changed. Their verdicts are `TAKEN`, `UNKNOWN` (there
-    is no such run), `OVER` (it has ended) and `CLOSED`.
+    All methods that write may raise `HostUnavailableError`: nothing was changed. Their verdicts are `TAKEN`, `UNKNOWN`
+    (there is no such run), `OVER` (it has ended) and `CLOSED`.
     """
 
     is_remote: bool
-    """Whether it dials in. Then a changed report is sent without a question."""
+    """Whether it connects to the server. Then it sends a changed report without being queried."""
 
     @property
     def routes(self) -> bool:

@@ -94,7 +94,7 @@ class HostState:
                 self._changed.pop(uid, None)
 
     def record_count(self, count: int) -> None:
-        """Record that the message with this count was received. One that overtakes another counts as a gap."""
+        """Record that the message with this count was received. A message that overtakes another counts as a gap."""
         if count == self._received + 1:
             self._received = count
         self.record_total(count)

@@ -46,16 +46,16 @@ class HttpWay:
     """Requests with aiohttp. It follows no redirects: the token is for one server."""
 
     def __init__(self, url: str, token: str, authority: str = "") -> None:
-        """`authority` is a file with certificates to trust instead of the machine's.
+        """Set the URL of the server. `authority` is a file with certificates to trust instead of the system's.
 
         Raises:
             ValueError: an address that is none, or over which the token would travel in clear.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("https", "http") or not parts.hostname or parts.username or parts.query:
-            raise ValueError(f"{url!r} is no address of a server; write https://HOST")
+            raise ValueError(f"{url!r} is not the URL of a server; write https://HOST")
         if parts.scheme == "http" and not _is_here(parts.hostname):
-            raise ValueError("the cluster's token would travel in clear; use https://")
+            raise ValueError("HTTP would send the cluster's token unencrypted; use https://")
         self._base = f"{url.rstrip('/')}/api/v2/agent/"
         tls = ssl.create_default_context(cafile=authority or None)
         self._session = aiohttp.ClientSession(
@@ -80,7 +80,7 @@ class HttpWay:
                 while len(found) <= MOST_ANSWER and (more := await response.content.read(MOST_ANSWER)):
                     found += more
                 if len(found) > MOST_ANSWER:
-                    raise WayError("the answer is too long")
+                    raise WayError("the response is too long")
                 return HttpResponse(
                     response.status, {key.lower(): text for key, text in response.headers.items()}, bytes(found)
                 )

@@ -15,29 +15,29 @@ from dayfly.link.envelope import MOST_MESSAGES
 MOST_AT_ONCE = MOST_MESSAGES
 
 
-class _Question:
+class _Request:
     def __init__(self) -> None:
         self.uids: set[str] = set()
-        self.is_asked = False
+        self.is_sent = False
         self.living: frozenset[str] | None = None
 
 
 class Births:
-    """`ask` returns which of some sandboxes may start; None if the server cannot be asked."""
+    """`ask` returns which of some sandboxes may start; None if the server cannot be reached."""
 
     def __init__(self, ask: Callable[[tuple[str, ...]], Awaitable[frozenset[str] | None]]) -> None:
         self._ask = ask
-        self._next = _Question()
+        self._next = _Request()
         self._turn = asyncio.Lock()
 
     async def may_begin(self, uid: str) -> bool | None:
-        """Return whether the sandbox may start; None if the server cannot be asked now."""
-        if self._next.is_asked or len(self._next.uids) >= MOST_AT_ONCE:
-            self._next = _Question()
-        question = self._next
-        question.uids.add(uid)
+        """Return whether the sandbox may start; None if the server cannot be reached now."""
+        if self._next.is_sent or len(self._next.uids) >= MOST_AT_ONCE:
+            self._next = _Request()
+        request = self._next
+        request.uids.add(uid)
         async with self._turn:
-            if not question.is_asked:
-                question.is_asked = True
-                question.living = await self._ask(tuple(sorted(question.uids)))
-        return None if question.living is None else uid in question.living
+            if not request.is_sent:
+                request.is_sent = True
+                request.living = await self._ask(tuple(sorted(request.uids)))
+        return None if request.living is None else uid in request.living

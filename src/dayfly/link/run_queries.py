@@ -1,4 +1,4 @@
-"""Answers to questions about a run's outputs, history and logs."""
+"""Answers to queries for a run's outputs, history and logs."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 class LogSource(Protocol):
-    """One log, wherever it lies."""
+    """One log of a run."""
 
     def read(self, offset: int, limit: int) -> bytes:
-        """Its bytes from `offset`."""
+        """Return its bytes from `offset`."""
 
     def times(self) -> Sequence[log_times.Entry]:
-        """When it was printed; empty where nobody knows."""
+        """Return the times of its lines; empty if they are unknown."""
 
 
 def piece(
     question: wire.AskLog, there: tuple[LogInfo, ...], source: Callable[[tuple[str, int]], LogSource]
 ) -> wire.LogBytes:
-    """Return the requested piece of one log of those that exist."""
+    """Return the requested piece of a log; `there` are the existing logs."""
     found = [info for info in there if info.unit == question.unit and question.attempt in (0, info.attempt)]
     if not found:
         return wire.LogBytes(**question.address, logs=there)
@@ -37,12 +37,12 @@ def piece(
     if question.since:
         offset = max(offset, log_times.first_line_since(entries, question.since, info.size, log_.read))
     data = log_.read(offset, question.limit)
-    told = log_times.entries_between(entries, offset, offset + len(data)) if question.times and data else ()
-    return wire.LogBytes(**question.address, info=info, data=data, offset=offset, times=log_times.flatten(told))
+    times = log_times.entries_between(entries, offset, offset + len(data)) if question.times and data else ()
+    return wire.LogBytes(**question.address, info=info, data=data, offset=offset, times=log_times.flatten(times))
 
 
 def found(host: KeepingHost, question: wire.RunQuestion) -> wire.Answer:
-    """Answer for a host that has everything at hand."""
+    """Answer for a host that has all data at hand."""
     match question:
         case wire.AskValues(uid=uid):
             return wire.Values(**question.address, values=host.values(uid))
@@ -51,7 +51,7 @@ def found(host: KeepingHost, question: wire.RunQuestion) -> wire.Answer:
         case wire.AskLogs(uid=uid):
             return wire.Logs(**question.address, logs=host.logs(uid))
         case wire.AskLog(uid=uid):
-            # The length is read before the bytes: what is sealed at that length has no more.
+            # Read the size before the bytes: a sealed log has no bytes beyond it.
             there = host.logs(uid)
             return piece(question, there, lambda key: _Log(host, uid, *key))
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from dayfly.lib.tasks import ChangeNotifier
 from dayfly.link import wire
-from dayfly.link.change_notifier import ChangeNotifier
 from dayfly.link.host_state import HostState
 from dayfly.link.transport import HERE
 from dayfly.link.wire import Verdict
@@ -41,7 +41,7 @@ class HostFailedError(Exception):
 
 
 NO_ANSWER = (HostUnavailableError, HostFailedError, DocumentsRefusedError)
-"""What a question may raise, for callers that can go on without an answer."""
+"""Errors of a query, for callers that can do without its answer."""
 
 A = TypeVar("A", wire.Standings, wire.Values, wire.History, wire.Logs, wire.LogBytes, wire.Reply)
 
@@ -68,12 +68,12 @@ class Link:
         self._host = host
         self._process = uuid.uuid4().hex
         self._number = 0
-        self._greeted = False
-        self._unheard: HostUnavailableError | None = None
-        self._met = asyncio.Event()
+        self._inventory_requested = False
+        self._send_error: HostUnavailableError | None = None
+        self._has_inventory = asyncio.Event()
         self._silent = False
         self._waiting: dict[str, asyncio.Future[wire.Answer | wire.Ended]] = {}
-        host.attach(self.hear)
+        host.attach(self.receive)
 
     def place(self) -> CompileTarget:
         """Return what sandboxes of this host are compiled for, as far as the host has reported it."""
@@ -82,44 +82,44 @@ class Link:
     @property
     def has_met(self) -> bool:
         """Whether the inventory of the host has arrived."""
-        return self._met.is_set()
+        return self._has_inventory.is_set()
 
     async def meet(self) -> tuple[int, CompileTarget]:
         """Return the session, and what sandboxes are compiled for; wait for the inventory.
 
         Raises:
-            HostUnavailableError: it does not say.
+            HostUnavailableError: the host has not reported it.
         """
-        await self._meet(ANSWER_S)
+        await self._await_inventory(ANSWER_S)
         return self.session, self.place()
 
     # --- messages of the host -----------------------------------------------------------------------------------------
 
-    def hear(self, message: wire.AnyToControl) -> None:
+    def receive(self, message: wire.AnyToControl) -> None:
         """Apply a message of the host; messages may come in any order."""
         self._silent = False
         if isinstance(message, wire.Inventory):
-            self._takes_over(message)
+            self._apply_inventory(message)
         elif message.session != self.state.session:
-            # Of an earlier session, or of a later one whose inventory was lost.
+            # The message is of an earlier session, or of a later one whose inventory was lost.
             if message.session > self.state.session:
-                self._greet()
+                self._request_inventory()
         else:
-            self._notes(message)
+            self._apply(message)
 
-    def _takes_over(self, inventory: wire.Inventory) -> None:
+    def _apply_inventory(self, inventory: wire.Inventory) -> None:
         if inventory.session < self.state.session:
             return
-        self._greeted = False
+        self._inventory_requested = False
         self._routes = inventory.routes
         begins = self.state.apply_inventory(inventory)
-        self._met.set()
+        self._has_inventory.set()
         if begins:
             for future in self._waiting.values():
                 if not future.done():
-                    future.set_exception(HostSilentError("it has begun anew meanwhile"))
+                    future.set_exception(HostSilentError("it has begun another session"))
 
-    def _notes(self, message: wire.Stands | wire.Ended | wire.Pulse | wire.Answer) -> None:
+    def _apply(self, message: wire.Stands | wire.Ended | wire.Pulse | wire.Answer) -> None:
         match message:
             case wire.Stands():
                 self.state.record_status(message.run)
@@ -145,20 +145,20 @@ class Link:
 
     def mend(self) -> None:
         """Request the inventory again if messages are missing; called periodically."""
-        if self._greeted or self.state.has_gap:
-            self._greeted = False
-            self._greet()
+        if self._inventory_requested or self.state.has_gap:
+            self._inventory_requested = False
+            self._request_inventory()
 
-    def _greet(self) -> None:
-        if self._greeted:
+    def _request_inventory(self) -> None:
+        if self._inventory_requested:
             return
-        self._greeted = True
-        self._unheard = None
+        self._inventory_requested = True
+        self._send_error = None
         try:
             self._host.send(wire.Hello(number=self._next()))
         except HostUnavailableError as fault:
-            self._greeted, self._unheard = False, fault
-            log.debug("nobody hears: %s", fault)
+            self._inventory_requested, self._send_error = False, fault
+            log.debug("the host is disconnected: %s", fault)
 
     def _next(self) -> int:
         self._number += 1
@@ -169,7 +169,7 @@ class Link:
 
         Raises:
             RefusedError: the host cannot do it, ever.
-            HostUnavailableError: it cannot now, or says nothing (`HostSilentError`).
+            HostUnavailableError: it cannot do it now, or does not answer (`HostSilentError`).
             HostFailedError: it has a defect.
         """
         answer = await self._exchange(order, ANSWER_S)
@@ -194,7 +194,7 @@ class Link:
         raise HostFailedError(f"{type(question).__name__} was answered by {type(answer).__name__}")
 
     async def _exchange(self, message: wire.Order | wire.Question, seconds: float) -> wire.Answer | wire.Ended:
-        await self._meet(seconds)
+        await self._await_inventory(seconds)
         number = self._next()
         id_ = f"{self._process}.{number}"
         future: asyncio.Future[wire.Answer | wire.Ended] = asyncio.get_running_loop().create_future()
@@ -202,26 +202,26 @@ class Link:
         try:
             self._host.send(msgspec.structs.replace(message, session=self.state.session, number=number, id=id_))
             if not future.done():
-                await self._patience(future, seconds)
+                await self._await_answer(future, seconds)
             return future.result()
         finally:
             del self._waiting[id_]
 
-    async def _meet(self, seconds: float) -> None:
-        if self._met.is_set():
+    async def _await_inventory(self, seconds: float) -> None:
+        if self._has_inventory.is_set():
             return
-        self._greet()
-        if self._unheard is not None:
-            raise self._unheard
-        if not self._met.is_set():
-            waiting = asyncio.ensure_future(self._met.wait())
+        self._request_inventory()
+        if self._send_error is not None:
+            raise self._send_error
+        if not self._has_inventory.is_set():
+            waiting = asyncio.ensure_future(self._has_inventory.wait())
             try:
-                await self._patience(waiting, seconds)
+                await self._await_answer(waiting, seconds)
             finally:
                 waiting.cancel()
 
-    async def _patience(self, future: asyncio.Future[Any], seconds: float) -> None:
-        # If the host did not answer last time, there is no wait until it has sent something.
+    async def _await_answer(self, future: asyncio.Future[Any], seconds: float) -> None:
+        # If the host did not answer the last message, wait only after it has sent something.
         if not self._silent:
             await asyncio.wait({future}, timeout=seconds)
         if not future.done():
@@ -236,7 +236,7 @@ class Link:
         try:
             self._host.send(wire.Acknowledge(session=self.state.session, number=self._next(), uids=tuple(sorted(uids))))
         except HostUnavailableError as fault:
-            log.debug("nobody hears: %s", fault)
+            log.debug("the host is disconnected: %s", fault)
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
@@ -250,12 +250,12 @@ class Link:
         try:
             await self.ask(wire.AskAdmit(documents=documents, forks=forks), wire.Reply, COURTESY_S)
         except HostUnavailableError as fault:
-            log.info("stored without having been asked about: %s", fault)
+            log.info("stored without a check by the host: %s", fault)
 
     async def look(self, uids: Sequence[str]) -> tuple[dict[str, wire.Standing], str]:
         """Return the state of runs that the host knows, and why it may be out of date (empty: it is not)."""
         now = time.time_ns() // 1_000_000
-        found = {uid: _at(last, now) for uid in uids if (last := self.state.last_report(uid)) is not None}
+        found = {uid: _advance_clocks(last, now) for uid in uids if (last := self.state.last_report(uid)) is not None}
         stale = tuple(uid for uid in uids if uid not in found or not self.state.is_fresh(found[uid]))
         if len(stale) <= RUNS_AT_ONCE:
             asked = [await self._standings(stale)] if stale else []
@@ -273,7 +273,7 @@ class Link:
             return (), str(fault)
         except (HostFailedError, DocumentsRefusedError) as fault:
             # A defect of the host, or an unknown question, must not hide the runs of other clusters.
-            log.warning("a host does not say how its runs stand: %s", fault)
+            log.warning("a host does not report the state of its runs: %s", fault)
             return (), str(fault)
 
     async def values(self, uid: str) -> tuple[Value, ...]:
@@ -299,7 +299,7 @@ class Link:
         return await self.ask(where, wire.LogBytes)
 
 
-def _at(standing: wire.Standing, now: int) -> wire.Standing:
+def _advance_clocks(standing: wire.Standing, now: int) -> wire.Standing:
     """Return a status with the clocks of its report as they are `now`."""
     return msgspec.structs.replace(standing, report=standing.report and with_current_clocks(standing.report, now))
 
@@ -318,7 +318,7 @@ def _reply(answer: wire.Answer | wire.Ended) -> wire.Reply:
 
 
 class Links:
-    """All links, by organisation and cluster. Clusters with agents come and go while the server runs.
+    """Links by organisation and cluster. Clusters with agents come and go while the server runs.
 
     Args:
         notifier: Notified whenever a host has reported anything about its runs.
@@ -360,7 +360,7 @@ class Links:
     async def look(
         self, uids: Mapping[tuple[str, str], Collection[str]]
     ) -> dict[tuple[str, str], tuple[dict[str, wire.Standing], str]]:
-        """Do the same as `Link.look`, by organisation and cluster. Silent clusters are waited for together."""
+        """Do the same as `Link.look` for several clusters. Clusters that do not answer are awaited concurrently."""
 
         async def of(where: tuple[str, str]) -> tuple[dict[str, wire.Standing], str]:
             link = self._links.get(where)

@@ -1,4 +1,4 @@
-"""Protocol 2: what a server and a host send each other, and what holds although no message is certain to arrive.
+"""Protocol 2: the messages between a server and a host, and the guarantees although every message can be lost.
 
 A transport implements `HostTransport` below: a direct call if both are in one process, otherwise a mailbox with long
 polls (`dial`). It may lose, delay, repeat and reorder messages; it may not alter them.
@@ -10,7 +10,7 @@ To the host
     Retry       The back-off after these attempts is over.
     Lease       The run lives until then, at least.
     Acknowledge These ends are recorded.
-    Ask...      Questions: can you run this, how do these runs stand, values, history, logs, bytes of a log.
+    Ask...      Queries: whether the host can run documents, states of runs, values, history, logs, bytes of a log.
 To the server
     Inventory   Every living run with the number of its report, and every end that is not acknowledged.
     Stands      A run's report has a new number. A host may send the report with it; otherwise the server asks for it
@@ -23,25 +23,25 @@ Rules
     Sessions    The host numbers its sessions, and begins each with an inventory. Messages of another session have no
                 effect, and everything is ordered again in a new one. A host answers a message of another session with
                 a pulse; a server that receives a message of a later session asks for the inventory.
-    Orders      Each order is a join: order and repetition do not change the result. The first stop and abandon stay; a
-                retry names attempts, and the highest count; an offer of an older generation changes nothing. A lease
-                replaces the one before: the highest number in the session counts.
+    Orders      Each order is a join: order and repetition do not change the result. The first stop and abandon stay.
+                A retry names attempts, and the highest count. An offer of an older generation changes nothing. A lease
+                replaces the earlier one: the highest number in the session counts.
     Births      If a host does not know a run that is stopped, and the server does not say that it was known, the stop
                 is recorded as the run's end, and a later offer has no effect. Once the host forgets an end
                 (acknowledged, and a week old) it accepts no birth with a lower number than it has received.
     Reports     `seq` rises for each UID, over restarts too. An older or equal one is ignored.
     Ends        The host resends an end (in each inventory, to each order, now and then) until it is acknowledged. The
                 server acknowledges it once the sandbox has left the store. An end is never inferred.
-    Refusals    A host refuses what it cannot run, when asked and when offered. Unknown fields of a message are ignored;
+    Refusals    A host refuses what it cannot run, on a query and on an offer. Unknown fields of a message are ignored;
                 an unknown type, or a document with unknown fields, is refused.
 
 Losses
-    an order    It is sent again with a new number. The caller learns that it may have arrived (`HostSilentError`).
+    an order    It is resent with a new number. The caller learns that it may have arrived (`HostSilentError`).
     a reply     The same.
     Stands      The host's count has a gap, or a pulse is ahead of it: the server asks for the inventory.
     Ended       It is resent.
     Acknowledge The end is resent, and acknowledged again.
-    Inventory   The server asks again.
+    Inventory   The server requests it again.
     a ledger    A host that no longer knows a run answers `unknown`, and the sandbox reports LedgerLost. Nothing is
                 begun or cleaned up.
 """
@@ -54,11 +54,12 @@ from dayfly.spec.unsupported_fields import ToLocal
 
 
 class CompileTarget(NamedTuple):
-    """What a host's sandboxes are compiled for.
+    """The target for which sandboxes of a host are compiled.
 
-    `publisher` is what its grants call those who publish plugins here, `namespace` that of its Sandbox objects, where
-    it has any. `declares`: whether forks derive from what is declared here, and from nothing of its own. `routes`:
-    whether it leads requests to forks by their routing key.
+    `publisher` is the name of this server's plugin publishers in the host's grants. `namespace` is the namespace of its
+    Sandbox objects, if it has any. `declares`: whether forks derive only from baselines that are declared on the
+    server.
+    `routes`: whether the host routes requests to forks by their routing key.
     """
 
     publisher: str = "local"
@@ -68,7 +69,7 @@ class CompileTarget(NamedTuple):
 
     @property
     def to_local(self) -> ToLocal:
-        """Whether it leads requests to programs of the developer's machine, which only that machine itself can."""
+        """Whether the host can route requests to programs on the developer's machine; only that machine itself can."""
         if not self.declares:
             return ToLocal.CLUSTER
         return ToLocal.YES if self.routes else ToLocal.UNROUTED
@@ -78,7 +79,7 @@ HERE = CompileTarget()
 
 
 class HostTransport(Protocol):
-    """The way to a host. Both methods return at once, before anything has arrived."""
+    """The transport to a host. Both methods return before a message arrives."""
 
     def attach(self, hear: Callable[[AnyToControl], None]) -> None:
         """Pass the host's messages to `hear`, in the event loop's thread. Only the last one attached receives them."""
@@ -87,5 +88,5 @@ class HostTransport(Protocol):
         """Send a message.
 
         Raises:
-            HostUnavailableError: it is known already that nobody is there to hear it.
+            HostUnavailableError: the host is known to be disconnected.
         """

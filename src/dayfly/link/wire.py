@@ -1,7 +1,7 @@
 """The messages between a server and a host (protocol: `transport`).
 
-Each message has a whole state, and numbers tell which of two is newer. It is encoded as JSON with its `type`. Unknown
-fields of a message are ignored, those of a sealed document are refused.
+Each message has a complete state, and numbers show which of two is newer. It is encoded as JSON with its `type`.
+Unknown fields of a message are ignored; those of a sealed document are refused.
 """
 
 import enum
@@ -98,7 +98,7 @@ class Lease(ToHost, frozen=True, kw_only=True):
 
 
 class Acknowledge(ToHost, frozen=True, kw_only=True):
-    """Tell the host that the ends of these runs are recorded; it stops to resend them."""
+    """Inform the host that the ends of these runs are recorded, so that it stops resending them."""
 
     uids: tuple[str, ...]
 
@@ -179,7 +179,7 @@ class Answering(ToControl, frozen=True, kw_only=True):
 
 
 class Inventory(ToControl, frozen=True, kw_only=True):
-    """All living runs, and all ends that are not acknowledged. It begins each session.
+    """The list of living runs and of ends that are not acknowledged; the first message of each session.
 
     It includes all reports up to its `count`. `routes`: whether the host routes requests to forks by their routing
     key.
@@ -214,7 +214,7 @@ class Pulse(ToControl, frozen=True, kw_only=True):
 class Verdict(enum.StrEnum):
     """A host's answer to an order.
 
-    `over`: the run has ended, as `Ended` reports. `closed`: the run accepts no such order any more. `unavailable`:
+    `over`: the run has ended, as `Ended` reports. `closed`: the run no longer accepts such an order. `unavailable`:
     nothing was changed, and a later try may succeed. `failed`: a defect of the host.
     """
 
@@ -285,7 +285,7 @@ AnyToControl = News | Answer
 
 
 class Unreadable(ToHost, frozen=True, kw_only=True):
-    """A message that the host cannot read: of an unknown type, or with a document that it does not know."""
+    """A message that the host cannot read, because its type or a field of its document is unknown."""
 
     problem: str
 
@@ -305,7 +305,7 @@ _address = msgspec.json.Decoder(_Address).decode
 
 
 def read_to_host(data: bytes) -> AnyToHost | Unreadable:
-    """Decode a message to a host. One that it cannot read is refused, if its sender can be answered.
+    """Decode a message to a host. An unreadable one is returned as `Unreadable` if its sender can be answered.
 
     Raises:
         msgspec.DecodeError: its sender cannot be answered.

@@ -178,7 +178,8 @@ class FactoryScope:
             body: dict[str, Any] = {"spec": {"cluster": temporary.CLUSTER, "resources": found}}
         else:
             short, resource = spec.name, temporary.resource_name(spec)
-            body = temporary.of_plugins([spec], temporary.given([spec], given.items(), ""), "")
+            params = temporary.params_by_plugin([spec], given.items(), "")
+            body = temporary.sandbox_of_plugins([spec], params, "")
         return ReadyResource(*self._create(body, short, {resource: secrets} if secrets else {}))
 
     def sandbox(
@@ -201,12 +202,12 @@ class FactoryScope:
         place = self._find_path(file)
         if place is None:
             raise FileNotFoundError(f"{file}: no such file next to the test or below {self._request.config.rootpath}")
-        with sources.placed(None):
+        with sources.errors_with_places(None):
             found = files.load([str(place)], sources.sets({**(variables or {}), **more}))
         for each in found:
             if isinstance(each.wish, Workload):
                 self._client.baselines.apply(documents.export(each.wish))
-        body = temporary.of_sandbox(found)
+        body = temporary.sandbox_with_plugins(found)
         return ReadySandbox(*self._create(body, str(body["name"]), secrets or {}))
 
     def delete_all(self) -> None:
@@ -243,7 +244,7 @@ class FactoryScope:
         self, body: dict[str, Any], base_name: str, secrets: Secrets
     ) -> tuple[Client, str, Outputs, dict[str, str]]:
         body["spec"]["description"] = f"pytest: {self._request.node.nodeid or 'session'}"[:500]
-        name = temporary.name("t", base_name)
+        name = temporary.unique_name("t", base_name)
         self._created.append(name)
         self._session.apply(body, name, secrets)
         sandbox = self._client.sandboxes.wait_ready(name, timeout=READY_TIMEOUT_S)
@@ -259,7 +260,7 @@ class FactoryScope:
                 )
             return None
         inside = place / "plugin.yaml"
-        with sources.placed(None):
+        with sources.errors_with_places(None):
             found = files.load_one([str(inside if inside.is_file() else place)], [], "plugin").wish
         assert isinstance(found, Plugin), "the kind is an argument"
         return found

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
 
-    from dayfly.link.change_notifier import ChangeNotifier
+    from dayfly.lib.tasks import ChangeNotifier
     from dayfly.link.transport import HostTransport
     from dayfly.server.access.callers import Keys
     from dayfly.server.catalog.baselines import BaselineHost

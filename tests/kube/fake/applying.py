@@ -30,12 +30,12 @@ _LISTS = (("metadata", "finalizers"), ("metadata", "ownerReferences"))  # whose 
 
 @dataclasses.dataclass
 class Ownership:
-    """Who owns which field of each object, by the object's UID."""
+    """The owners of each field of an object, by the object's UID."""
 
     fields: dict[str, dict[Manager, set[Path]]] = dataclasses.field(default_factory=dict)
 
     def wrote(self, manager: str, old: Object | None, new: Object) -> None:
-        """Somebody put or patched an object: the fields that changed are theirs."""
+        """Record a put or patch: the changed fields belong to the manager."""
         changed, gone = set[Path](), set[Path]()
         _compare(old or {}, new, (), changed, gone)
         changed -= _IDENTITY
@@ -48,13 +48,15 @@ class Ownership:
     def applied(
         self, manager: str, kind: Kind, current: Object, wish: Object, *, force: bool
     ) -> tuple[Object, set[Path]]:
-        """The object as the manager wants it, and which fields are then the manager's.
+        """Return the object as the manager applies it, and the fields that it owns afterwards.
 
         Raises:
-            Refusal: 409, other managers own some of them with other values.
+            Refusal: 409, other managers own some of the fields with other values.
         """
         wanted = {path: value for path, value in _fields(wish) if path not in _IDENTITY}
-        assert kind.custom or not any(isinstance(value, list) for value in wanted.values()), "see the module"
+        assert kind.custom or not any(isinstance(value, list) for value in wanted.values()), (
+            "not supported, see the module"
+        )
         present = dict(_fields(current))
         owned = self.fields.get(current["metadata"].get("uid", ""), {})
         others = [paths for other, paths in owned.items() if other != (manager, "Apply")]
@@ -76,7 +78,7 @@ class Ownership:
         return result, set(wanted)
 
     def claim(self, manager: str, uid: str, old: Object | None, new: Object, paths: set[Path]) -> None:
-        """The apply was stored: note who owns what."""
+        """Record the owners of fields after an apply was stored."""
         before, after = dict(_fields(old or {})), dict(_fields(new))
         owned = self.fields.setdefault(uid, {})
         for other, theirs in owned.items():
@@ -87,7 +89,7 @@ class Ownership:
 
 
 def _compare(old: Any, new: Any, at: Path, changed: set[Path], gone: set[Path]) -> None:
-    """What `_fields` would find in one and not in the other, without a look at what is the same."""
+    """Return the fields that differ, without visiting equal parts."""
     if old == new:
         return
     if not (isinstance(old, dict) and isinstance(new, dict)) or at in _LISTS:
@@ -105,7 +107,7 @@ def _compare(old: Any, new: Any, at: Path, changed: set[Path], gone: set[Path]) 
 
 
 def _fields(item: Any, at: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Each map, as a field of its own, and each value in it."""
+    """Return each map as a field, and each value in it."""
     if at == _LISTS[0]:
         yield from (((*at, name), True) for name in item)
     elif at == _LISTS[1]:
@@ -120,7 +122,7 @@ def _fields(item: Any, at: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def _shared(path: Path, others: set[Path]) -> bool:
-    """Labels and annotations have a schema: what others put into such a map keeps it. A custom map goes whole."""
+    """Labels and annotations have a schema: a map with values of others is kept. A custom map is removed as a whole."""
     return path[0] == "metadata" and any(other[: len(path)] == path for other in others)
 
 
@@ -136,7 +138,7 @@ def _set(item: Object, path: Path, value: Any) -> None:
         item["metadata"]["ownerReferences"] = [*others, value]
         return
     for key in parents:
-        item = item[key]  # maps come before what is in them
+        item = item[key]  # maps before their content
     if value is not _MAP:
         item[last] = value
     elif not isinstance(item.get(last), dict):
@@ -144,7 +146,7 @@ def _set(item: Object, path: Path, value: Any) -> None:
 
 
 def _drop(item: Object, path: Path) -> None:
-    """Take a field away, a map with all that is in it."""
+    """Remove a field; a map with its content."""
     *parents, last = path
     outer = item
     for key in parents:
@@ -153,8 +155,8 @@ def _drop(item: Object, path: Path) -> None:
             item[key] = [each for each in inner if (each if isinstance(each, str) else each["uid"]) != last]
             return
         if inner is None:
-            return  # gone with the map around it
+            return  # removed with its map
         outer, item = item, inner
     item.pop(last, None)
     if not item and parents[0] != "metadata" and len(parents) > 1:
-        outer[parents[-1]] = None  # what the real server leaves of an emptied map without a schema
+        outer[parents[-1]] = None  # the real server's result for an emptied map without a schema

@@ -1,4 +1,4 @@
-"""An event loop whose time is virtual: whenever all wait, the clock jumps to the next thing due."""
+"""An event loop with virtual time: if all tasks wait, the clock jumps to the next event."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ T = TypeVar("T")
 
 
 class DeadlockError(Exception):
-    """All tasks wait for something that will never come."""
+    """All tasks wait for something that will never happen."""
 
 
 class _Jump(selectors.BaseSelector):
-    """Waits for nothing: what should have been waited is added to the clock."""
+    """A selector that never waits, but adds the time to the clock."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._real = selectors.DefaultSelector()
@@ -46,7 +46,7 @@ class _Jump(selectors.BaseSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """For coroutines that touch no socket, thread or process; `now` is in seconds."""
+    """For coroutines without sockets, threads and processes; `now` is in seconds."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -57,12 +57,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """As `asyncio.run`, in virtual time that begins at 0."""
+    """Like `asyncio.run`, in virtual time that begins at 0."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
 
 
 async def rest(seconds: float) -> None:
-    """Let so much virtual time go by, in which others do what they do: nobody waits for it."""
-    assert isinstance(asyncio.get_running_loop(), VirtualLoop), "real time is not slept away"
+    """Let virtual time pass, in which other tasks run."""
+    assert isinstance(asyncio.get_running_loop(), VirtualLoop), "only for virtual time"
     await asyncio.sleep(seconds)

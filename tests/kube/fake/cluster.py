@@ -1,4 +1,4 @@
-"""The fake API server: requests in, answers out, with whatever harm the hook wants done to them."""
+"""The fake API server: handles requests, with the faults that a hook orders."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kube.fake.writing import Admission, Writer
 
 @dataclasses.dataclass(frozen=True)
 class _Target:
-    """What a path leads to."""
+    """The target of a path."""
 
     kind: Kind
     namespace: str
@@ -41,9 +41,9 @@ class _Target:
 
 
 class FakeCluster:
-    """One API server with its garbage collector and namespace controller, no kubelet and no scheduler.
+    """One API server with garbage collector and namespace controller, but without kubelet and scheduler.
 
-    Everything is drawn from the seed: the same requests in the same order give the same UIDs, names and versions.
+    Everything depends on the seed: the same requests in the same order give the same UIDs, names and versions.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class FakeCluster:
         time: Callable[[], float] | None = None,
         settles: bool = True,
     ) -> None:
-        """An empty cluster with the namespace `default`.
+        """Create a cluster with the namespace `default`.
 
         Args:
             seed: For UIDs and generated names.
-            extra: Kinds that CRDs would define (`kinds.custom`).
-            time: Seconds; the running loop's own clock if None.
-            settles: Whether the cluster's controllers act at once after each write; else call `controllers.step`.
+            extra: Further kinds, as from CRDs (`kinds.custom`).
+            time: Returns seconds; by default the clock of the running loop.
+            settles: Whether the controllers act at once after each write; otherwise call `controllers.step`.
         """
         self.time = time or (lambda: asyncio.get_running_loop().time())
         self.store = Store()
@@ -69,13 +69,13 @@ class FakeCluster:
         self.writes = 0
         self.faults: Hook = lambda _call: None
         self.rights: set[tuple[str, str, str]] = set()
-        """What users may do who are impersonated: user, verb and resource, as in `jobs.batch`."""
+        """Permissions of impersonated users: user, verb and resource, as in `jobs.batch`."""
         self.denied: set[tuple[str, str]] = set()
-        """What nobody may do who comes by a transport: verb and resource, as in `jobs.batch`."""
+        """Denied permissions of all clients: verb and resource, as in `jobs.batch`."""
         self.refuses: Callable[[Request], Refusal | None] = lambda _request: None
-        """What whoever comes by a transport is refused, be it by a webhook or for want of room."""
+        """Refusals of requests of all clients, for example by a webhook or a quota."""
         self.judge: Callable[[Call], None] = lambda _call: None
-        """Sees each change before it is made, and harms nothing: for rules of how a client is to write."""
+        """Called with each change before it is made, without effect: to check how a client writes."""
         self._writer = Writer(self.store, self.time, random.Random(seed))
         self.controllers = Controllers(self._writer)
         self._settles = settles
@@ -88,29 +88,29 @@ class FakeCluster:
 
     @property
     def admission(self) -> list[Admission]:
-        """Hooks that see each change before it is stored: they deny it, or change it as a webhook does."""
+        """Hooks that are called with each change before it is stored: they can deny or change it, like webhooks."""
         return self._writer.admission
 
     def transport(self, client: str = "client") -> FakeTransport:
-        """A connection for one client, as its own process would have."""
+        """Return a connection for one client, as a separate process would have."""
         return FakeTransport(self, client)
 
     def target(self, path: str, *, forgotten: bool = False) -> tuple[Kind, Key, str]:
-        """What a path leads to: kind, object (without a name: all of them) and subresource.
+        """Return the target of a path: kind, object (without a name: all) and subresource.
 
-        `forgotten`: also of a kind that is served no more, which no answer tells of.
+        `forgotten`: also for a kind that is no longer served.
         """
         found = self._find(path, forgotten=forgotten)
         return found.kind, found.key, found.subresource
 
     def forget(self, plural: str) -> Kind:
-        """Serve that kind no more: what there is of it stays in the store, out of everybody's sight."""
+        """Stop serving the kind: its objects stay in the store, but are not visible."""
         kind = self._forgotten[self.kind(plural).prefix, plural] = self.kind(plural)
         del self._kinds[kind.prefix, plural]
         return kind
 
     def serve(self, kind: Kind) -> None:
-        """Serve it from now on."""
+        """Serve the kind from now on."""
         self._kinds[kind.prefix, kind.plural] = kind
         self._forgotten.pop((kind.prefix, kind.plural), None)
 
@@ -119,28 +119,28 @@ class FakeCluster:
         self._kinds[f"/apis/{kind.group}/{version}", kind.plural] = kind
 
     def withdraw(self, plural: str, version: str) -> None:
-        """Serve that kind no more in this version; others of its versions stay."""
+        """Stop serving the kind in this version; other versions stay."""
         del self._kinds[f"/apis/{self.kind(plural).group}/{version}", plural]
 
     def serves(self, plural: str) -> bool:
-        """Whether it serves that kind now."""
+        """Return whether the kind is served now."""
         return any(kind.plural == plural for kind in self._kinds.values())
 
     def kind(self, plural: str) -> Kind:
-        """A kind, served or not any more."""
+        """Return a kind, whether or not it is served."""
         every = (*self._kinds.values(), *self._forgotten.values())
         return next(kind for kind in every if kind.plural == plural)
 
     def objects(self, plural: str) -> list[Object]:
-        """The truth, for oracles: all objects of a kind as stored, in sight or not."""
+        """Return all objects of a kind in the store, visible or not, for oracles."""
         return list(self.store.items(self.kind(plural)).values())
 
     def log_of(self, name: str, namespace: str) -> Log:
-        """The log that a pod's container writes; the test is the kubelet."""
+        """Return the log of a pod's container; the test writes it, as the kubelet would."""
         return self.logs.setdefault(Key(namespace, name), Log(now=self._writer.exact_stamp))
 
     def answer(self, request: Request, view: View | None = None, lag: int = 0) -> Answer:
-        """Execute a request that is no stream."""
+        """Execute a request without streaming."""
         try:
             if (served := self._served(request.path)) is not None:
                 return Answer(200, msgspec.json.encode(served))
@@ -156,7 +156,7 @@ class FakeCluster:
             return no.answer()
 
     def _served(self, path: str) -> Object | None:
-        """Of a path that ends with an API version, or with a group: what is served there."""
+        """Return the served versions or kinds for the path of a group or version."""
         path = _decoded(path)
         if not is_discovery(path):
             return None
@@ -174,7 +174,7 @@ class FakeCluster:
         return {"kind": "APIResourceList", "groupVersion": path.split("/", 2)[2], "resources": lines}
 
     def _authorize(self, target: _Target, request: Request) -> None:
-        """Whoever is impersonated has rights of its own, and in a namespace that is gone nobody has any."""
+        """An impersonated user has only its own permissions, and none in a namespace that does not exist."""
         user = request.headers.get("Impersonate-User")
         verb = rights.verb(request.method, named=bool(target.name))
         there = self.store.get(NAMESPACES, Key("", target.namespace)) is not None
@@ -183,7 +183,7 @@ class FakeCluster:
         raise rights.forbidden(user, verb, target.kind, target.name, f'in the namespace "{target.namespace}"')
 
     def refusal(self, request: Request, user: str) -> Answer | None:
-        """What a client hears that may not do this; None if it may."""
+        """Return the refusal for a client without permission; None if it has it."""
         if (refused := self.refuses(request)) is not None:
             return refused.answer()
         if not self.denied or is_discovery(request.path):
@@ -230,7 +230,7 @@ class FakeCluster:
                 new = patched(target.kind, current, patch, request.content_type)
                 return self._update(target, request, new, patch=True)
             case "DELETE" if target.name:
-                # As with the real server, options in the query count only where there is no body.
+                # As in the real server, options in the query count only without a body.
                 options = _body(request) if request.body else {"dryRun": ["All"] if _dry(request) else []}
                 return self._writer.delete(target.kind, target.key, options, dry_run=bool(options.get("dryRun")))
         raise Refusal(405, "the server does not allow this method on the requested resource")
@@ -294,9 +294,9 @@ class FakeCluster:
 
     def _is_status(self, target: _Target) -> bool:
         if target.kind is PODS and target.subresource == pods.EPHEMERAL:
-            return False  # what may be changed there, `_update` sees to
+            return False  # `_update` restricts the changes
         if target.subresource not in ("", "status") or (target.subresource and not target.kind.status):
-            if target.kind.custom:  # so says whoever serves all that definitions define
+            if target.kind.custom:  # the value for a kind with all defined versions served
                 raise not_found(target.kind.qualified, target.name)
             raise Refusal(404, "the server could not find the requested resource")
         return bool(target.subresource)
@@ -315,7 +315,7 @@ class FakeCluster:
         return _Target(kind, namespace, name, subresource)
 
     def chunks(self, request: Request, view: View) -> AsyncIterator[bytes]:
-        """The body of a stream: a watch, or a pod's log."""
+        """Return the body of a stream: a watch, or a pod's log."""
         target = self._find(request.path)
         if target.subresource == "log":
             if self.store.get(PODS, target.key) is None:
@@ -327,7 +327,7 @@ class FakeCluster:
 
 
 class FakeTransport:
-    """How one client reaches the cluster. `latency` in seconds each way; `view` is what it may see."""
+    """The connection of one client. `latency` is in seconds each way; `view` is the state that it may see."""
 
     def __init__(self, cluster: FakeCluster, client: str) -> None:
         self.cluster = cluster
@@ -337,7 +337,7 @@ class FakeTransport:
         self.dead = False
 
     def freeze(self) -> None:
-        """Reads and watches show the world as it is now until `thaw`; writes go through. A stale API server."""
+        """Reads and watches return the current state until `thaw`, like a stale API server; writes succeed."""
         self.view.version = self.cluster.store.version
 
     def thaw(self) -> None:
@@ -366,7 +366,7 @@ class FakeTransport:
             case Harm.TROUBLE_BEFORE:
                 return Refusal(500, "etcdserver: request timed out").answer()
             case Harm.THROTTLE:
-                busy = b"Too many requests, please try again later.\n"  # prose, as the real one has it
+                busy = b"Too many requests, please try again later.\n"  # plain text, like the real server
                 return Answer(429, busy, {"retry-after": str(fault.retry_after)})
             case Harm.GONE if "continue" in request.query:
                 return reading.expired(0).answer()
@@ -449,12 +449,12 @@ class FakeTransport:
 
 
 def _decoded(path: str) -> str:
-    """Return the path that a request leads to. As with the real server, it is decoded before it is split."""
+    """Return the target of a request. As in the real server, the path is decoded before it is split."""
     return unquote(path.partition("#")[0].partition("?")[0])
 
 
 def is_discovery(path: str) -> bool:
-    """Whether it asks what is served under an API version, or in a group."""
+    """Return whether the request is for the kinds of a version or the versions of a group."""
     parts = _decoded(path).strip("/").split("/")
     return len(parts) in ((2,) if parts[0] == "api" else (2, 3))
 

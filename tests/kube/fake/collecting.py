@@ -1,4 +1,4 @@
-"""The cluster's own controllers: garbage collection by owner, and the end of namespaces."""
+"""The controllers of the cluster: garbage collection by owner, and the deletion of namespaces."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from kube.fake.writing import Writer
 
 
 class Controllers:
-    """Each `step` does one write of theirs, if any is due; in between everybody else may act."""
+    """Each `step` does at most one write, so that other clients can act in between."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._store = writer.store
 
     def settle(self) -> None:
-        """All that is due now."""
+        """Do all pending work."""
         while self._store.stirred and self.step():
             pass
         self._store.stirred = False
 
     def step(self) -> bool:
-        """Do one thing; whether there was one."""
+        """Do one write; return whether there was one."""
         return self._end_namespace() or self._collect()
 
     def _end_namespace(self) -> bool:
@@ -46,11 +46,11 @@ class Controllers:
             if self._treat(kind, key, item):
                 return True
             unseen.discard((kind, key))
-        unseen.clear()  # what is left is no longer there
+        unseen.clear()  # the rest does not exist any longer
         return False
 
     def _treat(self, kind: Kind, key: Key, item: Object) -> bool:
-        """Do what is due to one object; whether there was anything."""
+        """Process one object; return whether there was a write."""
         metadata = item["metadata"]
         if "deletionTimestamp" in metadata:
             return self._release(kind, key, item)
@@ -67,7 +67,7 @@ class Controllers:
         return (*place, item) if place and item is not None else None
 
     def _release(self, kind: Kind, key: Key, item: Object) -> bool:
-        """Take off the collector's own finalizers once they are satisfied."""
+        """Remove the collector's own finalizers once they are satisfied."""
         finalizers = item["metadata"].get("finalizers", [])
         if "orphan" not in finalizers and "foregroundDeletion" not in finalizers:
             return False
@@ -97,7 +97,7 @@ class Controllers:
 
 
 def _owns(owner: tuple[Kind, Key, Object] | None, dependent: Key) -> bool:
-    """An owner in another namespace is none."""
+    """An owner in another namespace does not count."""
     return owner is not None and owner[1].namespace in ("", dependent.namespace)
 
 

@@ -1,8 +1,8 @@
-"""Plays the Deployment controller, and the nodes for its pods: pods come, answer, are replaced, and take time to end.
+"""A Deployment controller and nodes for its pods: pods start, become ready, are replaced, and take time to end.
 
-A pod belongs to its Deployment directly; the ReplicaSet that lies between them in a real cluster is there, also where
-no pod is wished for, but does nothing. As there, a Deployment that is being deleted gets no pods any more, and foreground
-deletion waits until the last of them is gone.
+A pod belongs to its Deployment directly; the ReplicaSet of a real cluster exists, even without replicas, but does
+nothing. As in a real cluster, a Deployment in deletion gets no new pods, and foreground deletion waits for the last
+one.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ HASH = "pod-template-hash"
 
 @dataclasses.dataclass
 class Rollout:
-    """How the pods of a Deployment behave. Times are seconds."""
+    """The behaviour of a Deployment's pods; times in seconds."""
 
     starts: float = 1.0
-    ends: float = 2.0  # what a script does that is asked to end
-    waits: str = ""  # the reason for which none of its containers ever starts
+    ends: float = 2.0  # the time of a script that handles SIGTERM
+    waits: str = ""  # the reason why no container starts
 
 
 class Deployments:
-    """Controller and nodes. `rollouts` by the Deployment's name, `told` hears of each pod's start and end."""
+    """Controller and nodes. `rollouts` are by Deployment name, `told` is called with each start and end of a pod."""
 
     def __init__(self, cluster: FakeCluster, *, nodes: bool = True) -> None:
         self.rollouts: dict[str, Rollout] = {}
@@ -45,11 +45,11 @@ class Deployments:
         self._pods: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         try:
             while True:
                 change = asyncio.ensure_future(self._cluster.store.change())
-                await asyncio.sleep(0)  # it waits for the next write from here on
+                await asyncio.sleep(0)  # wait for the next write from here
                 for deployment in self._cluster.objects("deployments"):
                     self._sync(deployment)
                 if self._nodes:
@@ -63,17 +63,17 @@ class Deployments:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def raise_faults(self) -> None:
-        """A mistake of the player's own is not to pass for anybody else's."""
+        """A mistake of this controller must not look like one of the code under test."""
         for task in self._pods.values():
             if task.done() and not task.cancelled() and (fault := task.exception()):
                 raise fault
 
     def pods(self, uid: str) -> list[Object]:
-        """The pods of the Deployment of that UID, ending ones included."""
+        """Return the pods of the Deployment with this UID, including terminating ones."""
         return [pod for pod in self._cluster.objects("pods") if owner(pod) == uid]
 
     def _sync(self, deployment: Object) -> None:
-        """One step of the controller: pods as they are wished for, then the status."""
+        """Do one step: create and delete pods, then write the status."""
         meta, spec = deployment["metadata"], deployment["spec"]
         living = [pod for pod in self.pods(meta["uid"]) if "deletionTimestamp" not in pod["metadata"]]
         mark = hashlib.sha256(msgspec.json.encode(spec["template"], order="deterministic")).hexdigest()[:8]
@@ -100,7 +100,7 @@ class Deployments:
             self._ask("PATCH", path, patch, "application/merge-patch+json")
 
     def _make_set(self, deployment: Object, mark: str) -> None:
-        """The ReplicaSet for this template, unless it, or another of that name, is there."""
+        """Create the ReplicaSet for this template unless one with its name exists."""
         meta, template = deployment["metadata"], deployment["spec"]["template"]
         name = f"{meta['name']}-{mark}"
         if self._cluster.store.get(self._cluster.kind("replicasets"), Key(meta["namespace"], name)) is None:
@@ -172,12 +172,12 @@ class Deployments:
 
     def _ask(self, method: str, path: str, body: Any, kind: str = "application/json") -> None:
         answer = self._cluster.answer(Request(method, path, {}, msgspec.json.encode(body), kind))
-        ending = answer.status == 403 and method == "POST"  # its namespace is going
+        ending = answer.status == 403 and method == "POST"  # its namespace is being deleted
         assert answer.status < 300 or ending, f"{method} {path}: {answer.body!r}"
 
 
 def owner(pod: Object) -> str:
-    """The UID of the Deployment to which a pod belongs; empty if to none."""
+    """Return the UID of the pod's Deployment; empty if it has none."""
     owners = pod["metadata"].get("ownerReferences", [])
     return next((each["uid"] for each in owners if each["kind"] == "Deployment"), "")
 

@@ -1,4 +1,4 @@
-"""What goes wrong with a request, decided by a hook that sees each of them."""
+"""Faults of requests, ordered by a hook that is called with each request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dayfly.kube.transport import Request
 
 
 class Crash(BaseException):
-    """The client's process dies here: it is no `Exception`, so nothing in the client can go on after it."""
+    """The process of the client dies. Not an `Exception`, so that no handler in the client runs after it."""
 
 
 class Harm(enum.Enum):
@@ -33,7 +33,7 @@ class Harm(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """One harm; `lag` is how many versions old a stale view is, `after` after how many pieces a stream breaks."""
+    """One fault; `lag` is the age of a stale view in versions, `after` the number of pieces before a stream breaks."""
 
     harm: Harm
     lag: int = 0
@@ -43,7 +43,7 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """One request: the `number`th of all, the `write`th of all changes (None for a read), from that client."""
+    """One request: its number among all, its number among the writes (None for a read), and its client."""
 
     client: str
     number: int
@@ -60,12 +60,12 @@ WRITE_HARMS = (
 
 
 def at_write(number: int, harm: Harm) -> Hook:
-    """Just this fault at just that change, to enumerate them all."""
+    """Order this fault at this write, to enumerate all."""
     return lambda call: Fault(harm) if call.write == number else None
 
 
 def at_random(seed: int, rate: float, harms: tuple[Harm, ...]) -> Hook:
-    """One of these faults in that share of all changes (and reads, for those that fit); the same for the same seed."""
+    """Order one of the faults in this share of all writes (and reads, if they fit), reproducible by the seed."""
     dice = random.Random(seed)
 
     def hook(call: Call) -> Fault | None:

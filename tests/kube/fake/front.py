@@ -1,4 +1,4 @@
-"""A socket before a fake cluster, for what only HTTP can show: cut connections, TLS-less clients, other languages."""
+"""A socket in front of a fake cluster, for tests of HTTP itself: broken connections, plain HTTP, other languages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kube.fake.cluster import FakeCluster, FakeTransport
 
 @contextlib.asynccontextmanager
 async def serving(cluster: FakeCluster) -> AsyncIterator[str]:
-    """Serve on a free port of this machine while the block runs; yields the server's address."""
+    """Serve on a free port of this machine during the block; yield the server's address."""
     transport = cluster.transport("http")
 
     async def handle(incoming: web.Request) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""The kinds a fake cluster knows, and by which rules each is kept."""
+"""The kinds of a fake cluster, and their rules."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Kind:
     plural: str
     kind: str
     namespaced: bool = True
-    status: bool = False  # a subresource of its own; the main endpoint cannot change it
+    status: bool = False  # a subresource; the main endpoint cannot change it
     custom: bool = False  # defined by a CRD: no strategic patch, no update without a resource version
     generation: bool = False
 
     def __hash__(self) -> int:
-        """Asked for with each read and write: all fields would be a tenth of what the fake cluster takes."""
+        """Called for each read and write; computing all fields would take a tenth of the fake cluster's time."""
         return hash(self.plural)
 
     @property
@@ -32,12 +32,12 @@ class Kind:
 
     @property
     def qualified(self) -> str:
-        """As error messages name it."""
+        """The name of the kind in error messages."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
 def custom(group: str, version: str, plural: str, kind: str, *, namespaced: bool = True, status: bool = True) -> Kind:
-    """A kind as a CRD defines it, without a schema."""
+    """A kind from a CRD without a schema."""
     return Kind(group, version, plural, kind, namespaced, status, custom=True, generation=True)
 
 

@@ -1,4 +1,4 @@
-"""Who owns whom, kept with each write, so that the collector looks at what may have become due and at nothing else."""
+"""Owners and dependents, updated with each write, so that the collector only processes affected objects."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Place = tuple[Kind, Key]
 
 
 class Kinship:
-    """What an object is due depends on itself, its owners and its dependents: whoever of them is written, all are."""
+    """The fate of an object depends on its owners and dependents, so a write of one of them makes it due."""
 
     def __init__(self) -> None:
         self.unseen: set[Place] = set()
-        """Those whose turn may have come since the collector last found nothing to do for them."""
+        """Return the objects that may be due since the collector last had nothing to do for them."""
         self._places: dict[str, Place] = {}
         self._dependents: dict[str, set[Place]] = {}
 
     def note(self, place: Place, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
-        """One write: None is not there."""
+        """Record a write; None for an object that does not exist."""
         uids = {item["metadata"]["uid"] for item in (old, new) if item is not None}
         owners = {uid for item in (old, new) if item is not None for uid in owners_of(item)}
         for uid in owners:
@@ -44,5 +44,5 @@ class Kinship:
 
 
 def owners_of(item: dict[str, Any]) -> list[str]:
-    """The UIDs of whom it names."""
+    """Return the UIDs of the owners."""
     return [owner["uid"] for owner in item["metadata"].get("ownerReferences") or ()]

@@ -1,4 +1,4 @@
-"""The three kinds of patch that need no field ownership."""
+"""The three types of patch without field ownership."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _TYPES = (_MERGE, _JSON, _STRATEGIC)
 
 
 def check_type(kind: Kind, content_type: str) -> None:
-    """Whether this kind takes patches of that type."""
+    """Return whether the kind accepts patches of that type."""
     if content_type not in _TYPES or (kind.custom and content_type == _STRATEGIC):
         raise Refusal(415, f"the body of the request was in an unknown format: {content_type}")
 
 
 def patched(kind: Kind, current: Object, patch: Any, content_type: str) -> Object:
-    """The object with the patch laid over it."""
+    """Return the patched object."""
     if content_type == _MERGE:
         return merged(current, _mapping(patch))
     if content_type == _JSON:
@@ -34,7 +34,7 @@ def patched(kind: Kind, current: Object, patch: Any, content_type: str) -> Objec
 
 
 def merged(old: Any, patch: Any) -> Any:
-    """RFC 7386."""
+    """Apply a merge patch (RFC 7386)."""
     if not isinstance(patch, dict):
         return patch
     result = dict(old) if isinstance(old, dict) else {}
@@ -53,7 +53,7 @@ def _mapping(patch: Any) -> dict[str, Any]:
 
 
 def _operations(target: Any, operations: Any) -> Any:
-    """RFC 6902."""
+    """Apply a JSON patch (RFC 6902)."""
     if not isinstance(operations, list):
         raise Refusal(400, "a JSON patch is a list of operations")
     try:

@@ -1,4 +1,4 @@
-"""What is special about pods: gates, binding, grace, and a spec that can hardly change."""
+"""The rules of pods: gates, binding, grace periods, and an almost immutable spec."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EPHEMERAL, FIELD = "ephemeralcontainers", "ephemeralContainers"
 
 
 def born(pod: Object) -> None:
-    """Fill in what the server does; only what somebody reads."""
+    """Set the defaults that a reader uses."""
     spec = pod.setdefault("spec", {})
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", GRACE)
@@ -25,7 +25,7 @@ def born(pod: Object) -> None:
 
 
 def changed(old: Object, new: Object, *, adds: bool = False) -> None:
-    """Refuse changes of the spec that a server refuses; `adds` is set at the subresource for ephemeral containers."""
+    """Refuse changes of the spec as the server does; `adds` is true for the subresource of ephemeral containers."""
     before, after = copied(old["spec"]), copied(new.get("spec", {}))
     if adds:
         there, then = before.pop(FIELD, []), after.pop(FIELD, [])
@@ -46,7 +46,7 @@ def changed(old: Object, new: Object, *, adds: bool = False) -> None:
 
 
 def bind(pod: Object, node: str) -> Object:
-    """The scheduler's word."""
+    """Bind a pod, as the scheduler does."""
     key = pod["metadata"]["name"]
     if pod["metadata"].get("deletionTimestamp"):
         raise Refusal(409, f"pod {key} is being deleted, cannot be assigned to a host")
@@ -63,7 +63,7 @@ def bind(pod: Object, node: str) -> Object:
 
 
 def disrupted(pod: Object) -> Object:
-    """Marked by an eviction, as the first thing it does."""
+    """Mark a pod, as an eviction does first."""
     conditions = pod.get("status", {}).get("conditions", [])
     if any(each["type"] == "DisruptionTarget" for each in conditions):
         return pod
@@ -72,7 +72,7 @@ def disrupted(pod: Object) -> Object:
 
 
 def grace(pod: Object, asked: int | None) -> int:
-    """Seconds until a deleted pod goes; none where no kubelet has anything to end."""
+    """Return the grace period of a deleted pod in seconds; 0 without a kubelet that has to end it."""
     if not pod["spec"].get("nodeName") or pod.get("status", {}).get("phase") in _ENDED:
         return 0
     if asked is None:

@@ -23,16 +23,16 @@ _LAST_BOOKMARK_SECONDS = 2.0  # before the end of a watch
 
 @dataclasses.dataclass
 class View:
-    """What one client is shown: the world as of `version` (None: now), its watches `delay` seconds late."""
+    """The view of one client: the state at `version` (None: now), with watches `delay` seconds late."""
 
     version: int | None = None
     delay: float = 0.0
 
 
 def page(store: Store, kind: Kind, namespace: str, request: Request, at: int | None) -> Object:
-    """One page of a list; `at` is the version of a stale view."""
+    """Return one page of a list; `at` is the version of a stale view."""
     query = request.query
-    empty = None if "PartialObjectMetadataList" in request.accept else []  # as the real server has it
+    empty = None if "PartialObjectMetadataList" in request.accept else []  # like the real server
     chosen = selector(query.get("labelSelector", ""), query.get("fieldSelector", ""))
     version, start = store.version if at is None else at, ""
     if token := query.get("continue"):
@@ -65,7 +65,7 @@ def expired(version: int) -> Refusal:
 async def watch(
     store: Store, kind: Kind, namespace: str, query: Mapping[str, str], view: View, time: Callable[[], float]
 ) -> AsyncIterator[bytes]:
-    """Lines of a watch. A version that is compacted away is told inside the stream, as the real server does."""
+    """Yield the lines of a watch. An expired version is an error inside the stream, as in the real server."""
     chosen = selector(query.get("labelSelector", ""), query.get("fieldSelector", ""))
     version = int(query.get("resourceVersion") or store.version)
     ends = time() + float(query.get("timeoutSeconds") or 1800)
@@ -93,7 +93,7 @@ async def watch(
                     yield _line("BOOKMARK", said | {"metadata": {"resourceVersion": str(version)}})
             try:
                 async with asyncio.timeout(max(0.0, min(ends, bookmark) - time())):
-                    # A view of the past is moved on without a write of this kind.
+                    # A stale view also advances without a write of this kind.
                     await store.change(kind if view.version is None else None)
             except TimeoutError:
                 continue
@@ -104,7 +104,7 @@ def _visible(store: Store, kind: Kind, version: int, view: View) -> list[Write]:
 
 
 def _event(write: Write, chosen: Predicate) -> tuple[str, Object] | None:
-    """As a watcher with this selector sees it: leaving the selection is a deletion of what it was."""
+    """Return the event for a watcher with this selector: leaving the selection is a deletion with the former state."""
     was = write.old if write.old is not None and chosen(write.old) else None
     is_ = write.new if write.new is not None and chosen(write.new) else None
     if is_ is not None:
@@ -120,7 +120,7 @@ def _line(kind: str, item: Object) -> bytes:
 
 @dataclasses.dataclass
 class Log:
-    """A container's log, still growing or ended."""
+    """The log of a container, growing or ended."""
 
     text: bytes = b""
     ended: bool = False
@@ -136,7 +136,7 @@ class Log:
         self.grown = asyncio.Event()
 
     def _timed(self, at: int, piece: bytes) -> bytes:
-        """As a kubelet gives it that is asked for times: one before each line."""
+        """Add a time before each line, as a kubelet does with timestamps."""
         found = b""
         for line in piece.splitlines(keepends=True):
             if at == 0 or self.text[at - 1 : at] == b"\n":

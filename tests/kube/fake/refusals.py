@@ -1,4 +1,4 @@
-"""How the server says no."""
+"""Refusals of the server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REASONS = {
 
 
 class Refusal(Exception):  # noqa: N818 - an answer of the server, not an error of the test
-    """A request that is answered with a Status."""
+    """The request is answered with a Status."""
 
     def __init__(
         self,

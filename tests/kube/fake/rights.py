@@ -1,4 +1,4 @@
-"""Who may do what, in the authorizer's own words."""
+"""Permissions, with the messages of the real authorizer."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DE
 
 
 def verb(method: str, *, named: bool, watches: bool = False) -> str:
-    """What a request does, as roles have it."""
+    """Return the verb of a request, as in RBAC."""
     if watches:
         return "watch"
     return _VERBS[method] if named or method != "GET" else "list"
 
 
 def forbidden(user: str, does: str, kind: Kind, name: str, where: str) -> Refusal:
-    """What somebody hears who may not do it."""
+    """Return the message of a refusal."""
     whom = f' "{name}"' if name else ""
     place = f'in API group "{kind.group}" {where}'
     message = f'{kind.qualified}{whom} is forbidden: User "{user}" cannot {does} resource "{kind.plural}" {place}'

@@ -13,7 +13,7 @@ Predicate = Callable[[Object], bool]
 
 
 def selector(labels: str, fields: str) -> Predicate:
-    """Whether an object is selected by both."""
+    """Return whether both selectors match an object."""
     parts = [_label(each.strip()) for each in _split(labels)] + [_field(each.strip()) for each in _split(fields)]
     return lambda item: all(part(item) for part in parts)
 

@@ -1,4 +1,4 @@
-"""Objects with one version counter, every version that was ever written, and a horizon behind which they are forgotten."""
+"""Objects with one version counter, all versions that were ever written, and an expiry horizon."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Object = dict[str, Any]
 
 
 def copied(item: Any) -> Any:
-    """A copy all the way down of what JSON can say; in a third of `copy.deepcopy`'s time."""
+    """Copy JSON data deeply, in a third of the time of `copy.deepcopy`."""
     if isinstance(item, dict):
         return {key: copied(value) for key, value in item.items()}
     return [copied(each) for each in item] if isinstance(item, list) else item
@@ -24,7 +24,7 @@ def copied(item: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Write:
-    """One version of one object; `new` is None where it was removed. Written `at` that second."""
+    """One version of one object, written at second `at`; `new` is None for a removal."""
 
     version: int
     key: Key
@@ -34,13 +34,13 @@ class Write:
 
 
 class Store:
-    """What etcd and the watch cache are to the real server."""
+    """The equivalent of etcd and the watch cache."""
 
     def __init__(self) -> None:
         self.version = 1
         self.horizon = 0
         self.stirred = False
-        """Whether anything was written that the cluster's own controllers care for: an end, or an owner."""
+        """Whether a write affects the controllers: a deletion, or an owner."""
         self.kinship = Kinship()
         self._now: dict[Kind, dict[Key, Object]] = {}
         self._log: dict[Kind, list[Write]] = {}
@@ -52,7 +52,7 @@ class Store:
         return self.items(kind, at=at).get(key)
 
     def items(self, kind: Kind, *, at: int | None = None) -> dict[Key, Object]:
-        """All objects of a kind in order of their keys, now or as they were at a version."""
+        """Return all objects of a kind sorted by key, now or at a version."""
         if at is None or at >= self.version:
             found = dict(self._now.get(kind, {}))
         else:
@@ -72,7 +72,7 @@ class Store:
                 yield kind, key, item
 
     def in_order(self, places: Iterable[Place]) -> list[tuple[Kind, Key, Object]]:
-        """Those of them that are there, as `everything` has them."""
+        """Return those of the keys that exist, sorted like `everything`."""
         wanted: dict[Kind, list[Key]] = {}
         for kind, key in places:
             wanted.setdefault(kind, []).append(key)
@@ -84,7 +84,7 @@ class Store:
         ]
 
     def put(self, kind: Kind, key: Key, new: Object | None, at: float) -> Object | None:
-        """Write (None: remove) and give what was stored, with its new version in it."""
+        """Write an object (None: remove it) and return it with its new version."""
         self.version += 1
         old = self._now.setdefault(kind, {}).get(key)
         owners = [(each or {}).get("metadata", {}).get("ownerReferences") for each in (old, new)]
@@ -106,13 +106,13 @@ class Store:
         return log[bisect.bisect_right(log, version, key=lambda write: write.version) :]
 
     def compact(self) -> None:
-        """Forget how it came to this: watches and pages from earlier versions end with 410."""
+        """Drop the history: watches and pages from earlier versions get 410."""
         self.horizon = self.version
 
     def drop_waiting(self) -> None:
-        """Forget the pending calls of `change`."""
+        """Drop the pending calls of `change`."""
         self._changed.clear()
 
     async def change(self, of: Kind | None = None) -> None:
-        """Wait for the next write, to that kind or to any."""
+        """Wait for the next write to that kind, or to any."""
         await self._changed.setdefault(of, asyncio.Event()).wait()

@@ -1,4 +1,4 @@
-"""What is special about Deployments and Services: what the server fills in, and what it refuses."""
+"""The rules of Deployments and Services: defaults and refusals."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _SERVICE_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
 def deployment_born(new: Object) -> None:
-    """Fill in and check what somebody reads."""
+    """Set defaults and check fields that a reader uses."""
     spec = new.setdefault("spec", {})
     spec.setdefault("replicas", 1)
     _check_selector(spec)
 
 
 def deployment_changed(old: Object, new: Object) -> None:
-    """The selector is what tells whose pods they are: it stays."""
+    """The selector is immutable, as it determines the pods."""
     deployment_born(new)
     if new["spec"]["selector"] != old["spec"]["selector"]:
         raise invalid("spec.selector", "Invalid value: field is immutable")
@@ -39,7 +39,7 @@ def _check_selector(spec: dict[str, Any]) -> None:
 
 
 def service_born(new: Object, dice: random.Random) -> None:
-    """Fill in and check what somebody reads; it gets an address."""
+    """Set defaults and check fields that a reader uses; the Service gets an address."""
     name = new["metadata"]["name"]
     if not _SERVICE_NAME.fullmatch(name):
         raise invalid("metadata.name", f'Invalid value: "{name}": a DNS-1035 label must start with a letter')
@@ -48,7 +48,7 @@ def service_born(new: Object, dice: random.Random) -> None:
 
 
 def service_changed(old: Object, new: Object) -> None:
-    """Its address stays."""
+    """The address is immutable."""
     spec = new.setdefault("spec", {})
     spec.setdefault("clusterIP", old["spec"]["clusterIP"])
     _complete(new)

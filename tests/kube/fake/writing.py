@@ -1,4 +1,4 @@
-"""Creating, changing and deleting, by the rules of the real server's registries."""
+"""Create, change and delete, by the rules of the real server's registries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kube.fake.refusals import Refusal, invalid, not_found
 from kube.fake.store import Object, Store
 
 Admission = Callable[[str, Kind, Object | None, Object | None], Object | None]
-"""(operation, kind, old, new) -> the object to store in place of `new`; raise `Refusal` to deny. None changes nothing."""
+"""(operation, kind, old, new) -> the object to store in place of `new`; raise `Refusal` to deny. None keeps `new`."""
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -33,7 +33,7 @@ _SERVER_OWNED = (
 
 @dataclasses.dataclass
 class Writer:
-    """Applies one change to the store, whole or not at all."""
+    """Applies one change to the store, completely or not at all."""
 
     store: Store
     time: Callable[[], float]
@@ -44,7 +44,7 @@ class Writer:
         return (_EPOCH + dt.timedelta(seconds=int(self.time() + after))).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def exact_stamp(self) -> str:
-        """As a kubelet writes it before a line: to the nanosecond."""
+        """Return the time in nanoseconds, as a kubelet writes it before a line."""
         return (_EPOCH + dt.timedelta(seconds=self.time())).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")
 
     def create(self, kind: Kind, namespace: str, body: Object, *, dry_run: bool = False) -> Object:
@@ -87,7 +87,7 @@ class Writer:
         dry_run: bool = False,
         adds: bool = False,
     ) -> Object:
-        """Put a whole object in place of the current one; `status` and `adds` name the subresource."""
+        """Replace the current object; `status` and `adds` name the subresource."""
         current = self._current(kind, key)
         _check_identity(kind, body)
         sent = body.get("metadata", {})
@@ -96,9 +96,9 @@ class Writer:
         if sent.get("namespace", key.namespace) not in ("", key.namespace):
             raise Refusal(400, "the namespace of the provided object does not match the namespace sent on the request")
         uid = sent.get("uid", "")
-        if patch:  # to a patch the UID is a field like others, and one that may not change
+        if patch:  # in a patch the UID is an immutable field
             _check_preconditions(kind, key, current, "", sent.get("resourceVersion", ""))
-            passed_over = status and kind.custom  # nothing but the status of such a patch is looked at
+            passed_over = status and kind.custom  # only the status of such a patch counts
             if uid and uid != current["metadata"]["uid"] and not passed_over:
                 raise invalid("metadata.uid", f'Invalid value: "{uid}": field is immutable')
         else:
@@ -118,7 +118,7 @@ class Writer:
         self._put(PODS, key, pods.bind(pod, node), False)
 
     def delete(self, kind: Kind, key: Key, options: dict[str, Any], *, dry_run: bool = False) -> Object:
-        """Mark or remove; the object as it is, or was, then."""
+        """Mark an object for deletion or remove it; return its last state."""
         current = self._current(kind, key)
         conditions = options.get("preconditions", {})
         _check_preconditions(kind, key, current, conditions.get("uid", ""), conditions.get("resourceVersion", ""))
@@ -148,11 +148,11 @@ class Writer:
         if new != current:
             new = self._put(kind, key, new, dry_run)
         if not held:
-            self._put(kind, key, None, dry_run)  # a pod that goes at once is marked first, in a write of its own
+            self._put(kind, key, None, dry_run)  # a pod without grace period is marked first, in a separate write
         return new
 
     def evict(self, key: Key, options: dict[str, Any]) -> Object:
-        """Two writes, as the real server's: a mark, then a deletion."""
+        """Write twice, like the real server: a mark, then a deletion."""
         pod = self._current(PODS, key)
         _check_preconditions(PODS, key, pod, options.get("preconditions", {}).get("uid", ""), "")
         marked = pods.disrupted(pod)
@@ -161,11 +161,11 @@ class Writer:
         return self.delete(PODS, key, options)
 
     def remove(self, kind: Kind, key: Key) -> None:
-        """For the cluster's own controllers: it is gone now."""
+        """Remove an object, for the controllers."""
         self.store.put(kind, key, None, self.time())
 
     def rewrite(self, kind: Kind, key: Key, new: Object) -> None:
-        """For the cluster's own controllers: this is what it is now, or gone if nothing holds it any more."""
+        """Store an object for the controllers, or remove it if no finalizer is left."""
         self.store.put(kind, key, None if _may_go(kind, new) else new, self.time())
 
     def _uuid(self) -> str:
@@ -209,7 +209,7 @@ class Writer:
         return new
 
     def _changed(self, kind: Kind, current: Object, body: Object, *, adds: bool = False) -> Object:
-        """The current object with what the main endpoint may change."""
+        """Return the current object with the changes that the main endpoint permits."""
         new = body | {"apiVersion": kind.api_version, "kind": kind.kind}
         if kind.status:
             new.pop("status", None)
@@ -256,7 +256,7 @@ class Writer:
 
 
 def _prune(kind: Kind, new: Object) -> None:
-    """Take out what a typed object would not have once decoded and encoded again."""
+    """Drop fields that a typed object loses when it is decoded and encoded."""
     if kind is PODS and not new.get("spec", {}).get("schedulingGates", True):
         new["spec"] = {key: value for key, value in new["spec"].items() if key != "schedulingGates"}
     if kind is SECRETS and not new.get("data"):
@@ -264,15 +264,15 @@ def _prune(kind: Kind, new: Object) -> None:
 
 
 def _content(kind: Kind, item: Object) -> Object:
-    """What makes a new generation."""
+    """Return the fields that make a new generation."""
     apart = ("metadata", "status") if kind.status else ("metadata",)
     content = {key: value for key, value in item.items() if key not in apart}
-    # To the real registry a Deployment's annotations are a part of its wish.
+    # In the real registry a Deployment's annotations count as spec.
     return content | {"annotations": item["metadata"].get("annotations")} if kind is DEPLOYMENTS else content
 
 
 def _may_go(kind: Kind, item: Object) -> bool:
-    """Marked, and nothing holds it any more."""
+    """Return whether the object is marked for deletion and has no finalizers."""
     metadata = item["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
         return False

@@ -71,7 +71,7 @@ class Bench:
         what = f"{method} {path}"
         now = asyncio.get_running_loop().time()
         self.asked.append((now, what, query or (msgspec.json.decode(body) if body else None)))
-        assert seconds == dial.PATIENCE_S
+        assert seconds == dial.REQUEST_TIMEOUT_S
         answers = self.answers.get(what, [])
         if not answers:
             await asyncio.Event().wait()

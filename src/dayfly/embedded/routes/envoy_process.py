@@ -1,4 +1,4 @@
-"""The process of an Envoy, watched; and what can be asked of it and of the ports of this machine."""
+"""The process of an Envoy, and probes of its admin socket and of the ports of this machine."""
 
 import asyncio
 import contextlib
@@ -13,48 +13,48 @@ from pathlib import Path
 from dayfly.execute.process.processes import has_open
 from dayfly.execute.route.envoy import HOST
 
-ANSWER_S = 2.0
-END_S = 5.0
+ANSWER_TIMEOUT_S = 2.0
+KILL_AFTER_S = 5.0
 SOCKET = "admin.sock"
 
 
 class Process:
-    """A process that is watched. `ended` is called once, unless it was ended by us."""
+    """A watched process. `ended` is called once if the process dies, but not after `end`."""
 
     def __init__(self, pid: int, *, child: bool, ended: Callable[[], None]) -> None:
         self.pid = pid
         self._child = child
-        self._gone = asyncio.Event()
+        self._ended = asyncio.Event()
         self._pidfd = os.pidfd_open(pid)
-        self._tell = ended
+        self._on_end = ended
         asyncio.get_running_loop().add_reader(self._pidfd, self._has_ended)
 
     def _has_ended(self) -> None:
-        self.leave()
+        self.detach()
         if self._child:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self.pid, 0)
-        self._gone.set()
-        self._tell()
+        self._ended.set()
+        self._on_end()
 
-    def leave(self) -> None:
-        """Watch it no more."""
+    def detach(self) -> None:
+        """Stop watching the process."""
         asyncio.get_running_loop().remove_reader(self._pidfd)
         os.close(self._pidfd)
 
     async def end(self) -> None:
-        """End it, and wait for that."""
-        self._tell = nobody
+        """Terminate the process and wait for its end."""
+        self._on_end = ignore_end
         for number in (signal.SIGTERM, signal.SIGKILL):
-            if not self._gone.is_set():
+            if not self._ended.is_set():
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self._pidfd, number)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._gone.wait(), END_S)
+                    await asyncio.wait_for(self._ended.wait(), KILL_AFTER_S)
 
 
 class Admin(http.client.HTTPConnection):
-    """A connection to Envoy's own socket, however long the path of its folder is."""
+    """A connection to Envoy's admin socket; the path of the folder may be longer than a socket address allows."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__("localhost")
@@ -64,14 +64,14 @@ class Admin(http.client.HTTPConnection):
         folder = os.open(self._in, os.O_RDONLY)
         try:
             self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self.sock.settimeout(ANSWER_S)
+            self.sock.settimeout(ANSWER_TIMEOUT_S)
             self.sock.connect(f"/proc/self/fd/{folder}/{SOCKET}")
         finally:
             os.close(folder)
 
 
 def holder(lock: str) -> int:
-    """The process that holds the lock of a home's Envoy; 0 for none."""
+    """Return the process that holds the lock of a home's Envoy; 0 if there is none."""
     try:
         seen = Path(lock).stat()
         descriptor = os.open(lock, os.O_RDONLY)
@@ -93,8 +93,8 @@ def holder(lock: str) -> int:
     return 0
 
 
-def stamp(program: str) -> list[int]:
-    """By what another build of a program is told."""
+def build_stamp(program: str) -> list[int]:
+    """Return size and modification time of a program, which identify its build."""
     with contextlib.suppress(OSError):
         seen = Path(program).stat()
         return [seen.st_size, seen.st_mtime_ns]
@@ -102,18 +102,18 @@ def stamp(program: str) -> list[int]:
 
 
 def is_closed(port: int) -> bool:
-    """Whether nobody listens there."""
+    """Return whether no process listens on the port."""
     try:
-        socket.create_connection((HOST, port), timeout=ANSWER_S).close()
+        socket.create_connection((HOST, port), timeout=ANSWER_TIMEOUT_S).close()
     except OSError:
         return True
     return False
 
 
 def unbindable(port: int) -> str:
-    """Why nobody can listen there; empty if somebody can."""
+    """Return why no process can listen on the port; empty if one can."""
     with socket.socket() as probe:
-        # Connections of a former one that are still closing do not count.
+        # Closing connections of a former process do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -122,5 +122,5 @@ def unbindable(port: int) -> str:
     return ""
 
 
-def nobody() -> None:
-    """Nobody asks."""
+def ignore_end() -> None:
+    """Ignore the end of a process."""

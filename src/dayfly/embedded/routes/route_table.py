@@ -1,7 +1,7 @@
-"""The routes and previews of this machine: what is wished for, what the proxy has taken up, and what still drains.
+"""The routes and previews of this machine: desired entries, what the proxy has confirmed, and draining entries.
 
-Nothing here is remembered but in memory: a claim in a ledger says that a route may be there, so a new server begins
-with all of those, before it changes anything. Routes to one baseline stand in the order in which their runs were born.
+The table is only in memory. A new server fills it from the claims in the ledgers before it changes anything, as each
+claimed route may be in force. Routes to one baseline are ordered by the birth of their runs.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from dayfly.spec.workload import Workload
 
 log = logging.getLogger(__name__)
 
-# After trouble it is tried again, less and less often.
-AGAIN_S, AGAIN_MOST_S = 0.25, 5.0
-MISSING = "this server routes nothing by keys; start it with: dayfly up --routing"
+# Delays between retries after an error: the first one, and the maximum.
+MIN_RETRY_DELAY_S, MAX_RETRY_DELAY_S = 0.25, 5.0
+MISSING = "this server does not route by routing key; start it with: dayfly up --routing"
 
 
 @dataclass(frozen=True)
 class DesiredRoute:
-    """A route, or with `listens` a preview, as it is to be; `port` is where the fork answers (0: nowhere yet)."""
+    """A desired route or, with `listens`, a preview. `port` is where the fork listens (0: no port yet)."""
 
     born: int
     baseline: Baseline | None
@@ -42,26 +42,26 @@ class DesiredRoute:
 
 @dataclass
 class _RouteEntry:
-    wished: DesiredRoute
+    desired: DesiredRoute
     since: int
-    # Of the changes after which it has this form, or is gone.
+    # The number of the change that set this form, or removed the entry.
     change: int = 0
-    going: bool = False
+    removing: bool = False
     gone_at: int = 0
     ended: bool = False
 
 
 class RouteTable:
-    """Set `news`, put what living attempts wish for, `start`; from then on the proxy follows each change."""
+    """The routes of this host: set `on_change`, `put` the entries of live attempts, then `start` updating the proxy."""
 
     def __init__(self, proxy: Envoy | None, baselines: BaselineProcesses) -> None:
-        self.news: Callable[[str], None] = lambda _run: None
+        self.on_change: Callable[[str], None] = lambda _run: None
         self._proxy = proxy
         self._baselines = baselines
         self._entries: dict[UnitAttempt, _RouteEntry] = {}
-        # By run the ports of forks that begin, to which routes will lead.
-        self._coming: dict[str, frozenset[int]] = {}
-        # How often something changed; after how many changes the proxy was asked last, and has done all of it.
+        # The ports of starting forks, by run, to which routes will lead.
+        self._starting_ports: dict[str, frozenset[int]] = {}
+        # The number of changes, and the number of changes that the proxy has confirmed.
         self._change = 0
         self._applied = 0
         self._troubles: dict[str, str] = {}
@@ -73,86 +73,86 @@ class RouteTable:
 
     @property
     def works(self) -> bool:
-        """Whether it can route at all."""
+        """Whether this host can route."""
         return self._proxy is not None
 
     def start(self) -> None:
-        """Begin to follow. By now all is put that a former server has left."""
+        """Start the proxy's updates. All entries of an earlier server must have been put before."""
         if self._proxy is not None:
             self._begin(self._follow(self._proxy))
             self.touch()
 
     async def close(self, *, stop: bool) -> None:
-        """Follow no more. With `stop` the proxy ends, else it goes on as it is."""
+        """Stop the updates. With `stop` the proxy ends, otherwise it continues unchanged."""
         await cancel(*self._tasks)
         if self._proxy is not None:
             if stop:
                 await self._proxy.close()
             else:
-                self._proxy.leave()
+                self._proxy.detach()
 
-    # --- what is wished for -------------------------------------------------------------------------------------------
+    # --- desired entries ----------------------------------------------------------------------------------------------
 
-    def put(self, key: UnitAttempt, wished: DesiredRoute, *, going: bool = False) -> None:
-        """What a living attempt is to be, or was. Putting it twice is putting it once; what goes does not come back."""
+    def put(self, key: UnitAttempt, desired: DesiredRoute, *, removing: bool = False) -> None:
+        """Set the entry of a live attempt; idempotent. An entry that is being removed is not changed."""
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = _RouteEntry(wished, now_ms(), going=going)
-        elif entry.going or entry.wished == wished:
+            entry = self._entries[key] = _RouteEntry(desired, now_ms(), removing=removing)
+        elif entry.removing or entry.desired == desired:
             return
-        entry.wished = wished
+        entry.desired = desired
         entry.change = self.touch()
         if self._proxy is None:
             self._settle()
 
-    def may_lead(self, of: Baseline) -> bool:
-        """Whether forks of that have a port, and there is a proxy that could lead to it."""
+    def can_route_to(self, of: Baseline) -> bool:
+        """Return whether forks of the baseline have a port and there is a proxy that could route to it."""
         workload = self._baselines.get(of)
         return self.works and workload is not None and bool(workload.port)
 
     def expect(self, run: str, ports: frozenset[int]) -> None:
-        """Let the proxy know these ports while their forks begin: half of the work is done when they answer."""
-        if self._coming.get(run, frozenset()) != ports:
-            self._coming[run] = ports
+        """Announce the ports of starting forks to the proxy, so that their routes are ready sooner."""
+        if self._starting_ports.get(run, frozenset()) != ports:
+            self._starting_ports[run] = ports
             self.touch()
 
     def drop(self, key: UnitAttempt) -> None:
-        """It is to go, and to drain."""
+        """Remove the entry from the proxy and let it drain."""
         entry = self._entries.get(key)
-        if entry is None or entry.going:
+        if entry is None or entry.removing:
             return
-        if not any(lead.port == entry.wished.port for way in self.ways() for lead in way.leads):
-            entry.wished = replace(entry.wished, drain_ms=0)  # nothing ever led there
-        entry.going, entry.change = True, self.touch()
+        if not any(lead.port == entry.desired.port for each in self.proxy_entries() for lead in each.leads):
+            entry.desired = replace(entry.desired, drain_ms=0)  # no route has used the port
+        entry.removing, entry.change = True, self.touch()
         if self._proxy is None:
             self._settle()
 
     def forget(self, key: UnitAttempt) -> None:
-        """The ledger has its end."""
+        """Forget an attempt whose end is in the ledger."""
         if (entry := self._entries.pop(key, None)) is not None and not entry.ended:
             self.touch()
 
     def forget_all(self, run: str) -> None:
-        """The run is over."""
-        if self._coming.pop(run, None):
+        """Forget the attempts of a run that has ended."""
+        if self._starting_ports.pop(run, None):
             self.touch()
         for key in [key for key in self._entries if key.run == run]:
             self.forget(key)
 
     def knows(self, key: UnitAttempt) -> bool:
-        """Whether it was put, and not forgotten since."""
+        """Return whether the attempt was put and not forgotten."""
         return key in self._entries
 
     def touch(self) -> int:
-        """Something has changed, baselines perhaps; which change it is."""
+        """Schedule an update of the proxy after a change, also of baselines; return the number of the change."""
         self._change += 1
         self._changed.set()
         return self._change
 
-    # --- what is known ------------------------------------------------------------------------------------------------
+    # --- observed state -----------------------------------------------------------------------------------------------
 
     def facts(self, run: str, kind: str) -> dict[tuple[str, int], Fact]:
-        """How the attempts of a run stand."""
+        """Return the facts of a run's attempts of this kind."""
         prefix = f"{kind}:"
         return {
             (key.unit, key.attempt): self._fact(key, entry)
@@ -163,117 +163,119 @@ class RouteTable:
     def _fact(self, key: UnitAttempt, entry: _RouteEntry) -> Fact:
         if entry.ended:
             return Ended(result=Result(outcome="failed", reason=Reason.CANCELLED, message="", ended_at=entry.gone_at))
-        if entry.going:
-            return Running(since=entry.since, ready=False, reason=Reason.STOPPING, message=self._farewell(entry))
+        if entry.removing:
+            return Running(since=entry.since, ready=False, reason=Reason.STOPPING, message=self._removal_message(entry))
         if self._proxy is None:
             return Running(since=entry.since, ready=False, reason=Reason.NOT_ROUTED, message=MISSING)
         if problem := self._problem(key, entry):
             return Running(since=entry.since, ready=False, reason=Reason.NOT_ROUTED, message=problem)
         if entry.change > self._applied:
-            message = "the proxy is taking it up"
+            message = "the proxy is applying it"
             return Running(since=entry.since, ready=False, reason=Reason.ROUTE_PENDING, message=message)
         return Running(since=entry.since, ready=True)
 
-    def _farewell(self, entry: _RouteEntry) -> str:
+    def _removal_message(self, entry: _RouteEntry) -> str:
         if not entry.gone_at:
-            return "the proxy is taking it away"
-        return "it is gone; requests that came by it may still be answered"
+            return "the proxy is removing it"
+        return "the route is removed; earlier requests may still be in progress"
 
     def _problem(self, key: UnitAttempt, entry: _RouteEntry) -> str:
-        of = entry.wished.baseline
-        names = (_preview(key),) if entry.wished.listens else (_entrance(of),) if of else ()
+        of = entry.desired.baseline
+        names = (_preview_entry_name(key),) if entry.desired.listens else (_baseline_entry_name(of),) if of else ()
         problem = next((self._troubles[name] for name in names if name in self._troubles), "")
         return problem or (self._trouble if entry.change > self._applied else "")
 
-    # --- what is done -------------------------------------------------------------------------------------------------
+    # --- updates of the proxy -----------------------------------------------------------------------------------------
 
-    def ways(self) -> list[EnvoyEntry]:
-        """Where requests come in and go, as it is wished for now."""
+    def proxy_entries(self) -> list[EnvoyEntry]:
+        """Return the desired entries of the proxy."""
         leads: dict[tuple[str, str], list[tuple[int, str, Lead]]] = {}
         previews = []
         for key, entry in self._entries.items():
-            wished = entry.wished
-            if entry.going or wished.baseline is None:
+            desired = entry.desired
+            if entry.removing or desired.baseline is None:
                 continue
-            if wished.listens:
-                previews.append((key, wished, wished.baseline))
-            elif wished.port:
-                place = wished.baseline.namespace, wished.baseline.name
-                leads.setdefault(place, []).append((wished.born, key.run, Lead(wished.keys, wished.port)))
+            if desired.listens:
+                previews.append((key, desired, desired.baseline))
+            elif desired.port:
+                place = desired.baseline.namespace, desired.baseline.name
+                leads.setdefault(place, []).append((desired.born, key.run, Lead(desired.keys, desired.port)))
 
         def to(of: Workload | Baseline) -> tuple[Lead, ...]:
             return tuple(lead for _, _, lead in sorted(leads.get((of.namespace, of.name), ())))
 
         found = [
-            EnvoyEntry(_entrance(each), each.routed_port, each.port, to(each))
+            EnvoyEntry(_baseline_entry_name(each), each.routed_port, each.port, to(each))
             for each in self._baselines.every()
             if each.routed_port and each.port
         ]
-        for key, wished, of in previews:
+        for key, desired, of in previews:
             workload = self._baselines.get(of)
             if workload is not None and workload.port:
-                found.append(EnvoyEntry(_preview(key), wished.listens, workload.port, to(of), wished.keys[0]))
+                found.append(
+                    EnvoyEntry(_preview_entry_name(key), desired.listens, workload.port, to(of), desired.keys[0])
+                )
         return found
 
     async def _follow(self, proxy: Envoy) -> None:
-        pause = AGAIN_S
+        pause = MIN_RETRY_DELAY_S
         while True:
             await self._changed.wait()
             self._changed.clear()
             if await self._apply(proxy):
-                pause = AGAIN_S
+                pause = MIN_RETRY_DELAY_S
             else:
-                # Whatever changes meanwhile is tried with the rest.
+                # Changes until then are part of the next try.
                 await asyncio.sleep(pause)
-                pause = min(pause * 2, AGAIN_MOST_S)
+                pause = min(pause * 2, MAX_RETRY_DELAY_S)
                 self._changed.set()
 
     async def _apply(self, proxy: Envoy) -> bool:
-        """Have the proxy do all that is wished for at this moment; whether it does."""
+        """Apply all desired entries to the proxy; return whether it succeeded."""
         before = self._troubles, self._trouble, self._applied
         change = self._change
         try:
-            self._troubles = await proxy.apply(self.ways(), self._unled())
+            self._troubles = await proxy.apply(self.proxy_entries(), self._unrouted_ports())
         except (EnvoyError, OSError) as fault:
             self._trouble = str(fault)
-            log.warning("routes wait: %s", fault)
+            log.warning("the proxy cannot be updated: %s", fault)
         except Exception:
-            # One defect must not end all that follows.
-            self._trouble = "an internal error of Dayfly; the server's log has the details"
-            log.exception("routes could not be brought to the proxy")
+            # A defect must not end the updates.
+            self._trouble = "an internal error of Dayfly; see the log of the server"
+            log.exception("the proxy cannot be updated")
         else:
             self._trouble, self._applied = "", change
             self._settle()
         if before != (self._troubles, self._trouble, self._applied):
-            # What works again is told as what does not: nothing of its wish has changed, so nobody else looks.
+            # Report recoveries as well as failures: the run itself has not changed, so no other event reports them.
             every = bool(before[0] or self._troubles)
             for run in {key.run for key, entry in self._entries.items() if every or entry.change > before[2]}:
-                self.news(run)
+                self.on_change(run)
         return not (self._trouble or self._troubles)
 
-    def _unled(self) -> Collection[int]:
-        """Ports to which nothing leads yet, or any more."""
-        lingering = {entry.wished.port for entry in self._entries.values() if entry.going and entry.wished.port}
-        return lingering.union(*self._coming.values())
+    def _unrouted_ports(self) -> Collection[int]:
+        """Return the ports of forks that drain or start, to which no route leads."""
+        lingering = {entry.desired.port for entry in self._entries.values() if entry.removing and entry.desired.port}
+        return lingering.union(*self._starting_ports.values())
 
     def _settle(self) -> None:
-        """What is gone from the proxy drains from now on."""
+        """Start draining the entries that are gone from the proxy."""
         for key, entry in self._entries.items():
-            if entry.going and not entry.gone_at and (entry.change <= self._applied or self._proxy is None):
+            if entry.removing and not entry.gone_at and (entry.change <= self._applied or self._proxy is None):
                 entry.gone_at = now_ms()
                 self._begin(self._drain(key, entry))
 
     async def _drain(self, key: UnitAttempt, entry: _RouteEntry) -> None:
-        await asyncio.sleep(entry.wished.drain_ms / 1000)
+        await asyncio.sleep(entry.desired.drain_ms / 1000)
         entry.ended = True
         self.touch()
-        self.news(key.run)
+        self.on_change(key.run)
 
     def _proxy_ended(self) -> None:
-        """Nothing of it is in force until it is there again."""
+        """Mark all entries as unconfirmed after the death of the proxy."""
         self._applied = 0
         for run in {key.run for key in self._entries}:
-            self.news(run)
+            self.on_change(run)
         self.touch()
 
     def _begin(self, what: Coroutine[None, None, None]) -> None:
@@ -282,9 +284,9 @@ class RouteTable:
         task.add_done_callback(self._tasks.discard)
 
 
-def _entrance(of: Workload | Baseline) -> str:
+def _baseline_entry_name(of: Workload | Baseline) -> str:
     return f"baseline/{of.namespace}/{of.name}"
 
 
-def _preview(key: UnitAttempt) -> str:
+def _preview_entry_name(key: UnitAttempt) -> str:
     return f"preview/{key.run}/{key.unit.partition(':')[2]}"

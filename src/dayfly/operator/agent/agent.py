@@ -63,7 +63,7 @@ class Agent:
             seed=seed,
         )
         self.served.on_data_loss = self.dial.reset_session
-        self._births = Births(self.dial.living)
+        self._births = Births(self.dial.permitted)
 
     async def run(self) -> None:
         """Exchange messages with the server, until cancelled."""

@@ -9,7 +9,7 @@ import msgspec
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.names import GROUP
-from dayfly.kube.depth import MOST, is_cut
+from dayfly.kube.answers import MAX_DEPTH, is_cut
 from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, Resource, Slim
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
@@ -56,7 +56,7 @@ def check_depth(spec: dict[str, Any]) -> None:
         SpecError: the spec is nested too deeply.
     """
     if is_cut(spec):
-        raise SpecError(f"is nested too deeply to be read: nest no field more than {MOST} deep", ("spec",))
+        raise SpecError(f"is nested too deeply to be read: nest no field more than {MAX_DEPTH} deep", ("spec",))
 
 
 def retries(annotation: str) -> dict[str, int]:

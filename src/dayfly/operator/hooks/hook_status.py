@@ -149,7 +149,7 @@ class HookStatus:
         self._cluster.hooked.add(hook)
         if before is None or before.reason != reason:
             kind: Literal["Normal", "Warning"] = "Warning" if severity(reason) >= Severity.TROUBLE else "Normal"
-            self._events.say(_regarding(target), f"Hook-{hook}", reason, f"{hook}: {message}", kind)
+            self._events.record(_regarding(target), f"Hook-{hook}", reason, f"{hook}: {message}", kind)
 
     def clear_problem(self, uid: str, key: str) -> None:
         """Forget the problem of an object."""

@@ -115,7 +115,7 @@ class StatusWriter(Generic[T]):
         """Record an Event."""
         kind: Literal["Normal", "Warning"] = "Warning" if severity(reason) >= Severity.WARNING else "Normal"
         if self._events is not None:
-            self._events.say(reference(self._resource, seen), action, reason, message, kind)
+            self._events.record(reference(self._resource, seen), action, reason, message, kind)
 
 
 def shown(status: WrittenStatus | None) -> tuple[Any, ...]:

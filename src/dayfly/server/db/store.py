@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from sqlalchemy import Connection, Engine, exc
 
-from dayfly.link.change_notifier import ChangeNotifier
+from dayfly.lib.tasks import ChangeNotifier
 from dayfly.server.db import databases, tables
 from dayfly.server.db.group_commit import group_commit
 from dayfly.server.db.migrations import REVISIONS

@@ -1,4 +1,4 @@
-"""What is told of a run from its ledger, facts and folders: its logs, its outputs, where its forks answer."""
+"""Reports of a run from its ledger, facts and folders: logs, outputs and endpoints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from dayfly.embedded.forks import BaselineProcesses
-from dayfly.embedded.run_queries import answering, recorded
+from dayfly.embedded.run_reports import live_endpoints, recorded_values
 from dayfly.embedded.step_logs import StepLogFiles
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.run import KEPT_LOGS, Folder
@@ -22,7 +22,7 @@ FORK = "fork:default/app"
 
 
 class Bench:
-    """A run whose ledger and folders are the test's."""
+    """A run with a scripted ledger and folders."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.place = AttemptStorage(
@@ -38,7 +38,7 @@ class Bench:
         self.step_logs = StepLogFiles(self.place, self.reader)
 
     def wrote(self, *moves: tuple[str, str, int]) -> None:
-        """Lines of the run's history: move, unit, attempt."""
+        """Set the run's history: move, unit, attempt."""
         self.entries += [
             HistoryEntry(seq=1, at=1, unit=unit, attempt=attempt, move=move, reason="", message="")
             for move, unit, attempt in moves
@@ -63,7 +63,7 @@ def bench(tmp_path):
 
 class TestLogs:
     def test_every_attempt_that_ran_or_runs_has_a_log(self, bench):
-        """One that said nothing has no file."""
+        """An attempt without output has no file."""
         bench.wrote(("Claim", "r/b", 1), ("Record", "r/b", 1), ("Claim", "r/a", 1), ("Void", "r/c", 1))
         bench.printed("r/d", 2, "abc")
         bench.printed("r/a", 1, "abcd")
@@ -87,7 +87,7 @@ class TestLogs:
 
 
 class TestValues:
-    def test_they_are_those_that_are_recorded(self, bench):
+    def test_values_are_the_recorded_outputs(self, bench):
         outputs = {
             "url": OutputRecord(digest="sha256:0", size=1),
             "key": OutputRecord(digest="", size=1, sensitive=True),
@@ -95,13 +95,15 @@ class TestValues:
         units = {"r/a": UnitRecord(attempt=2, state=State.DONE, outputs=outputs)}
         bench.stored = SimpleNamespace(run=Run(uid="u", target=doc.TARGET, plan="", units=units))
         bench.told = {("r/a", "url"): b"1", ("r/a", "key"): b"2", ("r/a", "former"): b"3"}
-        assert [(each.unit, each.output, each.value, each.sensitive) for each in recorded(bench.reader, "u")] == [
+        assert [
+            (each.unit, each.output, each.value, each.sensitive) for each in recorded_values(bench.reader, "u")
+        ] == [
             ("r/a", "url", b"1", False),
             ("r/a", "key", b"2", True),
         ]
 
-    def test_a_run_that_is_over_has_none(self, bench):
-        assert recorded(bench.reader, "u") == ()
+    def test_ended_run_has_no_values(self, bench):
+        assert recorded_values(bench.reader, "u") == ()
 
 
 class TestEndpoints:
@@ -110,7 +112,7 @@ class TestEndpoints:
         record = UnitRecord(attempt=2, state=state, generation="g", kind="fork")
         run = Run(uid="u", target=doc.TARGET, plan="", units={FORK: record})
         scene = SimpleNamespace(plan=plan, world=SimpleNamespace(run=run, facts={(FORK, 2): fact}))
-        found = answering(scene, BaselineProcesses(), lambda _name: port)
+        found = live_endpoints(scene, BaselineProcesses(), lambda _name: port)
         return [(each.unit, each.host, each.port) for each in found]
 
     def test_a_fork_that_runs_answers_at_its_port(self):

@@ -1,4 +1,4 @@
-"""Where states are kept and served, each rule alone: without a server, a step or a ledger."""
+"""The rules of storing and serving states, without a host, steps or a ledger."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from dayfly.embedded import state_door, states
-from dayfly.embedded.state_door import StateDoor
+from dayfly.embedded import state_server, states
+from dayfly.embedded.state_server import StateServer
 from dayfly.embedded.states import StateFiles
 from dayfly.execute.state import access
 from dayfly.execute.state.head import DamagedError, Head, Holder, Version
@@ -32,7 +32,7 @@ VERSION = Version(number=1, at=1, holder=Holder(unit="db/make", attempt=1), size
 
 
 class TestPort:
-    """At which running steps look for their states."""
+    """Return a free port, as running steps expect it."""
 
     @pytest.fixture
     def ports(self):
@@ -43,13 +43,13 @@ class TestPort:
         async def serve(_app, sockets, *, stop):
             port = sockets[0].getsockname()[1]
             with socket.create_connection(("127.0.0.1", port)):
-                sockets[0].accept()[0].close()  # whoever closes first has the closing connection
+                sockets[0].accept()[0].close()  # the side that closes first keeps the closing connection
             sockets[0].close()
             ports.append(port)
             await stop.wait()
 
         async def open_and_close():
-            door, before = StateDoor(tmp_path, SimpleNamespace(uids=list), serve), len(ports)
+            door, before = StateServer(tmp_path, SimpleNamespace(live_uids=list), serve), len(ports)
             door.variables(WHO)
             await until(lambda: len(ports) > before)
             await door.close()
@@ -70,8 +70,8 @@ class TestPort:
             await opened()
         assert ports[1] not in (0, ports[0])
 
-    async def test_without_any_port_the_step_is_refused(self, opened, monkeypatch):
-        monkeypatch.setattr(state_door, "HOST", "203.0.113.1")
+    async def test_step_is_refused_without_a_free_port(self, opened, monkeypatch):
+        monkeypatch.setattr(state_server, "HOST", "203.0.113.1")
         with pytest.raises(OSError, match="Cannot assign"):
             await opened()
 
@@ -88,7 +88,7 @@ class TestDoor:
             self.served.append("closed")
 
         def made():
-            return StateDoor(tmp_path, SimpleNamespace(uids=lambda: self.runs), serve)
+            return StateServer(tmp_path, SimpleNamespace(live_uids=lambda: self.runs), serve)
 
         found = self.door = made()
         yield found
@@ -131,7 +131,7 @@ class TestDoor:
     async def test_unreadable_port_file_does_not_block_the_server(self, door, tmp_path, caplog):
         (tmp_path / "states" / "port").mkdir(parents=True)
         door.resume()
-        assert "states cannot be served: [Errno 21] Is a directory" in caplog.text
+        assert "cannot serve states: [Errno 21] Is a directory" in caplog.text
         assert await self.begun() == 0
 
     async def test_close_works_after_a_failure_to_serve(self, tmp_path):
@@ -139,14 +139,14 @@ class TestDoor:
             sockets[0].close()
             raise OSError("no")
 
-        door = StateDoor(tmp_path, SimpleNamespace(uids=list), serve)
+        door = StateServer(tmp_path, SimpleNamespace(live_uids=list), serve)
         door.variables(WHO)
         await door.close()
 
     @pytest.mark.parametrize("fault", [OSError("no"), None])
     async def test_port_is_reopened_when_serving_ends(self, tmp_path, monkeypatch, caplog, fault):
-        """Terraform asks again, at the address that it was told."""
-        monkeypatch.setattr(state_door, "AGAIN_S", 0.001)
+        """Terraform retries the same address."""
+        monkeypatch.setattr(state_server, "RETRY_AFTER_S", 0.001)
         served = []
 
         async def serve(_app, sockets, *, stop):
@@ -157,7 +157,7 @@ class TestDoor:
                 return
             await stop.wait()
 
-        door = StateDoor(tmp_path, SimpleNamespace(uids=list), serve)
+        door = StateServer(tmp_path, SimpleNamespace(live_uids=list), serve)
         door.variables(WHO)
         await until(lambda: len(served) == 3)
         assert len(set(served)) == 1
@@ -166,23 +166,23 @@ class TestDoor:
         assert len(served) == 3
 
     async def test_failure_to_reopen_the_port_is_logged(self, tmp_path, monkeypatch, caplog):
-        monkeypatch.setattr(state_door, "AGAIN_S", 0.001)
+        monkeypatch.setattr(state_server, "RETRY_AFTER_S", 0.001)
 
         async def serve(_app, _sockets, *, stop):
             raise OSError("no")
 
-        door = StateDoor(tmp_path, SimpleNamespace(uids=list), serve)
+        door = StateServer(tmp_path, SimpleNamespace(live_uids=list), serve)
         door.variables(WHO)
-        monkeypatch.setattr(state_door, "HOST", "203.0.113.1")
+        monkeypatch.setattr(state_server, "HOST", "203.0.113.1")
         await until(lambda: caplog.text.count("Cannot assign") > 1)
         await door.close()
 
-    async def test_a_key_that_is_damaged_opens_nothing(self, door, tmp_path, caplog):
+    async def test_damaged_key_serves_no_state(self, door, tmp_path, caplog):
         (tmp_path / "states").mkdir()
         (tmp_path / "states" / "key").write_bytes(b"short")
         (tmp_path / "states" / "port").write_text("9")
         door.resume()
-        assert "states cannot be served: the key for states has 5 bytes" in caplog.text
+        assert "cannot serve states: the key for states has 5 bytes" in caplog.text
         with pytest.raises(OSError, match="has 5 bytes"):
             door.variables(WHO)
         assert await self.begun() == 0
@@ -207,16 +207,16 @@ class TestFiles:
         assert await files.find(PLACE) == Found(Head())
         head = Head(sandbox="s", versions=(VERSION,))
         assert await files.swap(PLACE, await files.find(PLACE), head)
-        assert not await files.swap(PLACE, Found(Head()), Head(sandbox="t")), "it has been another one since"
+        assert not await files.swap(PLACE, Found(Head()), Head(sandbox="t")), "the head has changed since"
         assert await files.find(PLACE) == Found(head, digest(msgspec.json.encode(head)))
         assert states.heads(tmp_path) == {PLACE: head}
         seen = await files.find(PLACE)
         self.known.clear()
-        assert not await files.swap(PLACE, seen, Head()), "its run is over"
+        assert not await files.swap(PLACE, seen, Head()), "the run has ended"
 
     @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[]"])
     async def test_damaged_head_is_reported_with_its_path(self, files, tmp_path, data):
-        """Nobody begins anew over it, though a head that is empty could be taken for none."""
+        """Terraform must not start from scratch, though an empty head could count as none."""
         assert await files.swap(PLACE, await files.find(PLACE), Head(versions=(VERSION,)))
         path = tmp_path / "states" / "u" / "db" / "head"
         path.write_bytes(data)
@@ -233,7 +233,7 @@ class TestFiles:
         await files.write_chunks(PLACE, None, "c", [b"4"])
         assert await files.read_chunks(PLACE, VERSION) == [b"1", b"2", b"3"]
         (tmp_path / "states" / "u" / "db" / "b.1").unlink()
-        assert await files.read_chunks(PLACE, VERSION) == [b"1", b"3"], "those that are there"
+        assert await files.read_chunks(PLACE, VERSION) == [b"1", b"3"], "the existing ones"
         await files.delete_chunks(PLACE, "b", 3)
         assert [each.name for each in (tmp_path / "states" / "u" / "db").iterdir()] == ["c.0"]
 
@@ -249,7 +249,7 @@ class TestFiles:
         assert len(await files.read_chunks(PLACE, VERSION)) == 2 * fits
 
     async def test_refused_write_leaves_no_chunks(self, files, tmp_path, monkeypatch):
-        """As where its owner has a quota, which `statvfs` does not tell: a Terraform that asks again would fill it."""
+        """As with a disk quota, which `statvfs` does not show: the retries of Terraform would fill it."""
         write, written = states.create_file, []
 
         def refuse(path, data):
@@ -269,7 +269,7 @@ class TestFiles:
         assert [each.name for each in (tmp_path / "states" / "u" / "db").iterdir()] == ["c.0"]
 
     @pytest.mark.parametrize(("phase", "left"), [(Phase.CLEANED, 0), (Phase.ABANDONED, 1)])
-    async def test_with_a_run_that_was_cleaned_up_they_go(self, files, tmp_path, phase, left):
+    async def test_states_of_a_cleaned_run_are_removed(self, files, tmp_path, phase, left):
         await files.swap(PLACE, Found(Head()), Head())
         for _ in range(2):
             files.clear(SimpleNamespace(uid="u", phase=phase))

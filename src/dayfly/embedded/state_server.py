@@ -1,7 +1,7 @@
-"""Where the steps of this machine reach their states: a port of the loopback interface that is kept over restarts.
+"""The HTTP server for Terraform states of steps, on a loopback port that is kept over restarts.
 
-It is opened when the first step needs it, or by the next server while runs of the last one live: a Terraform that
-outlives its server asks again, at the same address.
+It starts with the first step that needs a state. It also starts with the server if runs of an earlier server live: a
+Terraform that outlives its server retries the same address.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from dayfly.spec.scalars.numbers import port
 log = logging.getLogger(__name__)
 
 MAX_LARGE_BODIES = 4
-AGAIN_S = 1.0
+RETRY_AFTER_S = 1.0
 
 
 class Serve(Protocol):
@@ -37,8 +37,8 @@ class Serve(Protocol):
     async def __call__(self, app: StateHandler, sockets: list[socket.socket], *, stop: asyncio.Event) -> None: ...
 
 
-class StateDoor:
-    """Serves states on this machine, from the moment on at which somebody needs one."""
+class StateServer:
+    """Serves states on this machine, from the first step that needs one."""
 
     def __init__(self, home: Path, reader: SqliteLedger, serve: Serve) -> None:
         self._home = home
@@ -52,26 +52,26 @@ class StateDoor:
         self._task: asyncio.Task[None] | None = None
 
     def resume(self) -> None:
-        """Open it at once if steps may be running that know the address."""
+        """Start serving at once if running steps may know the address."""
         try:
-            if self._noted() and self._reader.uids():
+            if self._known_port() and self._reader.live_uids():
                 self._open()
         except (OSError, ValueError) as error:
-            log.warning("states cannot be served: %s", error)
+            log.warning("cannot serve states: %s", error)
 
     def variables(self, who: access.StateCaller) -> dict[str, str]:
-        """What an attempt is to have in its environment; opens the door if need be.
+        """Return the environment variables of an attempt; start serving if needed.
 
         Raises:
-            OSError: no port can be had, or the key neither read nor written.
+            OSError: no port is free, or the key can be neither read nor written.
         """
         try:
-            opened = self._open()
+            keys = self._open()
         except ValueError as error:
             raise OSError(str(error)) from None
         return {
             **access.variables(access.StateEndpoint(self._url), who),
-            access.PASSWORD: access.derive_password(opened, who),
+            access.PASSWORD: access.derive_password(keys, who),
         }
 
     async def record_unsaved(self) -> None:
@@ -84,19 +84,19 @@ class StateDoor:
         """Return the head of a state; a damaged one counts as a refused write of the attempt `reader`.
 
         Raises:
-            OSError: it cannot be read now.
+            OSError: the state cannot be read now.
         """
         try:
-            return self._files.found(StateOwner(run, resource)).head
+            return self._files.load(StateOwner(run, resource)).head
         except DamagedError as error:
             return damaged(error, reader)
 
     def clear(self, run: Run) -> None:
-        """The run is over."""
+        """Remove the states of a run that has ended."""
         self._files.clear(run)
 
     async def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop serving."""
         self._stop.set()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
@@ -105,50 +105,50 @@ class StateDoor:
         if self._keys is not None:
             return self._keys
         known = states.keys(self._home)
-        sock = _listen(self._noted())
-        self._tell(sock)
+        sock = _listen(self._known_port())
+        self._publish_port(sock)
         self._service = StateService(known, self._files, now_ms)
         app = StateHandler(self._service, max_large_bodies=MAX_LARGE_BODIES)
         self._task = asyncio.create_task(self._keep_open(app, sock), name="states")
         self._keys = known
         return known
 
-    def _tell(self, sock: socket.socket) -> None:
+    def _publish_port(self, sock: socket.socket) -> None:
         port = sock.getsockname()[1]
-        replace_file(str(self._note), str(port))
+        replace_file(str(self._port_file), str(port))
         self._url = f"http://{HOST}:{port}"
 
     async def _keep_open(self, app: StateHandler, sock: socket.socket) -> None:
-        """Serve until the end. Steps that run know the address: if nobody serves there any more, it is opened again."""
+        """Serve until `close`. Running steps know the address, so a server that ends is started again."""
         again: socket.socket | None = sock
         while True:
             try:
                 if again is None:
-                    again = _listen(self._noted())
-                    self._tell(again)
+                    again = _listen(self._known_port())
+                    self._publish_port(again)
                 await self._serve(app, [again], stop=self._stop)
-                said = "whoever served them has ended"
-            except Exception as error:  # noqa: BLE001 - whichever it is, it is said, and steps wait for an answer
+                said = "the HTTP server has ended"
+            except Exception as error:  # noqa: BLE001 - any error is logged, and running steps wait for the next try
                 said = repr(error)
             if again is not None:
                 again.close()
                 again = None
             if self._stop.is_set():
                 return
-            log.error("states are not served for %g s: %s", AGAIN_S, said)
+            log.error("states are not served for the next %g s: %s", RETRY_AFTER_S, said)
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), AGAIN_S)
+                await asyncio.wait_for(self._stop.wait(), RETRY_AFTER_S)
 
     @property
-    def _note(self) -> Path:
+    def _port_file(self) -> Path:
         return states.folder(self._home) / "port"
 
-    def _noted(self) -> int:
-        return port(read_file(str(self._note)).decode(errors="replace").strip()) or 0
+    def _known_port(self) -> int:
+        return port(read_file(str(self._port_file)).decode(errors="replace").strip()) or 0
 
 
 def _listen(port: int) -> socket.socket:
-    """A socket at the port of before; at another if somebody else has that by now."""
+    """Return a socket that listens on `port`, or on a free port if another process uses it."""
     for wanted in dict.fromkeys((port, 0)):
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
@@ -159,7 +159,7 @@ def _listen(port: int) -> socket.socket:
             sock.close()
             if not wanted:
                 raise
-            log.warning("port %d, at which running steps look for their states, is somebody else's by now", wanted)
+            log.warning("another process uses port %d, where running steps expect their states", wanted)
         else:
             return sock
-    raise AssertionError("the kernel names a free port or refuses")
+    raise AssertionError("the kernel assigns a free port or raises")

@@ -1,4 +1,4 @@
-"""What is nested too deeply is cut, and nothing else of it is another than it was."""
+"""JSON that is nested too deeply is cut, and the rest is unchanged."""
 
 import json
 import re
@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dayfly.kube import depth
+from dayfly.kube import answers
 
 VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=8), st.just('a"[{\\'), st.just("]}")),
@@ -16,9 +16,9 @@ VALUES = st.recursive(
 
 
 def bounded(value, most):
-    """The same by recursion, as it could be written if there were no bound to that."""
+    """The same by recursion, without the limit of recursion."""
     if isinstance(value, list | dict) and most == 0:
-        return depth.CUT
+        return answers.CUT
     if isinstance(value, list):
         return [bounded(each, most - 1) for each in value]
     if isinstance(value, dict):
@@ -29,18 +29,18 @@ def bounded(value, most):
 @given(VALUES, st.integers(0, 4), st.booleans())
 def test_depth_cut_equals_the_recursive_definition(value, most, spaced):
     text = json.dumps(value, indent=1 if spaced else None).encode()
-    before, depth.MOST = depth.MOST, most
+    before, answers.MAX_DEPTH = answers.MAX_DEPTH, most
     try:
-        found = json.loads(depth.cut(text))
+        found = json.loads(answers.cut(text))
     finally:
-        depth.MOST = before
+        answers.MAX_DEPTH = before
     assert found == bounded(value, most)
-    assert depth.is_cut(found) == bool(re.search(re.escape(depth.CUT), json.dumps(found)))
+    assert answers.is_cut(found) == bool(re.search(re.escape(answers.CUT), json.dumps(found)))
 
 
-def test_as_deep_as_the_api_server_takes_and_as_large():
+def test_cut_handles_the_deepest_and_largest_objects():
     nested = b'{"a":' * 9_000 + b"1" + b"}" * 9_000
-    found = json.loads(depth.cut(b'{"before":[1],"deep":' + nested + b',"after":"' + b"x" * 1_000_000 + b'"}'))
+    found = json.loads(answers.cut(b'{"before":[1],"deep":' + nested + b',"after":"' + b"x" * 1_000_000 + b'"}'))
     assert (found["before"], len(found["after"])) == ([1], 1_000_000)
-    assert depth.is_cut(found)
-    assert not depth.is_cut({"before": [1]})
+    assert answers.is_cut(found)
+    assert not answers.is_cut({"before": [1]})

@@ -1,4 +1,4 @@
-"""Who has ended, who is to be waited for, and which folders are still to go."""
+"""Ends of runners, children to be reaped, and folders to be removed."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import signal
 import pytest
 
 from dayfly.embedded import reaper
-from embedded.alone import ended, nobody, sleeper
+from embedded.alone import ended, exiting, sleeper
 from embedded.machine import until
 
 
 def test_child_reaped_elsewhere_counts_as_ended():
     child = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
-    assert not reaper.reaped(child)
+    assert not reaper.reap(child)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    assert reaper.reaped(child)
+    assert reaper.reap(child)
 
 
-def test_a_child_that_has_ended_is_waited_for():
-    child = nobody()
+def test_ended_child_is_reaped():
+    child = exiting()
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    assert reaper.reaped(child)
+    assert reaper.reap(child)
     with pytest.raises(ChildProcessError):
         os.waitpid(child, 0)
 
@@ -51,7 +51,7 @@ async def test_end_is_reported_until_it_is_forgotten():
 
 
 async def test_end_handler_may_forget_another_process():
-    """Both have ended when the first is heard of, and the second is somebody else's business by then."""
+    """Both have ended at the first notification, and the callback of the first handles the second."""
     ends, heard = reaper.ProcessExits(), []
     both = [ended() for _ in range(2)]
     pidfds = [os.pidfd_open(child) for child in both]
@@ -62,5 +62,5 @@ async def test_end_handler_may_forget_another_process():
     assert heard == [1]
     ends.close()
     for child, pidfd in zip(both, pidfds, strict=True):
-        assert reaper.reaped(child)
+        assert reaper.reap(child)
         os.close(pidfd)

@@ -1,4 +1,4 @@
-"""Statuses and Events for people, and whose an object is: written to what was looked at, and said once."""
+"""Statuses and Events, and ownership: bound to the object that was read, and written once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dayfly.kube import (
     drop_finalizer,
     errors,
 )
-from dayfly.kube.status import Speaker
+from dayfly.kube.status import StatusWriter
 from kube.fake import FakeCluster, Fault, Harm, run
 from kube.websites import KINDS, PAGES, SITES, WEBSITES, Status, ask, site
 
@@ -25,28 +25,28 @@ FINALIZER = "example.org/held"
 
 
 class Stage:
-    """One Website, and who speaks of it."""
+    """One Website, and its status writer."""
 
     def __init__(self) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
         self.made = site(self.server, "a")
         self.client = Client(self.server.transport("one"), seed=1)
         self.events = Recorder(self.client, "example.org/sites", "one")
-        self.speaker = Speaker(self.client, self.events, warnings={"Broken"})
+        self.writer = StatusWriter(self.client, self.events, warnings={"Broken"})
 
     async def item(self):
         return await self.client.get(WEBSITES, "a", "default")
 
     async def say(self, *conditions: Condition, **fields) -> bool:
-        """Whether it was written."""
+        """Write a status; return whether it was a change."""
         before = self.server.writes
-        await self.speaker.say(WEBSITES, await self.item(), Status(conditions=list(conditions), **fields))
+        await self.writer.write(WEBSITES, await self.item(), Status(conditions=list(conditions), **fields))
         return self.server.writes > before
 
     async def said(self) -> list[tuple[str, str, str]]:
-        """All Events."""
+        """Return all Events."""
         task = asyncio.create_task(self.events.run())
-        await self.events.written()
+        await self.events.wait_written()
         task.cancel()
         every = sorted(self.server.objects("events"), key=lambda each: int(each["metadata"]["resourceVersion"]))
         return [(each["action"], each["reason"], each["type"]) for each in every]
@@ -68,7 +68,7 @@ class TestStatus:
         async def story(stage: Stage):
             waiting = Condition("Ready", "False", "Waiting", "for a page")
             assert await stage.say(waiting)
-            assert stage.status["ready"] is False, "also what is as it would be by default"
+            assert stage.status["ready"] is False, "including default values"
             assert not await stage.say(waiting)
             since = stage.status["conditions"][0].pop("lastTransitionTime")
             assert stage.status["conditions"] == [
@@ -76,7 +76,7 @@ class TestStatus:
             ]
             await asyncio.sleep(5)
             assert await stage.say(Condition("Ready", "False", "Waiting", "for two pages"), shown="x")
-            assert stage.status["conditions"][0]["lastTransitionTime"] == since, "it is so since then"
+            assert stage.status["conditions"][0]["lastTransitionTime"] == since, "the time of the change"
             assert await stage.say(Condition("Ready", "True", "Shown"), ready=True)
             assert "shown" not in stage.status
             assert not await stage.say(Condition("Ready", "True", "Shown"), ready=True)
@@ -99,14 +99,14 @@ class TestStatus:
         playing(story)
 
     def test_status_of_a_changed_object_conflicts(self):
-        """Of two who saw the same, one speaks."""
+        """Two writers with the same object: one writes."""
 
         async def story(stage: Stage):
             item = await stage.item()
             news = Status(conditions=[Condition("Ready", "True", "Shown")])
-            await stage.speaker.say(WEBSITES, item, news)
+            await stage.writer.write(WEBSITES, item, news)
             with pytest.raises(errors.Conflict):
-                await stage.speaker.say(WEBSITES, item, msgspec.structs.replace(news, ready=True))
+                await stage.writer.write(WEBSITES, item, msgspec.structs.replace(news, ready=True))
             assert stage.status["ready"] is False
             assert len(await stage.said()) == 1
 
@@ -157,14 +157,14 @@ class TestOwnership:
             await create_owned(stage.client, PAGES, body, owner, WEBSITES)
             ask(stage.server, "DELETE", f"{SITES}/a")
             site(stage.server, "a")
-            with pytest.raises(ForeignError, match="Website a keeps it"):
+            with pytest.raises(ForeignError, match="Website a controls it"):
                 await create_owned(stage.client, PAGES, body, await stage.item(), WEBSITES)
 
         playing(story)
 
 
 class TestFinalizers:
-    def test_one_is_put_on_as_it_was_seen(self):
+    def test_finalizer_is_added_to_the_version_read(self):
         async def story(stage: Stage):
             seen = (await stage.item()).metadata
             ask(stage.server, "PATCH", f"{SITES}/a", {"metadata": {"finalizers": ["theirs.org/x"]}})
@@ -205,7 +205,7 @@ class TestFinalizers:
 
     @pytest.mark.parametrize("method", ["PATCH", "GET"])
     def test_unsupported_kind_does_not_count_as_finalized(self, method):
-        """With that request, of which the second follows where another finalizer has gone meanwhile."""
+        """Return the request of a drop; with the second one, another finalizer is gone before."""
 
         async def story(stage: Stage):
             ask(stage.server, "PATCH", f"{SITES}/a", {"metadata": {"finalizers": ["theirs.org/x", FINALIZER]}})
