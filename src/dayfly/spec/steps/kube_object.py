@@ -196,10 +196,9 @@ def check_secret(source: FromSecret, keys: Path) -> None:
 
 
 def refusal(manifest: dict[str, Any]) -> tuple[Path, str]:
-    """Return why no step may create this object, whatever is granted: the path of the field, and a sentence or two
-    empty values.
+    """Return why no step may create this object, regardless of grants: the path of the field, and a sentence.
 
-    It is called when a step is written, and again with the manifest before it is sent.
+    Both are empty if it is allowed. This is called when a step is written, and again for the manifest that is sent.
     """
     version, kind = manifest.get("apiVersion"), manifest.get("kind")
     for field, value in (("apiVersion", version), ("kind", kind)):
