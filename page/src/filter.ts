@@ -33,8 +33,8 @@ export function matchedSandboxes(living: SandboxOrGroup): readonly string[] {
 
 /** The state in one word. */
 export function toneOf(sandbox: SandboxOrGroup): Tone {
-  if (sandbox.status.ready && sandbox.progress.tone === "progress") return "ready";
-  return sandbox.progress.tone === "progress" ? "working" : (sandbox.progress.tone as Tone);
+  if (sandbox.status.ready && sandbox.progress.severity === "progress") return "ready";
+  return sandbox.progress.severity === "progress" ? "working" : (sandbox.progress.severity as Tone);
 }
 
 export function parse(query: string): Terms {

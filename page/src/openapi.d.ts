@@ -1165,7 +1165,7 @@ export interface components {
     schemas: {
         /**
          * Asked
-         * @description Sandboxes that a host wants to start; in the answer, those that may.
+         * @description Sandboxes that a host requests to start; in the response, those permitted to start.
          */
         Asked: {
             uids: string[];
@@ -1528,7 +1528,7 @@ export interface components {
         };
         /**
          * Heard
-         * @description How many messages of a session the server has received.
+         * @description The number of messages of a session that the server has received.
          */
         Heard: {
             heard: number;
@@ -1660,7 +1660,7 @@ export interface components {
         Nothing: Record<string, never>;
         /**
          * Opening
-         * @description A host's request for a session: which cluster it is, the last session and message it knows, and its runs.
+         * @description A host's request for a session: its cluster, the last session and message that it knows, and its runs.
          *
          *         `namespaces` has, for each organisation, the namespace of its Sandboxes.
          */
@@ -1775,7 +1775,7 @@ export interface components {
         ReasonMeaning: {
             reason: string;
             of: string;
-            tone: string;
+            severity: string;
             meaning: string;
         };
         /**
@@ -1952,13 +1952,13 @@ export interface components {
         };
         /**
          * Progress
-         * @description `done` of `total` units of the current `phase`; `tone` is the severity of the reason.
+         * @description `done` of `total` units of the current `phase`; `severity` is the severity of the reason.
          */
         Progress: {
             phase: string;
             done: number;
             total: number;
-            tone: string;
+            severity: string;
         };
         /** RoutingRules */
         RoutingRules: {

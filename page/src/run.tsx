@@ -134,7 +134,7 @@ function Missing({ name, children }: { name: string; children: string }): JSX.El
 
 function tone(report: Report, found: SandboxOrGroup | null): Tone {
   if (report.ready) return (report.unsupported ?? []).length ? "warning" : "ready";
-  const known = found?.progress.tone;
+  const known = found?.progress.severity;
   return known && known !== "progress" ? (known as Tone) : report.phase === "abandoned" ? "warning" : report.phase === "cleaned" ? "ready" : "working";
 }
 

@@ -19,7 +19,7 @@ function sandbox(name: string, more: { labels?: Record<string, string>; tone?: s
     spec: { cluster: more.cluster ?? "local", labels: more.labels ?? {} } as unknown as Sandbox["spec"],
     endpoints: [],
     status: { ready: more.ready ?? false, reason: "Ready", message: "" },
-    progress: { phase: "open", done: 1, total: 2, tone: more.tone ?? "progress" },
+    progress: { phase: "open", done: 1, total: 2, severity: more.tone ?? "progress" },
   };
 }
 

@@ -138,7 +138,7 @@ MALFORMED = {
         None,  # the baseline has no list, so the patch adds one, which is removed with the rest of the metadata
     ),
     "strategic directive": ("strategic", {"spec": {"$patch": "merge"}}, "must be replace or delete"),
-    "strategic order": ("strategic", {"spec": {"$setElementOrder/x": []}}, "is not understood here"),
+    "strategic order": ("strategic", {"spec": {"$setElementOrder/x": []}}, "is not supported; omit it"),
     "strategic takes all": ("strategic", {"$patch": "delete"}, "metadata must be a mapping"),
     "too deep": ("merge", nested(70), "nested at most"),
     "too many values": ("merge", {"spec": {"x": [1] * 10_001}}, "at most 10000 values"),

@@ -113,7 +113,7 @@ def test_refused_finalizer_is_reported_until_it_is_allowed():
         hook(world)
         machine(world)
         await world.until(lambda: hook_status(world).get("troubled") == 1, "the status message", 60)
-        told = "Machine shop/m: cannot go on and is being retried: a policy lets nobody hold it"
+        told = "Machine shop/m: cannot continue and is retried: a policy lets nobody hold it"
         assert (is_active(world), hook_status(world)["message"]) == (True, told)
         world.cluster.admission.clear()
         await world.until(lambda: held(world), "our finalizer", 600)

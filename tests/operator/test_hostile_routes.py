@@ -114,7 +114,7 @@ class TestMeshes:
         assert [each.metadata.name for each in found.found] == [
             f"w{number:03}" for number in range(MAX_VIRTUAL_SERVICES)
         ]
-        assert found.remarks[0].startswith("1 more route leads to the baseline")
+        assert found.remarks[0].startswith("1 route of the baseline is above the limit")
 
 
 class TestPreviews:
@@ -145,7 +145,9 @@ class TestGateways:
             await led(world)
             for number in range(MAX_ROUTES + 5):
                 world.gateways.route(f"w{number:03}")
-            await world.until(lambda: "6 more routes lead to the baseline" in message(world), "the status message", 300)
+            await world.until(
+                lambda: "6 routes of the baseline are above the limit" in message(world), "the status message", 300
+            )
             await world.until(lambda: ready(world), "ready", 300)
             assert len(world.gateways.ours()) == MAX_ROUTES
             world.delete()
@@ -165,7 +167,7 @@ class TestGateways:
             refs = [{"group": "", "kind": "Service", "name": name, "port": 80, "weight": 1} for name in names]
             world.gateways.route("many", backendRefs=refs)
             await world.until(
-                lambda: "5 more Services lead to the baseline" in message(world), "the status message", 300
+                lambda: "5 Services of the baseline are above the limit" in message(world), "the status message", 300
             )
             await world.until(lambda: ready(world), "ready", 300)
             # The fork's own Service is the copy of the baseline's first one.

@@ -132,7 +132,7 @@ class TestStanding:
             assert bench.later == [PATIENCE_MS / 1000 + 0.001]
             await bench.keep()
             bench.sync_cache()
-            assert (await bench.observe())[0] == "Gateway edges/edge has not accepted it yet"
+            assert (await bench.observe())[0] == "Gateway edges/edge has not accepted the route yet"
             bench.sync_cache(accepted="True", refs="True")
             bench.later.clear()
             assert (await bench.observe())[0] == "its Gateway has accepted it and is configuring its proxies"
@@ -175,10 +175,10 @@ class TestStanding:
             await bench.keep()
             bench.sync_cache()
             bench.clock += PATIENCE_MS - 1
-            assert (await bench.observe())[0] == "Gateway edges/edge has not accepted it yet"
+            assert (await bench.observe())[0] == "Gateway edges/edge has not accepted the route yet"
             bench.routes = RouteMemory()
             bench.clock += 1
-            assert await bench.observe() == ("", "Gateway edges/edge has not accepted it yet", "")
+            assert await bench.observe() == ("", "Gateway edges/edge has not accepted the route yet", "")
             bench.routes = RouteMemory()
             bench.clock -= 60_000
             assert (await bench.observe())[0]
@@ -192,7 +192,7 @@ class TestStanding:
             bench.sync_cache()
             await bench.keep()
             bench.sync_cache(accepted="False", refs="True")
-            said = "Gateway edges/edge rejects the take it: NoMatchingParent: none"
+            said = "Gateway edges/edge rejects the route: NoMatchingParent: none"
             assert await bench.observe() == ("", said, "")
             bench.sync_cache(accepted="False", refs="True", generation=0)
             assert (await bench.observe())[0], "of an older form that is no news"

@@ -113,7 +113,7 @@ class TestLease:
             elector = Elector(client, "dayfly-operator", "dayfly-runners", "one", seed=1)
             operator = Operator(client, runner=RUNNER, front=SandboxesExtension, elector=elector, now=world.now, seed=1)
             task = asyncio.create_task(operator.run())
-            await elector.led()
+            await elector.wait_leading()
             world.sandbox(wish())
             await world.until(lambda: world.cloud.starts("db/make"), "the first step")
             before = world.cluster.time()

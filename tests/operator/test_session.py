@@ -20,7 +20,7 @@ def kept(world: World, *words: str) -> list[str]:
     return sorted(place for place in places if not place.startswith(ON_PURPOSE))
 
 
-def memories(places: list[str]) -> list[str]:
+def sessions(places: list[str]) -> list[str]:
     return [place for place in places if ".memories." in place]
 
 
@@ -35,7 +35,7 @@ def test_cleaned_up_sandbox_leaves_nothing_in_memory(operators):
         uid = world.sandbox(wish())
         await world.until(lambda: world.cluster.objects("pods"), "a pod")
         words = things(world, uid)
-        assert any("sessions" in place for place in kept(world, *words))  # otherwise the search could find nothing
+        assert any("memories" in place for place in kept(world, *words))  # otherwise the search could find nothing
         await world.until(lambda: ready(world), "ready")
         words += things(world, uid)
         world.delete()
@@ -51,10 +51,10 @@ def test_pods_of_a_resting_run_are_forgotten():
         uid = world.sandbox(wish())
         await world.until(lambda: world.cluster.objects("pods"), "a pod")
         pods = [each["metadata"]["uid"] for each in world.cluster.objects("pods")]
-        assert memories(kept(world, *pods)), "it is found while the step runs"
+        assert sessions(kept(world, *pods)), "it is found while the step runs"
         await world.until(lambda: ready(world), "ready")
         await world.rest(60)
-        assert not memories(kept(world, *pods))
+        assert not sessions(kept(world, *pods))
         assert kept(world, uid)
 
     at_work(story)

@@ -128,7 +128,7 @@ def test_attention_does_not_refer_to_an_empty_log():
     (told,) = attention.find_concerns([box("a", failed)], NOW)
     assert told.next.startswith("read its log with `dayfly logs a db make`")
     (told,) = attention.find_concerns([box("a", failed)._replace(mute={"db/make"})], NOW)
-    assert told.next.startswith("go by its message (it printed nothing), fix the plugin")
+    assert told.next.startswith("see its message (it printed nothing), fix the plugin")
 
 
 def test_log_is_checked_once_its_attempt_has_ended(db, host):
@@ -451,7 +451,7 @@ def test_sandbox_refused_by_its_host_needs_attention(client, host):
     host.offer = refuse
     client.put("sandboxes/sb1", wishes.empty())
     found = client.get("sandboxes/sb1")
-    assert (found["status"]["reason"], found["progress"]["tone"]) == ("Refused", "failed")
+    assert (found["status"]["reason"], found["progress"]["severity"]) == ("Refused", "failed")
     assert "the cluster cannot run this: no units of the kind webhook" in found["status"]["message"]
     (concern,) = client.get("attention")
     assert (concern["kind"], concern["next"]) == ("failed", "fix its file and apply it again")

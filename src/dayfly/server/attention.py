@@ -100,8 +100,8 @@ def sort_concerns(found: Iterable[Concern], now: int) -> list[Concern]:
     return sorted(found, key=lambda each: (ORDER.index(each.kind), each.since or now, each.subject))
 
 
-def tone(report: RunReport) -> Severity:
-    """Return the tone of a report. A reason of Kubernetes itself counts as trouble."""
+def severity(report: RunReport) -> Severity:
+    """Return the severity of a report. A reason of Kubernetes itself counts as trouble."""
     if report.unsupported and report.ready:
         return Severity.WARNING
     known = CATALOGUE.get(Reason(report.reason)) if report.reason in set(Reason) else None
@@ -114,7 +114,7 @@ def _check(box: AttentionSubject, now: int) -> Iterator[Concern]:
     subject = about["subject"]
     if report.abandon is not None:
         yield describe_abandoned(name, report)
-    elif report.reason == Reason.CLEANUP_STUCK or tone(report) is Severity.FAILED:
+    elif report.reason == Reason.CLEANUP_STUCK or severity(report) is Severity.FAILED:
         root = _root(why(report, name, mute))
         yield Concern(
             **about,

@@ -54,12 +54,12 @@ class Status(ApiObject, frozen=True, kw_only=True):
 
 
 class Progress(ApiObject, frozen=True, kw_only=True):
-    """`done` of `total` units of the current `phase`; `tone` is the severity of the reason."""
+    """`done` of `total` units of the current `phase`; `severity` is the severity of the reason."""
 
     phase: str
     done: int
     total: int
-    tone: str
+    severity: str
 
 
 class Sandbox(ApiObject, frozen=True, kw_only=True):

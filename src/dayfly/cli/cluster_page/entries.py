@@ -97,7 +97,7 @@ def sandbox_json(found: Any, name: str, report: RunReport, listed: tuple[str, ..
             "phase": report.phase.value,
             "done": report.done,
             "total": report.total,
-            "tone": attention.tone(report).name.lower(),
+            "severity": attention.severity(report).name.lower(),
         },
     }
 

@@ -51,7 +51,7 @@ class Health(Form):
 class ReasonMeaning(Form):
     reason: str
     of: str
-    tone: str
+    severity: str
     meaning: str
 
 

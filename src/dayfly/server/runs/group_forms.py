@@ -51,12 +51,12 @@ def describe(
         status["conflicts"] = group.conflicts
     status["conditions"] = _conditions(group)
     state = run._replace(report=report)
-    return run_form(record, state, end, tone(report, conflict=bool(group.conflicts)), status)
+    return run_form(record, state, end, severity(report, conflict=bool(group.conflicts)), status)
 
 
-def tone(report: RunReport, *, conflict: bool) -> str:
+def severity(report: RunReport, *, conflict: bool) -> str:
     """Return the state of a group in one word; `conflict`: whether two of its sandboxes fork the same baseline."""
-    return max(attention.tone(report), Severity.WARNING if conflict else Severity.PROGRESS).name.lower()
+    return max(attention.severity(report), Severity.WARNING if conflict else Severity.PROGRESS).name.lower()
 
 
 def shorten(described: dict[str, Any]) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def current_report(sync: HostSync, record: RunRecord[Any], state: Standing | Non
 
 
 def run_form(
-    record: RunRecord[Any], state: RunState, end: int, tone: str, status: Mapping[str, Any] = MappingProxyType({})
+    record: RunRecord[Any], state: RunState, end: int, severity: str, status: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
     """Return the API object of a run.
 
@@ -100,7 +100,7 @@ def run_form(
         record: As it is stored.
         state: Its state, as visible to the client.
         end: When its time to live ends, in Unix milliseconds; 0 for never.
-        tone: Its state in one word, for colours.
+        severity: Its state in one word, for colours.
         status: Further fields of its status. A condition that warns of the end is added.
     """
     report, conditions = state.report, list(status.get("conditions", ()))
@@ -120,5 +120,5 @@ def run_form(
         "spec": with_bare_names(documents.export(record.document)["spec"]),
         "endpoints": state.endpoints,
         "status": found,
-        "progress": {"phase": report.phase.value, "done": report.done, "total": report.total, "tone": tone},
+        "progress": {"phase": report.phase.value, "done": report.done, "total": report.total, "severity": severity},
     }

@@ -8,7 +8,7 @@ from dayfly.link.transport import HERE
 from dayfly.plan.status import with_unsupported
 from dayfly.server.access.scopes import WHOLE
 from dayfly.server.admin import clusters
-from dayfly.server.attention import tone
+from dayfly.server.attention import severity
 from dayfly.server.catalog import run_specs
 from dayfly.server.catalog.run_specs import CompiledRun
 from dayfly.server.records.run_records import SANDBOXES
@@ -64,7 +64,7 @@ class SandboxStrategy(Strategy[SandboxSpec]):
         """Return the API objects of sandboxes."""
         states = await self.query_states(records)
         found = ((record, states[record.uid]) for record in records)
-        return [run_form(each, state, each.expires_at, tone(state.report).name.lower()) for each, state in found]
+        return [run_form(each, state, each.expires_at, severity(state.report).name.lower()) for each, state in found]
 
     def parse(self, body: Any, name: str) -> Wanted[SandboxSpec]:
         """Read the body of a PUT; secrets and lease are not part of the spec."""
