@@ -50,13 +50,13 @@ test check: export DAYFLY_TEST_SLICE := $(SLICE)
 
 test: dev  ## what a change must pass, in minutes; SEED=... SLICE=k/n repeats a selection (tests/selection.py)
 	@scripts/test-deps.sh
-	@$(PY) tests/tools.py runner
-	@$(PY) tests/tools.py & $(PY) -m pytest $(ALL_WORKERS); code=$$?; wait; exit $$code
+	@$(PY) -m tests.tools runner
+	@$(PY) -m tests.tools & $(PY) -m pytest $(ALL_WORKERS); code=$$?; wait; exit $$code
 
 # `make proof PARTS=tests/model` plays everything of a part.
 proof: dev  ## everything, in hours: writes its results into tests/proof.md
 	@scripts/test-deps.sh
-	DAYFLY_TEST_SLICE=all $(PY) tests/tools.py
+	DAYFLY_TEST_SLICE=all $(PY) -m tests.tools
 	DAYFLY_TEST_SLICE=all $(PY) -m pytest $(ALL_WORKERS) --proof-page tests/proof.md $(PARTS)
 
 # TESTS and MARKS choose other tests than the quick ones of the packages' folders.
@@ -88,7 +88,7 @@ uninstall: setup  ## drain that cluster, take Dayfly out of it and end it
 
 check: lint  ## lint and the quick tests
 	@scripts/test-deps.sh
-	@$(PY) tests/tools.py runner sdk terraform
+	@$(PY) -m tests.tools runner sdk terraform
 	$(PY) -m pytest -n 4 --dist loadfile -m 'not slow and not heavy and not cluster'
 
 lock: dev  ## renew requirements/*.txt from pyproject.toml (versions and hashes, no addresses)

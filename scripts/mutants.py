@@ -210,7 +210,7 @@ class Project:
                 process.wait()
 
     def _environment(self, package: Path) -> dict[str, str]:
-        path = os.pathsep.join((str(package), str(self.root / "tests")))
+        path = os.pathsep.join((str(package), str(self.root)))
         return {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
 
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT))
 
-from docs.transcript import commands, follow  # noqa: E402 - found beside this script
+from tests.docs.transcript import commands, follow  # noqa: E402 - found beside this script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

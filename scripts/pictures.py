@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from page.browser import chromium, visit  # noqa: E402 - found beside this script
+from tests.page.browser import chromium, visit  # noqa: E402 - found beside this script
 
 SIZE = {"width": 1120, "height": 640}
 TEAMS = ("checkout", "payments", "search", "catalog")

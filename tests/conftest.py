@@ -15,12 +15,11 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-from fixture_release import FixtureRelease
-from proof import PLAYED, PLUGIN, SAID, Journal, Proof, proven
-from run_summary import CpuTimer, RunSummary
-from scopes import Scopes, rank
-from selection import SELECTION
+from tests.fixture_release import FixtureRelease
+from tests.proof import PLAYED, PLUGIN, SAID, Journal, Proof, proven
+from tests.run_summary import CpuTimer, RunSummary
+from tests.scopes import Scopes, rank
+from tests.selection import SELECTION
 
 # A slow machine is not a failure, so there is no deadline. The other settings of Hypothesis for CI stay.
 settings.register_profile("dayfly", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
@@ -184,7 +183,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
     if item.get_closest_marker("cluster") and not os.environ.get("DAYFLY_TEST_KUBECONFIG"):
         wanted.append("kubernetes")
     if wanted:
-        import tools  # slow to import, and few tests need it
+        from tests import tools  # slow to import, and few tests need it
 
         for name in wanted:
             tools.ready(name)

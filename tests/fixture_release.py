@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-import scopes
+from tests import scopes
 
 # Fixtures with the scope `session`, and a predicate for the scopes of tests that use them.
 USERS = {

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from selection import SELECTION
+from tests.selection import SELECTION
 
 SLOWEST_FILES = 10
 MAX_REPEATED = 10

@@ -162,6 +162,6 @@ def choose(waiting: Iterable[str], needs: Iterable[Need]) -> str | None:
 
 
 def _has_kubernetes() -> bool:
-    import tools  # slow to import
+    from tests import tools  # slow to import
 
     return tools.build.has_kubernetes()

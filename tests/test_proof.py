@@ -6,9 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
-import proof
-from proof import Journal, Played, Proof, Row, commit, written
+from tests import proof
+from tests.proof import Journal, Played, Proof, Row, commit, written
 
 ROOT = Path(__file__).parents[1]
 OK = pytest.ExitCode.OK

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-import scopes
+from tests import scopes
 
 ROOT = Path(__file__).parents[1]
 
@@ -117,9 +116,9 @@ def test_built_fixtures_are_ready_before_the_timeout_starts(tmp_path: Path):
     probe.write_text(PROBE)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml"]
     ended = subprocess.run(
-        [*command, "--rootdir", ROOT, "-p", "conftest", probe],
+        [*command, "--rootdir", ROOT, "-p", "tests.conftest", probe],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}"},
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
         capture_output=True,
         text=True,
     )

@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from proof import BEGIN, END
-from run_summary import RunSummary
-from selection import SEED_VARIABLE, SELECTION, SLICE_VARIABLE, SLICES, Selection
+from tests.proof import BEGIN, END
+from tests.run_summary import RunSummary
+from tests.selection import SEED_VARIABLE, SELECTION, SLICE_VARIABLE, SLICES, Selection
 
 ROOT = Path(__file__).parents[1]
 

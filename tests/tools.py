@@ -19,13 +19,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
-
 from testcluster import build  # noqa: E402 - the path comes first
-
-from examples import outside, servers  # noqa: E402 - the path comes first
-from selection import SELECTION  # noqa: E402 - the path comes first
-from server import sdk_environment  # noqa: E402 - the path comes first
+from tests.examples import outside, servers  # noqa: E402 - the path comes first
+from tests.selection import SELECTION  # noqa: E402 - the path comes first
+from tests.server import sdk_environment  # noqa: E402 - the path comes first
 
 
 def kubernetes() -> None:

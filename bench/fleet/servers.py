@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.memory import resident
-from bench.rows import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,8 +73,7 @@ def postgresql(place: Path) -> Iterator[Server]:
 @contextlib.contextmanager
 def replicas(place: Path, count: int) -> Iterator[list[Server]]:
     """Run several servers on such a PostgreSQL."""
-    sys.path.append(str(ROOT / "tests"))  # for the function that starts PostgreSQL
-    from server.databases import postgres
+    from tests.server.databases import postgres
 
     with postgres() as found, contextlib.ExitStack() as stack:
         database = found.fresh()

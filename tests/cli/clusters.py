@@ -7,26 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import sys
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import NamedTuple, Self
 
 import pytest
+from tests.cli.command import Done
+from tests.kube.fake import FakeCluster
+from tests.kube.fake.cluster import FakeTransport
+from tests.operator.rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, ready, wish
+from tests.operator.rig.scenes import chain as life
+from tests.operator.rig.world import KINDS, Script, World, live
 
-from cli.command import Done
 from dayfly.cli.backends import cluster as subject
 from dayfly.cli.verbs import run
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.transport import Answer, NotSentError, Request
-from kube.fake import FakeCluster
-from kube.fake.cluster import FakeTransport
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "operator"))
-
-from rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, ready, wish
-from rig.scenes import chain as life
-from rig.world import KINDS, Script, World, live
 
 FLAGS = " --context kind -n shop"
 _DEEP = b"[" * 5000 + b"]" * 5000  # a JSON decoder's limit is about a thousand, the API server's ten thousand

@@ -6,11 +6,11 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli.command import Cli, until
+from tests.embedded.machine import work_of
 
-from cli.command import Cli, until
 from dayfly.cli import installed
 from dayfly.client import Client, NotFoundError, RefusedError
-from embedded.machine import work_of
 
 if TYPE_CHECKING:
     import subprocess

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cli.command import Cli
+    from tests.cli.command import Cli
 
 _CONTROL = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])")
 
@@ -94,7 +94,7 @@ def run(
 
     Once the words of `gate` are on the screen its file is made: a step that waits for that is seen at work.
     """
-    from cli.command import COMMAND
+    from tests.cli.command import COMMAND
 
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))

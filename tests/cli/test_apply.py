@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-
-from cli import sample_specs
-from cli.command import Cli, refused, until
+from tests.cli import sample_specs
+from tests.cli.command import Cli, refused, until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import pytest
 import yaml
+from tests.cli.command import COMMAND, Cli, refused
+from tests.cli.fake import Fake, serving
 
-from cli.command import COMMAND, Cli, refused
-from cli.fake import Fake, serving
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.client.address import Address
 from dayfly.client.errors import RefusedError

@@ -6,8 +6,7 @@ import json
 import re
 
 import pytest
-
-from cli.clusters import (
+from tests.cli.clusters import (
     FAILING,
     FLAGS,
     LIFE,
@@ -22,14 +21,15 @@ from cli.clusters import (
     stuck,
     up,
 )
-from cli.command import refused
+from tests.cli.command import refused
+from tests.kube.fake import FakeCluster
+
 from dayfly.kube import errors
 from dayfly.operator.observe import Observer
 from dayfly.spec.identity import resource_id
-from kube.fake import FakeCluster
 
-from rig.scenes import CHAIN, Scene, ready, wish  # isort: skip
-from rig.world import World  # isort: skip
+from tests.operator.rig.scenes import CHAIN, Scene, ready, wish  # isort: skip
+from tests.operator.rig.world import World  # isort: skip
 
 __all__ = ["stage"]
 

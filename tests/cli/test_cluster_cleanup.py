@@ -7,8 +7,10 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from tests.cli.clusters import FrozenCluster, Stage, stage, still
+from tests.testing.planted import plugin
+from tests.testing.test_scenarios import spec
 
-from cli.clusters import FrozenCluster, Stage, stage, still
 from dayfly.cli.backends.cluster import ClusterBackend
 from dayfly.cli.backends.cluster_report import milliseconds
 from dayfly.cli.local.child import Interrupted
@@ -21,8 +23,6 @@ from dayfly.operator.cluster.objects import PLUGINS, SANDBOXES
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.scalars import semver
 from dayfly.testing import undisturbed_cluster_scenario
-from testing.planted import plugin
-from testing.test_scenarios import spec
 
 __all__ = ["stage"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.cli.clusters import FLAGS, LIFE, NEVER_GOES, FrozenCluster, Stage, stage, stuck, up
+from tests.cli.command import refused
 
-from cli.clusters import FLAGS, LIFE, NEVER_GOES, FrozenCluster, Stage, stage, stuck, up
-from cli.command import refused
 from dayfly.cli.backends import cluster
 
-from rig.scenes import wish  # isort: skip
-from rig.world import API, World  # isort: skip
+from tests.operator.rig.scenes import wish  # isort: skip
+from tests.operator.rig.world import API, World  # isort: skip
 
 __all__ = ["stage"]
 

@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from tests.kube.fake import FakeCluster, Refusal, run
 
 from dayfly.cli.plugin_test import cluster_faults
 from dayfly.client.errors import DayflyError, Exit
@@ -14,7 +15,6 @@ from dayfly.execute.pod.names import UNIT_ANNOTATION
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS, anything
 from dayfly.testing import Tampering
-from kube.fake import FakeCluster, Refusal, run
 
 CONFIG_MAPS = anything("v1", "ConfigMap", "configmaps")
 MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}

@@ -6,18 +6,18 @@ import datetime as dt
 from types import SimpleNamespace
 
 import pytest
+from tests.cli.clusters import FLAGS, LIFE, LINE, NEVER_GOES, SLOW, Stage, running, stage, still, stuck, up
+from tests.cli.command import refused
+from tests.kube.fake import Fault, Harm
 
-from cli.clusters import FLAGS, LIFE, LINE, NEVER_GOES, SLOW, Stage, running, stage, still, stuck, up
-from cli.command import refused
 from dayfly.cli.backends import cluster_logs
 from dayfly.cli.backends.cluster_objects import Objects
 from dayfly.cli.commands.logs import LogPrinter
 from dayfly.execute.fork.render import fork_name
 from dayfly.kube.client import Client
-from kube.fake import Fault, Harm
 
-from rig.scenes import ready, wish  # isort: skip
-from rig.world import World  # isort: skip
+from tests.operator.rig.scenes import ready, wish  # isort: skip
+from tests.operator.rig.world import World  # isort: skip
 
 __all__ = ["stage"]
 

@@ -10,9 +10,8 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-
-from cli.command import COMMAND, Cli, until
-from cli.fake import Fake, serving
+from tests.cli.command import COMMAND, Cli, until
+from tests.cli.fake import Fake, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,17 +13,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import msgspec
 import pytest
+from tests.cli import sample_specs
+from tests.cli.command import refused, until
+from tests.client.test_retry import World
+from tests.server import databases
+from tests.server.fake_host import FakeHost
 
-from cli import sample_specs
-from cli.command import refused, until
-from client.test_retry import World
 from dayfly.cli import event_receiver
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.lib.delivery import DeliveryResult
 from dayfly.link import wire
 from dayfly.link.envelope import Letters, Opening, Said, Session
-from server import databases
-from server.fake_host import FakeHost
 
 TO = event_receiver.parse_receiver("http://127.0.0.1:1/in?x=1", frozenset())
 EVENT = b'{"id": "1"}'

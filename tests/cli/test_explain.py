@@ -6,12 +6,12 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli.command import refused
 
-from cli.command import refused
 from dayfly.spec.schema import json_schema
 
 if TYPE_CHECKING:
-    from cli.command import Cli
+    from tests.cli.command import Cli
 
 
 def test_a_field_with_fields_is_explained_with_them(cli: Cli):

@@ -8,7 +8,8 @@ import sys
 import termios
 from pathlib import Path
 
-from cli.command import until
+from tests.cli.command import until
+
 from dayfly.cli.local import guard
 
 

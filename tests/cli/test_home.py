@@ -9,8 +9,8 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli.command import Cli, refused
 
-from cli.command import Cli, refused
 from dayfly.client.errors import DayflyError
 from dayfly.client.home import Home
 

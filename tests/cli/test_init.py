@@ -10,10 +10,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
+from tests.cli.command import Cli
+from tests.examples.pages import follow
 
-from cli.command import Cli
 from dayfly.cli import scaffold
-from examples.pages import follow
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,9 +9,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-
-from cli import sample_specs
-from cli.command import Done
+from tests.cli import sample_specs
+from tests.cli.command import Done
 
 ROOT = Path(__file__).resolve().parents[2]
 MACHINES = {"x86_64": 62, "aarch64": 183}

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.command import until
+from tests.cli.fake import serving
+from tests.cli.sample_specs import waiting
+from tests.cli.with_command import FakeServer, fake_home, run_with
+from tests.server import client as control
+from tests.server.fake_host import FakeHost
 
-from cli.command import until
-from cli.fake import serving
-from cli.sample_specs import waiting
-from cli.with_command import FakeServer, fake_home, run_with
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.commands import with_command
 from dayfly.cli.local import server_process
@@ -25,8 +27,6 @@ from dayfly.cli.local.temporary_server import UserLock
 from dayfly.client.address import Address
 from dayfly.client.home import Home
 from dayfly.server.runs.run_service import RunService
-from server import client as control
-from server.fake_host import FakeHost
 
 __all__ = ["fake_home"]
 

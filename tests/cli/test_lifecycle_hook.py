@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from cli.command import Cli, refused
+from tests.cli.command import Cli, refused
 
 HOOK = """\
 apiVersion: dayfly.dev/v1alpha1

@@ -6,9 +6,8 @@ import os
 import signal
 
 import pytest
-
-from cli.command import Cli, refused
-from cli.fake import Fake, serving
+from tests.cli.command import Cli, refused
+from tests.cli.fake import Fake, serving
 
 
 @pytest.mark.parametrize("by", ["Ctrl-C", "Ctrl-D"])

@@ -8,9 +8,9 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli import sample_specs
+from tests.cli.command import Cli, refused, until
 
-from cli import sample_specs
-from cli.command import Cli, refused, until
 from dayfly.cli.backends import hosts
 from dayfly.cli.backends.protocol import LogChunk
 from dayfly.cli.verbs import run

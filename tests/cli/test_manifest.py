@@ -6,9 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 import yaml
-
-from cli import sample_specs
-from cli.command import Cli, refused
+from tests.cli import sample_specs
+from tests.cli.command import Cli, refused
 
 if TYPE_CHECKING:
     from pathlib import Path

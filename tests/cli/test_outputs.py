@@ -13,10 +13,10 @@ import pytest
 from dotenv import dotenv_values
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from tests.cli import sample_specs
+from tests.cli.fake import serving
+from tests.cli.with_command import FakeServer, fake_home, run_with
 
-from cli import sample_specs
-from cli.fake import serving
-from cli.with_command import FakeServer, fake_home, run_with
 from dayfly.cli import outputs
 from dayfly.client import Output, Outputs
 from dayfly.client.errors import DayflyError
@@ -24,7 +24,8 @@ from dayfly.client.errors import DayflyError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cli.command import Cli
+    from tests.cli.command import Cli
+
     from dayfly.client.home import Home
 
 __all__ = ["fake_home"]

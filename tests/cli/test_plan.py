@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli import sample_specs
+from tests.cli.command import Cli, refused
 
-from cli import sample_specs
-from cli.command import Cli, refused
 from dayfly.cli.output import plan_diff
 
 if TYPE_CHECKING:

@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import pytest
+from tests.cli.command import refused, until
+from tests.selection import SELECTION
+from tests.testing.planted import CLEAN, LOOK, MAKE, OWN, PLANTED, REMOVE, plugin, step
 
-from cli.command import refused, until
 from dayfly.cli.local.child import run_group
 from dayfly.cli.plugin_test import session
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec.plugin import Plugin, PluginSpec
 from dayfly.testing import DeleteAt, Outcome, Scenario
-from selection import SELECTION
-from testing.planted import CLEAN, LOOK, MAKE, OWN, PLANTED, REMOVE, plugin, step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cli.command import Cli, Done
+    from tests.cli.command import Cli, Done
 
 
 def run_plugin_test(cli: Cli, written: dict, params: dict[str, str], *more: str) -> Done:

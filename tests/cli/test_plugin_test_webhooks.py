@@ -6,14 +6,13 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-
-from cli.command import refused
-from selection import SELECTION
-from testing.planted import LOOK, step
-from testing.planted_webhooks import CLEAN, PLANTED, Records, written
+from tests.cli.command import refused
+from tests.selection import SELECTION
+from tests.testing.planted import LOOK, step
+from tests.testing.planted_webhooks import CLEAN, PLANTED, Records, written
 
 if TYPE_CHECKING:
-    from cli.command import Cli, Done
+    from tests.cli.command import Cli, Done
 
 
 def run_plugin_test(cli: Cli, spec: dict, *more: str) -> Done:

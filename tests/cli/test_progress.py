@@ -6,13 +6,12 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-
-from cli import sample_specs, terminal
+from tests.cli import sample_specs, terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cli.command import Cli
+    from tests.cli.command import Cli
 
 
 def _steady(text: str) -> str:

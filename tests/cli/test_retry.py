@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-
-from cli import sample_specs
-from cli.command import Cli, refused, until
+from tests.cli import sample_specs
+from tests.cli.command import Cli, refused, until
 
 if TYPE_CHECKING:
     from pathlib import Path

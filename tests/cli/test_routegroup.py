@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from cli.command import Cli, refused, until
+from tests.cli.command import Cli, refused, until
 
 if TYPE_CHECKING:
     from pathlib import Path

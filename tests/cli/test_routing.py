@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+from tests.cli.command import Cli, refused, until
 
-from cli.command import Cli, refused, until
 from dayfly.cli.verbs import run
 from dayfly.embedded.routes.envoy_process import holder
 from dayfly.routeserver import routes_pb2 as pb

@@ -12,9 +12,9 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli.command import COMMAND
+from tests.cli.test_secrets import CANARY, secrets
 
-from cli.command import COMMAND
-from cli.test_secrets import CANARY, secrets
 from dayfly.cli import secret_files
 from dayfly.client.errors import DayflyError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from cli.command import Cli
+    from tests.cli.command import Cli
 
 
 def _fifo(path: Path) -> None:

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cli import sample_specs
+from tests.cli.command import COMMAND, Cli, refused, until
+from tests.embedded.machine import work_of
 
-from cli import sample_specs
-from cli.command import COMMAND, Cli, refused, until
 from dayfly.cli import secret_files, temporary_spec, verbs
 from dayfly.client.errors import DayflyError
-from embedded.machine import work_of
 
 CANARY = "canary-31f0-of-the-mine"
 SEEN = """\

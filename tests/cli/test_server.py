@@ -13,14 +13,14 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli import sample_specs
+from tests.cli.command import COMMAND, Cli, refused, until
+from tests.execute.collector import collecting
 
-from cli import sample_specs
-from cli.command import COMMAND, Cli, refused, until
 from dayfly.cli.local import server_process
 from dayfly.cli.local.server_process import listening
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.home import Home
-from execute.collector import collecting
 
 if TYPE_CHECKING:
     from pathlib import Path

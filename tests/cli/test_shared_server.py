@@ -192,7 +192,7 @@ def test_a_cluster_that_is_frozen_is_looked_at_and_thawed(cli):
 
 @pytest.mark.proof
 def test_two_servers_share_a_postgresql(cli):
-    from server import databases
+    from tests.server import databases
 
     with databases.postgres() as postgres:
         where = {"DAYFLY_DATABASE": postgres.fresh()}

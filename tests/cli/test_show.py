@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.cli import sample_specs
+from tests.cli.command import COMMAND, Cli
+from tests.cli.fake import Fake, serving
 
-from cli import sample_specs
-from cli.command import COMMAND, Cli
-from cli.fake import Fake, serving
 from dayfly.cli.output import show
 
 ROOM = Path(show.__file__).parents[1]

@@ -7,8 +7,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from cli.command import Cli
-from cli.fake import Fake, serving
+from tests.cli.command import Cli
+from tests.cli.fake import Fake, serving
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,16 +7,16 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli.command import refused
+from tests.cli.fake import Fake, serving
 
-from cli.command import refused
-from cli.fake import Fake, serving
 from dayfly.embedded import states
 from dayfly.execute.state import seal
 from dayfly.execute.state.head import Head, Holder, Version
 from dayfly.execute.state.service import StateOwner
 
 if TYPE_CHECKING:
-    from cli.command import Cli
+    from tests.cli.command import Cli
 
 NEW, OLD = StateOwner("new", "stack"), StateOwner("old", "stack")
 

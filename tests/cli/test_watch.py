@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.cli.fake import Fake, serving
 
-from cli.fake import Fake, serving
 from dayfly.cli import watch
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.client import Client as Dayfly

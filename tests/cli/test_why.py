@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.cli.clusters import LIFE, Stage, stage
+from tests.cli.command import Cli, refused
 
-from cli.clusters import LIFE, Stage, stage
-from cli.command import Cli, refused
-
-from rig.hooking import hook, is_active  # isort: skip
-from rig.hooking import hook_status as said_of_hook  # isort: skip
-from rig.scenes import plugin, ready, step, wish  # isort: skip
-from rig.world import World  # isort: skip
+from tests.operator.rig.hooking import hook, is_active  # isort: skip
+from tests.operator.rig.hooking import hook_status as said_of_hook  # isort: skip
+from tests.operator.rig.scenes import plugin, ready, step, wish  # isort: skip
+from tests.operator.rig.world import World  # isort: skip
 
 __all__ = ["stage"]
 

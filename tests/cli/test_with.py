@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cli import sample_specs
+from tests.cli.command import COMMAND, Cli, refused, until
 
-from cli import sample_specs
-from cli.command import COMMAND, Cli, refused, until
 from dayfly.cli.local import guard
 from dayfly.client.home import Home
 

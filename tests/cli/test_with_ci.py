@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli import sample_specs
+from tests.cli.command import Cli, until
 
-from cli import sample_specs
-from cli.command import Cli, until
 from dayfly.client import Client
 from dayfly.client.home import Home
 from dayfly.execute.process.ci_marks import CI_MARKS

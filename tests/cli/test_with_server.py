@@ -9,11 +9,11 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli import sample_specs
+from tests.cli.command import Cli, refused, until
+from tests.cli.fake import Fake, serving
+from tests.cli.with_command import FakeServer, fake_home, run_with
 
-from cli import sample_specs
-from cli.command import Cli, refused, until
-from cli.fake import Fake, serving
-from cli.with_command import FakeServer, fake_home, run_with
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.commands import with_command
 from dayfly.client import servers

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli import sample_specs
+from tests.cli.fake import Fake
 
-from cli import sample_specs
-from cli.fake import Fake
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.verbs import run
 from dayfly.client.home import Home

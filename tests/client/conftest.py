@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.server.client import KEY, serving
+from tests.server.client import Client as Raw
+from tests.server.fake_host import FakeHost
 
 from dayfly.client import AsyncClient, Client
 from dayfly.server.api import changes
 from dayfly.server.db.store import Store
-from server.client import KEY, serving
-from server.client import Client as Raw
-from server.fake_host import FakeHost
 
 
 class Looped:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
+from tests.server import wishes
+from tests.server.fake_host import uid_of
 
 from dayfly.client import (
     ConflictError,
@@ -26,8 +28,6 @@ from dayfly.client.types import Report
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import UnitReport
 from dayfly.spec.run_data import HistoryEntry, Value
-from server import wishes
-from server.fake_host import uid_of
 
 MAKE = UnitReport(
     id="mydb/provision", resource="mydb", name="provision", event="preStart", kind="exec", state="failed", attempt=1
@@ -327,7 +327,7 @@ def test_server_address_is_taken_from_home_login_or_argument(dayfly, server, con
 
 
 def test_response_of_another_program_is_an_error(connect):
-    from cli.fake import Fake, serving
+    from tests.cli.fake import Fake, serving
 
     fake = Fake()
     fake.say("GET", "sandboxes", b"<html>")

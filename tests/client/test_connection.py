@@ -11,8 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.cli.test_shared_server import certificate
+from tests.server import wishes
+from tests.server.client import KEY
 
-from cli.test_shared_server import certificate
 from dayfly.client import (
     AsyncClient,
     Client,
@@ -28,8 +30,6 @@ from dayfly.client.address import Address, ServerAddress
 from dayfly.client.connection import ApiRequest, Connection, run
 from dayfly.client.home import Home
 from dayfly.client.loop_io import LoopIo
-from server import wishes
-from server.client import KEY
 
 NEVER = Retry(patience=0)
 LIST = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]"

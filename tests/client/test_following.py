@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from tests.client.relay import relayed
+from tests.server import wishes
+from tests.server.client import KEY
 
-from client.relay import relayed
 from dayfly.client import NotFoundError, Retry, UnreachableError
 from dayfly.client.address import Address
 from dayfly.client.changes import Change, ChangeTracker, EventParser
 from dayfly.client.connection import run_iterator
 from dayfly.client.follower import Follower
 from dayfly.client.json_client import JsonClient
-from server import wishes
-from server.client import KEY
 
 QUICK = Retry(patience=20, first=0.01, longest=0.05)
 

@@ -8,16 +8,16 @@ import os
 import time
 
 import pytest
+from tests.client.relay import relayed
+from tests.server import wishes
+from tests.server.client import KEY
 
-from client.relay import relayed
 from dayfly.client import ConflictError, NotFoundError, Retry, UnreachableError
 from dayfly.client.address import Address
 from dayfly.client.connection import run
 from dayfly.client.errors import RefusedError, refusal
 from dayfly.client.json_client import JsonClient
 from dayfly.client.retry import parse_retry_after
-from server import wishes
-from server.client import KEY
 
 UNSENT = UnreachableError("refused")
 LOST = UnreachableError("no answer", sent=True)

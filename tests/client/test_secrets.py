@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.client.test_connection import answering
+from tests.server.client import KEY, serving
+from tests.server.fake_host import FakeHost
+from tests.server.test_run_secrets import CANARY, GIVEN, Kept, sandbox_body
 
-from client.test_connection import answering
 from dayfly.client import ConflictError, DayflyError, Exit, InvalidError, RefusedError, UnreachableError
 from dayfly.client.connection import ApiRequest
 from dayfly.client.servers import Server
-from server.client import KEY, serving
-from server.fake_host import FakeHost
-from server.test_run_secrets import CANARY, GIVEN, Kept, sandbox_body
 
 WISH = {"name": "sb1", **sandbox_body()}
 GIVES = {"mydb": {"key": CANARY}}

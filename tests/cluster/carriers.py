@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.cluster.installed import Installed
 
-from cluster.installed import Installed
 from dayfly.kube import auth, errors
 from dayfly.kube.cache import Cache, Reflector
 from dayfly.kube.client import Client

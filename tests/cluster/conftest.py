@@ -10,22 +10,17 @@ import hashlib
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from testcluster import build, images
 from testcluster import cluster as clusters
-
-from cluster import carriers
-from cluster.installed import ACCOUNT, Installed
-from cluster.journal import Journal
-from cluster.wishes import Wishes
+from tests.cluster import carriers
+from tests.cluster.installed import ACCOUNT, Installed
+from tests.cluster.journal import Journal
+from tests.cluster.wishes import Wishes
 
 HERE = Path(__file__).resolve().parent
 # Files of which every run plays all tests; all other tests of this folder are long stories.

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from testcluster import cluster as clusters
-
-from cluster.patience import eventually
-from selection import SELECTION
+from tests.cluster.patience import eventually
+from tests.selection import SELECTION
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM, RUNNERS = "dayfly-system", "dayfly-runners"

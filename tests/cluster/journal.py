@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from typing import NamedTuple
 
-from cluster.patience import eventually
+from tests.cluster.patience import eventually
 
 
 class Entry(NamedTuple):

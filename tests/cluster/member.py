@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 from bench.cluster.audit import Audit
 from bench.cluster.place import OPERATOR, Operator, Place, operator, place
-
-from cluster.installed import ACCOUNT, API, ROOT
-from cluster.patience import eventually
-from server.balancer import Address
-from server.replicas import environment
+from tests.cluster.installed import ACCOUNT, API, ROOT
+from tests.cluster.patience import eventually
+from tests.server.balancer import Address
+from tests.server.replicas import environment
 
 ORG, NAMESPACE = "acme", "acme-sandboxes"
 # Which pods the operator made, and which it let go: what a step did, as the API server tells it.

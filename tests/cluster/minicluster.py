@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from testcluster import build, images
-
-from cluster.installed import ROOT, Installed
-from cluster.patience import eventually
-from cluster.test_examples import TEAM
+from tests.cluster.installed import ROOT, Installed
+from tests.cluster.patience import eventually
+from tests.cluster.test_examples import TEAM
 
 SOURCE = ROOT / "examples" / "minicluster" / "machinery"
 IMAGE = "minicluster.example/machinery:1"

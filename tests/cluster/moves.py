@@ -4,10 +4,9 @@ import json
 from collections.abc import Iterator
 
 from testcluster.cluster import CommandError
-
-from cluster.installed import SYSTEM, Installed
-from cluster.patience import eventually
-from conformance.telling import EVENTS, line
+from tests.cluster.installed import SYSTEM, Installed
+from tests.cluster.patience import eventually
+from tests.conformance.telling import EVENTS, line
 
 
 def moves(operator: Installed, sandbox: str, namespace: str) -> list[str]:

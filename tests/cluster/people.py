@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.installed import ROOT, Installed
+from tests.cluster.installed import ROOT, Installed
 
 # What would make somebody's Dayfly another one than a newcomer's.
 STEERS = ("DAYFLY_", "KUBECONFIG", "XDG_STATE_HOME", "MAKE", "MFLAGS", "PYTHON")

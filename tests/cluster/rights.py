@@ -4,7 +4,8 @@ import contextlib
 import shlex
 from collections.abc import Iterator
 
-from cluster.installed import Installed
+from tests.cluster.installed import Installed
+
 from dayfly.execute.object.run import ACCOUNT
 from dayfly.operator.objects import grants
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
-from cluster.conftest import TEAM
-from cluster.installed import ACCOUNT, ROOT, SYSTEM, Installed
+from tests.cluster.conftest import TEAM
+from tests.cluster.installed import ACCOUNT, ROOT, SYSTEM, Installed
 
 
 class ServerInCluster:

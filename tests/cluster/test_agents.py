@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import uvicorn
 from testcluster import images
+from tests.cluster.conftest import TEAM
+from tests.cluster.installed import Installed
+from tests.cluster.patience import eventually
+from tests.cluster.server_in_cluster import ServerInCluster, certificate, dialling
 
-from cluster.conftest import TEAM
-from cluster.installed import Installed
-from cluster.patience import eventually
-from cluster.server_in_cluster import ServerInCluster, certificate, dialling
 from dayfly.server.access import callers
 from dayfly.server.app import create_app
 from dayfly.server.db.store import Store

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from cluster.conftest import TEAM
-from cluster.installed import Installed
-from cluster.patience import eventually
-from cluster.people import Person, administrator, developer
-from cluster.wishes import published
+from tests.cluster.conftest import TEAM
+from tests.cluster.installed import Installed
+from tests.cluster.patience import eventually
+from tests.cluster.people import Person, administrator, developer
+from tests.cluster.wishes import published
 
 CANARY = "canary-4711"
 HERE = ("--context", "here", "-n", TEAM)

@@ -14,19 +14,19 @@ from typing import Any
 import msgspec
 import pytest
 from testcluster import images
+from tests.cluster.conftest import TEAM
+from tests.cluster.installed import API, Installed
+from tests.cluster.journal import Journal
+from tests.cluster.moves import moves
+from tests.cluster.patience import eventually
+from tests.cluster.wishes import Wishes
+from tests.conformance.tales import SHOP, TALES, Act, Behaviour, Tale, behaves
+from tests.conformance.telling import GOLDEN, said, tells, text
+from tests.selection import SELECTION
 
-from cluster.conftest import TEAM
-from cluster.installed import API, Installed
-from cluster.journal import Journal
-from cluster.moves import moves
-from cluster.patience import eventually
-from cluster.wishes import Wishes
-from conformance.tales import SHOP, TALES, Act, Behaviour, Tale, behaves
-from conformance.telling import GOLDEN, said, tells, text
 from dayfly.plan import messages
 from dayfly.spec.kinds import SandboxStatus
 from dayfly.spec.lifecycle import Lifecycle, Unit, unit_id
-from selection import SELECTION
 
 # Not those that need a host which can be bent: toys, a death at one moment, clocks put forward, a server that answers.
 PLAYED = (

@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 from testcluster import images
-
-from cluster.conftest import TEAM
-from cluster.installed import ROOT, Installed
-from cluster.patience import eventually
-from cluster.rights import granted
-from manifests import documents
-from selection import SELECTION
+from tests.cluster.conftest import TEAM
+from tests.cluster.installed import ROOT, Installed
+from tests.cluster.patience import eventually
+from tests.cluster.rights import granted
+from tests.manifests import documents
+from tests.selection import SELECTION
 
 FOLDER = ROOT / "examples" / "controllers"
 BASIC, MACHINES = (f"/apis/{group}.example.org/v1/namespaces/{TEAM}" for group in ("basic", "machines"))

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from testcluster import stand_ins
+from tests.cluster.installed import API, ROOT, RUNNERS, SYSTEM, Installed
+from tests.cluster.moves import moves, of_units
+from tests.cluster.rights import granted
+from tests.cluster.volumes import claimed
+from tests.examples import outside
 
-from cluster.installed import API, ROOT, RUNNERS, SYSTEM, Installed
-from cluster.moves import moves, of_units
-from cluster.rights import granted
-from cluster.volumes import claimed
 from dayfly.client import files
 from dayfly.spec import documents
-from examples import outside
 
 TEAM = "team"
 CLAIM = {"volumes": [{"name": "kept", "persistentVolumeClaim": {"claimName": "kept"}}]}

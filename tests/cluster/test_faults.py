@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 import pytest
 from testcluster import cluster as clusters
-
-from cluster.installed import API, ROOT, RUNNERS, Installed
-from cluster.patience import eventually
-from cluster.wishes import Wishes
+from tests.cluster.installed import API, ROOT, RUNNERS, Installed
+from tests.cluster.patience import eventually
+from tests.cluster.wishes import Wishes
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 from testcluster import images
-
-from cluster.installed import ACCOUNT, AS_OPERATOR, Installed
-from cluster.patience import eventually
-from cluster.wishes import Wishes
+from tests.cluster.installed import ACCOUNT, AS_OPERATOR, Installed
+from tests.cluster.patience import eventually
+from tests.cluster.wishes import Wishes
 
 FORK_LABEL = "dayfly.dev/fork"
 UID = "jsonpath={.metadata.uid}"

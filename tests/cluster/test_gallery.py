@@ -12,11 +12,10 @@ from typing import Any
 import psycopg
 import pytest
 from testcluster import stand_ins
-
-from cluster.installed import ROOT, RUNNERS, Installed
-from cluster.patience import eventually
-from cluster.test_examples import TEAM, outputs, wishes_of
-from examples import gallery, outside, servers
+from tests.cluster.installed import ROOT, RUNNERS, Installed
+from tests.cluster.patience import eventually
+from tests.cluster.test_examples import TEAM, outputs, wishes_of
+from tests.examples import gallery, outside, servers
 
 ENVIRONMENTS = "cat /proc/[0-9]*/environ | tr '\\000' '\\n'; true"
 ACCOUNT = ROOT / "examples" / "k8s-apply" / "k8s" / "account.yaml"

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from cluster.installed import ROOT, Installed
-from manifests import documents
+from tests.cluster.installed import ROOT, Installed
+from tests.manifests import documents
 
 FILES = [*sorted((ROOT / "deploy" / "crds").glob("*s.yaml")), *sorted((ROOT / "examples").glob("**/definitions.yaml"))]
 DEFINITIONS: dict[str, dict[str, Any]] = {

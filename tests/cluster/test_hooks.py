@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 from testcluster import images
-
-from cluster.conftest import TEAM
-from cluster.installed import API, RUN_LABEL, Installed
-from cluster.journal import Journal
-from cluster.rights import granted
+from tests.cluster.conftest import TEAM
+from tests.cluster.installed import API, RUN_LABEL, Installed
+from tests.cluster.journal import Journal
+from tests.cluster.rights import granted
 
 NAME = "hooked"
 OF = {"kind": "Deployment", "namespace": TEAM, "name": NAME}

@@ -4,10 +4,10 @@ import json
 import sys
 
 import pytest
+from tests.cluster.installed import ROOT, SYSTEM
+from tests.manifests import documents
 
-from cluster.installed import ROOT, SYSTEM
 from dayfly import __version__
-from manifests import documents
 
 PYTHON = f"/usr/local/bin/python{sys.version_info.major}.{sys.version_info.minor}"
 

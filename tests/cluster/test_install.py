@@ -4,8 +4,8 @@ import json
 import time
 from datetime import UTC, datetime
 
-from cluster.installed import SYSTEM
-from cluster.patience import eventually
+from tests.cluster.installed import SYSTEM
+from tests.cluster.patience import eventually
 
 
 class TestOperator:

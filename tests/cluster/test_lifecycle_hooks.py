@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 from testcluster import images
-
-from cluster.conftest import TEAM
-from cluster.installed import API, ROOT, Installed
-from cluster.patience import eventually
-from cluster.volumes import claimed
-from selection import SELECTION
+from tests.cluster.conftest import TEAM
+from tests.cluster.installed import API, ROOT, Installed
+from tests.cluster.patience import eventually
+from tests.cluster.volumes import claimed
+from tests.selection import SELECTION
 
 EXAMPLE = ROOT / "examples" / "volume-backup"
 MACHINES = f"/apis/cluster.example.org/v1/namespaces/{TEAM}/machines"

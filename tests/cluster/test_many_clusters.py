@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-
-from cluster.journal import Journal
-from cluster.member import ORG, Member, member
-from cluster.patience import eventually
-from cluster.the_day import PEOPLE, PLUGIN, Day, plugin, wish
-from selection import in_time
-from server import databases
-from server.replicas import Replicas, RetryingClient
-from server.test_killed_replicas import check_audit
+from tests.cluster.journal import Journal
+from tests.cluster.member import ORG, Member, member
+from tests.cluster.patience import eventually
+from tests.cluster.the_day import PEOPLE, PLUGIN, Day, plugin, wish
+from tests.selection import in_time
+from tests.server import databases
+from tests.server.replicas import Replicas, RetryingClient
+from tests.server.test_killed_replicas import check_audit
 
 EAST, WEST, NORTH = "east", "west", "north"
 AT_FIRST, BRIEF, CHANGES = 100, 20, 1000

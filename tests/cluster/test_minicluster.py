@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 from testcluster import dns, images
-
-from cluster import minicluster
-from cluster.installed import API, Installed
-from cluster.minicluster import Ranks
-from cluster.moves import moves, of_units
-from cluster.patience import eventually
-from cluster.rights import granted
-from cluster.test_examples import TEAM, outputs, wishes_of
+from tests.cluster import minicluster
+from tests.cluster.installed import API, Installed
+from tests.cluster.minicluster import Ranks
+from tests.cluster.moves import moves, of_units
+from tests.cluster.patience import eventually
+from tests.cluster.rights import granted
+from tests.cluster.test_examples import TEAM, outputs, wishes_of
 
 NAME = "batch-demo"
 LISTS = (

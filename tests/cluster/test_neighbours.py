@@ -3,11 +3,10 @@
 import time
 
 from testcluster import images
-
-from cluster.conftest import TEAM
-from cluster.installed import API, RUNNERS, Installed
-from cluster.patience import eventually
-from selection import in_time
+from tests.cluster.conftest import TEAM
+from tests.cluster.installed import API, RUNNERS, Installed
+from tests.cluster.patience import eventually
+from tests.selection import in_time
 
 MISSING = "dayfly.invalid/never-there:1"
 STEP = {"name": "make", "script": "#!/bin/sh\n"}

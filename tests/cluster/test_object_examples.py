@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 import pytest
 from testcluster import images, stand_ins
-
-from cluster import carriers
-from cluster.carriers import Carry, Kind, carried
-from cluster.installed import Installed
-from cluster.moves import moves, of_units
-from cluster.rights import granted
-from cluster.test_examples import TEAM, outputs, wishes_of
-from selection import SELECTION
+from tests.cluster import carriers
+from tests.cluster.carriers import Carry, Kind, carried
+from tests.cluster.installed import Installed
+from tests.cluster.moves import moves, of_units
+from tests.cluster.rights import granted
+from tests.cluster.test_examples import TEAM, outputs, wishes_of
+from tests.selection import SELECTION
 
 
 class Carried(NamedTuple):

@@ -1,10 +1,9 @@
 """Objects that steps make, on a whole cluster: by the rights of their namespace's account, and with real controllers."""
 
 from testcluster import images
-
-from cluster import rights
-from cluster.installed import API
-from cluster.test_examples import TEAM, outputs, wishes_of
+from tests.cluster import rights
+from tests.cluster.installed import API
+from tests.cluster.test_examples import TEAM, outputs, wishes_of
 
 JOBS = f"/apis/batch/v1/namespaces/{TEAM}/jobs"
 

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from cluster.conftest import TEAM
-from cluster.installed import Installed
-from cluster.patience import eventually
-from cluster.people import Person, developer
-from cluster.test_cli import talkative
-from page import browser as driven
+from tests.cluster.conftest import TEAM
+from tests.cluster.installed import Installed
+from tests.cluster.patience import eventually
+from tests.cluster.people import Person, developer
+from tests.cluster.test_cli import talkative
+from tests.page import browser as driven
 
 pytestmark = pytest.mark.builds("page")
 HERE = ("--context", "here", "-n", TEAM)

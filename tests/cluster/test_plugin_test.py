@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 from testcluster import images, stand_ins
-
-from cluster import rights
-from cluster.conftest import TEAM
-from cluster.installed import API, Installed
-from cluster.patience import eventually
-from cluster.people import Done, Person, administrator, developer
-from cluster.volumes import claimed
-from testing.planted import CLEAN, PLANTED, plugin
+from tests.cluster import rights
+from tests.cluster.conftest import TEAM
+from tests.cluster.installed import API, Installed
+from tests.cluster.patience import eventually
+from tests.cluster.people import Done, Person, administrator, developer
+from tests.cluster.volumes import claimed
+from tests.testing.planted import CLEAN, PLANTED, plugin
 
 HERE = ("--context", "here", "-n", TEAM)
 LABEL = "dayfly-plugin-test"

@@ -15,15 +15,14 @@ from typing import Any
 import pytest
 from bench.cluster.place import install
 from testcluster import images
-
-from cluster.installed import ROOT
-from cluster.journal import Journal
-from cluster.member import ORG, Member, member
-from cluster.patience import eventually
-from cluster.the_day import PLUGIN, plugin, wish
-from link import wire_forms
-from server import databases
-from server.replicas import Replicas, RetryingClient
+from tests.cluster.installed import ROOT
+from tests.cluster.journal import Journal
+from tests.cluster.member import ORG, Member, member
+from tests.cluster.patience import eventually
+from tests.cluster.the_day import PLUGIN, plugin, wish
+from tests.link import wire_forms
+from tests.server import databases
+from tests.server.replicas import Replicas, RetryingClient
 
 OLD = "old"
 

@@ -4,10 +4,9 @@ import json
 
 import pytest
 from testcluster import images
-
-from cluster.conftest import TEAM
-from cluster.installed import API, Installed
-from cluster.patience import eventually
+from tests.cluster.conftest import TEAM
+from tests.cluster.installed import API, Installed
+from tests.cluster.patience import eventually
 
 pytestmark = pytest.mark.timeout(300, func_only=True)
 

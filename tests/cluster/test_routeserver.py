@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 from testcluster import images, istio
-
-from cluster.conftest import TEAM
-from cluster.installed import API, ROOT, SYSTEM, Installed
-from cluster.patience import eventually
+from tests.cluster.conftest import TEAM
+from tests.cluster.installed import API, ROOT, SYSTEM, Installed
+from tests.cluster.patience import eventually
 
 pytestmark = pytest.mark.timeout(600, func_only=True)
 

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 from testcluster import dns, gateway, stand_ins
+from tests import echo_server
+from tests.cluster.conftest import TEAM
+from tests.cluster.installed import API, SYSTEM, Installed
+from tests.cluster.patience import eventually
 
-import echo_server
-from cluster.conftest import TEAM
-from cluster.installed import API, SYSTEM, Installed
-from cluster.patience import eventually
 from dayfly.spec.routing.routing_keys import PLAIN
 
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(1500, func_only=True)]

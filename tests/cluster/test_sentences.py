@@ -13,14 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
-from cluster.installed import RUNNERS, SYSTEM, Installed
-from cluster.journal import Journal
-from cluster.patience import eventually
-from cluster.people import administrator
-from cluster.test_faults import said, unit
-from cluster.wishes import Wishes
-from selection import in_time
+from tests.cluster.installed import RUNNERS, SYSTEM, Installed
+from tests.cluster.journal import Journal
+from tests.cluster.patience import eventually
+from tests.cluster.people import administrator
+from tests.cluster.test_faults import said, unit
+from tests.cluster.wishes import Wishes
+from tests.selection import in_time
 
 SOON_S = 10
 GONE_S = 60

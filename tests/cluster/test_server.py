@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 from testcluster import images, stand_ins
-
-from cluster.conftest import TEAM
-from cluster.installed import API, ROOT, Installed
-from cluster.patience import eventually
-from cluster.server_in_cluster import ServerInCluster, certificate, dialling
+from tests.cluster.conftest import TEAM
+from tests.cluster.installed import API, ROOT, Installed
+from tests.cluster.patience import eventually
+from tests.cluster.server_in_cluster import ServerInCluster, certificate, dialling
 
 ORG, CLUSTER = "acme", "east"
 DATABASE = "dayfly-db"

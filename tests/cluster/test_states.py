@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 from testcluster import stand_ins
-
-from cluster.installed import API, RUNNERS, SYSTEM, Installed
-from cluster.patience import eventually
-from cluster.test_examples import TEAM, outputs, wishes_of
-from examples import outside
+from tests.cluster.installed import API, RUNNERS, SYSTEM, Installed
+from tests.cluster.patience import eventually
+from tests.cluster.test_examples import TEAM, outputs, wishes_of
+from tests.examples import outside
 
 NAME = "terraform-demo"
 THINGS = 4

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from cluster.conftest import TEAM
-from cluster.installed import SYSTEM
-from cluster.patience import eventually
-from execute.collector import collecting
+from tests.cluster.conftest import TEAM
+from tests.cluster.installed import SYSTEM
+from tests.cluster.patience import eventually
+from tests.execute.collector import collecting
 
 # One that the operator's NetworkPolicy lets it reach.
 PORT = 8443

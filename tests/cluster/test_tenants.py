@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from testcluster import images
-
-from cluster.conftest import TEAM
-from cluster.installed import ACCOUNT, API, RUNNERS, Installed
+from tests.cluster.conftest import TEAM
+from tests.cluster.installed import ACCOUNT, API, RUNNERS, Installed
 
 SYSTEM_GROUPS = ("system:authenticated", "system:serviceaccounts")
 

@@ -16,9 +16,8 @@ from typing import NamedTuple
 import pytest
 from testcluster import build, components, host, images
 from testcluster import cluster as clusters
-
-from cluster.patience import eventually
-from selection import SELECTION
+from tests.cluster.patience import eventually
+from tests.selection import SELECTION
 
 TESTCLUSTER = build.HERE
 

@@ -13,12 +13,11 @@ from typing import NamedTuple
 import pytest
 from testcluster import build, host, stand_ins
 from testcluster import cluster as clusters
-
-from cluster.installed import API, ROOT
-from cluster.patience import eventually
-from cluster.people import STEERS
-from cluster.registry import registry
-from docs.transcript import differences, follow
+from tests.cluster.installed import API, ROOT
+from tests.cluster.patience import eventually
+from tests.cluster.people import STEERS
+from tests.cluster.registry import registry
+from tests.docs.transcript import differences, follow
 
 SERVED = "trial-sandboxes"
 SERVERS = ("namespace/dayfly-server", "namespace/dayfly-db")

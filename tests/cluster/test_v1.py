@@ -4,10 +4,9 @@ import base64
 from typing import Any
 
 import yaml
-
-from cluster.installed import API, Installed
-from cluster.test_examples import TEAM, wishes_of
-from examples.v1 import image
+from tests.cluster.installed import API, Installed
+from tests.cluster.test_examples import TEAM, wishes_of
+from tests.examples.v1 import image
 
 NAME = "v1-demo"
 

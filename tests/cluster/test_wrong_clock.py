@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 from bench.cluster.place import HOME, Place, operator, place
-
-from cluster.installed import Installed
-from cluster.journal import Journal
-from cluster.wishes import Wishes
-from server.replicas import environment
+from tests.cluster.installed import Installed
+from tests.cluster.journal import Journal
+from tests.cluster.wishes import Wishes
+from tests.server.replicas import environment
 
 DAY_S = 24 * 3600
 # Python loads it before anything of Dayfly; whatever waits does so by clocks that nobody sets.

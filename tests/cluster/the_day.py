@@ -8,9 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from testcluster import images
-
-from cluster.journal import Journal
-from server.replicas import Asking
+from tests.cluster.journal import Journal
+from tests.server.replicas import RetryingClient
 
 PEOPLE = 6
 PLUGIN = "words"
@@ -39,7 +38,7 @@ class Day:
     `living` has by name the number that its last wish bears, `brief` whose time was over before the cluster was back.
     """
 
-    def __init__(self, asking: Asking, cluster: str, living: list[str], changes: int) -> None:
+    def __init__(self, asking: RetryingClient, cluster: str, living: list[str], changes: int) -> None:
         self._asking = asking
         self._cluster = cluster
         self._changes = changes

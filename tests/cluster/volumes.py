@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cluster.installed import RUNNERS, Installed
+from tests.cluster.installed import RUNNERS, Installed
 
 
 @contextmanager

@@ -3,9 +3,8 @@
 from typing import Any
 
 from testcluster import images
-
-from cluster.installed import API
-from cluster.journal import Journal
+from tests.cluster.installed import API
+from tests.cluster.journal import Journal
 
 Step = dict[str, Any]
 

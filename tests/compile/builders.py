@@ -1,5 +1,7 @@
 """Sandboxes and plugins from YAML text, for the tests of this package."""
 
+from tests.spec.marked_text import marked
+
 import dayfly.compile
 from dayfly.compile import Compiled
 from dayfly.spec import documents
@@ -7,7 +9,6 @@ from dayfly.spec.errors import SpecError
 from dayfly.spec.parsing import text
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
-from spec.marked_text import marked
 
 
 def read(yaml: str, file: str = ""):

@@ -1,8 +1,8 @@
 """Forks as kept units."""
 
 import pytest
+from tests.compile.builders import PG, box, run
 
-from compile.builders import PG, box, run
 from dayfly.spec.lifecycle import Baseline, EnvChange, Ref, UnitInput
 
 BUILTIN = (

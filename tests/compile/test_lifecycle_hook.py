@@ -1,13 +1,13 @@
 """Lifecycle hooks: their documents, faults and previews."""
 
 import pytest
+from tests.compile.builders import read
+from tests.spec.marked_text import marked
 
-from compile.builders import read
 from dayfly.compile import check_hook, compile_hook, hook_warnings, preview_hook
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import As, LifecycleEvent, Ref, StepOrigin, Target, UnitInput, UnitRetry, digest
 from dayfly.spec.lifecycle_hook import LifecycleHook
-from spec.marked_text import marked
 
 HEAD = """\
 kind: LifecycleHook

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.compile.builders import box, run
 
 import dayfly.compile
-from compile.builders import box, run
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -4,10 +4,10 @@ import re
 
 import msgspec
 import pytest
+from tests.compile import builders
+from tests.compile.builders import PG, QUEUE, box, plugin_refusal, refusal
 
 import dayfly.compile
-from compile import builders
-from compile.builders import PG, QUEUE, box, plugin_refusal, refusal
 from dayfly.spec.errors import SpecError
 
 STEPS = """\

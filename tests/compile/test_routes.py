@@ -1,8 +1,8 @@
 """On a host that routes, each fork has a route and each endpoint a preview. Other hosts have neither."""
 
 import pytest
+from tests.compile import builders
 
-from compile import builders
 from dayfly.compile import compile as compiled
 from dayfly.compile import group_previews, preview
 from dayfly.spec import documents

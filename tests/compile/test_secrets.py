@@ -1,9 +1,9 @@
 """Secret params: inputs without a value, masked for every source."""
 
 import pytest
+from tests.compile.builders import box, refusal, run
 
 import dayfly.compile
-from compile.builders import box, refusal, run
 from dayfly.plan.sealed import seal, sensitive_inputs
 from dayfly.spec.lifecycle import As, LifecycleEvent, Ref, UnitInput
 

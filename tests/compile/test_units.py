@@ -2,9 +2,9 @@
 
 import msgspec
 import pytest
+from tests.compile.builders import PG, QUEUE, box, plugin, run, sandbox
 
 import dayfly.compile
-from compile.builders import PG, QUEUE, box, plugin, run, sandbox
 from dayfly.spec.lifecycle import (
     As,
     Baseline,

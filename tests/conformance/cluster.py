@@ -9,12 +9,13 @@ from typing import Any
 from unittest import mock
 
 import msgspec
-from rig.kubelet import Script
-from rig.world import API, Unit, World, live
+from tests.conformance.tales import Tale
+from tests.conformance.telling import EVENTS, line, said, settled, tells
+from tests.conformance.toys import Toys
+from tests.kube.fake import Call, Fault, Harm
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.world import API, Unit, World, live
 
-from conformance.tales import Tale
-from conformance.telling import EVENTS, line, said, settled, tells
-from conformance.toys import Toys
 from dayfly.execute.pod import names
 from dayfly.execute.webhook.exit_codes import ExitCode, code_of_status
 from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource
@@ -32,7 +33,6 @@ from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import CREATING, LifecycleEvent, Target, digest, unit_id
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run import Run
-from kube.fake import Call, Fault, Harm
 
 MAPS, LEASE = "/api/v1/namespaces/shop/configmaps", "conformance/lease"
 PLURALS = {"Sandbox": "sandboxes", "ConfigMap": "configmaps"}

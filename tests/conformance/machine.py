@@ -7,18 +7,18 @@ from unittest import mock
 from urllib.parse import urlsplit
 
 import msgspec
+from tests.conformance.tales import APP, FORK, READY, SHOP, Behaviour, Tale, behaves
+from tests.conformance.telling import EVENTS, said, settled, tells
+from tests.conformance.toys import Toys
+from tests.embedded import documents as doc
+from tests.embedded.machine import Machine, until
+from tests.webhook.server import Server, answer
 
-from conformance.tales import APP, FORK, READY, SHOP, Behaviour, Tale, behaves
-from conformance.telling import EVENTS, said, settled, tells
-from conformance.toys import Toys
 from dayfly.embedded import host
 from dayfly.embedded.engine import Engine
 from dayfly.spec.lifecycle import Lifecycle, LifecycleEvent, Unit, unit_id
 from dayfly.spec.run import EndRequest
 from dayfly.spec.workload import Workload
-from embedded import documents as doc
-from embedded.machine import Machine, until
-from webhook.server import Server, answer
 
 FIELDS = {
     LifecycleEvent.PRE_START: "pre_start",

@@ -4,11 +4,11 @@ import base64
 from typing import Any, NamedTuple
 
 import msgspec
+from tests.embedded import documents as doc
+from tests.webhook.sending import unit
 
 from dayfly.execute.outputs import RUN_OUTPUT_LIMIT
 from dayfly.spec.lifecycle import As, Baseline, ForkUnit, ForkValue, Lifecycle, Unit, UnitInput, UnitTimeouts
-from embedded import documents as doc
-from webhook.sending import unit
 
 
 class Behaviour(NamedTuple):

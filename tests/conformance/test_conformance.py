@@ -5,15 +5,15 @@ import re
 
 import msgspec
 import pytest
+from tests.conformance import cluster
+from tests.conformance import machine as embedded
+from tests.conformance.tales import TALES, toy
+from tests.conformance.telling import GOLDEN, text
+from tests.conformance.toys import Toys
+from tests.embedded import documents as doc
 
-from conformance import cluster
-from conformance import machine as embedded
-from conformance.tales import TALES, toy
-from conformance.telling import GOLDEN, text
-from conformance.toys import Toys
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import UnitTimeouts
-from embedded import documents as doc
 
 # Where what a host is shows in what it writes: these stories are told apart, and no other is.
 APART = {

@@ -6,12 +6,15 @@ import concurrent.futures
 import logging
 
 import pytest
-from rig.kubelet import Script
-from rig.world import API, Unit, World, live
+from tests.conformance.cluster import Moves, reconcilers
+from tests.conformance.machine import opened
+from tests.conformance.telling import EVENTS, line, said, settled
+from tests.embedded.machine import Machine, until
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.world import API, Unit, World, live
+from tests.server.client import Client, serving
+from tests.server.fake_host import FakeHost
 
-from conformance.cluster import Moves, reconcilers
-from conformance.machine import opened
-from conformance.telling import EVENTS, line, said, settled
 from dayfly.compile import compile_group
 from dayfly.execute.pod import names
 from dayfly.kube.objects import Key
@@ -23,9 +26,6 @@ from dayfly.server.db.store import Store
 from dayfly.spec import documents
 from dayfly.spec.lifecycle import CREATING, LifecycleEvent
 from dayfly.spec.run import EndRequest
-from embedded.machine import Machine, until
-from server.client import Client, serving
-from server.fake_host import FakeHost
 
 STEPS = {"preStart": "announce", "postStart": "warm", "preStop": "drain", "postStop": "withdraw"}
 MATCH = {"label": {"key": "team", "value": "pay*"}}

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from tests.execute.states import Client, running
+from tests.kube.fake import FakeCluster
+from tests.kube.fake.kinds import custom
 
 from dayfly.embedded.states import StateFiles, keys
 from dayfly.execute.state import head
@@ -16,9 +19,6 @@ from dayfly.kube.objects import AnnotatedMeta, anything
 from dayfly.operator.cluster.objects import RUNS, RunObject
 from dayfly.operator.states.state_secrets import StateSecrets
 from dayfly.spec.run import Run, State
-from execute.states import Client, running
-from kube.fake import FakeCluster
-from kube.fake.kinds import custom
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,8 +1,7 @@
 from collections.abc import Iterator
 
 import pytest
-
-from policy.apiserver import ROOT, Api, api, established, eventually, served
+from tests.policy.apiserver import ROOT, Api, api, established, eventually, served
 
 __all__ = ["api", "served"]
 

@@ -3,10 +3,9 @@
 import copy
 
 import pytest
-
-from deploy.conftest import HARMLESS, OPERATOR, thing
-from policy.apiserver import eventually
-from policy.overlays import merged
+from tests.deploy.conftest import HARMLESS, OPERATOR, thing
+from tests.policy.apiserver import eventually
+from tests.policy.overlays import merged
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120, func_only=True)]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.policy.apiserver import ROOT
 
 from dayfly.compile.compiler import compile as compiled
 from dayfly.operator.cluster import objects
@@ -16,7 +17,6 @@ from dayfly.spec.lifecycle import Target, digest
 from dayfly.spec.parsing import template, text
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.schema import crd
-from policy.apiserver import ROOT
 
 CLUSTER = [pytest.mark.cluster, pytest.mark.timeout(120, func_only=True)]
 BASE = "/apis/dayfly.dev/v1alpha1"

@@ -3,6 +3,8 @@
 import msgspec
 import pytest
 from testcluster import gateway
+from tests.deploy.conftest import OPERATOR, WRITTEN, thing
+from tests.policy.apiserver import eventually
 
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.gateway.render import ROUTE_LABEL, RouteTarget, render_routes
@@ -10,8 +12,6 @@ from dayfly.execute.gateway.rules import RuleTargets, build_key_matches
 from dayfly.execute.gateway.run import GRPC_ROUTES, HTTP_ROUTES, differs
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.spec.routing.routing_keys import Forms
-from deploy.conftest import OPERATOR, WRITTEN, thing
-from policy.apiserver import eventually
 
 pytestmark = WRITTEN
 

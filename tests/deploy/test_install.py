@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.deploy.conftest import OPERATOR, thing
+from tests.kube.fake import FakeCluster, FakeTransport
+from tests.manifests import documents
+from tests.policy.apiserver import ROOT, established, eventually, start
 
 from dayfly import __version__
 from dayfly.execute.object.run import ACCOUNT, EXTRA
@@ -20,10 +24,6 @@ from dayfly.operator.pods.namespaces import RunnerConfigMap
 from dayfly.operator.route_groups.extension import Groups
 from dayfly.operator.targets.adapter import BaseAdapter, rights
 from dayfly.operator.targets.lifecycle_hook import HookedTarget
-from deploy.conftest import OPERATOR, thing
-from kube.fake import FakeCluster, FakeTransport
-from manifests import documents
-from policy.apiserver import ROOT, established, eventually, start
 
 OBJECTS = documents(ROOT / "deploy" / "install.yaml")
 ROUTE_SERVER = documents(ROOT / "deploy" / "routeserver.yaml")

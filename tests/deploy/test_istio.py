@@ -6,6 +6,8 @@ import msgspec
 import pytest
 import yaml
 from testcluster import istio
+from tests.deploy.conftest import OPERATOR, WRITTEN, thing
+from tests.policy.apiserver import eventually
 
 from dayfly.execute.gateway.rules import build_key_matches
 from dayfly.execute.istio.read import SHARED_LABEL, VirtualService
@@ -13,8 +15,6 @@ from dayfly.execute.istio.rules import MAX_PATTERN_CHARS, ForkRules, RuleOwner, 
 from dayfly.execute.istio.run import VIRTUAL_SERVICES, render_shared, shared_name
 from dayfly.kube.objects import Key
 from dayfly.spec.routing.routing_keys import Forms
-from deploy.conftest import OPERATOR, WRITTEN, thing
-from policy.apiserver import eventually
 
 pytestmark = WRITTEN
 

@@ -8,15 +8,15 @@ import threading
 
 import pytest
 from testcluster import build, istio
+from tests.deploy.conftest import thing
+from tests.echo_server import call, echo_server, expected, request
+from tests.policy.apiserver import eventually
 
 from dayfly.execute.gateway.rules import build_key_matches
 from dayfly.execute.istio.rules import MAX_PATTERN_CHARS, ForkRules, RuleOwner, insert_rules
 from dayfly.execute.istio.run import VIRTUAL_SERVICES, render_shared, shared_name
 from dayfly.kube.objects import Key
 from dayfly.spec.routing.routing_keys import PLAIN, Forms, injected_headers
-from deploy.conftest import thing
-from echo_server import call, echo_server, expected, request
-from policy.apiserver import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.proof, pytest.mark.timeout(1500, func_only=True)]
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.kube.fake import FakeCluster, run
 
 from dayfly.kube.client import Client
 from dayfly.operator.agent.agent import Agent
 from dayfly.operator.main import Operator
 from dayfly.operator.pods.namespaces import RunnerConfigMap
-from kube.fake import FakeCluster, run
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "monitoring"

@@ -8,6 +8,10 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import pytest
+from tests.deploy.conftest import OPERATOR, WRITTEN, thing
+from tests.kube.fake import FakeCluster
+from tests.kube.fake.kinds import Kind
+from tests.policy.apiserver import AUDITED, eventually
 
 from dayfly.execute.object import read
 from dayfly.execute.object.render import ObjectIdentity, release_patch, render_object
@@ -17,10 +21,6 @@ from dayfly.kube.client import Client
 from dayfly.kube.transport import HttpTransport, Request
 from dayfly.operator.objects import grants
 from dayfly.spec.steps.kube_object import KubeObject
-from deploy.conftest import OPERATOR, WRITTEN, thing
-from kube.fake import FakeCluster
-from kube.fake.kinds import Kind
-from policy.apiserver import AUDITED, eventually
 
 T = TypeVar("T")
 pytestmark = WRITTEN

@@ -3,10 +3,9 @@
 import copy
 
 import pytest
-
-from deploy.conftest import OPERATOR, WRITTEN, thing
-from deploy.test_access import CARRIERS, MAKERS, MERGE, TEAM, TENANT, people, refused
-from policy.apiserver import eventually
+from tests.deploy.conftest import OPERATOR, WRITTEN, thing
+from tests.deploy.test_access import CARRIERS, MAKERS, MERGE, TEAM, TENANT, people, refused
+from tests.policy.apiserver import eventually
 
 __all__ = ["people"]
 

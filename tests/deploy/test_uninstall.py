@@ -6,8 +6,7 @@ import os
 import subprocess
 
 import pytest
-
-from policy.apiserver import ROOT
+from tests.policy.apiserver import ROOT
 
 # Sandboxes are files `sandboxes/NAMESPACE:NAME`; a made one is started, and cleaned up when it is deleted as long as the
 # operator is there. `meanwhile` lists commands of somebody else, each before the first of ours that matches.

@@ -3,7 +3,6 @@
 import base64
 import contextlib
 import socket
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
@@ -12,8 +11,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
 from testcluster import way_out  # noqa: E402 - found beside the tests
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-
-from docs.transcript import differences, follow
+from tests.docs.transcript import differences, follow
 
 ROOT = Path(__file__).resolve().parents[2]
 # What would make somebody's Dayfly another one than a newcomer's, and what `make test` tells a `make` below it.

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-
-from docs.conftest import ROOT
+from tests.docs.conftest import ROOT
 
 # Dayfly has no defence against these attacks; the page states what to do instead.
 NOT_COVERED = {

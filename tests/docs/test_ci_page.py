@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.docs.conftest import ROOT, Person
 
 from dayfly.client.errors import Exit
-from docs.conftest import ROOT, Person
 
 PAGE = (ROOT / "docs" / "ci.md").read_text()
 FILES = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)]

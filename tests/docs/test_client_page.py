@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.docs.conftest import ROOT, Person
 
 import dayfly.client
-from docs.conftest import ROOT, Person
 
 PAGE = ROOT / "docs" / "client.md"
 PROGRAMS = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)

@@ -3,9 +3,10 @@
 import json
 import re
 
+from tests.docs.conftest import ROOT
+from tests.server.test_cloud_event_publisher import report
+
 from dayfly.plan import cloud_events
-from docs.conftest import ROOT
-from server.test_cloud_event_publisher import report
 
 PAGE = (ROOT / "docs" / "events.md").read_text()
 

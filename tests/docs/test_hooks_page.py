@@ -1,11 +1,11 @@
 """The page on hooks: what it says to type is typed, and no event, source or word of a fork is missing."""
 
 import msgspec
+from tests.docs.conftest import ROOT, Person
 
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import PRE_STOP_TRIES, LifecycleEvent
 from dayfly.spec.steps import value_from
-from docs.conftest import ROOT, Person
 
 PAGE = ROOT / "docs" / "hooks.md"
 

@@ -3,8 +3,7 @@
 import runpy
 
 import pytest
-
-from docs.conftest import ROOT
+from tests.docs.conftest import ROOT
 
 PAGE = ROOT / "docs" / "how-it-works.md"
 DIAGRAMS = runpy.run_path(str(ROOT / "scripts" / "diagrams.py"))

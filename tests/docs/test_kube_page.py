@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.docs.conftest import ROOT
+from tests.kube.fake import run
+from tests.kube.websites import MAPS, SITES, ask, cluster, manager, running, site
 
 import dayfly.kube
-from docs.conftest import ROOT
-from kube.fake import run
-from kube.websites import MAPS, SITES, ask, cluster, manager, running, site
 
 PAGE = ROOT / "docs" / "kube.md"
 CODE = "\n\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL))

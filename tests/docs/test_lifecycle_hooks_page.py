@@ -4,6 +4,7 @@ import re
 
 import msgspec
 import yaml
+from tests.docs.conftest import ROOT, Person
 
 from dayfly.compile import check_hook
 from dayfly.operator.hooks import target_grants
@@ -11,7 +12,6 @@ from dayfly.plan.reasons import Reason
 from dayfly.spec import documents, kinds, lifecycle_hook, plugin
 from dayfly.spec.parsing import text
 from dayfly.spec.steps import kube_object, object_kinds
-from docs.conftest import ROOT, Person
 
 PAGE = ROOT / "docs" / "lifecycle-hooks.md"
 OF_HOOKS = {

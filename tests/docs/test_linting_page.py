@@ -1,7 +1,8 @@
 """The page on linting: its commands do what it shows, and its table is the program's own."""
 
+from tests.docs.conftest import ROOT, Person
+
 from dayfly.lint import as_tables
-from docs.conftest import ROOT, Person
 
 PAGE = ROOT / "docs" / "linting.md"
 

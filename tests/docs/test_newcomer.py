@@ -7,8 +7,7 @@ import runpy
 from pathlib import Path
 
 import pytest
-
-from docs.conftest import ROOT
+from tests.docs.conftest import ROOT
 
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "newcomer.py"))
 WAYS = SCRIPT["JOURNEYS"]

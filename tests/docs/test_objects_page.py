@@ -4,6 +4,7 @@ import re
 
 import msgspec
 import yaml
+from tests.docs.conftest import ROOT, Person
 
 from dayfly.execute.object.render import AT_REST, FINALIZER
 from dayfly.execute.object.run import account
@@ -12,7 +13,6 @@ from dayfly.plan.reasons import Reason
 from dayfly.spec import documents
 from dayfly.spec.parsing import text
 from dayfly.spec.steps import kube_object, object_fields
-from docs.conftest import ROOT, Person
 
 PAGE = ROOT / "docs" / "objects.md"
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import click
 import pytest
+from tests.cluster.patience import eventually
+from tests.docs.conftest import ROOT, Person
+from tests.docs.transcript import Command, commands, differences, follow
+from tests.processes import processes
 
-from cluster.patience import eventually
 from dayfly.cli.verbs import root
 from dayfly.client.errors import Exit
 from dayfly.server.http import openapi
-from docs.conftest import ROOT, Person
-from docs.transcript import Command, commands, differences, follow
-from processes import processes
 
 DOCS = ROOT / "docs"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from tests.docs.conftest import ROOT
 
 from dayfly import pytest_plugin
-from docs.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "pytest.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from docs.conftest import ROOT, Person
-from docs.transcript import commands
+from tests.docs.conftest import ROOT, Person
+from tests.docs.transcript import commands
 
 README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
 # Ends of host names that lead nowhere outside: reserved ones, and those within a cluster.

@@ -8,10 +8,9 @@ import runpy
 from xml.etree import ElementTree as ET
 
 import pytest
-
-from cli.terminal import Screen
-from docs.conftest import ROOT
-from docs.transcript import KINDS
+from tests.cli.terminal import Screen
+from tests.docs.conftest import ROOT
+from tests.docs.transcript import KINDS
 
 FILM = ROOT / "docs" / "recording.svg"
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "recording.py"))

@@ -1,6 +1,7 @@
 """The page on route groups: what it says to type is typed, and no form, offset or bound is missing."""
 
 import pytest
+from tests.docs.conftest import ROOT, Person
 
 from dayfly.operator.route_groups.group_status import MAX_LISTED
 from dayfly.plan.reasons import Reason
@@ -11,7 +12,6 @@ from dayfly.spec.errors import SpecError
 from dayfly.spec.route_group import OFFSETS
 from dayfly.spec.routing import label_match
 from dayfly.spec.scalars.glob import MAX_NON_ASCII_LENGTH, MAX_PATTERN_LENGTH, MAX_VALUE_LENGTH, MAX_WILDCARDS
-from docs.conftest import ROOT, Person
 
 PAGE = ROOT / "docs" / "routegroups.md"
 

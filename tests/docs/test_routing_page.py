@@ -1,12 +1,13 @@
 """The page on routing: what it says to type is typed, and no form or bound is missing."""
 
+from tests.docs.conftest import ROOT, Person
+
 from dayfly.server.api.routing_rules import OLD_PREFIX
 from dayfly.server.http.route_table import ROUTES
 from dayfly.spec.lifecycle import DRAIN_MS
 from dayfly.spec.routing.routing_keys import KEY_NAMES, MAX_KEY_LENGTH, PLAIN
 from dayfly.spec.unsupported_fields import PREVIEWED
 from dayfly.spec.workload import ROUTED_PORT
-from docs.conftest import ROOT, Person
 
 PAGE = ROOT / "docs" / "routing.md"
 

@@ -2,9 +2,9 @@
 
 import msgspec
 import pytest
+from tests.docs.conftest import ROOT, Person
 
 from dayfly.spec.sandbox import SandboxSpec
-from docs.conftest import ROOT, Person
 
 PAGE = ROOT / "docs" / "sandboxes.md"
 # Kept for files of others: told in the reference alone.

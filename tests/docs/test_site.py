@@ -14,10 +14,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-
-from docs.conftest import ROOT
-from page.browser import chromium, visit
-from page.network import own_network
+from tests.docs.conftest import ROOT
+from tests.page.browser import chromium, visit
+from tests.page.network import own_network
 
 SCRIPT = ROOT / "scripts" / "docs.py"
 DOCS = runpy.run_path(str(SCRIPT))

@@ -3,11 +3,11 @@
 import os
 
 import pytest
+from tests.docs.conftest import ROOT, Person
+from tests.examples import outside
 
 from dayfly.execute.state import access, head, seal
 from dayfly.operator.states import state_secrets
-from docs.conftest import ROOT, Person
-from examples import outside
 
 PAGE = ROOT / "docs" / "terraform.md"
 

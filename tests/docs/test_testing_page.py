@@ -2,8 +2,9 @@
 
 import re
 
+from tests.docs.conftest import ROOT, Person
+
 from dayfly.testing import Fault
-from docs.conftest import ROOT, Person
 
 PAGE = ROOT / "docs" / "testing-plugins.md"
 

@@ -3,12 +3,12 @@
 import re
 
 import msgspec
+from tests.docs.conftest import ROOT, Person
+from tests.webhook.sending import unit
 
 from dayfly.execute.webhook.exit_codes import ExitCode
 from dayfly.execute.webhook.read import explain_exit_code
 from dayfly.spec.steps import webhook
-from docs.conftest import ROOT, Person
-from webhook.sending import unit
 
 PAGE = ROOT / "docs" / "webhooks.md"
 

@@ -7,10 +7,10 @@ import shlex
 
 import click
 import pytest
+from tests.docs.conftest import ROOT
 
 from dayfly.cli.verbs import root
 from dayfly.plan.reasons import Reason
-from docs.conftest import ROOT
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "deploy" / "README.md")
 

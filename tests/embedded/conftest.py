@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from tests.embedded.machine import Machine
+from tests.processes import processes
 
 from dayfly.lib.queue import WorkQueue
-from embedded.machine import Machine
-from processes import processes
 
 ROOT = Path(__file__).parents[2]
 

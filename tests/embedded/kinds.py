@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from tests.embedded import documents as doc
+
 from dayfly.embedded.attempts import UnitAttempt
 from dayfly.embedded.executors import ProcessForkExecutor, ProcessStepExecutor, ProcessWebhookExecutor
 from dayfly.embedded.forks import BaselineProcesses
@@ -15,7 +17,6 @@ from dayfly.plan.sealed import seal
 from dayfly.plan.world import TargetIntent
 from dayfly.spec.frames import decode
 from dayfly.spec.run import Run
-from embedded import documents as doc
 
 KEY = UnitAttempt("u", "r/a", 1)
 

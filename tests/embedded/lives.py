@@ -17,9 +17,9 @@ import stat
 import sys
 from pathlib import Path
 
-from embedded.machine import until, work_of
-from embedded.test_containers import IMAGE
-from processes import processes
+from tests.embedded.machine import until, work_of
+from tests.embedded.test_containers import IMAGE
+from tests.processes import processes
 
 AT_ONCE = 3
 MOST_DEATHS = 4  # Later lives are not killed, or a slow machine would never finish.
@@ -59,9 +59,9 @@ class Life:
         told = {"home": self.home, "runner": self.runner, "journal": self.journal, "uid": self.uid}
         more = {"engine": self.engine, "image": IMAGE} if self.contained else {"isolation": self.isolation}
         argument = json.dumps({**told, **more, "die_at": die_at}, default=str)
-        path = os.pathsep.join(["src", "tests", *filter(None, [os.environ.get("PYTHONPATH")])])
+        path = os.pathsep.join(["src", ".", *filter(None, [os.environ.get("PYTHONPATH")])])
         self.server = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "embedded.mortal", argument, env={**os.environ, "PYTHONPATH": path}
+            sys.executable, "-m", "tests.embedded.mortal", argument, env={**os.environ, "PYTHONPATH": path}
         )
         return self.server
 

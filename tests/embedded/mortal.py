@@ -13,8 +13,8 @@ import sys
 import time
 from pathlib import Path
 
-from embedded import documents as doc
-from embedded.machine import Machine, until
+from tests.embedded import documents as doc
+from tests.embedded.machine import Machine, until
 
 LISTEN = "import os,socket as s;l=s.create_server(('127.0.0.1',int(os.environ['PORT'])))\nwhile 1:l.accept()"
 

@@ -10,14 +10,14 @@ import subprocess
 import time
 
 import msgspec
+from tests.embedded import documents as doc
+from tests.embedded.machine import Machine
+from tests.ports import free_port
 
 from dayfly.embedded.routes import envoy
 from dayfly.embedded.routes.envoy_process import holder
 from dayfly.spec.lifecycle import Baseline, PreviewUnit, Route, Unit
 from dayfly.spec.workload import Workload
-from embedded import documents as doc
-from embedded.machine import Machine
-from ports import free_port
 
 # Returns its name and the request.
 SERVER = (

@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.embedded import documents as doc
+from tests.embedded.machine import until
 
 from dayfly.embedded.executors import ProcessStepExecutor
 from dayfly.embedded.ledger import LedgerError, SqliteLedger
@@ -17,8 +19,6 @@ from dayfly.embedded.startup import HomeBusyError
 from dayfly.execute.process import run as process
 from dayfly.execute.process.attempt_storage import open_storage
 from dayfly.plan.world import Running, Stalled
-from embedded import documents as doc
-from embedded.machine import until
 
 SLOW = 'echo "+ $DAYFLY_ATTEMPT" >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done; printf v > /tmp/v'
 

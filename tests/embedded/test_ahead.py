@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.embedded.machine import until
 
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.resident import Resident, UnansweredError
 from dayfly.execute.process.run import Folder
-from embedded.machine import until
 
 COARSE = 5  # clock_gettime(2): the coarse clock of file timestamps
 

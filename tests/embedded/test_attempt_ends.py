@@ -8,13 +8,13 @@ import os
 import signal
 
 import pytest
+from tests.embedded.alone import KEY, UNIT, adopt, exiting, is_reaped, kill, sleeper, sleeping, told
+from tests.embedded.machine import until
 
 from dayfly.embedded import attempt_sweeper, attempts
 from dayfly.execute import receipt
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
 from dayfly.spec.run import OutputRecord, Result
-from embedded.alone import KEY, UNIT, adopt, exiting, is_reaped, kill, sleeper, sleeping, told
-from embedded.machine import until
 
 __all__ = ["told"]
 

@@ -9,13 +9,13 @@ import signal
 
 import msgspec
 import pytest
+from tests.embedded.alone import KEPT, KEY, UNIT, adopt, bench, is_reaped, kill, sleeper, sleeping, told
+from tests.embedded.machine import until
 
 from dayfly.embedded.attempts import UnitAttempt
 from dayfly.embedded.reaper import reap
 from dayfly.execute import receipt
 from dayfly.plan.world import NeverRan, Running, Stalled
-from embedded.alone import KEPT, KEY, UNIT, adopt, bench, is_reaped, kill, sleeper, sleeping, told
-from embedded.machine import until
 
 __all__ = ["bench", "told"]
 

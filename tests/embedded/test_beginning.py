@@ -3,10 +3,10 @@
 import os
 
 import pytest
+from tests.embedded import documents as doc
+from tests.embedded.machine import until
 
 from dayfly.embedded.startup import isolation as granted
-from embedded import documents as doc
-from embedded.machine import until
 
 # The public terraform plugin fetches its module into the working directory in each step.
 FETCH = 'mkdir module && echo "$0" > module/main.tf && cd module && ls | wc -l >> "$JOURNAL"'

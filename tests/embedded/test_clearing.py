@@ -8,13 +8,13 @@ import signal
 import stat
 
 import pytest
+from tests.embedded import documents as doc
+from tests.embedded.alone import KEY, UNIT, bench
+from tests.embedded.machine import until
 
 from dayfly.embedded import attempt_sweeper
 from dayfly.execute.process import run
 from dayfly.execute.process.launch import Containers, Processes
-from embedded import documents as doc
-from embedded.alone import KEY, UNIT, bench
-from embedded.machine import until
 
 __all__ = ["bench"]
 

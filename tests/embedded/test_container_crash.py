@@ -6,11 +6,10 @@ Each commit plays one of these lives, the proof all of them. `test_rootless.py` 
 import contextlib
 
 import pytest
-
-from embedded.lives import Life, killed_at_moments, killed_at_writes, podman
-from embedded.machine import until
-from embedded.test_containers import IMAGE, store
-from selection import SELECTION
+from tests.embedded.lives import Life, killed_at_moments, killed_at_writes, podman
+from tests.embedded.machine import until
+from tests.embedded.test_containers import IMAGE, store
+from tests.selection import SELECTION
 
 __all__ = ["store"]
 

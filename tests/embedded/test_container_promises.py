@@ -4,10 +4,9 @@ import stat
 
 import pytest
 import pytest_asyncio
-
-from embedded import documents as doc
-from embedded.machine import Machine, until
-from embedded.test_adoption import (
+from tests.embedded import documents as doc
+from tests.embedded.machine import Machine, until
+from tests.embedded.test_adoption import (
     test_a_runner_that_was_killed_makes_a_lost_step,
     test_a_running_step_goes_on_while_there_is_no_server,
     test_a_step_of_an_earlier_server_is_ended_on_delete,
@@ -15,8 +14,8 @@ from embedded.test_adoption import (
     test_next_server_reads_receipt_of_step_that_ended_before,
     test_step_of_an_earlier_boot_is_lost,
 )
-from embedded.test_containers import IMAGE, containers, store
-from embedded.test_full_disk import (
+from tests.embedded.test_containers import IMAGE, containers, store
+from tests.embedded.test_full_disk import (
     disk,
     test_a_full_disk_costs_a_step_its_log_and_no_more,
     test_a_full_work_folder_starts_nothing_and_goes_on_with_room,
@@ -24,12 +23,12 @@ from embedded.test_full_disk import (
     test_a_step_that_can_have_no_log_is_not_started_and_says_why,
     test_full_home_refuses_runs_and_loses_nothing,
 )
-from embedded.test_removed import (
+from tests.embedded.test_removed import (
     test_the_folder_of_a_step_while_there_is_no_server,
     test_the_folder_of_an_adopted_step,
     test_the_work_folder_and_all_logs_under_a_living_server,
 )
-from processes import processes
+from tests.processes import processes
 
 __all__ = [
     "disk",

@@ -7,12 +7,12 @@ import os
 import signal
 
 import pytest
+from tests.embedded.alone import KEY, UNIT, is_reaped, sleeping, told
+from tests.embedded.machine import until
 
 from dayfly.execute import receipt
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Running, Stalled, Waiting
-from embedded.alone import KEY, UNIT, is_reaped, sleeping, told
-from embedded.machine import until
 
 __all__ = ["told"]
 # Several polls fit into this time.

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from tests.embedded import documents as doc
+from tests.embedded.machine import Machine, until
+from tests.processes import processes
 
 from dayfly.execute.process.files import is_locked
 from dayfly.spec.host_errors import DocumentsRefusedError
-from embedded import documents as doc
-from embedded.machine import Machine, until
-from processes import processes
 
 IMAGE = "localhost/busybox:1"
 SETTINGS = """

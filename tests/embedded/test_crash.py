@@ -6,9 +6,8 @@ with containers.
 """
 
 import pytest
-
-from embedded.lives import killed_at_moments, killed_at_writes
-from selection import SELECTION
+from tests.embedded.lives import killed_at_moments, killed_at_writes
+from tests.selection import SELECTION
 
 MOST_WRITES = 400
 TRIES = 50

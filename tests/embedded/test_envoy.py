@@ -12,14 +12,14 @@ import grpc
 import grpc.aio
 import pytest
 import pytest_asyncio
+from tests.embedded.machine import until
+from tests.embedded.routed import PROGRAM
+from tests.ports import free_port
 
 from dayfly.embedded.routes import envoy
 from dayfly.embedded.routes.envoy import Envoy
 from dayfly.embedded.routes.envoy_process import holder, is_closed
 from dayfly.execute.route.envoy import EnvoyEntry, Lead
-from embedded.machine import until
-from embedded.routed import PROGRAM
-from ports import free_port
 
 KEY = "wtmb8kfswrrtb"
 MEMBER = ("baggage", f"sd-routing-key={KEY}")

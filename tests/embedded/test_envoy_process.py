@@ -9,12 +9,12 @@ import socket
 import subprocess
 
 import pytest
+from tests.embedded.alone import is_reaped, sleeping
+from tests.embedded.machine import until
 
 from dayfly.embedded.reaper import reap
 from dayfly.embedded.routes import envoy_process
 from dayfly.embedded.routes.envoy_process import Process, build_stamp, holder, is_closed, unbindable
-from embedded.alone import is_reaped, sleeping
-from embedded.machine import until
 
 
 class TestHolder:

@@ -6,6 +6,9 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from tests.embedded import documents as doc
+from tests.embedded.kinds import Bench
+from tests.embedded.machine import until
 
 from dayfly.embedded import attempt_executor, forks
 from dayfly.embedded.attempts import UnitAttempt
@@ -15,9 +18,6 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Running
 from dayfly.spec.run import OutputRecord, Result, State, UnitRecord
 from dayfly.spec.workload import Workload
-from embedded import documents as doc
-from embedded.kinds import Bench
-from embedded.machine import until
 
 NOW = 1_000
 FORK = "fork:default/app"

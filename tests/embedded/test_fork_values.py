@@ -3,6 +3,9 @@
 from types import SimpleNamespace
 
 import pytest
+from tests.embedded import documents as doc
+from tests.embedded.machine import until
+from tests.embedded.test_forks import NAME, declare, port
 
 from dayfly.embedded.forks import BaselineProcesses, fork_values
 from dayfly.execute.inputs import ForkAddressUnknownError
@@ -10,9 +13,6 @@ from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import As, Baseline, ForkValue, UnitInput
 from dayfly.spec.run import Run, State, UnitRecord
 from dayfly.spec.workload import Workload
-from embedded import documents as doc
-from embedded.machine import until
-from embedded.test_forks import NAME, declare, port
 
 OF = Baseline(kind="Deployment", namespace="default", name="app")
 

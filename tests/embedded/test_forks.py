@@ -9,10 +9,10 @@ import socket
 import urllib.request
 
 import pytest
+from tests.embedded import documents as doc
+from tests.embedded.machine import until
 
 from dayfly.spec.host_errors import DocumentsRefusedError
-from embedded import documents as doc
-from embedded.machine import until
 
 NAME = "fork:default/app"
 SAY = (

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from tests.embedded import documents as doc
+from tests.embedded.machine import Machine, until
 
 from dayfly.lib.clock import now_ms
 from dayfly.spec.host_errors import HostUnavailableError
-from embedded import documents as doc
-from embedded.machine import Machine, until
 
 pytestmark = pytest.mark.root
 

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from tests.embedded import documents as doc
 
 from dayfly.embedded import host, startup
 from dayfly.embedded.ledger import LedgerError, SqliteLedger, StoredRun
 from dayfly.spec.run import Run
-from embedded import documents as doc
 
 RAN = doc.resource("r", [doc.step("a", 'echo ran >> "$JOURNAL"')])
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.embedded import documents as doc
+from tests.embedded.machine import until
 
 from dayfly.embedded import engine, host
 from dayfly.embedded.attempts import Attempts
@@ -21,8 +23,6 @@ from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Baseline, Route, Unit
 from dayfly.spec.run import EndRequest
 from dayfly.spec.workload import Workload
-from embedded import documents as doc
-from embedded.machine import until
 
 RAN = doc.resource("r", [doc.step("a", 'echo ran >> "$JOURNAL"')])
 ASKED = EndRequest(at=1, reason="Deleted", message="asked")

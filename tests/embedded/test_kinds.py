@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from tests.embedded import documents as doc
+from tests.embedded.kinds import KEY, Bench
 
 from dayfly.embedded import attempt_executor
 from dayfly.embedded.attempts import UnitAttempt
@@ -19,8 +21,6 @@ from dayfly.plan.world import NeverRan
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import As, Baseline, ForkValue, Unit, UnitInput, WebhookUnit
 from dayfly.spec.run import OutputRecord, State, UnitRecord
-from embedded import documents as doc
-from embedded.kinds import KEY, Bench
 
 NOW = 1_000
 FORK = "fork:default/app"

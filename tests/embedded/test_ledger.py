@@ -7,6 +7,7 @@ import sqlite3
 
 import msgspec
 import pytest
+from tests.embedded import documents as doc
 
 from dayfly.embedded.ledger import LedgerError, SqliteLedger, StoredRun
 from dayfly.plan.actions import Claim, Close, Doubt, Finish, Record, Void
@@ -15,7 +16,6 @@ from dayfly.plan.transitions import IllegalMoveError
 from dayfly.plan.world import TargetIntent
 from dayfly.spec.host_errors import HostUnavailableError, RunDamagedError
 from dayfly.spec.run import EndRequest, OutputRecord, Phase, Result, Run, UnitRecord
-from embedded import documents as doc
 
 DOCUMENTS = (doc.resource("r", [doc.step("a", outputs=[("url", "/tmp/url")])], [doc.step("z")]),)
 PLAN = seal(DOCUMENTS)

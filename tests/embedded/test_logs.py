@@ -5,6 +5,8 @@ import os
 import shutil
 
 import pytest
+from tests.embedded import documents as doc
+from tests.embedded.machine import until
 
 from dayfly.embedded.ledger import LedgerError, SqliteLedger
 from dayfly.embedded.step_logs import StepLogFiles
@@ -13,8 +15,6 @@ from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.run import Folder, list_runs_logged_before
 from dayfly.lib.clock import now_ms
 from dayfly.spec.log_times import LineCutter, entries_between
-from embedded import documents as doc
-from embedded.machine import until
 
 STEP_MS = 10  # runner/times.h: output within this time counts as printed at once
 

@@ -3,11 +3,11 @@
 import sqlite3
 
 import pytest
+from tests.embedded import documents as doc
 
 from dayfly.embedded.ledger import LedgerError, SqliteLedger
 from dayfly.link.wire import Verdict
 from dayfly.spec.run import EndRequest
-from embedded import documents as doc
 
 RAN = doc.resource("r", [doc.step("a", 'echo ran >> "$JOURNAL"')])
 ASKED = EndRequest(at=1, reason="Deleted", message="asked", by="ann")

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.embedded.machine import work_of
 
 from dayfly.execute.process import attempt_storage as process
-from embedded.machine import work_of
 
 
 @pytest.fixture

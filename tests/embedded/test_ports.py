@@ -6,6 +6,8 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.embedded import documents as doc
+from tests.embedded.routed import preview
 
 from dayfly.embedded import forks
 from dayfly.embedded.forks import BaselineProcesses, Ports
@@ -13,8 +15,6 @@ from dayfly.embedded.routes.envoy_process import unbindable
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.plan.sealed import seal
 from dayfly.spec.workload import Workload
-from embedded import documents as doc
-from embedded.routed import preview
 
 FORK, PEER = "fork:default/app", "fork:default/api"
 

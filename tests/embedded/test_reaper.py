@@ -7,10 +7,10 @@ import os
 import signal
 
 import pytest
+from tests.embedded.alone import ended, exiting, sleeper
+from tests.embedded.machine import until
 
 from dayfly.embedded import reaper
-from embedded.alone import ended, exiting, sleeper
-from embedded.machine import until
 
 
 def test_child_reaped_elsewhere_counts_as_ended():

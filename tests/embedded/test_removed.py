@@ -2,10 +2,11 @@
 
 import shutil
 
+from tests.embedded import documents as doc
+from tests.embedded.machine import until
+from tests.processes import processes
+
 from dayfly.execute.process import run as process
-from embedded import documents as doc
-from embedded.machine import until
-from processes import processes
 
 SLOW = 'echo "+ $DAYFLY_ATTEMPT" >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'
 

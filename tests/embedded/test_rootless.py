@@ -18,9 +18,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-from embedded import test_container_crash, test_container_promises, test_containers
-from selection import ALL, SELECTION, SLICE_VARIABLE
+from tests.embedded import test_container_crash, test_container_promises, test_containers
+from tests.selection import ALL, SELECTION, SLICE_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = Path(pytest.__file__).resolve().parents[1]

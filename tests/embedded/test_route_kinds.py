@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from tests.embedded import documents as doc
+from tests.embedded.routed import ROUTE, preview, route, workload
 
 from dayfly.embedded.attempts import UnitAttempt
 from dayfly.embedded.ledger import StoredRun
@@ -18,8 +20,6 @@ from dayfly.plan.sealed import seal
 from dayfly.plan.world import Running, TargetIntent
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.run import EndRequest, Phase, Run, State, UnitRecord
-from embedded import documents as doc
-from embedded.routed import ROUTE, preview, route, workload
 
 PREVIEW = "preview:front"
 KEY, FRONT = UnitAttempt("u", ROUTE, 1), UnitAttempt("u", PREVIEW, 1)

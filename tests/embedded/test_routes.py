@@ -10,15 +10,15 @@ import socket
 import aiohttp
 import pytest
 import pytest_asyncio
+from tests.embedded import documents as doc
+from tests.embedded.machine import Machine, until
+from tests.embedded.routed import FORK, ROUTE, Routed, preview, route
 
 from dayfly.embedded.routes.envoy_process import holder, is_closed
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Route, Unit
 from dayfly.spec.routing.routing_keys import Forms
 from dayfly.spec.workload import Workload
-from embedded import documents as doc
-from embedded.machine import Machine, until
-from embedded.routed import FORK, ROUTE, Routed, preview, route
 
 KEY, OTHER, GROUP = "wtmb8kfswrrtb", "vf0ju8vw50wpu", "0123456789abc"
 FORMS = Forms(("x-team-key",), "sd-key")

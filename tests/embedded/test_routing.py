@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from tests.embedded.machine import until
 
 from dayfly.embedded.attempts import UnitAttempt
 from dayfly.embedded.forks import BaselineProcesses
@@ -20,7 +21,6 @@ from dayfly.plan.world import Ended, Running
 from dayfly.spec.lifecycle import Baseline, ForkUnit, Kind, PreviewUnit, Route, Target, Unit
 from dayfly.spec.run import Run, State, UnitRecord
 from dayfly.spec.workload import Workload
-from embedded.machine import until
 
 WEB = Baseline(kind="Deployment", namespace="shop", name="web")
 KEY = UnitAttempt("u", "route:shop/web", 1)

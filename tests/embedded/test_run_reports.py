@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.embedded import documents as doc
 
 from dayfly.embedded.forks import BaselineProcesses
 from dayfly.embedded.run_reports import live_endpoints, recorded_values
@@ -16,7 +17,6 @@ from dayfly.plan.sealed import seal
 from dayfly.plan.world import Held, Running
 from dayfly.spec.run import OutputRecord, Run, State, UnitRecord
 from dayfly.spec.run_data import HistoryEntry
-from embedded import documents as doc
 
 FORK = "fork:default/app"
 

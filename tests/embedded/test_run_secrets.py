@@ -3,6 +3,9 @@
 import sqlite3
 
 import pytest
+from tests.embedded.documents import offer, resource, step
+from tests.embedded.machine import until
+from tests.embedded.test_values import CANARY, holding
 
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.execute.executor import Registry
@@ -10,9 +13,6 @@ from dayfly.link.wire import Verdict
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import As, UnitInput
 from dayfly.spec.run import EndRequest
-from embedded.documents import offer, resource, step
-from embedded.machine import until
-from embedded.test_values import CANARY, holding
 
 SECRET = UnitInput(name="key", secret=True, as_=As(env="KEY"))
 GIVEN = {("db", "key"): CANARY}

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from tests.embedded import documents as doc
 
 from dayfly.embedded.forks import BaselineProcesses
 from dayfly.embedded.ledger import StoredRun
@@ -15,7 +16,6 @@ from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import EndRequest, Run, UnitRecord
 from dayfly.spec.workload import Workload
-from embedded import documents as doc
 
 FORK = "fork:default/app"
 

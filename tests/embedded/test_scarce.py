@@ -4,11 +4,11 @@ import errno
 import os
 
 import pytest
+from tests.embedded import documents as doc
+from tests.embedded.machine import until
 
 from dayfly.execute.process import run as process
 from dayfly.execute.process.launch import Processes
-from embedded import documents as doc
-from embedded.machine import until
 
 SLOW = 'echo + >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done; printf v > /tmp/v'
 

@@ -3,10 +3,10 @@
 import time
 
 import pytest
+from tests.embedded import documents as doc
+from tests.embedded.machine import until
 
 from dayfly.embedded.ledger import LedgerError, SqliteLedger
-from embedded import documents as doc
-from embedded.machine import until
 
 HOUR = 3_600_000
 

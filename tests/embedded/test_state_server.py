@@ -12,6 +12,9 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from tests.embedded import documents as doc
+from tests.embedded.machine import until
+from tests.ports import free_port
 
 from dayfly.embedded import state_server, states
 from dayfly.embedded.state_server import StateServer
@@ -22,9 +25,6 @@ from dayfly.execute.state.seal import digest
 from dayfly.execute.state.service import Found, FullError, StateOwner, StateService
 from dayfly.lib.clock import now_ms
 from dayfly.spec.run import Phase, Run, State, UnitRecord
-from embedded import documents as doc
-from embedded.machine import until
-from ports import free_port
 
 PLACE = StateOwner("u", "db")
 WHO = access.state_caller("u", "db", "db/make", 1)

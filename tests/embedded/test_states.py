@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.embedded import documents as doc
+from tests.embedded.machine import until
 
 from dayfly.embedded import states
 from dayfly.execute.state import seal
@@ -18,8 +20,6 @@ from dayfly.execute.state.service import StateOwner
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Exec
 from dayfly.spec.run import EndRequest
-from embedded import documents as doc
-from embedded.machine import until
 
 SECRET = b'{"serial": 1, "password": "hunter2-hunter2"}'
 # Writes its environment, then waits for a file.

@@ -6,14 +6,14 @@ import contextlib
 import sqlite3
 
 import pytest
+from tests.embedded import documents as doc
+from tests.embedded.machine import until
+from tests.selection import in_time
 
 from dayfly.link.wire import Verdict
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import As, EnvChange, Object, Ref, UnitInput, UnitOutput
 from dayfly.spec.run import EndRequest
-from embedded import documents as doc
-from embedded.machine import until
-from selection import in_time
 
 
 def log_line(word):

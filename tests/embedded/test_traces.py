@@ -2,14 +2,15 @@
 
 from types import SimpleNamespace
 
+from tests.embedded import documents as doc
+from tests.embedded.machine import until
+from tests.plan.test_trace import HISTORY, RUN
+from tests.server.test_cloud_event_publisher import report
+
 from dayfly.embedded.run_tracing import TraceExporter
 from dayfly.execute.tracing import Tracer
 from dayfly.lib.clock import now_ms
 from dayfly.plan.reasons import Reason
-from embedded import documents as doc
-from embedded.machine import until
-from plan.test_trace import HISTORY, RUN
-from server.test_cloud_event_publisher import report
 
 
 class Bench:

@@ -5,6 +5,8 @@ import sqlite3
 import threading
 
 import pytest_asyncio
+from tests.embedded import documents as doc
+from tests.embedded.machine import until
 
 from dayfly.embedded.ledger import LedgerError, SqliteLedger
 from dayfly.embedded.writer import Writer
@@ -12,8 +14,6 @@ from dayfly.execute.process.launch import Processes
 from dayfly.execute.process.resident import UnansweredError
 from dayfly.lib.clock import now_ms
 from dayfly.link.wire import Verdict
-from embedded import documents as doc
-from embedded.machine import until
 
 
 async def test_unanswered_start_is_fenced_and_frees_its_slot(machine, monkeypatch):

@@ -7,12 +7,12 @@ import signal
 
 import msgspec
 import pytest
+from tests.embedded.alone import KEPT, KEY, UNIT, is_reaped, sleeping, told
+from tests.embedded.machine import until
 
 from dayfly.embedded import attempts
 from dayfly.execute import receipt
 from dayfly.plan.world import Running, Stalled, Unclear
-from embedded.alone import KEPT, KEY, UNIT, is_reaped, sleeping, told
-from embedded.machine import until
 
 __all__ = ["told"]
 

@@ -1,9 +1,10 @@
 """Output values after the end of their run: none is left."""
 
+from tests.embedded.documents import offer, resource, step
+from tests.embedded.machine import until
+
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.spec.lifecycle import UnitOutput
-from embedded.documents import offer, resource, step
-from embedded.machine import until
 
 CANARY = b"canary-4711-of-the-mine"
 

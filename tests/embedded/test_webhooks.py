@@ -7,14 +7,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.embedded import documents as doc
+from tests.embedded.machine import until
+from tests.processes import processes
+from tests.webhook.sending import unit
+from tests.webhook.server import Server, answer
 
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import UnitRetry
-from embedded import documents as doc
-from embedded.machine import until
-from processes import processes
-from webhook.sending import unit
-from webhook.server import Server, answer
 
 
 def hook(name, url, method="POST", *, reads=None, **request):

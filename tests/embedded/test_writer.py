@@ -7,12 +7,12 @@ import contextlib
 import threading
 
 import pytest
+from tests.embedded.machine import until
 
 from dayfly.embedded import ledger as ledgers
 from dayfly.embedded import writer
 from dayfly.embedded.ledger import LedgerError
 from dayfly.embedded.writer import MAX_GROUP_SIZE, Writer
-from embedded.machine import until
 
 
 class Ledger:

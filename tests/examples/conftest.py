@@ -6,10 +6,9 @@ from pathlib import Path
 
 import boto3
 import pytest
-
-from examples import gallery, outside, servers
-from examples.home import Home
-from examples.kinds import Example
+from tests.examples import gallery, outside, servers
+from tests.examples.home import Home
+from tests.examples.kinds import Example
 
 # Examples whose tools are built or installed once.
 _BUILT = {"s3-bucket": ("versitygw", "awscli"), "terraform": ("terraform",), **gallery.BUILT}

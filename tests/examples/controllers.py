@@ -10,11 +10,12 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from tests.examples.kinds import FOLDER
+from tests.kube.fake import Call, Crash, FakeCluster, Fault
+from tests.kube.fake.kinds import Kind
+
 from dayfly.kube import Client, Manager
 from dayfly.kube.transport import Request
-from examples.kinds import FOLDER
-from kube.fake import Call, Crash, FakeCluster, Fault
-from kube.fake.kinds import Kind
 
 MERGE = "application/merge-patch+json"
 Build = Callable[[Manager], object]

@@ -14,9 +14,8 @@ from typing import Any
 import boto3
 import psycopg
 import pytest
-
-from examples import outside
-from examples.kinds import FOLDER, Example
+from tests.examples import outside
+from tests.examples.kinds import FOLDER, Example
 
 Settings = Mapping[str, str]
 Outputs = Mapping[str, str]

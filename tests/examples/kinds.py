@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.examples.home import ROOT
+
 from dayfly.client import files
 from dayfly.spec import documents
-from examples.home import ROOT
 
 FOLDER = ROOT / "examples"
 

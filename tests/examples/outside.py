@@ -20,8 +20,7 @@ from typing import Any, Self
 import psycopg
 import pytest
 from testcluster import build
-
-from ports import free_port
+from tests.ports import free_port
 
 HERE = Path(__file__).resolve().parent
 REGION = "eu-central-1"

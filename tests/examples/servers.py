@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from examples.outside import REGION, answers, awaited, installed, locked, missing
-from ports import free_port
+from tests.examples.outside import REGION, answers, awaited, installed, locked, missing
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PASSWORD = "administrator"

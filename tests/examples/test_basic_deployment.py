@@ -6,10 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-
-from examples.controllers import MERGE, World, module
-from kube.fake import WRITE_HARMS, Fault, Refusal, custom, run
-from selection import SELECTION
+from tests.examples.controllers import MERGE, World, module
+from tests.kube.fake import WRITE_HARMS, Fault, Refusal, custom, run
+from tests.selection import SELECTION
 
 basic = module("basic-deployment", "basic_deployment")
 KINDS = (

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from examples import gallery, outside
-from examples.home import ROOT, Home, until
-from examples.kinds import FOLDER, GALLERY, STEPS, Example
+from tests.examples import gallery, outside
+from tests.examples.home import ROOT, Home, until
+from tests.examples.kinds import FOLDER, GALLERY, STEPS, Example
 
 
 @pytest.mark.long_story

@@ -9,11 +9,11 @@ import contextvars
 from typing import Any
 
 import pytest
+from tests.examples import test_basic_deployment as deployment
+from tests.examples import test_machine as machines
+from tests.examples.controllers import MERGE, World
 
 from dayfly.kube import ObjectMeta
-from examples import test_basic_deployment as deployment
-from examples import test_machine as machines
-from examples.controllers import MERGE, World
 
 GARBAGE = {
     "ready": True,

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from examples.home import Home, until
-from examples.kinds import FOLDER, GALLERY, IN_A_CLUSTER, STEPS, Example, failing, refusing, waiting
-from selection import SELECTION
+from tests.examples.home import Home, until
+from tests.examples.kinds import FOLDER, GALLERY, IN_A_CLUSTER, STEPS, Example, failing, refusing, waiting
+from tests.selection import SELECTION
 
 IN_PROOF = dict.fromkeys(GALLERY, pytest.mark.proof)
 ALL = {**STEPS, **GALLERY}

@@ -11,13 +11,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.examples.controllers import MERGE, World, module
+from tests.examples.kinds import FOLDER
+from tests.kube.fake import WRITE_HARMS, Fault, custom, run
+from tests.selection import SELECTION
 
 from dayfly.kube import Manager, Resource, Slim
 from dayfly.kube.objects import ObjectMeta
-from examples.controllers import MERGE, World, module
-from examples.kinds import FOLDER
-from kube.fake import WRITE_HARMS, Fault, custom, run
-from selection import SELECTION
 
 machine, pods, processes = (module("machine", name) for name in ("machine", "pod_machine", "process_machine"))
 KINDS = [

@@ -8,11 +8,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-
-from examples.home import ROOT, Home, until
-from examples.kinds import FOLDER, GALLERY, IN_A_CLUSTER, STEPS, Example
-from examples.pages import follow
-from selection import SELECTION
+from tests.examples.home import ROOT, Home, until
+from tests.examples.kinds import FOLDER, GALLERY, IN_A_CLUSTER, STEPS, Example
+from tests.examples.pages import follow
+from tests.selection import SELECTION
 
 
 @pytest.fixture

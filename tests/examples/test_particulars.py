@@ -6,12 +6,11 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-
-from examples import outside
-from examples.conftest import client
-from examples.home import Home, until
-from examples.kinds import FOLDER, Example
-from examples.outside import REGION, S3
+from tests.examples import outside
+from tests.examples.conftest import client
+from tests.examples.home import Home, until
+from tests.examples.kinds import FOLDER, Example
+from tests.examples.outside import REGION, S3
 
 
 def only(name: str):

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 from bench.memory import resident
-
-from examples.home import Home
-from selection import SELECTION
+from tests.examples.home import Home
+from tests.selection import SELECTION
 
 ROUNDS = 300 if SELECTION.is_complete else 3
 KILLS = ROUNDS - 150 if SELECTION.is_complete else ROUNDS  # from then on the server lives, and its memory is looked at

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from examples import outside
-from examples.home import Home, until
-from examples.kinds import FOLDER, Example
+from tests.examples import outside
+from tests.examples.home import Home, until
+from tests.examples.kinds import FOLDER, Example
 
 only = pytest.mark.parametrize("example", ["terraform"], indirect=True)
 THINGS = 5

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from examples.home import ROOT, Home
-from examples.kinds import FOLDER
-from examples.v1.image import programs
+from tests.examples.home import ROOT, Home
+from tests.examples.kinds import FOLDER
+from tests.examples.v1.image import programs
 
 # Nobody's machine gets a folder at its root: the server sees one that is this machine's but for that.
 ENTER = """

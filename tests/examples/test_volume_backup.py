@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.examples.kinds import FOLDER
 
 from dayfly.spec import documents
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.parsing import text
-from examples.kinds import FOLDER
 
 HOOK = documents.load(text.parse_one((FOLDER / "volume-backup" / "hook.yaml").read_text(), file="hook.yaml"))
 TARGET = {"DAYFLY_TARGET_NAMESPACE": "shop", "DAYFLY_TARGET_NAME": "m1", "DAYFLY_TARGET_UID": "u1"}

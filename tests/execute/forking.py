@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from tests.execute.baselines import EVERY
+
 from dayfly.execute.fork.render import ForkIdentity, render_fork
 from dayfly.execute.fork.rights import ForkPermissions
 from dayfly.execute.pod.render import PodSecretKey
 from dayfly.spec.lifecycle import Baseline, EnvChange, ForkUnit, Unit
-from execute.baselines import EVERY
 
 IDENTITY = ForkIdentity(
     "f-box", "box-run", {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "r"}

@@ -10,14 +10,14 @@ import time
 import tracemalloc
 
 import pytest
+from tests.execute.baselines import WEB, fresh
+from tests.execute.forking import FREE, forked, json
+from tests.policy.overlays import Source
 
 from dayfly.execute.fork import patch
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec import json_patch
 from dayfly.spec.parsing.text import MAX_DEPTH
-from execute.baselines import WEB, fresh
-from execute.forking import FREE, forked, json
-from policy.overlays import Source
 
 MAIN = "/spec/template/spec/containers/0"
 

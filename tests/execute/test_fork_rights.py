@@ -6,12 +6,12 @@ import random
 import re
 
 import pytest
+from tests.execute.baselines import EVERY
+from tests.execute.forking import AWAY, FREE, HOME, OUTPUT, forked, json, main, pod, strategic
+from tests.policy.overlays import Source
 
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec.lifecycle import EnvChange
-from execute.baselines import EVERY
-from execute.forking import AWAY, FREE, HOME, OUTPUT, forked, json, main, pod, strategic
-from policy.overlays import Source
 
 POD = "spec.template.spec"
 MAIN = f"{POD}.containers[main]"

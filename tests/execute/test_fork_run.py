@@ -3,13 +3,13 @@
 import copy
 
 import pytest
+from tests.kube.fake import FakeCluster, run
 
 from dayfly.execute.fork.read import ForkDeployment, ForkService
 from dayfly.execute.fork.render import FORM_ANNOTATION, REPLICAS_ANNOTATION
 from dayfly.execute.fork.run import DEPLOYMENTS, ForeignForkError, Forks
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta
-from kube.fake import FakeCluster, run
 
 REVISION = "deployment.kubernetes.io/revision"
 OWNER = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "box", "uid": "run-uid"}

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from tests.execute.gateways import Request, Route, choose
 
 from dayfly.execute.fork.read import ForkService, ServicePort, ServiceSpec
 from dayfly.execute.gateway import read
@@ -24,7 +25,6 @@ from dayfly.execute.gateway.run import GRPC_ROUTES, HTTP_ROUTES, differs
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta
 from dayfly.spec.routing.routing_keys import Forms
-from execute.gateways import Request, Route, choose
 
 OWNER = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "u"}
 FORK = RouteTarget("f-box-web", "box-run", OWNER)

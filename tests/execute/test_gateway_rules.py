@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.execute.gateways import Request, Route, choose, fitting
 
 from dayfly.execute.gateway.rules import (
     MATCHES,
@@ -18,7 +19,6 @@ from dayfly.execute.gateway.rules import (
     RuleTargets,
     copy_rules,
 )
-from execute.gateways import Request, Route, choose, fitting
 
 KEY = "k1"
 SIGNS_OF_KEY = (

@@ -5,12 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from tests.execute.clients import Client
 
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.gateway.run import HTTP_ROUTES, AlteredRouteError, ForeignRouteError, Routes
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta, OwnerReference
-from execute.clients import Client
 
 HEADERS = [{"name": "sd-key", "value": "k"}]
 RULES = [{"matches": [{"headers": HEADERS}], "backendRefs": [{"name": "f-web"}]}, {"backendRefs": [{"name": "f-api"}]}]

@@ -4,6 +4,7 @@ import itertools
 import random
 
 import pytest
+from tests.execute.meshes import Call, choose
 
 from dayfly.execute.gateway.rules import build_key_matches
 from dayfly.execute.istio.read import (
@@ -30,7 +31,6 @@ from dayfly.execute.istio.rules import (
     remove_rules,
 )
 from dayfly.spec.routing.routing_keys import PLAIN, Forms, injected_headers
-from execute.meshes import Call, choose
 
 KEY, OTHER = "k7xw0q1m2n3p4", "another-key"
 NS = "shop"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.execute.clients import Client
 
 from dayfly.execute.istio.read import SHARED_LABEL, VirtualService, WrittenMeta
 from dayfly.execute.istio.rules import RuleOwner
@@ -15,7 +16,6 @@ from dayfly.execute.istio.run import (
 )
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, OwnerReference
-from execute.clients import Client
 
 KEY = Key("shop", "mesh")
 THEIRS = {"route": [{"destination": {"host": "web"}}]}

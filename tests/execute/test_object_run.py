@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.execute.clients import Client
 
 from dayfly.execute.object.run import EXTRA, FINALIZER, NotServedError, ObjectClient, account
 from dayfly.kube import errors
 from dayfly.kube.forms import Propagation
 from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Secret, ServedKind, anything
-from execute.clients import Client
 
 TOPIC = anything("queues.dev/v1", "Topic", "topics")
 META = {"name": "t", "namespace": "shop", "uid": "uid", "resourceVersion": "7"}

@@ -7,6 +7,8 @@ import hashlib
 from types import SimpleNamespace
 
 import pytest
+from tests.execute.clients import Client as Requests
+from tests.kube.fake import FakeCluster, run
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.run import ForeignPodError, Pods
@@ -14,8 +16,6 @@ from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS, ObjectMeta, Pod, PodSpec, SchedulingGate
 from dayfly.spec.frames import encode
-from execute.clients import Client as Requests
-from kube.fake import FakeCluster, run
 
 OWNER = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "box", "uid": "run-uid"}
 MANIFEST = {

@@ -8,10 +8,10 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.embedded.machine import until
+from tests.execute.residents import resident
 
 from dayfly.execute.process.resident import Resident, UnansweredError
-from embedded.machine import until
-from execute.residents import resident
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
 

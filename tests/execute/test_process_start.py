@@ -5,6 +5,8 @@ import os
 import subprocess
 
 import pytest
+from tests.embedded.machine import until
+from tests.execute.residents import resident
 
 from dayfly.execute.process import podman_monitors
 from dayfly.execute.process.attempt_storage import AttemptStorage
@@ -12,8 +14,6 @@ from dayfly.execute.process.launch import Containers, Processes
 from dayfly.execute.process.resident import UnansweredError
 from dayfly.execute.process.run import Folder
 from dayfly.spec.lifecycle import Exec, Unit
-from embedded.machine import until
-from execute.residents import resident
 
 STEP = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n", image="x:1"))
 

@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from tests.kube.fake import run
 
 from dayfly.execute.state import access, handler
 from dayfly.execute.state.handler import ANSWER_TIMEOUT_S, BODY_TIMEOUT_S, SMALL_BODY, StateHandler
@@ -13,7 +14,6 @@ from dayfly.execute.state.head import StateResponse
 from dayfly.execute.state.seal import MAX_BODY
 from dayfly.execute.state.service import MAX_LOCK_BYTES
 from dayfly.spec.host_errors import RunDamagedError
-from kube.fake import run
 
 WHO = access.state_caller("u", "db", "db/make", 1)
 JSON = StateResponse(200, b"{}", json=True)

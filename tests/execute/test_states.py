@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.execute.states import KEYS, PLACE, Client, Memory, Schedule, running
 
 from dayfly.execute.state import access, head, seal, service
 from dayfly.execute.state.head import Head, Holder, Version
 from dayfly.spec.run import State
-from execute.states import KEYS, PLACE, Client, Memory, Schedule, running
 
 ALIVE = running(apply=(1, State.CLAIMED))
 

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.cli.command import until
+from tests.examples import outside
+from tests.execute.collector import collecting
+from tests.plan.test_trace import HISTORY, RUN
+from tests.ports import free_port
+from tests.server.test_cloud_event_publisher import report
 
-from cli.command import until
 from dayfly.execute import tracing
 from dayfly.execute.tracing import Tracer
 from dayfly.plan import run_trace
 from dayfly.plan.reasons import Reason
 from dayfly.spec.run import EndRequest, Phase
-from examples import outside
-from execute.collector import collecting
-from plan.test_trace import HISTORY, RUN
-from ports import free_port
-from server.test_cloud_event_publisher import report
 
 AT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 ROOT = Path(tracing.__file__).parents[2]

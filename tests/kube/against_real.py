@@ -8,11 +8,12 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tests.kube.fake import custom
+
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.forms import Style
 from dayfly.kube.objects import NAMESPACES, PODS, SECRETS, Resource, anything
-from kube.fake import custom
 
 GROUP = "test.dayfly.dev"
 THINGS = anything(f"{GROUP}/v1", "Thing", "things")

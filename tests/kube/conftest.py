@@ -1,14 +1,10 @@
 """A real API server for comparisons with the fake: a configured one, or one that the tests start."""
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from testcluster import build
 from testcluster import cluster as clusters
 

@@ -13,15 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-
-from dayfly.kube import auth, errors
-from dayfly.kube.cache import Cache, Reflector
-from dayfly.kube.client import Client, Limits
-from dayfly.kube.forms import Propagation, Style
-from dayfly.kube.objects import NAMESPACES, PODS, SECRETS, Pod, Resource
-from dayfly.kube.transport import HttpTransport
-from dayfly.kube.watch import WatchEvent, watch
-from kube.against_real import (
+from tests.kube.against_real import (
     DEPLOYMENTS,
     FAKE_KINDS,
     THINGS,
@@ -31,9 +23,17 @@ from kube.against_real import (
     new_namespace,
     prepare,
 )
-from kube.fake import FakeCluster
-from kube.fake.deployments import Deployments
-from selection import SELECTION
+from tests.kube.fake import FakeCluster
+from tests.kube.fake.deployments import Deployments
+from tests.selection import SELECTION
+
+from dayfly.kube import auth, errors
+from dayfly.kube.cache import Cache, Reflector
+from dayfly.kube.client import Client, Limits
+from dayfly.kube.forms import Propagation, Style
+from dayfly.kube.objects import NAMESPACES, PODS, SECRETS, Pod, Resource
+from dayfly.kube.transport import HttpTransport
+from dayfly.kube.watch import WatchEvent, watch
 
 PARTS = 10
 Played = Callable[[str, int], None]

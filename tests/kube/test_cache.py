@@ -9,6 +9,7 @@ import random
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.kube.fake import FakeCluster, Fault, Harm, at_random, run
 
 from dayfly.kube import cache, errors
 from dayfly.kube.cache import Cache, Reflector
@@ -16,7 +17,6 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, Key, ObjectMeta, Secret
 from dayfly.kube.transport import Stream
 from dayfly.kube.watch import Bookmark, Patience, watch
-from kube.fake import FakeCluster, Fault, Harm, at_random, run
 
 OWNER = {"apiVersion": "v1", "kind": "Secret", "name": "owner", "uid": "owner-uid"}
 

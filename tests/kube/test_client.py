@@ -8,6 +8,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 import pytest
+from tests.kube.fake import Crash, FakeCluster, Fault, Harm, Refusal, at_write, custom, run, serving
 
 from dayfly.kube import answers, errors
 from dayfly.kube.cache import Cache, Reflector
@@ -15,7 +16,6 @@ from dayfly.kube.client import Client, Limits
 from dayfly.kube.forms import Propagation, Style
 from dayfly.kube.objects import PODS, SECRETS, Key, anything
 from dayfly.kube.transport import Answer, HttpTransport, Request, Stream
-from kube.fake import Crash, FakeCluster, Fault, Harm, Refusal, at_write, custom, run, serving
 
 RUNS = anything("dayfly.dev/v1alpha1", "Run", "runs", namespaced=False)
 DEPLOYMENTS = anything("apps/v1", "Deployment", "deployments")

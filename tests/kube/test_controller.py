@@ -7,10 +7,10 @@ import itertools
 import logging
 
 import pytest
+from tests.kube.fake import run
 
 from dayfly.kube import Controller, ForeignError, Resync, errors
 from dayfly.lib.queue import Backoff, WorkQueue
-from kube.fake import run
 
 TROUBLE = errors.ServerTrouble("GET box", "no", status=500)
 

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
+from tests.kube.fake import FakeCluster, Fault, Harm, run
 
 from dayfly.kube.client import Client
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import ObjectReference
 from dayfly.kube.transport import Request
-from kube.fake import FakeCluster, Fault, Harm, run
 
 POD = ObjectReference("v1", "Pod", "default", "p", "uid-of-p")
 

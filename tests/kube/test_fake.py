@@ -6,13 +6,13 @@ import asyncio
 
 import msgspec
 import pytest
+from tests.kube.fake import Crash, DeadlockError, FakeCluster, Harm, at_random, at_write, custom, run
 
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.forms import Style
 from dayfly.kube.objects import PODS, SECRETS, anything
 from dayfly.kube.transport import Request
-from kube.fake import Crash, DeadlockError, FakeCluster, Harm, at_random, at_write, custom, run
 
 RUNS = anything("dayfly.dev/v1alpha1", "Run", "runs", namespaced=False)
 RUN_KIND = custom("dayfly.dev", "v1alpha1", "runs", "Run", namespaced=False, status=False)

@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 
 import pytest
+from tests.kube.fake import FakeCluster, FakeTransport, Fault, Harm, run
 
 from dayfly.kube.client import Client
 from dayfly.kube.lease import Elector, Terms, run_election
 from dayfly.kube.objects import LEASES
 from dayfly.kube.transport import Answer, Request
-from kube.fake import FakeCluster, FakeTransport, Fault, Harm, run
 
 
 def elector(

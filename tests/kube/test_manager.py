@@ -7,12 +7,12 @@ import subprocess
 import sys
 
 import pytest
+from tests.kube.fake import FakeCluster, Fault, Harm, run
+from tests.kube.websites import MAPS, PAGES, SITES, WEBSITES, Sites, ask, cluster, manager, running, site
 
 import dayfly.kube
 from dayfly.kube import Client, Elector, Key, Resource, Runnable, Terms
 from dayfly.kube.objects import PartialObjectMetadata
-from kube.fake import FakeCluster, Fault, Harm, run
-from kube.websites import MAPS, PAGES, SITES, WEBSITES, Sites, ask, cluster, manager, running, site
 
 
 def pages(cluster: FakeCluster) -> dict[str, str]:

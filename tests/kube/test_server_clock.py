@@ -6,6 +6,8 @@ import time
 from email.utils import formatdate
 
 import pytest
+from tests.kube.fake import FakeCluster, run, serving
+from tests.kube.test_client import Plain
 
 from dayfly.kube import errors
 from dayfly.kube.client import Client
@@ -13,8 +15,6 @@ from dayfly.kube.objects import NAMESPACES
 from dayfly.kube.server_clock import Dated, ServerClock, ticks_ms
 from dayfly.kube.transport import Answer, HttpTransport, Stream
 from dayfly.lib.clock import now_ms
-from kube.fake import FakeCluster, run, serving
-from kube.test_client import Plain
 
 AT = 1_767_225_600_000
 DAY = 24 * 3600 * 1000

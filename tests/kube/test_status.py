@@ -6,6 +6,8 @@ import asyncio
 
 import msgspec
 import pytest
+from tests.kube.fake import FakeCluster, Fault, Harm, run
+from tests.kube.websites import KINDS, PAGES, SITES, WEBSITES, Status, ask, site
 
 from dayfly.kube import (
     Client,
@@ -18,8 +20,6 @@ from dayfly.kube import (
     errors,
 )
 from dayfly.kube.status import StatusWriter
-from kube.fake import FakeCluster, Fault, Harm, run
-from kube.websites import KINDS, PAGES, SITES, WEBSITES, Status, ask, site
 
 FINALIZER = "example.org/held"
 

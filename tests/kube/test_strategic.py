@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.selection import SELECTION
 
 from dayfly.kube import auth, errors
 from dayfly.kube.client import Client, Limits
@@ -15,7 +16,6 @@ from dayfly.kube.forms import Style
 from dayfly.kube.objects import anything
 from dayfly.kube.strategic import POD_TEMPLATE, MergeError, merge, type_of
 from dayfly.kube.transport import HttpTransport
-from selection import SELECTION
 
 TEMPLATES = anything("v1", "PodTemplate", "podtemplates")
 

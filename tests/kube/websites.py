@@ -7,6 +7,8 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 
+from tests.kube.fake import FakeCluster, custom
+
 from dayfly.kube import (
     Client,
     Condition,
@@ -19,7 +21,6 @@ from dayfly.kube import (
     create_owned,
 )
 from dayfly.kube.transport import Request
-from kube.fake import FakeCluster, custom
 
 KINDS = (custom("example.org", "v1", "websites", "Website"),)
 

@@ -6,10 +6,10 @@ import asyncio
 import random
 
 import pytest
+from tests.kube.fake import run
 
 from dayfly.lib.pace import Pace, Urgency
 from dayfly.lib.queue import Backoff, QueueClosedError, WorkQueue, work
-from kube.fake import run
 
 
 def now() -> float:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from link import wire_forms
+from tests.link import wire_forms
 
 REMEDY = "see tests/link/wire_forms.py: it describes how to record additions; other changes are not allowed"
 

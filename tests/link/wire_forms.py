@@ -4,7 +4,7 @@
 later than servers, some of them earlier. So within one protocol version, a message only gains optional fields, and new
 messages must be ones that a peer may ignore.
 
-    cd tests; PYTHONPATH=../src:. python -m link.wire_forms
+    PYTHONPATH=src python -m tests.link.wire_forms
 
 records additions, and refuses changes that would break a peer.
 """

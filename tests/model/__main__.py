@@ -1,16 +1,16 @@
 """Every search with its size and time, and every mutant with its shortest trace:
 
-PYTHONPATH=src:tests python -m model [long]
+PYTHONPATH=src python -m tests.model [long]
 """
 
 import sys
 import tempfile
 from pathlib import Path
 
-from model.cases import LONG, QUICK
-from model.engine import Engine
-from model.mutants import MUTANTS, applied
-from model.searches import search
+from tests.model.cases import LONG, QUICK
+from tests.model.engine import Engine
+from tests.model.mutants import MUTANTS, applied
+from tests.model.searches import search
 
 
 def main() -> None:

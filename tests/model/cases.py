@@ -3,11 +3,11 @@
 from typing import Any, NamedTuple
 
 import msgspec
+from tests.model.engine import CONST, Config
+from tests.plan.worlds import document, fork, plan_of, unit
 
 from dayfly.plan.sealed import Plan
 from dayfly.spec.lifecycle import LifecycleEvent, Object, Unit, UnitRetry, unit_id
-from model.engine import CONST, Config
-from plan.worlds import document, fork, plan_of, unit
 
 ROLES = {
     LifecycleEvent.PRE_START: CONST["ROLE_CREATE"],

@@ -1,6 +1,5 @@
 import pytest
-
-from model.engine import Engine
+from tests.model.engine import Engine
 
 
 @pytest.fixture(scope="session")

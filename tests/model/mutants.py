@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from tests.model.cases import Case
+
 from dayfly.plan import closed_run, decide, open_run, retry
-from model.cases import Case
 
 PLAIN = Case("one", 2, ())
 # A Run that is born again first falls over what the former one has left; what follows from that is worse.

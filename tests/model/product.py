@@ -8,6 +8,8 @@ bit of the question.
 from typing import Any, NamedTuple
 
 import msgspec
+from tests.model.cases import AT_ONCE
+from tests.model.engine import CONST, Config, Decision, LedgerView, Question
 
 from dayfly.plan import decide as deciding
 from dayfly.plan import transitions
@@ -30,8 +32,6 @@ from dayfly.plan.world import (
 )
 from dayfly.spec.lifecycle import Object, unit_id
 from dayfly.spec.run import EndRequest, Phase, Result, Run, State, UnitRecord
-from model.cases import AT_ONCE
-from model.engine import CONST, Config, Decision, LedgerView, Question
 
 NOW = 10**12
 GATED = frozenset({"exec", "fork"})

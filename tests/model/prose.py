@@ -1,8 +1,9 @@
 """A trace as prose: who did what, one line for each step."""
 
+from tests.model.engine import CONST, OPS, Engine
+from tests.model.product import Product
+
 from dayfly.spec.run import Run
-from model.engine import CONST, OPS, Engine
-from model.product import Product
 
 STEPS = {value: name for name, value in CONST.items() if name.startswith("STEP_")}
 EFFECTS = {value: name for name, value in CONST.items() if name.startswith("EFFECT_")}

@@ -3,10 +3,10 @@
 import time
 from typing import NamedTuple
 
-from model.cases import PLANS, Case
-from model.engine import Engine
-from model.product import Product
-from model.prose import VIOLATIONS, Trace
+from tests.model.cases import PLANS, Case
+from tests.model.engine import Engine
+from tests.model.product import Product
+from tests.model.prose import VIOLATIONS, Trace
 
 
 class Outcome(NamedTuple):

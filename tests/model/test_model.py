@@ -4,13 +4,12 @@
 """
 
 import pytest
-
-from model.cases import LONG, QUICK
-from model.engine import CONST, MUTATIONS
-from model.mutants import MUTANTS, applied
-from model.prose import EFFECTS, VIOLATIONS, WHAT
-from model.searches import search
-from selection import SELECTION
+from tests.model.cases import LONG, QUICK
+from tests.model.engine import CONST, MUTATIONS
+from tests.model.mutants import MUTANTS, applied
+from tests.model.prose import EFFECTS, VIOLATIONS, WHAT
+from tests.model.searches import search
+from tests.selection import SELECTION
 
 PARTS = 16
 SEARCHES = "searches of the model to its fixpoint"

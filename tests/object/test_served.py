@@ -5,14 +5,14 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from tests.kube.fake import FakeCluster
+from tests.kube.fake.kinds import Kind
 
 from dayfly.execute.object.run import ObjectClient
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import anything
 from dayfly.kube.transport import Request
-from kube.fake import FakeCluster
-from kube.fake.kinds import Kind
 
 JOB = Kind("batch", "v1", "jobs", "Job")
 

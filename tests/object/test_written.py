@@ -1,14 +1,14 @@
 """The fields of object steps: the resulting units, removal of the object, and every error with its path."""
 
 import pytest
+from tests.compile.builders import plugin_refusal, run
+from tests.compile.builders import refusal as refused
+from tests.spec.marked_text import load, refusal
 
-from compile.builders import plugin_refusal, run
-from compile.builders import refusal as refused
 from dayfly.compile import preview
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import Object, Ref, SecretKey, UnitOutput
-from spec.marked_text import load, refusal
 
 STEP = """\
 name: p

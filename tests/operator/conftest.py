@@ -1,10 +1,6 @@
-"""Add this folder to the path: a package `operator` would hide the standard library's module."""
+"""Fixtures of the operator's tests."""
 
-import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 import pytest
 
@@ -12,8 +8,8 @@ import pytest
 @pytest.fixture
 def story(tmp_path, monkeypatch):
     """Play a story with a cluster and a server in virtual time."""
-    from rig import plane as planes
-    from rig.world import live
+    from tests.operator.rig import plane as planes
+    from tests.operator.rig.world import live
 
     from dayfly.server.runs import group_sweep
     from dayfly.server.sync import host_sync

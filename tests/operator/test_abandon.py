@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from rig import hooking
-from rig.scenes import at_work, gone, ready, wish
-from rig.world import World
+from tests.operator.rig import hooking
+from tests.operator.rig.scenes import at_work, gone, ready, wish
+from tests.operator.rig.world import World
 
 NOTE = "dayfly.dev/abandon"
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from rig.alone import OWN, Alone
-from rig.benches import giving_bench
-from rig.gateways import KINDS
+from tests.kube.fake import run
+from tests.operator.rig.alone import OWN, Alone
+from tests.operator.rig.benches import giving_bench
+from tests.operator.rig.gateways import KINDS
 
 from dayfly.execute.gateway.preview import PREVIEW_LABEL
 from dayfly.execute.gateway.read import RouteObject
@@ -23,7 +24,6 @@ from dayfly.operator.routes.group_keys import GroupKeyIndex
 from dayfly.operator.routes.route_memory import RouteMemory
 from dayfly.spec.lifecycle import Baseline, Kind, PreviewUnit, Route, Target, Unit
 from dayfly.spec.run import EndRequest, Run, State, UnitRecord
-from kube.fake import run
 
 ROUTES = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/httproutes"
 WEB = Baseline(kind="Deployment", namespace="shop", name="web")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 
 import pytest
-from rig import plane as planes
-from rig.plane import Fate, Plane, joined, wish
-from rig.scenes import CHAIN
-from rig.scenes import wish as applied
-from rig.served import begin, box, gone, left, lost_there, ready, true, until
-from rig.world import World
+from tests.operator.rig import plane as planes
+from tests.operator.rig.plane import Fate, Plane, joined, wish
+from tests.operator.rig.scenes import CHAIN
+from tests.operator.rig.scenes import wish as applied
+from tests.operator.rig.served import begin, box, gone, left, lost_there, ready, true, until
+from tests.operator.rig.world import World
+from tests.selection import SELECTION
 
 from dayfly.server.sync import host_sync
-from selection import SELECTION
 
 HOUR = 3600.0
 

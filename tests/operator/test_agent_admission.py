@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from rig.serving import BOXES, DOCUMENTS, UID, WEB, Bench, played, with_bench
+from tests.operator.rig.serving import BOXES, DOCUMENTS, UID, WEB, Bench, played, with_bench
 
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta

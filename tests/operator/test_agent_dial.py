@@ -7,7 +7,8 @@ import itertools
 
 import msgspec
 import pytest
-from rig.dialling import SAID, Bench, letters, played, refusal, session, with_bench
+from tests.kube.fake import Fault, Harm, rest
+from tests.operator.rig.dialling import SAID, Bench, letters, played, refusal, session, with_bench
 
 from dayfly.kube.objects import SECRETS
 from dayfly.link import dial, wire
@@ -16,7 +17,6 @@ from dayfly.link.envelope import FROZEN_STATUS, Letters, chained
 from dayfly.link.http import HttpResponse, WayError
 from dayfly.operator.agent.cursor import NAME, SecretCursor
 from dayfly.spec.run import EndRequest
-from kube.fake import Fault, Harm, rest
 
 DEEP = b"[" * 5_000 + b"]" * 5_000
 TOO_DEEP = "cannot be read: maximum recursion depth exceeded while deserializing an object"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from rig import led
-from rig.led import HOOKS, forking, key, previewed, status, urls
-from rig.plane import Fate, Plane
-from rig.served import box, left, lost_there, ready, true, until
-from rig.world import World
+from tests.operator.rig import led
+from tests.operator.rig.led import HOOKS, forking, key, previewed, status, urls
+from tests.operator.rig.plane import Fate, Plane
+from tests.operator.rig.served import box, left, lost_there, ready, true, until
+from tests.operator.rig.world import World
+from tests.selection import SELECTION
 
 from dayfly.server.runs.group_sweep import GroupSweep
-from selection import SELECTION
 
 AT = "routegroups/pay"
 MATCH = {"label": {"key": "team", "value": "pay*"}}

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from rig.world import KINDS
+from tests.kube.fake import FakeCluster
+from tests.operator.rig.world import KINDS
 
 from dayfly.execute.pod import names
 from dayfly.kube.cache import Cache, Change
@@ -20,7 +21,6 @@ from dayfly.plan.reasons import Reason
 from dayfly.spec.kinds import RunSpec, ServerTarget
 from dayfly.spec.lifecycle import Baseline, Kind, Lifecycle, Route, Target, Unit
 from dayfly.spec.run import EndRequest, Run
-from kube.fake import FakeCluster
 
 META = AnnotatedMeta(name="s-1", namespace="acme-sandboxes", uid="u")
 SANDBOX = SandboxObject(metadata=META)

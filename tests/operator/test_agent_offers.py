@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from rig import led
-from rig import plane as planes
-from rig.plane import Plane, wish
-from rig.served import begin, box, gone, ready, true, until
-from rig.world import World
+from tests.operator.rig import led
+from tests.operator.rig import plane as planes
+from tests.operator.rig.plane import Plane, wish
+from tests.operator.rig.served import begin, box, gone, ready, true, until
+from tests.operator.rig.world import World
 
 from dayfly.link import wire
 from dayfly.operator.agent.served_sandboxes import object_name

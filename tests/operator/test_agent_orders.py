@@ -6,7 +6,8 @@ import asyncio
 
 import msgspec
 import pytest
-from rig.serving import (
+from tests.kube.fake import Harm, rest
+from tests.operator.rig.serving import (
     API,
     BOX,
     BOXES,
@@ -39,7 +40,6 @@ from dayfly.operator.cluster.objects import (
 from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
 from dayfly.spec.lifecycle import Lifecycle, Route, Target
 from dayfly.spec.run import EndRequest, Phase
-from kube.fake import Harm, rest
 
 
 class TestOffer:

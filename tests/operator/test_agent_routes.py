@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from rig import led
-from rig.led import forking, key, previewed, status, urls
-from rig.plane import Fate, Plane
-from rig.served import gone, ready, true, until
-from rig.world import World
+from tests.kube.fake import Call, Fault, Harm
+from tests.operator.rig import led
+from tests.operator.rig.led import forking, key, previewed, status, urls
+from tests.operator.rig.plane import Fate, Plane
+from tests.operator.rig.served import gone, ready, true, until
+from tests.operator.rig.world import World
+from tests.selection import SELECTION
 
 from dayfly.execute.gateway.preview import PreviewGateway
 from dayfly.link import wire
 from dayfly.link.host_end import HostEnd
 from dayfly.link.wire import Verdict
-from kube.fake import Call, Fault, Harm
-from selection import SELECTION
 
 SITE = "http://web.shop.svc:80"
 

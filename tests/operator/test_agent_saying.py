@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from rig.dialling import LONG, SAID, Bench, played, refusal, session, with_bench
-from rig.serving import report
+from tests.kube.fake import rest
+from tests.operator.rig.dialling import LONG, SAID, Bench, played, refusal, session, with_bench
+from tests.operator.rig.serving import report
 
 from dayfly.link import dial, wire
 from dayfly.link.envelope import MOST_ENVELOPE
 from dayfly.link.http import WayError
 from dayfly.spec.run_data import HistoryEntry
-from kube.fake import rest
 
 SMALL = len(wire.encode(SAID))
 

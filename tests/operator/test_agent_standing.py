@@ -6,7 +6,7 @@ import logging
 
 import msgspec
 import pytest
-from rig.serving import (
+from tests.operator.rig.serving import (
     API,
     BOX,
     BOXES,

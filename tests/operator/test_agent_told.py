@@ -8,11 +8,12 @@ from collections import Counter
 
 import msgspec
 import pytest
-from rig import led
-from rig.kubelet import Script
-from rig.plane import ORG, Plane, wish
-from rig.served import begin, box, gone, ready, true, until
-from rig.world import World
+from tests.operator.rig import led
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.plane import ORG, Plane, wish
+from tests.operator.rig.served import begin, box, gone, ready, true, until
+from tests.operator.rig.world import World
+from tests.server import stored
 
 from dayfly.kube import errors
 from dayfly.link.permits import MOST_AT_ONCE, Births
@@ -21,7 +22,6 @@ from dayfly.operator.agent.release import ReleaseQueue
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SERVED_END_ANNOTATION, SERVED_FINALIZER
 from dayfly.server.sync.host_sync import HostSync
-from server import stored
 
 CURSOR = "PATCH /api/v1/namespaces/dayfly-system/secrets/dayfly-agent"
 RUNS, SANDBOXES = "/apis/dayfly.dev/v1alpha1/runs", "/apis/dayfly.dev/v1alpha1/namespaces/acme-sandboxes/sandboxes"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from rig.plane import ORG, PLUGIN, Plane, wish
-from rig.played import Played
-from rig.served import begin, until
-from rig.world import World
+from tests.operator.rig.plane import ORG, PLUGIN, Plane, wish
+from tests.operator.rig.played import Played
+from tests.operator.rig.served import begin, until
+from tests.operator.rig.world import World
 
 from dayfly.server.admin.cluster_tokens import ClusterCaller
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from rig.kubelet import Script
-from rig.scenes import CHAIN, CHAIN_UNITS, URL, Scene, chain, gone, play, plugin, ready, step, wish
-from rig.world import Unit, World, live
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.scenes import CHAIN, CHAIN_UNITS, URL, Scene, chain, gone, play, plugin, ready, step, wish
+from tests.operator.rig.world import Unit, World, live
 
 RETRIED = plugin(
     [step("make", outputs=("url",), idempotent=True), step("seed", reads=("make.url",))],

@@ -13,12 +13,12 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
 )
-from rig.world import KINDS
+from tests.kube.fake import FakeCluster
+from tests.operator.rig.world import KINDS
 
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES, SECRETS
 from dayfly.operator.states import authority
-from kube.fake import FakeCluster
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from rig.line import Line
-from rig.scenes import SCENES
-from rig.world import World, live
+from tests.operator.rig.line import Line
+from tests.operator.rig.scenes import SCENES
+from tests.operator.rig.world import World, live
 
 from dayfly.kube.transport import Answer, Request
 

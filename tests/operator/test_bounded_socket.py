@@ -7,10 +7,10 @@ import socket
 import ssl
 
 import pytest
+from tests.embedded.machine import until
+from tests.ports import free_port
 
 from dayfly.operator.states import bounded_socket
-from embedded.machine import until
-from ports import free_port
 
 
 @pytest.mark.parametrize(("limit", "most"), [("MAX_CONNECTIONS", 2), ("MAX_CONNECTIONS_PER_ADDRESS", 2)])

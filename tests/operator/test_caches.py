@@ -7,9 +7,10 @@ from types import SimpleNamespace
 from unittest.mock import AsyncMock
 
 import pytest
-from rig.gateways import KINDS as GATEWAY_KINDS
-from rig.meshes import KIND as VIRTUAL_SERVICE
-from rig.world import KINDS
+from tests.kube.fake import FakeCluster, run
+from tests.operator.rig.gateways import KINDS as GATEWAY_KINDS
+from tests.operator.rig.meshes import KIND as VIRTUAL_SERVICE
+from tests.operator.rig.world import KINDS
 
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.pod import names
@@ -25,7 +26,6 @@ from dayfly.operator.cluster.route_kinds import FIRST_LIST_TIMEOUT_S
 from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import ForkUnit, Target, Unit
 from dayfly.spec.run import Run
-from kube.fake import FakeCluster, run
 
 WEB, API = Key("shop", "web"), Key("bank", "api")
 

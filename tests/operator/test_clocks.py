@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from rig.kubelet import Script
-from rig.scenes import RETRY, RETRY_UNITS, Scene, chain, gone, message, play, ready, runs
-from rig.world import World
-
-from kube.fake import Refusal
+from tests.kube.fake import Refusal
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.scenes import RETRY, RETRY_UNITS, Scene, chain, gone, message, play, ready, runs
+from tests.operator.rig.world import World
 
 RETRY_LIFE = Scene(RETRY, RETRY_UNITS, chain)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from rig.scenes import SCENES, wish
-from rig.world import World, live
+from tests.operator.rig.scenes import SCENES, wish
+from tests.operator.rig.world import World, live
 
 from dayfly.kube.transport import LostError, Request
 

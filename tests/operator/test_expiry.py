@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from rig.scenes import at_work, gone, ready, wish
-from rig.world import World as Cluster
+from tests.operator.rig.scenes import at_work, gone, ready, wish
+from tests.operator.rig.world import World as Cluster
 
 from dayfly.operator.status.expiry import Expiry
 from dayfly.plan.world import TargetIntent, World

@@ -9,20 +9,20 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from proxied import proxy as proxies
-from proxied.plans import LIVES, Names, Plan, chosen, every, shares
-from proxied.proxy import Call, FaultProxy, Harm, Through
-from proxied.recorder import Record
-from proxied.trial import Trial
-from proxied.trials import Server, Trials
+from tests.kube.fake import FakeCluster, serving
+from tests.operator.proxied import proxy as proxies
+from tests.operator.proxied.plans import LIVES, Names, Plan, chosen, every, shares
+from tests.operator.proxied.proxy import Call, FaultProxy, Harm, Through
+from tests.operator.proxied.recorder import Record
+from tests.operator.proxied.trial import Trial
+from tests.operator.proxied.trials import Server, Trials
+from tests.selection import Selection
 
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS
 from dayfly.kube.transport import HttpTransport
 from dayfly.kube.watch import WatchEvent, watch
-from kube.fake import FakeCluster, serving
-from selection import Selection
 
 SECRET = {"metadata": {"name": "a"}, "data": {}}
 

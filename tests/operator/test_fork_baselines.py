@@ -6,13 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rig.alone import DEPLOYMENTS, MERGE, UNIT, Alone
+from tests.kube.fake import run
+from tests.operator.rig.alone import DEPLOYMENTS, MERGE, UNIT, Alone
 
 from dayfly.execute.fork.run import Forks
 from dayfly.kube.objects import Key
 from dayfly.operator.forks.baselines import PodLabels, read_fork_rights
 from dayfly.operator.pods.namespaces import NotGrantedError
-from kube.fake import run
 
 OF = UNIT.fork.baseline
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rig.forking import ended, made, play
-from rig.scenes import gone, message, ready
-from rig.world import World
+from tests.operator.rig.forking import ended, made, play
+from tests.operator.rig.scenes import gone, message, ready
+from tests.operator.rig.world import World
 
 from dayfly.kube.objects import Key
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from rig.alone import DEPLOYMENTS, NAME, OWN, SERVICES, UNIT, Alone
+from tests.kube.fake import Refusal, run
+from tests.operator.rig.alone import DEPLOYMENTS, NAME, OWN, SERVICES, UNIT, Alone
 
 from dayfly.execute.fork.render import FORM_ANNOTATION, form
 from dayfly.kube import errors
@@ -18,7 +19,6 @@ from dayfly.plan.world import Ended, Held, Running, Waiting
 from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import ForkUnit
 from dayfly.spec.run import EndRequest, State
-from kube.fake import Refusal, run
 
 
 def played(story):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from rig.forking import ended, made, play
-from rig.scenes import fork, message, ready, wish
-from rig.world import World
+from tests.operator.rig.forking import ended, made, play
+from tests.operator.rig.scenes import fork, message, ready, wish
+from tests.operator.rig.world import World
 
 from dayfly.execute.fork import render
 

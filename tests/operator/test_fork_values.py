@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rig.forking import play
-from rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, ready, wish
-from rig.world import Unit, World
+from tests.operator.rig.forking import play
+from tests.operator.rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, ready, wish
+from tests.operator.rig.world import Unit, World
 
 from dayfly.execute.fork.read import ForkDeployment, ForkService, ServicePort, ServiceSpec, WorkloadSpec, WorkloadStatus
 from dayfly.execute.inputs import ForkAddressUnknownError

@@ -9,14 +9,14 @@ import os
 from pathlib import Path
 
 import pytest
-from rig.board import board
-from rig.forking import LIFE, ended, made, play
-from rig.scenes import fork, forked, gone, message, ready, revised, wish
-from rig.world import World
+from tests.kube.fake import Refusal
+from tests.kube.fake.deployments import Rollout
+from tests.operator.rig.board import board
+from tests.operator.rig.forking import LIFE, ended, made, play
+from tests.operator.rig.scenes import fork, forked, gone, message, ready, revised, wish
+from tests.operator.rig.world import World
 
 from dayfly.execute.fork.render import FORK_LABEL
-from kube.fake import Refusal
-from kube.fake.deployments import Rollout
 
 GOLDEN = Path(__file__).parent / "stories"
 MERGE = "application/merge-patch+json"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from rig.scenes import at_work, gone, ready, wish
-from rig.world import World
-
-from kube.fake import Fault, Harm
+from tests.kube.fake import Fault, Harm
+from tests.operator.rig.scenes import at_work, gone, ready, wish
+from tests.operator.rig.world import World
 
 
 async def lose_front(world: World) -> None:

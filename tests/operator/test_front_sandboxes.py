@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from rig.birth import API, BOXES
-from rig.fronting import BOX, Front
-from rig.scenes import CHAIN, wish
+from tests.kube.fake import run
+from tests.operator.rig.birth import API, BOXES
+from tests.operator.rig.fronting import BOX, Front
+from tests.operator.rig.scenes import CHAIN, wish
 
 from dayfly.operator.cluster.objects import DOCUMENT_FINALIZER, RUN_FINALIZER, SERVED_LABEL, TARGET_FINALIZER
 from dayfly.operator.status.sandbox_status import AppliedSpec
 from dayfly.plan.reasons import Reason
 from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import ForkUnit, Unit
-from kube.fake import run
 
 FORK = {"forkOf": {"kind": "Deployment", "namespace": "shop", "name": "web"}}
 WEB = Unit(

@@ -21,18 +21,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from rig.cloud import Object
-from rig.hooking import FOUR, OWN, delete, hook, hooking, is_active, is_over, machine, release_machine
-from rig.hooking import step as hooking_step
-from rig.kubelet import Script
-from rig.scenes import SCENES, message, play, ready, wish
-from rig.world import World, live
+from tests.kube.fake import Refusal
+from tests.operator.rig.cloud import Object
+from tests.operator.rig.hooking import FOUR, OWN, delete, hook, hooking, is_active, is_over, machine, release_machine
+from tests.operator.rig.hooking import step as hooking_step
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.scenes import SCENES, message, play, ready, wish
+from tests.operator.rig.world import World, live
+from tests.selection import SELECTION
 
 from dayfly.operator.reconciler import Reconciler
 from dayfly.plan.actions import Finish
 from dayfly.spec.identity import nonce
-from kube.fake import Refusal
-from selection import SELECTION
 
 # Stories with failing steps, retries and cleanup, with objects and with forks.
 LIVES = ("chain", "retry", "failing", "cleanup-retries", "object", "fork-followed")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rig.grouping import GROUPS, MATCH, PAY, Bench, played, with_bench
+from tests.operator.rig.grouping import GROUPS, MATCH, PAY, Bench, played, with_bench
 
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, TARGET_FINALIZER

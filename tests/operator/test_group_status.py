@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rig.grouping import GROUPS, MERGE, Bench, played, report, with_bench
+from tests.operator.rig.grouping import GROUPS, MERGE, Bench, played, report, with_bench
 
 from dayfly.execute.pod.read import stamp
 from dayfly.kube.objects import Key

@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from rig import meshes
-from rig.grouping import MATCH, MERGE, PAY, Bench, played, report, with_bench
+from tests.kube.fake import Fault, Harm, rest
+from tests.operator.rig import meshes
+from tests.operator.rig.grouping import MATCH, MERGE, PAY, Bench, played, report, with_bench
 
 from dayfly.kube.objects import Key
 from dayfly.lib.queue import WorkQueue
@@ -23,7 +24,6 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.spec.identity import routing_key
 from dayfly.spec.run import EndRequest, State, UnitRecord
-from kube.fake import Fault, Harm, rest
 
 FORK = {"forkOf": {"kind": "Deployment", "namespace": "shop", "name": "web"}}
 ENDPOINT = {"name": "web", "target": "http://web.shop.svc:80"}

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import pytest
-from rig.kubelet import Script
-from rig.scenes import RETRY, RETRY_UNITS, Scene, at_work, fork, forked, gone, plugin, ready, runs, step, wish
-from rig.world import Unit, World
+from tests.kube.fake import Fault, Harm, Refusal
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.scenes import (
+    RETRY,
+    RETRY_UNITS,
+    Scene,
+    at_work,
+    fork,
+    forked,
+    gone,
+    plugin,
+    ready,
+    runs,
+    step,
+    wish,
+)
+from tests.operator.rig.world import Unit, World
 
 from dayfly.operator import main
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.reconciler import Reconciler
-from kube.fake import Fault, Harm, Refusal
 
 
 class TestHindered:

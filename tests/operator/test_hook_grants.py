@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from rig.hooking import (
+from tests.kube.fake import Refusal
+from tests.operator.rig.hooking import (
     HOOKS,
     MACHINES,
     delete,
@@ -18,9 +19,7 @@ from rig.hooking import (
     remove_hook,
     step,
 )
-from rig.world import World
-
-from kube.fake import Refusal
+from tests.operator.rig.world import World
 
 LINE = (
     "kubectl create clusterrole dayfly-targets-machines.cluster.example.org --verb=get,list,watch,patch "

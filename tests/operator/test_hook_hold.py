@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rig.hooking import (
+from tests.operator.rig.hooking import (
     OWN,
     change,
     delete,
@@ -20,8 +20,8 @@ from rig.hooking import (
     remove_hook,
     step,
 )
-from rig.kubelet import Script
-from rig.world import API, World
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.world import API, World
 
 NOTE = {"annotation": "example.org/hold", "value": "dayfly"}
 FIELD = {"path": "/spec/hold/by", "value": "dayfly"}

@@ -5,7 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from rig.hooking import (
+from tests.kube.fake import Call, custom, run
+from tests.kube.fake.kinds import Kind
+from tests.operator.rig.hooking import (
     MACHINES,
     delete,
     held,
@@ -19,15 +21,13 @@ from rig.hooking import (
     remove_hook,
     step,
 )
-from rig.pairing import Bench, of_the_two
-from rig.rules import Rules
-from rig.world import World
+from tests.operator.rig.pairing import Bench, of_the_two
+from tests.operator.rig.rules import Rules
+from tests.operator.rig.world import World
 
 from dayfly.kube import errors
 from dayfly.kube.discovery import served
 from dayfly.operator.targets.targets import target_kind
-from kube.fake import Call, custom, run
-from kube.fake.kinds import Kind
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAME = "machines.cluster.example.org"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rig.hooking import (
+from tests.operator.rig.hooking import (
     FOUR,
     MACHINES,
     OURS,
@@ -22,8 +22,8 @@ from rig.hooking import (
     set_machine_status,
     step,
 )
-from rig.kubelet import Script
-from rig.world import API, World
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.world import API, World
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 ALL = {event: [step(name)] for event, name in FOUR.items()}

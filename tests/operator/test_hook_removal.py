@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rig.hooking import (
+from tests.operator.rig.hooking import (
     FOUR,
     delete,
     held,
@@ -18,11 +18,10 @@ from rig.hooking import (
     remove_hook,
     step,
 )
-from rig.kubelet import Script
-from rig.world import World
-from test_matrix import HARMS
-
-from selection import SELECTION
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.world import World
+from tests.operator.test_matrix import HARMS
+from tests.selection import SELECTION
 
 UNITS = ("before", "warm", "drain", "report", "tidy")
 

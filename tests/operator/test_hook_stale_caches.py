@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from rig.hooking import HOOK, MACHINES, OURS
-from rig.hooking import HOOKS as PATH
-from rig.pairing import API, MERGE, Alone, Bench
+from tests.kube.fake import run
+from tests.operator.rig.hooking import HOOK, MACHINES, OURS
+from tests.operator.rig.hooking import HOOKS as PATH
+from tests.operator.rig.pairing import API, MERGE, Alone, Bench
 
 from dayfly.execute.pod import names
 from dayfly.kube.objects import Key
@@ -20,7 +21,6 @@ from dayfly.operator.cluster.objects import (
     HookObject,
 )
 from dayfly.operator.targets.adapter import KindLostError
-from kube.fake import run
 
 
 def _replace_by_hook_of_another_kind(bench: Bench) -> None:

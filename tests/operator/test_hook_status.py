@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from rig.hooking import HOOK
-from rig.pairing import Alone, played
+from tests.operator.rig.hooking import HOOK
+from tests.operator.rig.pairing import Alone, played
 
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.targets.adapter import UndecidableError

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from rig.hooking import MACHINES
-from rig.pairing import API, MERGE, Alone, played
+from tests.kube.fake import Refusal
+from tests.operator.rig.hooking import MACHINES
+from tests.operator.rig.pairing import API, MERGE, Alone, played
 
 from dayfly.kube import errors
 from dayfly.operator.cluster.objects import RunObject
@@ -17,7 +18,6 @@ from dayfly.spec.lifecycle import Exec, Lifecycle, Unit, digest
 from dayfly.spec.lifecycle_hook import Hold
 from dayfly.spec.run import EndRequest, Phase, State, UnitRecord
 from dayfly.spec.steps.kube_object import ReadyRule
-from kube.fake import Refusal
 
 ASKED = EndRequest(at=1, reason="Deleted")
 HOLD = Hold(annotation="example.org/hold", value="yes")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rig.hooking import (
+from tests.operator.rig.hooking import (
     HOOK,
     OURS,
     change,
@@ -19,11 +19,10 @@ from rig.hooking import (
     machine_of,
     remove_hook,
 )
-from rig.kubelet import Script
-from rig.world import World
-from test_matrix import HARMS
-
-from selection import SELECTION
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.world import World
+from tests.operator.test_matrix import HARMS
+from tests.selection import SELECTION
 
 
 async def backed_up(world: World) -> None:

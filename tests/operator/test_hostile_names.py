@@ -10,8 +10,10 @@ from urllib.parse import unquote
 
 import msgspec
 import pytest
-from rig import hostile
-from rig.world import API, KINDS, World
+from tests.kube.fake import run
+from tests.kube.fake.kinds import BUILTIN
+from tests.operator.rig import hostile
+from tests.operator.rig.world import API, KINDS, World
 
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster import births
@@ -22,8 +24,6 @@ from dayfly.spec.documents import from_wire
 from dayfly.spec.errors import SpecError
 from dayfly.spec.kinds import RunSpec
 from dayfly.spec.lifecycle import Lifecycle
-from kube.fake import run
-from kube.fake.kinds import BUILTIN
 
 MERGE = "application/merge-patch+json"
 PLURALS = {kind.plural for kind in (*KINDS, *BUILTIN)} | {"gateways", "httproutes", "grpcroutes", "virtualservices"}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from rig.forking import ended
-from rig.scenes import fork, gone, message, ready, wish
-from rig.world import World
-from test_istio import WEB, routed
-from test_istio import play as meshed
-from test_previews import EDGE, previewed
-from test_previews import play as play_previews
-from test_routes import play as play_routes
-from test_routes import routed as led
+from tests.kube.fake import Refusal
+from tests.operator.rig.forking import ended
+from tests.operator.rig.scenes import fork, gone, message, ready, wish
+from tests.operator.rig.world import World
+from tests.operator.test_istio import WEB, routed
+from tests.operator.test_istio import play as meshed
+from tests.operator.test_previews import EDGE, previewed
+from tests.operator.test_previews import play as play_previews
+from tests.operator.test_routes import play as play_routes
+from tests.operator.test_routes import routed as led
 
 from dayfly.execute.istio.read import VirtualService, WrittenMeta
 from dayfly.execute.istio.rules import owner_of
@@ -19,7 +20,6 @@ from dayfly.operator.cluster.objects import DOCUMENTS
 from dayfly.operator.routes.route_builder import MAX_ROUTES, MAX_SERVICES
 from dayfly.operator.routes.vs_edits import MAX_VIRTUAL_SERVICES, find_relevant
 from dayfly.spec.lifecycle import Baseline
-from kube.fake import Refusal
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from rig.world import KINDS
+from tests.kube.fake import FakeCluster, Refusal, run
+from tests.operator.rig.world import KINDS
 
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES
@@ -18,7 +19,6 @@ from dayfly.operator.sandboxes.in_use_labels import (
     SWEEP_INTERVAL_S,
     InUseLabels,
 )
-from kube.fake import FakeCluster, Refusal, run
 
 
 def sandbox() -> SimpleNamespace:

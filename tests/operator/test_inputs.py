@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from rig.kubelet import Script
-from rig.scenes import CHAIN, Scene, gone, message, ready, step, wish
-from rig.world import Unit, World, live
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.scenes import CHAIN, Scene, gone, message, ready, step, wish
+from tests.operator.rig.world import Unit, World, live
 
 from dayfly.execute.outputs import RUN_OUTPUT_LIMIT
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from rig.forking import ended
-from rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, message, ready, wish
-from rig.world import World, live
+from tests.operator.rig.forking import ended
+from tests.operator.rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, message, ready, wish
+from tests.operator.rig.world import World, live
 
 from dayfly.execute.gateway.render import IGNORE_ANNOTATION
 from dayfly.operator.cluster.route_kinds import Istio, RoutingSettings

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from rig.scenes import at_work, gone, message, ready, wish
-from rig.world import World
-
-from kube.fake import Fault, Harm
+from tests.kube.fake import Fault, Harm
+from tests.operator.rig.scenes import at_work, gone, message, ready, wish
+from tests.operator.rig.world import World
 
 
 class TestLargeOutputs:

@@ -8,13 +8,13 @@ import logging
 
 import msgspec
 import pytest
+from tests.kube.fake import FakeCluster, Fault, Harm, Refusal, run
 
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS
 from dayfly.operator.pods import log_follower, node_access
 from dayfly.operator.pods.log_follower import LogFollowers
 from dayfly.operator.pods.node_access import NodeAccess
-from kube.fake import FakeCluster, Fault, Harm, Refusal, run
 
 
 def silent_node(failures: int = node_access.MAX_FAILURES) -> NodeAccess:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 
-from rig.scenes import RETRY, RETRY_UNITS, Scene, at_work, chain, gone, plugin, ready, step, wish
-from rig.world import World
+from tests.kube.fake import FakeCluster, Fault, Harm, Refusal, run
+from tests.operator.rig.scenes import RETRY, RETRY_UNITS, Scene, at_work, chain, gone, plugin, ready, step, wish
+from tests.operator.rig.world import World
 
 from dayfly.execute.pod.logs import TAIL_LIMIT
 from dayfly.kube.client import Client
@@ -14,7 +15,6 @@ from dayfly.kube.objects import PODS, Key, Pod
 from dayfly.operator.pods.log_follower import LogFollowers
 from dayfly.operator.pods.node_access import FIRST_PAUSE_S, MAX_FAILURES
 from dayfly.operator.status.step_logs import MAX_ATTEMPTS, MAX_LOGS_PER_OBJECT
-from kube.fake import FakeCluster, Fault, Harm, Refusal, run
 
 LINE = "a line of its own\n"
 

@@ -12,13 +12,13 @@ import os
 from collections.abc import Callable
 
 import pytest
-from rig.mixed import LIVES
-from rig.scenes import SCENES, Scene
-from rig.world import World, live
+from tests.kube.fake import WRITE_HARMS, Call, Fault, Harm
+from tests.operator.rig.mixed import LIVES
+from tests.operator.rig.scenes import SCENES, Scene
+from tests.operator.rig.world import World, live
+from tests.selection import SELECTION
 
 from dayfly.kube.transport import Request
-from kube.fake import WRITE_HARMS, Call, Fault, Harm
-from selection import SELECTION
 
 LONG = 700.0  # a pause longer than any backoff
 LATE = 120.0

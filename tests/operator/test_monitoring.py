@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.ports import free_port
 
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster.objects import RunObject
@@ -20,7 +21,6 @@ from dayfly.operator.monitoring.metrics import Metrics
 from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Record, Started, Stopped, Void
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import EndRequest, Phase, Result, Run, State, UnitRecord
-from ports import free_port
 
 OF = {"unit": "db/make", "attempt": 2}
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")

@@ -6,10 +6,10 @@ import contextlib
 import dataclasses
 
 import pytest
-from rig import world as worlds
-from rig.forking import play
-from rig.scenes import gone, ready, wish
-from rig.world import World
+from tests.operator.rig import world as worlds
+from tests.operator.rig.forking import play
+from tests.operator.rig.scenes import gone, ready, wish
+from tests.operator.rig.world import World
 
 DEEP = b"[" * 9_000 + b"]" * 9_000
 

@@ -6,13 +6,13 @@ import itertools
 from typing import Any
 
 import pytest
-from rig.scenes import plugin, ready, wish
-from rig.world import World
-from test_objects import alone, ended, play, said, unit
+from tests.kube.fake import Call, Fault, Harm
+from tests.kube.fake.refusals import Refusal
+from tests.operator.rig.scenes import plugin, ready, wish
+from tests.operator.rig.world import World
+from tests.operator.test_objects import alone, ended, play, said, unit
 
 from dayfly.kube.objects import Key
-from kube.fake import Call, Fault, Harm
-from kube.fake.refusals import Refusal
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAME = "claims.db.example.org"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from rig.scenes import ready, wish
-from rig.world import World
-from test_objects import alone, ended, play, said, unit
+from tests.operator.rig.scenes import ready, wish
+from tests.operator.rig.world import World
+from tests.operator.test_objects import alone, ended, play, said, unit
 
 from dayfly.kube import errors
 from dayfly.operator.objects import grants

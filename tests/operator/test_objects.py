@@ -7,10 +7,11 @@ import contextlib
 from typing import Any
 
 import pytest
-from rig.claims import MERGE
-from rig.kubelet import Script
-from rig.scenes import CLAIMED, CLAIMED_UNITS, gone, message, plugin, ready, wish
-from rig.world import KINDS, World, live
+from tests.kube.fake import FakeCluster, Fault, Harm
+from tests.operator.rig.claims import MERGE
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.scenes import CLAIMED, CLAIMED_UNITS, gone, message, plugin, ready, wish
+from tests.operator.rig.world import KINDS, World, live
 
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
@@ -18,7 +19,6 @@ from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.executors.object_executor import ObjectExecutor
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Object, Unit
-from kube.fake import FakeCluster, Fault, Harm
 
 GONE = (("namespaces", Key("", "shop")),)
 CLAIMS = "/apis/db.example.org/v1/namespaces/shop/claims"

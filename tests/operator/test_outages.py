@@ -9,11 +9,10 @@ from __future__ import annotations
 import functools
 
 import pytest
-from rig.outages import LIVES, NOTHING, Asked, Outage, met, outages, play
-from rig.scenes import CHAIN_UNITS, RETRY_UNITS
-from rig.world import World, live
-
-from selection import SELECTION
+from tests.operator.rig.outages import LIVES, NOTHING, Asked, Outage, met, outages, play
+from tests.operator.rig.scenes import CHAIN_UNITS, RETRY_UNITS
+from tests.operator.rig.world import World, live
+from tests.selection import SELECTION
 
 PARTS = 3000
 # All of them take hours: workers play them in parallel, and an interrupted proof continues where it was.

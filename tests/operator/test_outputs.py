@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from rig.world import KINDS
+from tests.kube.fake import FakeCluster
+from tests.operator.rig.world import KINDS
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import Printed
@@ -25,7 +26,6 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Unread
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
 from dayfly.spec.run import OutputRecord, Result, Run, State, UnitRecord
-from kube.fake import FakeCluster
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 RUNNERS = names.RUNNERS

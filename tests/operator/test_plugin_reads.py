@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from rig.memory import remembered
-from rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, message, ready, wish
-from rig.world import World, live
+from tests.operator.rig.memory import remembered
+from tests.operator.rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, message, ready, wish
+from tests.operator.rig.world import World, live
 
 from dayfly.execute.pod.policy import Reference
 from dayfly.operator.pods.namespaces import GRANT_CACHE_MS

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from rig.world import KINDS
+from tests.kube.fake import FakeCluster
+from tests.operator.rig.world import KINDS
 
 from dayfly.execute.fork.read import ForkService, ServiceSpec
 from dayfly.execute.pod import names, read
@@ -26,7 +27,6 @@ from dayfly.plan.sealed import seal
 from dayfly.spec.frames import decode, encode
 from dayfly.spec.lifecycle import Exec, Lifecycle, StepOrigin, Target, Unit, UnitTimeouts, WebhookUnit
 from dayfly.spec.run import Run
-from kube.fake import FakeCluster
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 MAKE = Unit(

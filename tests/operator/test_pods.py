@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 
 import pytest
-from rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, message, ready, wish
-from rig.world import World, live
+from tests.kube.fake import Fault, Harm, Refusal
+from tests.operator.rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, message, ready, wish
+from tests.operator.rig.world import World, live
 
 from dayfly.operator.pods.namespaces import RunnerConfigMap
-from kube.fake import Fault, Harm, Refusal
 
 
 def scene(runner: dict, story) -> World:

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from rig.alone import NAME, OWN, SERVICES, UNIT, Alone
-from rig.gateways import KINDS
-from rig.kubelet import EPOCH_MS
+from tests.kube.fake import Fault, Harm, Refusal, run
+from tests.operator.rig.alone import NAME, OWN, SERVICES, UNIT, Alone
+from tests.operator.rig.gateways import KINDS
+from tests.operator.rig.kubelet import EPOCH_MS
 
 from dayfly.execute.fork.read import ForkService
 from dayfly.execute.gateway.preview import PREVIEW_LABEL, PreviewGateway, label
@@ -27,7 +28,6 @@ from dayfly.plan.world import Objection, Running, Waiting
 from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import Kind, PreviewUnit, Route, Unit, route_id
 from dayfly.spec.run import EndRequest, State, UnitRecord
-from kube.fake import Fault, Harm, Refusal, run
 
 EDGE = PreviewGateway("edges", "edge", "example.com", "https")
 ROUTES = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/httproutes"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from rig.forking import ended
-from rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, message, ready, wish
-from rig.world import API, World, live
+from tests.kube.fake import Refusal
+from tests.operator.rig.forking import ended
+from tests.operator.rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, message, ready, wish
+from tests.operator.rig.world import API, World, live
 
 from dayfly.execute.gateway.preview import PreviewGateway, host_name
 from dayfly.kube.objects import Key
@@ -14,7 +15,6 @@ from dayfly.operator.cluster.route_kinds import RoutingSettings
 from dayfly.operator.route_groups.extension import Groups
 from dayfly.spec.identity import routing_key
 from dayfly.spec.routing.routing_keys import injected_headers
-from kube.fake import Refusal
 
 GROUP = f"/apis/{API}/namespaces/shop/routegroups/{{}}"
 SHORT = Scene(RETRY, RETRY_UNITS, forked)

@@ -9,10 +9,12 @@ from types import SimpleNamespace
 
 import aiohttp
 import pytest
-from rig.electing import cut_off, elected
-from rig.memory import remembered
-from rig.scenes import RETRY, RETRY_UNITS, Scene, at_work, fork, forked, ready, wish
-from rig.world import KINDS, RUNNER, Process, World, live
+from tests.kube.fake import FakeCluster, Fault, Harm
+from tests.operator.rig.electing import cut_off, elected
+from tests.operator.rig.memory import remembered
+from tests.operator.rig.scenes import RETRY, RETRY_UNITS, Scene, at_work, fork, forked, ready, wish
+from tests.operator.rig.world import KINDS, RUNNER, Process, World, live
+from tests.ports import free_port
 
 from dayfly import __version__
 from dayfly.cli.verbs import run
@@ -26,8 +28,6 @@ from dayfly.operator.monitoring.json_log import JsonLines
 from dayfly.operator.monitoring.metrics import Metrics
 from dayfly.operator.pods.namespaces import RunnerConfigMap
 from dayfly.operator.sandboxes.extension import SandboxesExtension
-from kube.fake import FakeCluster, Fault, Harm
-from ports import free_port
 
 SHORT = Scene(RETRY, RETRY_UNITS, forked)
 NAMESPACES = anything("v1", "Namespace", "namespaces", namespaced=False)

@@ -11,13 +11,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from proxied import plans
-from proxied.plans import Plan
-from proxied.proxy import Harm
-from proxied.trials import LIVES_MOST, Server, Trials
+from tests.operator.proxied import plans
+from tests.operator.proxied.plans import Plan
+from tests.operator.proxied.proxy import Harm
+from tests.operator.proxied.trials import LIVES_MOST, Server, Trials
+from tests.policy.apiserver import ROOT, Api, established, eventually, start
 
 from dayfly.operator import sweeper
-from policy.apiserver import ROOT, Api, established, eventually, start
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(60, func_only=True)]
 ACCOUNT = "/api/v1/namespaces/dayfly-system/serviceaccounts/dayfly-operator"

@@ -2,14 +2,14 @@
 
 import msgspec
 import pytest
-from rig.kubelet import Script
-from rig.scenes import Scene, chain, gone, message, play, plugin, ready, step
-from rig.world import Unit, World
+from tests.kube.fake import FakeCluster, Refusal, run
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.scenes import Scene, chain, gone, message, play, plugin, ready, step
+from tests.operator.rig.world import Unit, World
 
 from dayfly.kube.client import Client
 from dayfly.kube.transport import Request
 from dayfly.operator.pods.images import FallbackImage
-from kube.fake import FakeCluster, Refusal, run
 
 SAID = 'Back-off pulling image "busybox:1"'
 ADDED = "ephemeralContainers"

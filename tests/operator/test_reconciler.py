@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from rig import reconciling
-from rig.world import KINDS
+from tests.kube.fake import FakeCluster, run
+from tests.operator.rig import reconciling
+from tests.operator.rig.world import KINDS
 
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
@@ -23,7 +24,6 @@ from dayfly.plan.sealed import seal
 from dayfly.plan.world import Fact, Running, Unclear, World
 from dayfly.spec.lifecycle import Exec, Kind, Lifecycle, Target, Unit
 from dayfly.spec.run import EndRequest, Phase, Run, State, UnitRecord
-from kube.fake import FakeCluster, run
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 DRAIN = Unit(name="drain", kind="exec", exec=Exec(script="#!/bin/sh"))

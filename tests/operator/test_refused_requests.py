@@ -6,14 +6,14 @@ import collections
 import itertools
 
 import pytest
-from rig.outages import LIVES, asked
-from rig.scenes import CHAIN, CHAIN_UNITS, Scene, at_work, chain, gone, message, ready, wish
-from rig.world import World, live
+from tests.kube.fake import Refusal
+from tests.operator.rig.outages import LIVES, asked
+from tests.operator.rig.scenes import CHAIN, CHAIN_UNITS, Scene, at_work, chain, gone, message, ready, wish
+from tests.operator.rig.world import World, live
 
 from dayfly.kube.transport import Request
 from dayfly.lib.queue import Backoff
 from dayfly.operator.refusals import AGAIN_S
-from kube.fake import Refusal
 
 BACKOFF = Backoff()
 CHANGES = 200

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from rig.scenes import CHAIN, CHAIN_LIFE, READY, gone, plugin, ready, step, wish
-from rig.world import API, World, live
+from tests.kube.fake import Call, Fault, Harm
+from tests.operator.rig.scenes import CHAIN, CHAIN_LIFE, READY, gone, plugin, ready, step, wish
+from tests.operator.rig.world import API, World, live
 
 from dayfly.plan.reasons import Reason
-from kube.fake import Call, Fault, Harm
 
 CYCLE = plugin(
     [step("a", reads=("b.out",), outputs=("out",)), step("b", reads=("a.out",), outputs=("out",))], [step("drop")]

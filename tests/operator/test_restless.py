@@ -9,18 +9,17 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from rig import hooking
-from rig.forking import ended
-from rig.kubelet import Script
-from rig.outages import LIVES
-from rig.scenes import at_work, fork, gone, ready, wish
-from rig.world import World, live
-from test_previews import play as previews
-from test_previews import previewed
-from test_route_groups import GROUPS, HOOKS, apply, leftovers, status, tell
-from test_routes import play, routed
-
-from kube.fake import Refusal
+from tests.kube.fake import Refusal
+from tests.operator.rig import hooking
+from tests.operator.rig.forking import ended
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.outages import LIVES
+from tests.operator.rig.scenes import at_work, fork, gone, ready, wish
+from tests.operator.rig.world import World, live
+from tests.operator.test_previews import play as previews
+from tests.operator.test_previews import previewed
+from tests.operator.test_route_groups import GROUPS, HOOKS, apply, leftovers, status, tell
+from tests.operator.test_routes import play, routed
 
 GROUP, MIXED = LIVES["group"], LIVES["mixed"]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from rig.kubelet import Script
-from rig.world import API, Unit, World, live
+from tests.kube.fake import Fault, Harm
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.world import API, Unit, World, live
+from tests.selection import SELECTION
 
 from dayfly.kube.objects import Key
 from dayfly.operator.route_groups.extension import Groups
-from kube.fake import Fault, Harm
-from selection import SELECTION
 
 GROUPS = f"/apis/{API}/namespaces/shop/routegroups"
 STEPS = ("before", "warm", "drain", "report")

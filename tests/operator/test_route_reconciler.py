@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from rig import meshes
-from rig.alone import OWN, SERVICES, UNIT
-from rig.gateways import PATH
-from rig.routing import ENDS, MERGE, NAME, ROUTE, SLICES, THEIRS, Bench, played, routed
+from tests.kube.fake import Fault, Harm
+from tests.operator.rig import meshes
+from tests.operator.rig.alone import OWN, SERVICES, UNIT
+from tests.operator.rig.gateways import PATH
+from tests.operator.rig.routing import ENDS, MERGE, NAME, ROUTE, SLICES, THEIRS, Bench, played, routed
 
 from dayfly.execute.gateway.render import LABELS_ANNOTATION, ROUTE_LABEL
 from dayfly.execute.istio.read import Write
@@ -28,7 +29,6 @@ from dayfly.plan.sealed import seal
 from dayfly.plan.world import Ended, Objection, Running, Waiting
 from dayfly.spec.lifecycle import DRAIN_MS, Target
 from dayfly.spec.run import Run, State, UnitRecord
-from kube.fake import Fault, Harm
 
 
 class TestStanding:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from rig.gateways import EDGE, PATH
-from rig.routing import MERGE, NAME, Bench, played
+from tests.operator.rig.gateways import EDGE, PATH
+from tests.operator.rig.routing import MERGE, NAME, Bench, played
 
 from dayfly.execute.gateway.rules import KeyMatch
 from dayfly.execute.gateway.run import AlteredRouteError, ForeignRouteError

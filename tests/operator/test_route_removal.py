@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from rig import meshes
-from rig.alone import OWN, SERVICES
-from rig.gateways import PATH
-from rig.routing import NAME, THEIRS, Bench, played
+from tests.kube.fake import Refusal
+from tests.operator.rig import meshes
+from tests.operator.rig.alone import OWN, SERVICES
+from tests.operator.rig.gateways import PATH
+from tests.operator.rig.routing import NAME, THEIRS, Bench, played
 
 from dayfly.execute.gateway.preview import PREVIEW_LABEL
 from dayfly.execute.gateway.render import ROUTE_LABEL, WITHDRAWN_ANNOTATION
@@ -20,7 +21,6 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Running
 from dayfly.spec.lifecycle import DRAIN_MS
 from dayfly.spec.run import State
-from kube.fake import Refusal
 
 HOLDS = Running(since=1, ready=False, reason=Reason.STOPPING, message=messages.kept_by_address("shop/site"))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from rig.forking import ended
-from rig.scenes import fork, gone, ready, wish
-from rig.world import API, World
-from test_routes import group, play, routed
+from tests.operator.rig.forking import ended
+from tests.operator.rig.scenes import fork, gone, ready, wish
+from tests.operator.rig.world import API, World
+from tests.operator.test_routes import group, play, routed
 
 from dayfly.kube.client import Client
 from dayfly.routeserver.from_cluster import ClusterRuleWatcher

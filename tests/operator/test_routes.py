@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from rig.forking import ended
-from rig.gateways import EDGE
-from rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, message, ready, wish
-from rig.world import API, World, live
+from tests.operator.rig.forking import ended
+from tests.operator.rig.gateways import EDGE
+from tests.operator.rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, message, ready, wish
+from tests.operator.rig.world import API, World, live
 
 from dayfly.execute.gateway.render import IGNORE_ANNOTATION, LABELS_ANNOTATION, ROUTE_LABEL
 from dayfly.execute.pod.names import RUN_LABEL

@@ -6,7 +6,8 @@ import json
 
 import msgspec
 import pytest
-from rig.birth import API, BOXES, RUN, Bench
+from tests.kube.fake import run
+from tests.operator.rig.birth import API, BOXES, RUN, Bench
 
 from dayfly.execute.pod import names
 from dayfly.kube import errors
@@ -16,7 +17,6 @@ from dayfly.lib.pace import Urgency
 from dayfly.operator.cluster.objects import RUN_FINALIZER, TARGET_FINALIZER, SandboxObject
 from dayfly.operator.targets.adapter import CachedTarget, Times
 from dayfly.spec.run import EndRequest as Wanted
-from kube.fake import run
 
 
 class TestDocuments:

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from rig.birth import API, BOXES, RUN, Bench
+from tests.kube.fake import run
+from tests.operator.rig.birth import API, BOXES, RUN, Bench
 
 from dayfly.execute.pod import names
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus, SchedulingGate
 from dayfly.operator.cluster.objects import DOCUMENT_FINALIZER, RUN_FINALIZER, TARGET_FINALIZER, RunObject
 from dayfly.operator.sweeper import OrphanSweeper
 from dayfly.spec.run import UnitRecord
-from kube.fake import run
 
 
 def watched(bench: Bench) -> list[tuple[str, float]]:

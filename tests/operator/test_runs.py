@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from rig.world import KINDS
+from tests.kube.fake import FakeCluster
+from tests.operator.rig.world import KINDS
 
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Change
@@ -17,7 +18,6 @@ from dayfly.plan.sealed import seal
 from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import EndRequest, Run
-from kube.fake import FakeCluster
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 BODY = RunObject(metadata=AnnotatedMeta(name="box"), ledger=Run(uid="u", target=TARGET, plan="sha256:0"))

@@ -9,11 +9,12 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from rig.kubelet import Script
-from rig.memory import remembered
-from rig.scenes import RETRY, RETRY_UNITS, Scene, gone, play, ready
-from rig.world import World
-from test_status_writers import a_run, report
+from tests.kube.fake.faults import Fault, Harm
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.memory import remembered
+from tests.operator.rig.scenes import RETRY, RETRY_UNITS, Scene, gone, play, ready
+from tests.operator.rig.world import World
+from tests.operator.test_status_writers import a_run, report
 
 from dayfly.execute.pod.names import ORDER_ANNOTATION
 from dayfly.execute.tracing import Tracer
@@ -27,7 +28,6 @@ from dayfly.operator.status import sandbox_events
 from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.sandbox_events import ClusterEventReceiver, SandboxEvents
 from dayfly.plan import run_trace
-from kube.fake.faults import Fault, Harm
 
 LATER, TAKEN = DeliveryResult("it answers 503", again=True), DeliveryResult()
 SCENE = Scene(RETRY, RETRY_UNITS, gone)

@@ -9,12 +9,12 @@ import re
 import time
 
 import pytest
-from rig.scenes import CHAIN, at_work, gone, ready, wish
-from rig.world import World
+from tests.kube.fake import Refusal
+from tests.operator.rig.scenes import CHAIN, at_work, gone, ready, wish
+from tests.operator.rig.world import World
 
 from dayfly.operator.monitoring.json_log import JsonLines
 from dayfly.operator.outputs.resource_secrets import REFUSED_CACHE_MS
-from kube.fake import Refusal
 
 
 def failed(world: World) -> bool:

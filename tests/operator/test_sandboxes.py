@@ -6,8 +6,9 @@ import json
 
 import msgspec
 import pytest
-from rig.scenes import CHAIN, fork, wish
-from rig.world import API, KINDS
+from tests.kube.fake import FakeCluster
+from tests.operator.rig.scenes import CHAIN, fork, wish
+from tests.operator.rig.world import API, KINDS
 
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
@@ -18,7 +19,6 @@ from dayfly.operator.sandboxes.in_use_labels import InUseLabels
 from dayfly.operator.sandboxes.sandbox_controller import SandboxController
 from dayfly.operator.status.sandbox_status import AppliedSpec
 from dayfly.spec.run import EndRequest as Closed
-from kube.fake import FakeCluster
 
 BOX = Key("shop", "box")
 UPDATED = {"duration": "10m", "offsetFrom": "updatedAt"}

@@ -14,16 +14,16 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from rig.cloud import Object
-from rig.hands import Hands
-from rig.kubelet import Script
-from rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, chain, ready, wish
-from rig.world import World, live
+from tests.kube.fake import WRITE_HARMS, Fault
+from tests.kube.fake.deployments import Rollout
+from tests.operator.rig.cloud import Object
+from tests.operator.rig.hands import Hands
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, chain, ready, wish
+from tests.operator.rig.world import World, live
+from tests.selection import SELECTION
 
 from dayfly.execute.fork.run import Forks
-from kube.fake import WRITE_HARMS, Fault
-from kube.fake.deployments import Rollout
-from selection import SELECTION
 
 MOST, PARTS = 1_600, 300
 PLANS = {"chain": (CHAIN, CHAIN_UNITS), "retry": (RETRY, RETRY_UNITS)}
@@ -194,9 +194,9 @@ def test_same_seed_same_schedule(begin, then):
 
 def test_same_seed_same_schedule_in_every_process():
     """The schedule does not depend on Python's order of sets."""
-    code = "import test_schedules as t; print(*t.live(lambda: t.forking(1), t.forks).writes, sep='\\n')"
+    code = "import tests.operator.test_schedules as t; print(*t.live(lambda: t.forking(1), t.forks).writes, sep='\\n')"
     here = Path(__file__).parent
-    path = os.pathsep.join(map(str, (here, here.parent, here.parents[1] / "src")))
+    path = os.pathsep.join(map(str, (here.parents[1], here.parents[1] / "src")))
     told = set()
     for hashed in ("1", "2", "3"):
         environment = os.environ | {"PYTHONHASHSEED": hashed, "PYTHONPATH": path}

@@ -7,11 +7,13 @@ import json
 
 import msgspec
 import pytest
-from rig.kubelet import Script
-from rig.reconciling import blind, reconciler
-from rig.runner import Receipt
-from rig.scenes import Scene, at_work, chain, gone, message, play, plugin, ready, step, wish
-from rig.world import KINDS, Unit, World
+from tests.kube.fake import FakeCluster, Fault, Harm, run
+from tests.kube.fake.store import Object
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.reconciling import blind, reconciler
+from tests.operator.rig.runner import Receipt
+from tests.operator.rig.scenes import Scene, at_work, chain, gone, message, play, plugin, ready, step, wish
+from tests.operator.rig.world import KINDS, Unit, World
 
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key, Pod
@@ -23,8 +25,6 @@ from dayfly.operator.sandboxes.in_use_labels import InUseLabels
 from dayfly.operator.sandboxes.sandbox_controller import SandboxController
 from dayfly.plan.actions import Prepare
 from dayfly.spec.frames import decode, encode
-from kube.fake import FakeCluster, Fault, Harm, run
-from kube.fake.store import Object
 
 RUNNERS = "/api/v1/namespaces/dayfly-runners"
 ORDER, READS = "dayfly.dev/order", "dayfly.dev/reads"

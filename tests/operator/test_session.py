@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from rig.memory import remembered
-from rig.plane import Plane
-from rig.scenes import at_work, gone, ready, wish
-from rig.served import begin, box
-from rig.served import gone as gone_for_both
-from rig.world import World
+from tests.operator.rig.memory import remembered
+from tests.operator.rig.plane import Plane
+from tests.operator.rig.scenes import at_work, gone, ready, wish
+from tests.operator.rig.served import begin, box
+from tests.operator.rig.served import gone as gone_for_both
+from tests.operator.rig.world import World
 
 # The names and UIDs of deleted runs, up to a limit, so that late events of them are ignored.
 ON_PURPOSE = "operator.cluster.ledger."

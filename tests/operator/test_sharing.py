@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from rig.world import World, live
+from tests.operator.rig.world import World, live
 
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster.interning import share

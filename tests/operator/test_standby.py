@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from rig.electing import cut_off, led
-from rig.hooking import hook, is_active, machine
-from rig.hooking import hook_status as said_of_hook
-from rig.memory import remembered
-from rig.scenes import at_work, ready, wish
-from rig.world import API, Process, World
+from tests.operator.rig.electing import cut_off, led
+from tests.operator.rig.hooking import hook, is_active, machine
+from tests.operator.rig.hooking import hook_status as said_of_hook
+from tests.operator.rig.memory import remembered
+from tests.operator.rig.scenes import at_work, ready, wish
+from tests.operator.rig.world import API, Process, World
 
 from dayfly.operator.route_groups.extension import Groups
 

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.kube.fake import rest, run
 
 from dayfly.execute.state import handler
 from dayfly.operator.states import authority, state_server
 from dayfly.operator.states.state_server import CERTIFICATE_MAX_AGE_S
-from kube.fake import rest, run
 
 DAY = 24 * 3600.0
 

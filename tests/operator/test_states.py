@@ -14,7 +14,11 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from rig.world import KINDS
+from tests.execute.states import KEYS, Client
+from tests.kube.fake import FakeCluster
+from tests.kube.fake.faults import Fault, Harm
+from tests.operator.rig.world import KINDS
+from tests.ports import free_port
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.render import PodSecretKey
@@ -33,10 +37,6 @@ from dayfly.operator.states.state_secrets import StateSecrets
 from dayfly.plan.sealed import seal as sealed
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
 from dayfly.spec.run import Phase, Run, State, UnitRecord
-from execute.states import KEYS, Client
-from kube.fake import FakeCluster
-from kube.fake.faults import Fault, Harm
-from ports import free_port
 
 SYSTEM, RUNNERS = "dayfly-system", names.RUNNERS
 TARGET = Target(kind="Sandbox", namespace="team", name="box", uid="u")

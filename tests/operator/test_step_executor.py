@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from rig.world import KINDS
+from tests.kube.fake import FakeCluster
+from tests.operator.rig.world import KINDS
 
 from dayfly.execute.pod.run import ForeignPodError
 from dayfly.execute.work_order import CannotRenderError
@@ -25,7 +26,6 @@ from dayfly.plan.sealed import seal
 from dayfly.plan.world import NeverRan, Objection
 from dayfly.spec.lifecycle import As, Exec, Lifecycle, Ref, Target, Unit, UnitInput, UnitOutput
 from dayfly.spec.run import Run
-from kube.fake import FakeCluster
 
 MAKE, SEED = "db/make", "db/seed"
 NOW = 5

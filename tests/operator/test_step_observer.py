@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from rig.world import KINDS
+from tests.kube.fake import FakeCluster
+from tests.operator.rig.world import KINDS
 
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.read import PodReading, milliseconds
@@ -39,7 +40,6 @@ from dayfly.plan.sealed import seal
 from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Unclear, Unread, Waiting
 from dayfly.spec.lifecycle import As, Exec, Lifecycle, Ref, Target, Unit, UnitInput, UnitOutput
 from dayfly.spec.run import OutputRecord, Result, Run, State, UnitRecord
-from kube.fake import FakeCluster
 
 SCRIPT = Exec(script="#!/bin/sh")
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from rig.kubelet import Script
-from rig.scenes import OUTPUTS, RETRY, RETRY_UNITS, gone, plugin, ready, step
-from rig.world import KINDS, Unit, World, live
+from tests.kube.fake import FakeCluster, run
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.scenes import OUTPUTS, RETRY, RETRY_UNITS, gone, plugin, ready, step
+from tests.operator.rig.world import KINDS, Unit, World, live
 
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta
@@ -20,7 +21,6 @@ from dayfly.plan.sealed import seal
 from dayfly.spec.lifecycle import Lifecycle, Target
 from dayfly.spec.lifecycle import Unit as Step
 from dayfly.spec.run import Run
-from kube.fake import FakeCluster, run
 
 SLOW = plugin([step("wait")], [step("end")])
 SLOW_UNITS = {"x/wait": Unit(creates=True, once=True, undone_by="x/end"), "x/end": Unit(creates=False)}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from rig.memory import remembered
-from rig.slots import LACKS, RESULT, WAITS, A, B, C, D, alive, claims, played
+from tests.operator.rig.memory import remembered
+from tests.operator.rig.slots import LACKS, RESULT, WAITS, A, B, C, D, alive, claims, played
 
 from dayfly.kube.objects import Key
 from dayfly.operator.pods.step_slots import MAX_IMAGE_WAITS, Share

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rig.slots import LACKS, WAITS, A, B, D, alive, played
+from tests.operator.rig.slots import LACKS, WAITS, A, B, D, alive, played
 
 from dayfly.kube.objects import Key
 from dayfly.operator.pods.step_slots import LIMIT_CACHE_MS, MAX_IMAGE_WAITS

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rig.scenes import RETRY, RETRY_UNITS, Scene, at_work, fork, forked, ready, wish
-from rig.world import World
+from tests.operator.rig.scenes import RETRY, RETRY_UNITS, Scene, at_work, fork, forked, ready, wish
+from tests.operator.rig.world import World
 
 POLICY = yaml.safe_load((Path(__file__).parents[2] / "deploy" / "steps-network.yaml").read_text())
 OPERATORS = {"Exists": lambda labels, key: key in labels, "DoesNotExist": lambda labels, key: key not in labels}

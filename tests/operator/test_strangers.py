@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from rig.forking import ended, made
-from rig.forking import play as with_forks
-from rig.scenes import READY, at_work, gone, message, play, ready, wish
-from rig.world import World
+from tests.kube.fake.store import Object
+from tests.operator.rig.forking import ended, made
+from tests.operator.rig.forking import play as with_forks
+from tests.operator.rig.scenes import READY, at_work, gone, message, play, ready, wish
+from tests.operator.rig.world import World
 
 from dayfly.execute.pod import names
 from dayfly.kube.objects import Key
-from kube.fake.store import Object
 
 RUNNERS = "/api/v1/namespaces/dayfly-runners"
 GATED = {"schedulingGates": [{"name": "dayfly.dev/claim"}], "containers": [{"name": "main", "image": "x"}]}

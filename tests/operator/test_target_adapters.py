@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from rig.birth import BOXES, RUN
-from rig.birth import Bench as Boxes
-from rig.hooking import MACHINES, OURS
-from rig.pairing import KIND, MERGE, Alone, M
-from rig.rules import Rules
+from tests.kube.fake import run
+from tests.operator.rig.birth import BOXES, RUN
+from tests.operator.rig.birth import Bench as Boxes
+from tests.operator.rig.hooking import MACHINES, OURS
+from tests.operator.rig.pairing import KIND, MERGE, Alone, M
+from tests.operator.rig.rules import Rules
 
 from dayfly.kube.objects import Key
 from dayfly.lib.pace import Urgency
@@ -21,7 +22,6 @@ from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import MAX_REASON_CHARS, PERMIT_RETRY_AFTER_S
 from dayfly.spec.kinds import Pin, ServerTarget
 from dayfly.spec.run import EndRequest
-from kube.fake import run
 
 BOX = Key("shop", "box")
 NOW = 9_000

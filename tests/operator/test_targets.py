@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from rig.kubelet import EPOCH_MS, Script
-from rig.world import API, Unit, World, live
+from tests.kube.fake import Fault, Harm
+from tests.operator.rig.kubelet import EPOCH_MS, Script
+from tests.operator.rig.world import API, Unit, World, live
+from tests.selection import SELECTION
 
 from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
@@ -29,8 +31,6 @@ from dayfly.spec.lifecycle import Exec, Lifecycle, Target, digest
 from dayfly.spec.lifecycle import Unit as Step
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import Run
-from kube.fake import Fault, Harm
-from selection import SELECTION
 
 MAPS = "/api/v1/namespaces/shop/configmaps"
 STEPS = ("before", "warm", "drain", "report")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from rig.cloud import Object
-from rig.kubelet import Script
-from rig.scenes import RETRY, RETRY_UNITS, Scene, chain, gone, message, play, ready, wish
-from rig.world import World
+from tests.kube.fake import Fault, Harm, Refusal
+from tests.operator.rig.cloud import Object
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.scenes import RETRY, RETRY_UNITS, Scene, chain, gone, message, play, ready, wish
+from tests.operator.rig.world import World
 
 from dayfly.operator.cluster.objects import retries
-from kube.fake import Fault, Harm, Refusal
 
 RETRY_LIFE = Scene(RETRY, RETRY_UNITS, chain)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from rig.world import KINDS
+from tests.kube.fake import FakeCluster
+from tests.operator.rig.world import KINDS
 
 from dayfly.execute.fork.read import ForkDeployment, ForkService, ServiceSpec
 from dayfly.execute.pod import names
@@ -32,7 +33,6 @@ from dayfly.spec import lifecycle
 from dayfly.spec.kinds import RunSpec
 from dayfly.spec.lifecycle import ForkUnit, Target, Unit
 from dayfly.spec.run import EndRequest, Run, State, UnitRecord
-from kube.fake import FakeCluster
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 

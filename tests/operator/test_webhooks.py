@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from rig.kubelet import Script
-from rig.runner import order
-from rig.scenes import gone, message, plugin, ready, wish
-from rig.world import Unit, World, live
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.runner import order
+from tests.operator.rig.scenes import gone, message, plugin, ready, wish
+from tests.operator.rig.world import Unit, World, live
 
 from dayfly.execute.webhook.exit_codes import ORDER, ExitCode, code_of_status
 

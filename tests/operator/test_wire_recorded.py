@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from rig import conversation
-from rig.conversation import TO_CONTROL, TO_HOST, later, unknown
-from rig.plane import ORG, PLUGIN, Plane, wish
-from rig.played import Played
-from rig.served import left, lost_there, until
-from rig.world import World
+from tests.operator.rig import conversation
+from tests.operator.rig.conversation import TO_CONTROL, TO_HOST, later, unknown
+from tests.operator.rig.plane import ORG, PLUGIN, Plane, wish
+from tests.operator.rig.played import Played
+from tests.operator.rig.served import left, lost_there, until
+from tests.operator.rig.world import World
 
 from dayfly.link.envelope import Asked, Heard, Letters, Said, Sent, Session, chained
 from dayfly.link.http import HttpResponse

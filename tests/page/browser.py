@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from selection import SELECTION
+from tests.selection import SELECTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

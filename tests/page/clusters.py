@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
+from tests.cli.clusters import Denying, FrozenCluster, Stage
 
-from cli.clusters import Denying, FrozenCluster, Stage
 from dayfly.cli.cluster_page.app import ClusterPage
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.transport import Answer, Request
@@ -21,7 +21,7 @@ from dayfly.kube.transport import Answer, Request
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kube.fake import FakeCluster
+    from tests.kube.fake import FakeCluster
 
 T = TypeVar("T")
 

@@ -5,22 +5,21 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.page import browser as driven
+from tests.page.network import own_network
+from tests.page.worlds import told
+from tests.server import wishes
+from tests.server.client import serving
+from tests.server.fake_host import FakeHost
 
 from dayfly.server.db.store import Store
-from page import browser as driven
-from page.network import own_network
-from page.worlds import told
-from server import wishes
-from server.client import serving
-from server.fake_host import FakeHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from playwright.sync_api import Browser
-
-    from server.client import Client
+    from tests.server.client import Client
 
     Enter = Callable[..., contextlib.AbstractContextManager[driven.Visit]]
 

@@ -13,15 +13,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "src")]
+sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "src")]
+
+from tests.page.browser import link_of  # noqa: E402 - found beside this script
+from tests.server import wishes  # noqa: E402 - found beside this script
+from tests.server.client import Client, serving  # noqa: E402 - found beside this script
+from tests.server.fake_host import FakeHost  # noqa: E402 - found beside this script
 
 from dayfly.server.api import changes  # noqa: E402 - found beside this script
 from dayfly.server.http import event_stream  # noqa: E402 - found beside this script
 from dayfly.spec.report import UnitReport  # noqa: E402 - found beside this script
-from page.browser import link_of  # noqa: E402 - found beside this script
-from server import wishes  # noqa: E402 - found beside this script
-from server.client import Client, serving  # noqa: E402 - found beside this script
-from server.fake_host import FakeHost  # noqa: E402 - found beside this script
 
 MANY, UNIT = 120, "mydb/provision"
 STATES = ("running", "retrying", "succeeded", "failed")

@@ -12,14 +12,14 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from tests.page import browser as driven
+from tests.page.worlds import told
+from tests.server import wishes
+from tests.server.client import Client
 
 from dayfly.client.home import Home
 from dayfly.spec.run import EndRequest
 from dayfly.spec.run_data import HistoryEntry
-from page import browser as driven
-from page.worlds import told
-from server import wishes
-from server.client import Client
 
 pytestmark = pytest.mark.builds("page", "runner")
 

@@ -6,11 +6,10 @@ import contextlib
 import re
 
 import pytest
-
-from cli.clusters import FAILING, LIFE, SLOW, failing, running, still, up
-from page import browser as driven
-from page.clusters import SHOP, serving, stage
-from page.test_hostile import EVIL, SCRIPT, visible
+from tests.cli.clusters import FAILING, LIFE, SLOW, failing, running, still, up
+from tests.page import browser as driven
+from tests.page.clusters import SHOP, serving, stage
+from tests.page.test_hostile import EVIL, SCRIPT, visible
 
 __all__ = ["stage"]
 

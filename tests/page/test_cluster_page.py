@@ -7,17 +7,17 @@ import re
 
 import msgspec
 import pytest
+from tests.cli.clusters import FAILING, FLAGS, LIFE, LINE, NEVER_GOES, SLOW, changed, failing, running, still, stuck, up
+from tests.page.clusters import SHOP, apart, serving, stage
+from tests.server.client import wait_for
 
-from cli.clusters import FAILING, FLAGS, LIFE, LINE, NEVER_GOES, SLOW, changed, failing, running, still, stuck, up
 from dayfly.cli.cluster_page import sessions
 from dayfly.server import attention
 from dayfly.server.http import forms
 from dayfly.spec import api
-from page.clusters import SHOP, apart, serving, stage
-from server.client import wait_for
 
-from rig.scenes import wish  # isort: skip
-from rig.world import World  # isort: skip
+from tests.operator.rig.scenes import wish  # isort: skip
+from tests.operator.rig.world import World  # isort: skip
 
 __all__ = ["stage"]
 

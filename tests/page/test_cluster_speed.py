@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import pytest
+from tests.cli.clusters import still
+from tests.cli.command import Cli
+from tests.kube.fake import front
+from tests.page import browser as driven
+from tests.page.clusters import SHOP
+from tests.page.test_speed import cost, processor
 
-from cli.clusters import still
-from cli.command import Cli
 from dayfly.kube.transport import Request
-from kube.fake import front
-from page import browser as driven
-from page.clusters import SHOP
-from page.test_speed import cost, processor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.server.client import serving
+from tests.server.fake_host import FakeHost
 
 from dayfly.page import files
 from dayfly.server.db.store import Store
-from server.client import serving
-from server.fake_host import FakeHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,16 +7,16 @@ import threading
 
 import pytest
 import yaml
+from tests.page import browser as driven
+from tests.page.test_browser import JUMP, SCHEMES, home, uid_of, url_of
+from tests.server import wishes
+from tests.server.client import wait_for
 
 from dayfly.server.api import group_changes
 from dayfly.server.runs import group_sweep
 from dayfly.server.sync import host_sync
 from dayfly.spec.report import UnitReport
 from dayfly.spec.run_data import HistoryEntry, RunEndpoint
-from page import browser as driven
-from page.test_browser import JUMP, SCHEMES, home, uid_of, url_of
-from server import wishes
-from server.client import wait_for
 
 __all__ = ["home"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.page import browser as driven
+from tests.server import wishes
 
 from dayfly.spec.report import UnitReport
 from dayfly.spec.run_data import HistoryEntry, Value
-from page import browser as driven
-from server import wishes
 
 pytestmark = pytest.mark.builds("page")
 

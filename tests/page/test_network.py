@@ -8,8 +8,7 @@ import subprocess
 import sys
 
 import pytest
-
-from page.network import own_network
+from tests.page.network import own_network
 
 NAMES = "import socket; print([name for _, name in socket.if_nameindex()])"
 

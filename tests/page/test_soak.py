@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from page import browser as driven
-from selection import SELECTION
+from tests.page import browser as driven
+from tests.selection import SELECTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli.command import Cli
+from tests.page import browser as driven
+from tests.server import databases, wishes
 
-from cli.command import Cli
 from dayfly.client.home import Home
 from dayfly.spec.report import UnitReport
-from page import browser as driven
-from server import databases, wishes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

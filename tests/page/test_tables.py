@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from server import wishes
+from tests.server import wishes
 
 pytestmark = pytest.mark.builds("page")
 

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
+from tests.page.test_browser import JUMP, uid_of
+from tests.server import wishes
 
 from dayfly.server.db.tables import ended_sandboxes
 from dayfly.spec.run_data import HistoryEntry, Value
-from page.test_browser import JUMP, uid_of
-from server import wishes
 
 pytestmark = pytest.mark.builds("page")
 # Whatever moves from now on, also just after a click.

@@ -2,16 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from dayfly.plan import messages
-from dayfly.plan.decide import decide
-from dayfly.plan.retry import RECALL_TIMEOUT_MS
-from dayfly.plan.world import (
-    NeverRan,
-    Unclear,
-    Waiting,
-)
-from plan.story import phrase
-from plan.worlds import (
+from tests.plan.story import phrase
+from tests.plan.worlds import (
     after,
     born,
     claim,
@@ -24,6 +16,15 @@ from plan.worlds import (
     plan_of,
     unit,
     world,
+)
+
+from dayfly.plan import messages
+from dayfly.plan.decide import decide
+from dayfly.plan.retry import RECALL_TIMEOUT_MS
+from dayfly.plan.world import (
+    NeverRan,
+    Unclear,
+    Waiting,
 )
 
 NOW = 10_000_000

@@ -1,5 +1,7 @@
 """Storyboards: a test changes a world step by step, and each turn is one line of facts, decisions and waits."""
 
+from tests.plan.worlds import born, failed, succeeded
+
 from dayfly.plan import messages, transitions
 from dayfly.plan.actions import (
     Cancel,
@@ -41,7 +43,6 @@ from dayfly.plan.world import (
     World,
 )
 from dayfly.spec.run import Run, State
-from plan.worlds import born, failed, succeeded
 
 BEGIN = 1_000_000
 GATED = frozenset({"exec", "fork"})

@@ -1,13 +1,13 @@
 """A first attempt is prepared while its inputs are being made: once, and only if the host has gates."""
 
 import pytest
+from tests.plan.rows import CLAIMED, MAKE, NOW, PLAN, SEED
+from tests.plan.story import GATED
+from tests.plan.worlds import world
 
 from dayfly.plan.actions import Prepare
 from dayfly.plan.decide import decide
 from dayfly.plan.world import Held, Objection, Running
-from plan.rows import CLAIMED, MAKE, NOW, PLAN, SEED
-from plan.story import GATED
-from plan.worlds import world
 
 RUNS = {(MAKE, 1): Running(since=NOW)}
 AHEAD = [Prepare(unit=SEED, attempt=1, ahead=True)]

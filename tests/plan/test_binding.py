@@ -1,13 +1,13 @@
 """The object of an attempt is bound when it is first observed. Only that object may then be released."""
 
 import msgspec
+from tests.plan.rows import CLAIMED, MAKE, NOW, PLAN
+from tests.plan.worlds import after, world
 
 from dayfly.plan.actions import Bind, Launch, Record
 from dayfly.plan.decide import decide
 from dayfly.plan.world import Ended, Held, Running
 from dayfly.spec.run import Result
-from plan.rows import CLAIMED, MAKE, NOW, PLAN
-from plan.worlds import after, world
 
 KEY = (MAKE, 1)
 LOOSE = msgspec.structs.replace(

@@ -1,15 +1,15 @@
 """Each deadline of an attempt has its own clock: to be scheduled, to start, to run, to end. So has its target's start."""
 
 import pytest
+from tests.plan.rows import APP, ASKED, CLAIMED, GENERATION, MAKE, MUTE, NOW
+from tests.plan.rows import PLAN as DATABASE
+from tests.plan.worlds import after, born, claim, close, document, fork, plan_of, unit, world
 
 from dayfly.plan.actions import Decision, Dissolve, Started, Stopped, Wait
 from dayfly.plan.decide import RUN_DEADLINE_MARGIN_MS, decide
 from dayfly.plan.retry import RECALL_TIMEOUT_MS
 from dayfly.plan.world import Running, TargetState, Waiting
 from dayfly.spec.lifecycle import UnitTimeouts
-from plan.rows import APP, ASKED, CLAIMED, GENERATION, MAKE, MUTE, NOW
-from plan.rows import PLAN as DATABASE
-from plan.worlds import after, born, claim, close, document, fork, plan_of, unit, world
 
 LIMITS = UnitTimeouts(schedule_ms=40_000, pull_ms=70_000, run_ms=90_000, grace_ms=5_000)
 PLAN = plan_of(document(pre_start=(unit("make", timeouts=LIMITS),)))

@@ -2,21 +2,7 @@
 
 import msgspec
 import pytest
-
-from dayfly.plan.actions import Claim, Close, Fence, Finish, GiveUp, Started, Stopped, Void
-from dayfly.plan.decide import decide
-from dayfly.plan.status import describe
-from dayfly.plan.world import (
-    Ended,
-    Held,
-    Running,
-    Sealed,
-    TargetIntent,
-    TargetState,
-    Unclear,
-)
-from dayfly.spec.run import EndRequest, Phase
-from plan.rows import (
+from tests.plan.rows import (
     APP,
     ASKED,
     CLAIMED,
@@ -37,7 +23,7 @@ from plan.rows import (
     ledger,
     up,
 )
-from plan.worlds import (
+from tests.plan.worlds import (
     ABANDON,
     STOP,
     after,
@@ -56,6 +42,20 @@ from plan.worlds import (
     void,
     world,
 )
+
+from dayfly.plan.actions import Claim, Close, Fence, Finish, GiveUp, Started, Stopped, Void
+from dayfly.plan.decide import decide
+from dayfly.plan.status import describe
+from dayfly.plan.world import (
+    Ended,
+    Held,
+    Running,
+    Sealed,
+    TargetIntent,
+    TargetState,
+    Unclear,
+)
+from dayfly.spec.run import EndRequest, Phase
 
 WEB = "fork:shop/web"
 REMOVED = EndRequest(at=0, reason="HookRemoved", message="the hook volume-backup is removed")

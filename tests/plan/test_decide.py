@@ -1,24 +1,7 @@
 """Decisions for worlds: each row has one world, its actions, and the message of every other unit."""
 
 import pytest
-
-from dayfly.plan.actions import Finish, GiveUp
-from dayfly.plan.decide import RUN_DEADLINE_MARGIN_MS, decide
-from dayfly.plan.retry import RECALL_TIMEOUT_MS
-from dayfly.plan.world import (
-    Ended,
-    Held,
-    NeverRan,
-    Objection,
-    Running,
-    Sealed,
-    Stalled,
-    TargetIntent,
-    Unclear,
-    Waiting,
-)
-from dayfly.spec.run import EndRequest
-from plan.rows import (
+from tests.plan.rows import (
     APP,
     ASKED,
     ASKING,
@@ -45,8 +28,8 @@ from plan.rows import (
     ledger,
     up,
 )
-from plan.story import GATED, phrase
-from plan.worlds import (
+from tests.plan.story import GATED, phrase
+from tests.plan.worlds import (
     ABANDON,
     after,
     born,
@@ -60,6 +43,23 @@ from plan.worlds import (
     void,
     world,
 )
+
+from dayfly.plan.actions import Finish, GiveUp
+from dayfly.plan.decide import RUN_DEADLINE_MARGIN_MS, decide
+from dayfly.plan.retry import RECALL_TIMEOUT_MS
+from dayfly.plan.world import (
+    Ended,
+    Held,
+    NeverRan,
+    Objection,
+    Running,
+    Sealed,
+    Stalled,
+    TargetIntent,
+    Unclear,
+    Waiting,
+)
+from dayfly.spec.run import EndRequest
 
 REMOVED = NeverRan(reason="Deleted", message="deleted behind its gate")
 ROWS = (

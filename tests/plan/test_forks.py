@@ -2,13 +2,8 @@
 
 import msgspec
 import pytest
-
-from dayfly.plan.decide import decide
-from dayfly.plan.reasons import Reason
-from dayfly.plan.world import NeverRan, Running, Unclear
-from dayfly.spec.run import State, UnitRecord
-from plan.rows import APP, MAKE, NOW, SEED, Row, check
-from plan.worlds import (
+from tests.plan.rows import APP, MAKE, NOW, SEED, Row, check
+from tests.plan.worlds import (
     after,
     born,
     claim,
@@ -24,6 +19,11 @@ from plan.worlds import (
     void,
     world,
 )
+
+from dayfly.plan.decide import decide
+from dayfly.plan.reasons import Reason
+from dayfly.plan.world import NeverRan, Running, Unclear
+from dayfly.spec.run import State, UnitRecord
 
 WEB = "fork:shop/web"
 PLAN = plan_of(database(), forks=(fork(), msgspec.structs.replace(fork("web"), after=(APP,))))

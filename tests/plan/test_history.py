@@ -1,12 +1,12 @@
 """Each ledger move becomes an entry of the history."""
 
 import pytest
+from tests.plan.worlds import ABANDON, STOP, TARGET, claim, doubt, failed, record, succeeded, void
 
 from dayfly.plan.actions import Bind, Close, Finish, GiveUp, Started, Stopped
 from dayfly.plan.history import history_entries
 from dayfly.spec.run import EndRequest, Phase, Run
 from dayfly.spec.run_data import HistoryEntry
-from plan.worlds import ABANDON, STOP, TARGET, claim, doubt, failed, record, succeeded, void
 
 RUN = Run(uid="u", target=TARGET, plan="", seq=7, phase=Phase.CLEANED)
 

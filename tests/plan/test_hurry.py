@@ -1,10 +1,10 @@
 """A skipped back-off: it ends at once, for one attempt, and never beside a live attempt."""
 
 import pytest
+from tests.plan.rows import APP, DROP, MAKE, NOW, PAIR, PLAN, Row, check, closed, ledger, up
+from tests.plan.worlds import after, claim, done, failed, record
 
 from dayfly.plan.world import Running, TargetIntent
-from plan.rows import APP, DROP, MAKE, NOW, PAIR, PLAN, Row, check, closed, ledger, up
-from plan.worlds import after, claim, done, failed, record
 
 OTHER = "db/other"
 MADE = closed(done(PAIR, ledger(PAIR), MAKE, OTHER), PAIR)

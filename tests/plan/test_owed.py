@@ -2,12 +2,12 @@
 
 import msgspec
 import pytest
+from tests.plan.rows import NOW
+from tests.plan.worlds import after, born, claim, close, document, failed, plan_of, record, unit, void, world
 
 from dayfly.plan.actions import Claim
 from dayfly.plan.decide import decide
 from dayfly.plan.world import TargetState
-from plan.rows import NOW
-from plan.worlds import after, born, claim, close, document, failed, plan_of, record, unit, void, world
 
 PLAN = plan_of(document("", pre_start=(unit("before"),), post_stop=(unit("bye"),)))
 BORN = born(PLAN)

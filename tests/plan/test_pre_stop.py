@@ -2,11 +2,11 @@
 
 import msgspec
 import pytest
+from tests.plan.test_closing import HOOK, REMOVED
+from tests.plan.worlds import ABANDON, after, born, claim, close, done, failed, record
 
 from dayfly.plan.closed_run import is_past_pre_stop
 from dayfly.spec.run import Phase
-from plan.test_closing import HOOK, REMOVED
-from plan.worlds import ABANDON, after, born, claim, close, done, failed, record
 
 STARTED = msgspec.structs.replace(born(HOOK), started_at=1)
 CLOSED = after(HOOK, STARTED, close())

@@ -1,11 +1,11 @@
 """Attempts and retries after the end of an attempt."""
 
 import pytest
+from tests.plan.worlds import document, plan_of, unit
 
 from dayfly.plan.retry import BACKOFF_MAX_MS, MAX_NEVER_RAN, PRE_STOP_TRIES, UnitState, backoff, retry_at, unit_state
 from dayfly.spec.lifecycle import LifecycleEvent, UnitRetry
 from dayfly.spec.run import State, UnitRecord
-from plan.worlds import document, plan_of, unit
 
 
 def step(event=LifecycleEvent.PRE_START, **retry):

@@ -3,9 +3,10 @@
 import statistics
 import time
 
+from tests.plan.worlds import after, born, claim, document, done, plan_of, unit, world
+
 from dayfly.plan.decide import decide
 from dayfly.plan.world import Running
-from plan.worlds import after, born, claim, document, done, plan_of, unit, world
 
 # Eight resources of eight steps. Each step reads the one before it, and the first step of the resource before.
 DOCUMENTS = tuple(

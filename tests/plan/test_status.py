@@ -2,20 +2,7 @@
 
 import msgspec
 import pytest
-
-from dayfly.plan import messages
-from dayfly.plan.actions import Finish
-from dayfly.plan.decide import decide
-from dayfly.plan.decision import DecisionDraft
-from dayfly.plan.phases import has_trouble, phase, resource_progress
-from dayfly.plan.reasons import Reason
-from dayfly.plan.sealed import seal, sensitive_inputs
-from dayfly.plan.status import describe, unit_sentence, with_current_clocks, with_unsupported
-from dayfly.plan.world import Ended, Objection, Running, TargetIntent, Waiting
-from dayfly.spec.lifecycle import Exec, Ref, UnitInput, UnitOutput
-from dayfly.spec.report import RunReport, UnitReport
-from dayfly.spec.run import OutputRecord, Phase, Result
-from plan.worlds import (
+from tests.plan.worlds import (
     after,
     born,
     claim,
@@ -32,6 +19,19 @@ from plan.worlds import (
     void,
     world,
 )
+
+from dayfly.plan import messages
+from dayfly.plan.actions import Finish
+from dayfly.plan.decide import decide
+from dayfly.plan.decision import DecisionDraft
+from dayfly.plan.phases import has_trouble, phase, resource_progress
+from dayfly.plan.reasons import Reason
+from dayfly.plan.sealed import seal, sensitive_inputs
+from dayfly.plan.status import describe, unit_sentence, with_current_clocks, with_unsupported
+from dayfly.plan.world import Ended, Objection, Running, TargetIntent, Waiting
+from dayfly.spec.lifecycle import Exec, Ref, UnitInput, UnitOutput
+from dayfly.spec.report import RunReport, UnitReport
+from dayfly.spec.run import OutputRecord, Phase, Result
 
 APP = "fork:shop/app"
 NOW = 1000

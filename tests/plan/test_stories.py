@@ -5,10 +5,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.plan.story import Story
+from tests.plan.worlds import ABANDON, STOP, database, document, fork, plan_of, unit
 
 from dayfly.spec.lifecycle import UnitRetry
-from plan.story import Story
-from plan.worlds import ABANDON, STOP, database, document, fork, plan_of, unit
 
 GOLDEN = Path(__file__).parent / "stories"
 IDEMPOTENT = UnitRetry(idempotent=True, limit=3, backoff_ms=5_000)

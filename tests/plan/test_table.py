@@ -2,12 +2,12 @@
 
 import msgspec
 import pytest
+from tests.plan.worlds import ABANDON, after, born, claim, close, done, doubt, failed, plan_of, record, succeeded, void
 
 from dayfly.plan import transitions
 from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Record, Started, Stopped, Void
 from dayfly.plan.transitions import RUN_MOVES, UNIT_MOVES, IllegalMoveError
 from dayfly.spec.run import Phase, State, decode
-from plan.worlds import ABANDON, after, born, claim, close, done, doubt, failed, plan_of, record, succeeded, void
 
 PLAN = plan_of()
 BORN = born(PLAN)

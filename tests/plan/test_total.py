@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.plan.worlds import TARGET, document, fork, plan_of, unit
 
 from dayfly.plan import transitions
 from dayfly.plan.decide import decide
@@ -22,7 +23,6 @@ from dayfly.plan.world import (
 )
 from dayfly.spec.lifecycle import UnitRetry
 from dayfly.spec.run import EndRequest, Phase, Result, Run, State, UnitRecord
-from plan.worlds import TARGET, document, fork, plan_of, unit
 
 HOOKS = document(
     "",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.server.test_cloud_event_publisher import report
 
 from dayfly.plan import run_trace
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import EndRequest, Phase, Run, State, UnitRecord
 from dayfly.spec.run_data import HistoryEntry
-from server.test_cloud_event_publisher import report
 
 UID = "11111111-2222-3333-4444-555555555555"
 

@@ -8,7 +8,6 @@ import http.client
 import json
 import os
 import ssl
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,12 +17,9 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
 from testcluster import build  # noqa: E402 - found beside the tests
 from testcluster import cluster as clusters  # noqa: E402 - found beside the tests
-
-from manifests import documents  # noqa: E402 - found beside the tests
+from tests.manifests import documents  # noqa: E402 - found beside the tests
 
 
 class Answer(NamedTuple):

@@ -1,3 +1,3 @@
-from policy.apiserver import api, served
+from tests.policy.apiserver import api, served
 
 __all__ = ["api", "served"]

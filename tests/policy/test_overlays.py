@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from tests.policy.apiserver import eventually
+from tests.policy.overlays import Source, merged, terms
+from tests.selection import SELECTION
 
 from dayfly.execute.pod import policy
-from policy.apiserver import eventually
-from policy.overlays import Source, merged, terms
-from selection import SELECTION
 
 BLOCKS, PARTS = 20, 20
 TOTAL = 5_000  # pods of a block

@@ -1,9 +1,9 @@
 """The policy for pods: refused and accepted templates, and changes by webhooks."""
 
 import pytest
+from tests.policy.overlays import check, merged, terms
 
 from dayfly.execute.pod import policy
-from policy.overlays import check, merged, terms
 
 
 def main(**fields):

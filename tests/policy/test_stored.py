@@ -3,9 +3,9 @@
 import copy
 
 import pytest
+from tests.policy.overlays import merged
 
 from dayfly.execute.pod import policy
-from policy.overlays import merged
 
 
 def seen():

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.cli.fake import Fake, serving
 
-from cli.fake import Fake, serving
 from dayfly.client import Client, DayflyError
 from dayfly.client.home import Home
 from dayfly.execute.process.ci_marks import CI_MARKS

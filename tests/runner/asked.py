@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from runner.attempts import Attempt, wait_until
+from tests.runner.attempts import Attempt, wait_until
 
 # The calls, by their numbers on the processors that we have, in which one waits for a message.
 RECEIVING = ("45", "47", "207", "212")

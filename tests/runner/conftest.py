@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-
-from runner.asked import Asked
-from runner.attempts import NOBODY, Attempt, end_all
+from tests.runner.asked import Asked
+from tests.runner.attempts import NOBODY, Attempt, end_all
 
 ROOT = Path(__file__).parents[2]
 # Other tests mount things at any moment.

@@ -8,8 +8,9 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.runner.attempts import Receipt, order, read_receipt
+
 from dayfly.spec import frames
-from runner.attempts import Receipt, order, read_receipt
 
 # The shell that sets the mounts up becomes the runner, so the runner is process 1.
 ENTER = """

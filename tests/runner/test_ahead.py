@@ -8,9 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-
-from runner.asked import Asked, order
-from runner.attempts import wait_until
+from tests.runner.asked import Asked, order
+from tests.runner.attempts import wait_until
 
 COARSE = 5  # clock_gettime(2): what files are stamped by
 

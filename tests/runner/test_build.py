@@ -5,10 +5,9 @@ import shutil
 import subprocess
 
 import pytest
-
-from runner.attempts import Attempt, patience, wait_until
-from runner.conftest import ROOT, build
-from runner.pods import Container
+from tests.runner.attempts import Attempt, patience, wait_until
+from tests.runner.conftest import ROOT, build
+from tests.runner.pods import Container
 
 SMALL = 128 << 10
 

@@ -13,10 +13,9 @@ import time
 from pathlib import Path
 
 import pytest
-
-from runner.attempts import patience, processes_with, wait_until
-from runner.scripts import BOMB, DAEMON, RESTLESS, STUBBORN
-from selection import in_time
+from tests.runner.attempts import patience, processes_with, wait_until
+from tests.runner.scripts import BOMB, DAEMON, RESTLESS, STUBBORN
+from tests.selection import in_time
 
 
 def test_script_ignoring_sigterm_is_killed_after_its_grace(attempt, isolation, mark):

@@ -5,8 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-from runner.attempts import Attempt
+from tests.runner.attempts import Attempt
 
 pytestmark = [
     pytest.mark.root,

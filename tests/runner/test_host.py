@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.runner import attempts
+from tests.runner.attempts import order, patience, wait_until
 
 from dayfly.spec import frames
-from runner import attempts
-from runner.attempts import order, patience, wait_until
 
 
 def test_an_exited_script_leaves_receipt_log_and_marker(attempt, isolation):

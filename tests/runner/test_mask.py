@@ -8,9 +8,9 @@ import resource
 from urllib.parse import quote
 
 import pytest
+from tests.runner.pods import Container
 
 from dayfly.execute.log_masks import forms
-from runner.pods import Container
 
 SECRET = 's3cr3t/Value+with%odd "signs"'
 SAY = "import os, sys, time\n"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.runner.attempts import order
 
 from dayfly.spec import frames
-from runner.attempts import order
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [ROOT / "runner" / name for name in ("base.c", "frame.c", "memory.c", "order.c", "sha256.c")]

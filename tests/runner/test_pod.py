@@ -7,10 +7,9 @@ import time
 from dataclasses import replace
 
 import pytest
-
-from runner.attempts import patience, processes_with, wait_until
-from runner.pods import Container, contents_of, first_process
-from runner.scripts import DAEMON, STUBBORN
+from tests.runner.attempts import patience, processes_with, wait_until
+from tests.runner.pods import Container, contents_of, first_process
+from tests.runner.scripts import DAEMON, STUBBORN
 
 pytestmark = [
     pytest.mark.root,

@@ -6,8 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
-
-from runner.attempts import wait_until
+from tests.runner.attempts import wait_until
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@
 import os
 
 import pytest
-
-from runner.pods import Container
+from tests.runner.pods import Container
 
 # What Kubernetes makes of such words (third_party/forked/golang/expansion in its sources).
 WORDS = {

@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-
-from runner.asked import Asked, order, stands
-from runner.attempts import NOBODY, Attempt, wait_until
-from runner.conftest import QUIET
+from tests.runner.asked import Asked, order, stands
+from tests.runner.attempts import NOBODY, Attempt, wait_until
+from tests.runner.conftest import QUIET
 
 # Where there are several, one lies over the other.
 PROCESS_LISTS = "grep -c ' /proc proc ' /proc/mounts"

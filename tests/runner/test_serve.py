@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from runner.attempts import processes_with, wait_until
+from tests.runner.attempts import processes_with, wait_until
 
 
 @pytest.fixture

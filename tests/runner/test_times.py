@@ -6,10 +6,10 @@ import time
 from itertools import pairwise
 
 import pytest
+from tests.runner.attempts import wait_until
 
 from dayfly.execute.process.log_times import LogTimes
 from dayfly.spec.log_times import entries_between, time_at
-from runner.attempts import wait_until
 
 STEP_MS, FREE, SHARE = 10, 4096, 64
 

@@ -13,12 +13,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from tests.server.fake_host import Encoded, FakeHost
+
 from dayfly.server.access import callers
 from dayfly.server.app import create_app, prepare, serve
 from dayfly.server.db.store import Store
 from dayfly.server.http import openapi
 from dayfly.server.http.route_table import API
-from server.fake_host import Encoded, FakeHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

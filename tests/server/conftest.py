@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.server import databases, wishes
+from tests.server.client import Client, serving
+from tests.server.fake_host import FakeHost
 
 from dayfly.server.db.store import Store
-from server import databases, wishes
-from server.client import Client, serving
-from server.fake_host import FakeHost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from server.databases import Postgres
+    from tests.server.databases import Postgres
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ class Postgres:
     """A PostgreSQL server. The owner of its databases is no superuser, because superusers bypass policies."""
 
     def __init__(self, settings: dict[str, str]) -> None:
-        from examples import outside
+        from tests.examples import outside
 
         self._settings = settings
         self._numbers = itertools.count()
@@ -80,7 +80,7 @@ class Postgres:
         self._program("pg_restore", "--exit-on-error", f"--dbname={name}", str(of))
 
     def _program(self, name: str, *arguments: str) -> None:
-        from examples import outside
+        from tests.examples import outside
 
         command = [outside.postgres_programs() / name, *arguments]
         subprocess.run(command, env={**os.environ, **self._settings}, check=True)
@@ -131,7 +131,7 @@ def sql(store: Store, statement: str) -> list[tuple]:
 @contextlib.contextmanager
 def postgres() -> Iterator[Postgres]:
     """Run a PostgreSQL server."""
-    from examples import outside  # other users of this module do not need its imports
+    from tests.examples import outside  # other users of this module do not need its imports
 
     with outside.postgres() as settings:
         found = Postgres(settings)

@@ -24,7 +24,7 @@ class Clock:
 
     def command(self, *words: str) -> list[str]:
         """Return the command that runs Dayfly's command line with this clock."""
-        return [sys.executable, "-m", "server.later", str(self.path), *words]
+        return [sys.executable, "-m", "tests.server.later", str(self.path), *words]
 
     def now_ms(self) -> int:
         """Return its time in Unix milliseconds."""

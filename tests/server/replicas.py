@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ports import free_port
-from server.balancer import HOST, Address, Balancer
-from server.later import Clock
+from tests.ports import free_port
+from tests.server.balancer import HOST, Address, Balancer
+from tests.server.later import Clock
 
 TESTS = Path(__file__).resolve().parents[1]
 PATIENCE_S = 120
@@ -25,7 +25,7 @@ PATIENCE_S = 120
 
 def environment(**more: str) -> dict[str, str]:
     """Return the environment for processes of this checkout."""
-    paths = os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])
+    paths = os.pathsep.join([str(TESTS.parent), str(TESTS.parent / "src")])
     named = {name: value for name, value in os.environ.items() if not name.startswith(("DAYFLY_", "KUBE"))}
     return {**named, "PYTHONPATH": paths, **more}
 

@@ -12,12 +12,13 @@ import socket
 import sys
 from pathlib import Path
 
+from tests.server.client import KEY
+from tests.server.fake_host import FakeHost
+
 from dayfly.server.access import callers
 from dayfly.server.app import create_app, serve
 from dayfly.server.db.store import Store
 from dayfly.server.records import tombstones
-from server.client import KEY
-from server.fake_host import FakeHost
 
 WHEN, _, CALL = os.environ.get("DIE_AT", "").partition(" ")
 

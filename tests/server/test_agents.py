@@ -10,6 +10,8 @@ from urllib.parse import urlencode
 
 import msgspec
 import pytest
+from tests.server import stored
+from tests.server.databases import sql
 
 from dayfly.link import wire
 from dayfly.link.envelope import MOST_MESSAGES, Opening, chained
@@ -28,8 +30,6 @@ from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
 from dayfly.spec.route_group import GroupTtl
 from dayfly.spec.sandbox import Ttl
-from server import stored
-from server.databases import sql
 
 ORG = "acme"
 TOKENS = {name: ClusterCaller(ORG, name, name) for name in ("east", "west")}

@@ -10,17 +10,17 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.server import wishes
+from tests.server.client import KEY, ORG, serving
+from tests.server.databases import sql
+from tests.server.fake_host import FakeHost
+from tests.server.lossy import call
 
 from dayfly.server.access import callers
 from dayfly.server.admin.audit_chain import ChainEntry, ChainHead, fault, link
 from dayfly.server.app import create_app
 from dayfly.server.db.store import Store
 from dayfly.server.db.tables import audit as audit_table
-from server import wishes
-from server.client import KEY, ORG, serving
-from server.databases import sql
-from server.fake_host import FakeHost
-from server.lossy import call
 
 
 def chain(client):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 
+from tests.server import wishes
+from tests.server.client import Client, serving
+from tests.server.fake_host import FakeHost
+
 from dayfly.server.http import auth_middleware
-from server import wishes
-from server.client import Client, serving
-from server.fake_host import FakeHost
 
 
 def test_server_restores_backup_of_its_file(blank, tmp_path, monkeypatch):

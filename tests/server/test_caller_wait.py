@@ -6,6 +6,9 @@ import asyncio
 import shutil
 
 import pytest
+from tests.server import stored, wishes
+from tests.server.client import KEY, ORG
+from tests.server.lossy import call
 
 from dayfly.link import server_end as link
 from dayfly.link import wire
@@ -15,9 +18,6 @@ from dayfly.server.access import callers
 from dayfly.server.app import create_app
 from dayfly.server.db.store import Store
 from dayfly.server.sync import host_sync
-from server import stored, wishes
-from server.client import KEY, ORG
-from server.lossy import call
 
 HOURS = 3600.0
 

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from tests.server import wishes
+from tests.server.client import KEY, ORG
+from tests.server.lossy import call
 
 import dayfly.server
 from dayfly.server.access import callers
@@ -16,9 +19,6 @@ from dayfly.server.db import tables
 from dayfly.server.db.rows import ALL_ORGS, Rows
 from dayfly.server.db.store import Store
 from dayfly.server.http import route_table
-from server import wishes
-from server.client import KEY, ORG
-from server.lossy import call
 
 ROOM = Path(dayfly.server.__file__).parent
 # The module with the restriction, the connections, and notifications, which contain no rows.

@@ -10,6 +10,8 @@ import shutil
 import socket
 
 import pytest
+from tests.server import stored, wishes
+from tests.server.client import KEY, ORG
 
 from dayfly.link.server_end import Links
 from dayfly.plan.reasons import Reason
@@ -23,8 +25,6 @@ from dayfly.server.runs.run_secrets import SecretStores
 from dayfly.server.runs.run_service import RunService
 from dayfly.server.runs.sandbox_strategy import SandboxStrategy
 from dayfly.server.sync.host_sync import HostSync
-from server import stored, wishes
-from server.client import KEY, ORG
 
 
 @pytest.fixture(autouse=True)

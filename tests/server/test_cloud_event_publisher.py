@@ -8,6 +8,11 @@ import logging
 import shutil
 
 import pytest
+from tests.server import stored, wishes
+from tests.server.client import KEY, ORG
+from tests.server.databases import sql
+from tests.server.fake_host import FakeHost
+from tests.server.lossy import call
 
 from dayfly.lib import delivery
 from dayfly.lib.delivery import DeliveryResult
@@ -25,11 +30,6 @@ from dayfly.server.runs.sandbox_strategy import SandboxStrategy
 from dayfly.server.sync.agents.agents import Agents
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import EndRequest, Phase
-from server import stored, wishes
-from server.client import KEY, ORG
-from server.databases import sql
-from server.fake_host import FakeHost
-from server.lossy import call
 
 LATER, TAKEN, REFUSED = DeliveryResult("it answers 503", again=True), DeliveryResult(), DeliveryResult("it answers 410")
 

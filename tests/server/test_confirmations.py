@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.server import stored
 
 from dayfly.link.envelope import Opening
 from dayfly.link.server_end import Link
@@ -14,7 +15,6 @@ from dayfly.server.records import confirmations, tombstones
 from dayfly.server.records.confirmations import Confirmation, Confirmations
 from dayfly.server.records.run_records import RunEntry, save
 from dayfly.server.sync.agents import mailbox
-from server import stored
 
 ORG = "acme"
 PLACE = CompileTarget(publisher=ORG, namespace="acme-sandboxes", declares=False, routes=True)

@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.server.client import KEY, ORG
 
 from dayfly.lib import http_server
 from dayfly.page import files
-from server.client import KEY, ORG
 
 TESTS = Path(__file__).parents[1]
 HEAD = f"PUT {ORG}/sandboxes/sb1 HTTP/1.1\r\nHost: localhost\r\nsignadot-api-key: {KEY}\r\n"
@@ -99,7 +99,7 @@ def test_slowest_connections_are_closed_when_too_many(client, monkeypatch):
 def test_four_hundred_half_requests_leave_the_server_usable(tmp_path):
     few = ["sh", "-c", 'ulimit -n 256; exec "$0" "$@"']
     command = [*few, sys.executable, TESTS / "server/small_server.py", tmp_path]
-    environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent / 'src'}:{TESTS}"}
+    environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent / 'src'}:{TESTS.parent}"}
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server,
         contextlib.ExitStack() as stack,

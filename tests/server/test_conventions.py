@@ -12,12 +12,12 @@ import time
 import urllib.parse
 
 import pytest
+from tests.server import wishes
+from tests.server.client import KEY, ORG, wait_for
 
 from dayfly.server.db.store import OutcomeUnknownError, StoreError
 from dayfly.server.http.errors import explain
 from dayfly.spec.host_errors import HostSilentError, HostUnavailableError
-from server import wishes
-from server.client import KEY, ORG, wait_for
 
 READS = (
     "/api/v2/orgs",

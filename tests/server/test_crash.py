@@ -17,22 +17,22 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.server import databases, wishes
+from tests.server.client import Client, serving, wait_for
+from tests.server.fake_host import FakeHost
 
 from dayfly.lib import http_server
 from dayfly.link.host_state import HostState
 from dayfly.server.admin import audit_chain
-from server import databases, wishes
-from server.client import Client, serving, wait_for
-from server.fake_host import FakeHost
 
 TESTS = Path(__file__).parent.parent
 
 
 @contextlib.contextmanager
 def server(home, die_at="", store=""):
-    paths = os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])
+    paths = os.pathsep.join([str(TESTS.parent), str(TESTS.parent / "src")])
     environment = {**os.environ, "DIE_AT": die_at, "STORE": store, "PYTHONPATH": paths}
-    command = [sys.executable, "-m", "server.small_server", home]
+    command = [sys.executable, "-m", "tests.server.small_server", home]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=TESTS)
     try:
         yield Client(int(process.stdout.readline()), None), process

@@ -8,8 +8,7 @@ from urllib.parse import quote
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from server import wishes
+from tests.server import wishes
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
 ANYTHING = st.recursive(

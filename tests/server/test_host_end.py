@@ -6,13 +6,13 @@ import asyncio
 
 import msgspec
 import pytest
+from tests.server.fake_host import FakeHost
 
 from dayfly.link import host_end, wire
 from dayfly.link.wire import Verdict
 from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
 from dayfly.spec.run import EndRequest
-from server.fake_host import FakeHost
 
 TARGET = Target(kind="Sandbox", name="box", uid="u")
 DOCUMENT = Lifecycle(target=TARGET, pre_start=(Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n")),))

@@ -7,6 +7,11 @@ import shutil
 import time
 
 import pytest
+from tests.server import stored, wishes
+from tests.server.client import KEY, ORG, parsed, wait_for
+from tests.server.databases import sql
+from tests.server.fake_host import uid_of
+from tests.server.lossy import call
 
 from dayfly.link.server_end import Links
 from dayfly.link.wire import Standing
@@ -18,11 +23,6 @@ from dayfly.server.db.tables import sandboxes
 from dayfly.server.records import confirmations, tombstones
 from dayfly.server.sync import host_sync
 from dayfly.spec.run_data import RunEndpoint
-from server import stored, wishes
-from server.client import KEY, ORG, parsed, wait_for
-from server.databases import sql
-from server.fake_host import uid_of
-from server.lossy import call
 
 
 @pytest.fixture(autouse=True)

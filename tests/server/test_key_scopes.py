@@ -11,6 +11,11 @@ import json
 import shutil
 
 import pytest
+from tests.server import databases, wishes
+from tests.server.client import Client
+from tests.server.databases import sql
+from tests.server.test_changes import listening, soon  # noqa: F401 # a fixture for all here
+from tests.server.test_rights import CASES, OURS, STREAMS, THEIRS, World
 
 from dayfly.server.access import scopes
 from dayfly.server.access.callers import Role
@@ -21,11 +26,6 @@ from dayfly.server.db.store import Store
 from dayfly.server.db.tables import ended_route_groups
 from dayfly.server.http.route_table import ROUTES, reach
 from dayfly.spec.errors import SpecError
-from server import databases, wishes
-from server.client import Client
-from server.databases import sql
-from server.test_changes import listening, soon  # noqa: F401 # a fixture for all here
-from server.test_rights import CASES, OURS, STREAMS, THEIRS, World
 
 SCOPES = {
     "name": ["name:ci-*"],

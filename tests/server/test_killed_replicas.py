@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
+from tests.server import wishes
+from tests.server.replicas import Replicas, RetryingClient
 
 from dayfly.server.admin import audit_chain
-from server import wishes
-from server.replicas import Replicas, RetryingClient
 
 ORG, CLUSTER = "acme", "far"
 

@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
+from tests.server.fake_host import Encoded, FakeHost
 
 from dayfly.lib.tasks import ChangeNotifier
 from dayfly.link import server_end as control
@@ -19,7 +20,6 @@ from dayfly.spec.lifecycle import Baseline, Exec, ForkUnit, Lifecycle, Target, U
 from dayfly.spec.report import UnitReport
 from dayfly.spec.run import EndRequest
 from dayfly.spec.run_data import HistoryEntry, LogInfo, RunEndpoint, Value
-from server.fake_host import Encoded, FakeHost
 
 TARGET = Target(kind="Sandbox", name="box", uid="u")
 STEP = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n"))

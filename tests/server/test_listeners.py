@@ -7,14 +7,14 @@ import contextlib
 import http.client
 
 from starlette.requests import Request
+from tests.server import wishes
+from tests.server.client import ORG, Client, wait_for
+from tests.server.test_changes import listening, soon  # noqa: F401 # a fixture for all here
 
 from dayfly.server.access.callers import Caller, Role
 from dayfly.server.api import changes
 from dayfly.server.http.errors import RequestError
 from dayfly.server.http.shared_slots import SharedSlots
-from server import wishes
-from server.client import ORG, Client, wait_for
-from server.test_changes import listening, soon  # noqa: F401 # a fixture for all here
 
 
 def fill(listeners, org, key):

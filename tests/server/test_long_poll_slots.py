@@ -7,14 +7,14 @@ import contextlib
 import threading
 
 import pytest
+from tests.server import wishes
+from tests.server.client import Client, wait_for
+from tests.server.fake_host import uid_of
+from tests.server.test_agents import replica, store  # noqa: F401 # fixtures
 
 from dayfly.server.http import shared_slots
 from dayfly.server.http.errors import RequestError
 from dayfly.server.http.shared_slots import AGENTS_SHARE, CALLERS_SHARE, LongPollSlots
-from server import wishes
-from server.client import Client, wait_for
-from server.fake_host import uid_of
-from server.test_agents import replica, store  # noqa: F401 # fixtures
 
 PLACES = 16
 

@@ -13,6 +13,11 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from tests.embedded.conftest import machine, runner  # noqa: F401 - fixtures
+from tests.selection import SELECTION
+from tests.server import stored, wishes
+from tests.server.client import KEY
+from tests.server.lossy import FATES, LossyLink, call
 
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.link import server_end as link
@@ -22,11 +27,6 @@ from dayfly.server.app import create_app
 from dayfly.server.db.store import Store
 from dayfly.server.db.tables import ended_sandboxes
 from dayfly.server.records.run_records import RunRecord
-from embedded.conftest import machine, runner  # noqa: F401 - fixtures
-from selection import SELECTION
-from server import stored, wishes
-from server.client import KEY
-from server.lossy import FATES, LossyLink, call
 
 ORG = "/api/v2/orgs/local"
 NAMES = ("sb1", "sb2")

@@ -7,6 +7,7 @@ import contextlib
 
 import msgspec
 import pytest
+from tests.server.test_agents import ORG, Replica
 
 from dayfly.link import wire
 from dayfly.link.envelope import Said
@@ -14,7 +15,6 @@ from dayfly.server.db import notifications
 from dayfly.server.db.store import Store
 from dayfly.server.db.tables import clusters
 from dayfly.server.sync.agents import agents
-from server.test_agents import ORG, Replica
 
 HOURS = 3600.0
 

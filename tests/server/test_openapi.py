@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import jsonschema
 import pytest
+from tests.server import wishes
+from tests.server.client import ORG, wait_for
+from tests.server.test_conventions import READS
 
 from dayfly.server.http import openapi, route_table
 from dayfly.server.records import run_records
-from server import wishes
-from server.client import ORG, wait_for
-from server.test_conventions import READS
 
 DOCUMENT = openapi.document("1")
 

@@ -10,6 +10,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.server import databases, wishes
+from tests.server.client import Client, serving, wait_for
+from tests.server.fake_host import FakeHost
 
 from dayfly.link.host_state import HostState
 from dayfly.link.server_end import Link
@@ -19,9 +22,6 @@ from dayfly.server.db import tables
 from dayfly.server.db.store import Store, StoreError
 from dayfly.server.http import auth_middleware
 from dayfly.server.sync.agents import agents
-from server import databases, wishes
-from server.client import Client, serving, wait_for
-from server.fake_host import FakeHost
 
 
 @dataclasses.dataclass

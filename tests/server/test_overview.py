@@ -6,6 +6,7 @@ import functools
 
 import msgspec
 import pytest
+from tests.server import wishes
 
 from dayfly.link.host_state import HostState
 from dayfly.link.server_end import HostFailedError, Link, Links
@@ -17,7 +18,6 @@ from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run import EndRequest, Phase
 from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
-from server import wishes
 
 NOW = 1_000_000_000
 

@@ -9,10 +9,10 @@ import re
 import time
 
 import pytest
+from tests.server.client import KEY, serving
+from tests.server.databases import sql
 
 from dayfly.server.admin import page_sessions
-from server.client import KEY, serving
-from server.databases import sql
 
 LINKS, ENTER, SESSION = "/api/v2/page/links", "/api/v2/page/enter", "/api/v2/page/session"
 BOX = {"spec": {"cluster": "local"}}

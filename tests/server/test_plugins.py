@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-
-from server import wishes
+from tests.server import wishes
 
 
 def test_plugin_is_read_as_written_with_empty_lists_for_null(client):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import http.client
 
 import pytest
+from tests.server import wishes
+from tests.server.client import KEY, ORG
+from tests.server.fake_host import uid_of
 
 from dayfly.plan.reasons import Reason
-from server import wishes
-from server.client import KEY, ORG
-from server.fake_host import uid_of
 
 GROUP = {"spec": {"cluster": "local", "match": {"label": {"key": "team", "value": "a"}}}}
 THINGS = {

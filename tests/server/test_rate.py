@@ -10,16 +10,16 @@ import shutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.server import wishes
+from tests.server.client import KEY, ORG
+from tests.server.fake_host import FakeHost
+from tests.server.lossy import call
 
 from dayfly.server.access import callers
 from dayfly.server.app import create_app
 from dayfly.server.db.store import Store
 from dayfly.server.http import rate_limit
 from dayfly.server.http.rate_limit import MAX_WAIT_S, RateLimit
-from server import wishes
-from server.client import KEY, ORG
-from server.fake_host import FakeHost
-from server.lossy import call
 
 
 class Clock:

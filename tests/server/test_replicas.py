@@ -6,6 +6,9 @@ import asyncio
 import time
 
 import pytest
+from tests.server import wishes
+from tests.server.client import KEY, ORG
+from tests.server.lossy import call
 
 from dayfly.server.access import callers
 from dayfly.server.admin import audit
@@ -13,9 +16,6 @@ from dayfly.server.app import create_app
 from dayfly.server.db import store
 from dayfly.server.db.store import OPTIMISTIC_ATTEMPTS, Store
 from dayfly.server.db.tables import audit_heads
-from server import wishes
-from server.client import KEY, ORG
-from server.lossy import call
 
 HOURS = 3600.0
 

@@ -8,6 +8,9 @@ import time
 
 import msgspec
 import pytest
+from tests.server import wishes
+from tests.server.client import wait_for
+from tests.server.fake_host import uid_of
 
 from dayfly.link.host_state import HostState
 from dayfly.plan.reasons import Reason
@@ -15,9 +18,6 @@ from dayfly.server.http.request_data import rfc3339
 from dayfly.spec.identity import resource_id
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run_data import HistoryEntry, Value
-from server import wishes
-from server.client import wait_for
-from server.fake_host import uid_of
 
 UNIT = UnitReport(
     id="mydb/provision",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.server import wishes
+from tests.server.fake_host import uid_of
 
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import UnitReport
-from server import wishes
-from server.fake_host import uid_of
 
 DROP = UnitReport(
     id="mydb/drop", resource="mydb", name="drop", event="postStop", kind="exec", state="retrying", attempt=3

@@ -8,6 +8,11 @@ from __future__ import annotations
 import json
 import time
 
+from tests.server import wishes
+from tests.server.client import KEY
+from tests.server.fake_host import FakeHost
+from tests.server.lossy import call
+
 from dayfly.server.access import callers
 from dayfly.server.access.callers import Role
 from dayfly.server.admin import keys
@@ -15,10 +20,6 @@ from dayfly.server.admin.audit import Actor
 from dayfly.server.app import create_app
 from dayfly.server.db.store import Store
 from dayfly.server.http.route_table import API, ROUTES
-from server import wishes
-from server.client import KEY
-from server.fake_host import FakeHost
-from server.lossy import call
 
 OURS, THEIRS = "ours", "theirs"
 # A canary in each object of the other organisation, which must not be in any other answer.

@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 
 import pytest
+from tests.kube.fake import run
+from tests.server import stored
 
 from dayfly.link.server_end import Links
 from dayfly.server import cpu_timer
 from dayfly.server.cpu_timer import CpuTimer
 from dayfly.server.runs import group_sweep
 from dayfly.server.sync import host_sync
-from kube.fake import run
-from server import stored
 
 
 class Thread:

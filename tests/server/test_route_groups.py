@@ -7,6 +7,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.server import stored, wishes
+from tests.server.client import parsed, serving, wait_for
+from tests.server.fake_host import FakeHost
 
 from dayfly.link.server_end import Links
 from dayfly.link.wire import Inventory, Standing
@@ -20,9 +23,6 @@ from dayfly.server.runs import group_strategy, group_sweep
 from dayfly.server.sync import host_sync
 from dayfly.spec.report import UnitReport
 from dayfly.spec.route_group import GroupTtl
-from server import stored, wishes
-from server.client import parsed, serving, wait_for
-from server.fake_host import FakeHost
 
 GROUP = "routegroups/pay"
 ROUTED = "no data plane routes requests by their key: they reach the baselines"

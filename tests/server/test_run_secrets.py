@@ -7,19 +7,19 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.server import wishes
+from tests.server.client import serving
 
 from dayfly.server.db.store import OrgStore, StoreError
 from dayfly.server.http.route_table import ROUTES
 from dayfly.server.runs import run_secrets
-from server import wishes
-from server.client import serving
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
-    from server.client import Client
-    from server.fake_host import FakeHost
+    from tests.server.client import Client
+    from tests.server.fake_host import FakeHost
 
 CANARY = "canary-9c41-of-the-mine"
 GIVEN = {("mydb", "key"): CANARY.encode()}

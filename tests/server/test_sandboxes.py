@@ -7,15 +7,15 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.server import wishes
+from tests.server.client import parsed, wait_for
+from tests.server.fake_host import uid_of
 
 from dayfly.plan.reasons import Reason
 from dayfly.server.db.store import WriteConflictError
 from dayfly.server.records import run_records
 from dayfly.spec.lifecycle import digest
 from dayfly.spec.run import EndRequest
-from server import wishes
-from server.client import parsed, wait_for
-from server.fake_host import uid_of
 
 
 def test_sandbox_is_stored_and_offered_to_its_host(db, host):

@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from tests.examples import outside
+from tests.selection import SELECTION
+from tests.server import wishes
+from tests.server.client import KEY, serving
+from tests.server.fake_host import FakeHost
 
 from dayfly.server.http import openapi, request_data
 from dayfly.server.http.route_table import API, ROUTES
 from dayfly.server.sync.agents.agents import TOKEN_HEADER
-from examples import outside
-from selection import SELECTION
-from server import wishes
-from server.client import KEY, serving
-from server.fake_host import FakeHost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from server.client import Client
+    from tests.server.client import Client
 
 CHECKS = (
     "not_a_server_error",

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.server import sdk_environment, wishes
+from tests.server.client import KEY
+from tests.server.fake_host import uid_of
 
 from dayfly.plan.reasons import Reason
 from dayfly.spec.run_data import RunEndpoint
-from server import sdk_environment, wishes
-from server.client import KEY
-from server.fake_host import uid_of
 
 pytestmark = pytest.mark.builds("sdk")
 

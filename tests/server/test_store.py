@@ -15,15 +15,15 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy.dialects import sqlite
+from tests.server import stored, wishes
+from tests.server.client import serving, wait_for
+from tests.server.fake_host import FakeHost
 
 from dayfly.server.admin import cluster_tokens
 from dayfly.server.db import migrations
 from dayfly.server.db.store import NewerSchemaError, Store, StoreError, WriteConflictError
 from dayfly.server.db.tables import clusters, ended_route_groups, ended_sandboxes, metadata, sandboxes
 from dayfly.server.records import run_records, tombstones
-from server import stored, wishes
-from server.client import serving, wait_for
-from server.fake_host import FakeHost
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 import sqlalchemy as sa
+from tests.server import stored, wishes
 
 from dayfly.link.server_end import Links
 from dayfly.server.api import group_changes
@@ -21,7 +22,6 @@ from dayfly.server.sync.host_sync import HostSync
 from dayfly.spec.route_group import GroupTtl
 from dayfly.spec.sandbox import Fork
 from dayfly.spec.steps.value_from import WorkloadRef
-from server import stored, wishes
 
 NEWER = {
     "field": {"ofANewerOne": 7},

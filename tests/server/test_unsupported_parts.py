@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tests.server import wishes
+from tests.server.fake_host import uid_of
+
 from dayfly.plan.reasons import Reason
-from server import wishes
-from server.fake_host import uid_of
 
 READY = "All desired workloads are available."
 LOCAL = [{"name": "l", "from": {"kind": "Deployment", "namespace": "shop", "name": "web"}, "mappings": []}]

@@ -7,14 +7,14 @@ import time
 
 import pytest
 import sqlalchemy as sa
+from tests.server import wishes
+from tests.server.client import parsed, serving, wait_for
+from tests.server.fake_host import FakeHost
 
 from dayfly.server.app import create_app, prepare
 from dayfly.server.catalog import baselines
 from dayfly.server.db.store import Store, StoreError
 from dayfly.server.db.tables import workloads
-from server import wishes
-from server.client import parsed, serving, wait_for
-from server.fake_host import FakeHost
 
 
 def test_baseline_is_stored_and_sent_to_hosts(client, host):

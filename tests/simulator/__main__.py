@@ -1,13 +1,9 @@
 """Replay one schedule and tell its story, or run many: `python -m tests.simulator --seed 7`."""
 
 import argparse
-import sys
 import time
-from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1])]  # `simulator` is found the same way as in the tests
-
-from simulator.campaign import HOSTS, first_finding, replay  # noqa: E402  (the path comes first)
+from tests.simulator.campaign import HOSTS, first_finding, replay
 
 
 def main() -> int:

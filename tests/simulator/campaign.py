@@ -4,10 +4,10 @@ import gc
 from collections.abc import Iterable
 from contextlib import closing
 
-from simulator.cluster import Cluster
-from simulator.machine import Machine
-from simulator.oracle import Violation
-from simulator.world import Simulation
+from tests.simulator.cluster import Cluster
+from tests.simulator.machine import Machine
+from tests.simulator.oracle import Violation
+from tests.simulator.world import Simulation
 
 HOSTS: dict[str, type[Simulation]] = {"machine": Machine, "cluster": Cluster}
 

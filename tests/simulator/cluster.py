@@ -5,16 +5,17 @@ stamped is never bound any more, writes carry the UID. What a server sees of liv
 believed only after asking afresh, and of attempts that the ledger has recorded it always sees the present.
 """
 
+from tests.simulator.oracle import Violation
+from tests.simulator.server import ALIVE as HOPED
+from tests.simulator.server import Server
+from tests.simulator.world import Simulation
+
 from dayfly.execute.turn import Scene
 from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import RECALL_TIMEOUT_MS
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting
 from dayfly.spec.lifecycle import CREATING
 from dayfly.spec.run import Phase, Result, Run, UnitRecord
-from simulator.oracle import Violation
-from simulator.server import ALIVE as HOPED
-from simulator.server import Server
-from simulator.world import Simulation
 
 NONE, ALIVE, SEALED, DEAD = range(4)
 MARGIN = 10_000  # by how much clocks may differ

@@ -5,8 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.simulator.bugs import Bug
+
 import dayfly
-from simulator.bugs import Bug
 
 SOURCE = Path(dayfly.__file__).parent
 TESTS = Path(__file__).parents[1]
@@ -47,8 +48,8 @@ def hunt(bug: Bug, home: Path) -> str:
     hosts = sorted(("machine", "cluster"), key=lambda host: host != bug.host)
     for host in hosts:
         answer = subprocess.run(
-            [sys.executable, "-B", "-m", "simulator", "--host", host, "--count", str(SCHEDULES)],
-            env={"PYTHONPATH": f"{home}:{TESTS}", "PYTHONHASHSEED": "0"},
+            [sys.executable, "-B", "-m", "tests.simulator", "--host", host, "--count", str(SCHEDULES)],
+            env={"PYTHONPATH": f"{home}:{TESTS.parent}", "PYTHONHASHSEED": "0"},
             capture_output=True,
             text=True,
             timeout=300,

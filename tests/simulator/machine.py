@@ -5,12 +5,13 @@ first wins), runs the script, leaves the receipt, and frees the lock when nothin
 are not synced: a reboot may lose them. The ledger is.
 """
 
+from tests.simulator.server import Server
+from tests.simulator.world import Simulation
+
 from dayfly.execute.turn import Scene
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Running, Sealed, Stalled, Unclear, Waiting
 from dayfly.spec.run import Result, Run, State
-from simulator.server import Server
-from simulator.world import Simulation
 
 SPAWNED, LOCKED, RUNNING, SEALED, DYING, GONE = range(6)
 

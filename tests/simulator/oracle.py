@@ -9,6 +9,8 @@ violations are those of the invariants: 1 AtMostOnce, 2 NoStartWithoutClaim, 3 C
 from collections.abc import Collection, Iterable
 
 import msgspec
+from tests.simulator.scenario import Scenario, Shape, output_record, value
+from tests.simulator.target import STOPPED, SelfStarting
 
 from dayfly.execute.turn import Scene
 from dayfly.plan.actions import (
@@ -28,8 +30,6 @@ from dayfly.plan.actions import (
 from dayfly.plan.world import Running, Unclear, World
 from dayfly.spec.lifecycle import LifecycleEvent
 from dayfly.spec.run import Phase, Run, State, UnitRecord
-from simulator.scenario import Scenario, Shape, output_record, value
-from simulator.target import STOPPED, SelfStarting
 
 ALIVE = (State.CLAIMED, State.UNKNOWN)
 PRE_STOP_TRIES = 5

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.simulator.oracle import Violation
+from tests.simulator.scenario import value
+
 from dayfly.execute.turn import Scene
 from dayfly.plan.actions import (
     Cancel,
@@ -20,14 +23,13 @@ from dayfly.plan.actions import (
 )
 from dayfly.plan.world import AttemptKey, Fact, World
 from dayfly.spec.run import Phase, Run, State
-from simulator.oracle import Violation
-from simulator.scenario import value
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine, Generator
 
+    from tests.simulator.world import Simulation
+
     from dayfly.embedded.ledger import StoredRun
-    from simulator.world import Simulation
 
 GATED = frozenset({"exec", "fork"})
 ALIVE = (State.CLAIMED, State.UNKNOWN)

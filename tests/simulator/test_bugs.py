@@ -4,10 +4,9 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
-from selection import SELECTION
-from simulator.bugs import BUGS
-from simulator.hunt import StaleError, edited, hunt, plant
+from tests.selection import SELECTION
+from tests.simulator.bugs import BUGS
+from tests.simulator.hunt import StaleError, edited, hunt, plant
 
 
 @pytest.mark.slow

@@ -4,6 +4,8 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from tests.simulator.ledgers import open_ledger
+from tests.simulator.scenario import TARGET, output_record, value
 
 from dayfly.embedded.ledger import LedgerError, SqliteLedger, StoredRun
 from dayfly.plan.actions import Claim, Close, Finish, Record
@@ -11,8 +13,6 @@ from dayfly.plan.sealed import seal
 from dayfly.plan.world import TargetIntent
 from dayfly.spec.lifecycle import Lifecycle, Unit, UnitRetry
 from dayfly.spec.run import EndRequest, Result, Run
-from simulator.ledgers import open_ledger
-from simulator.scenario import TARGET, output_record, value
 
 UNIT = Unit(name="make", kind="exec", retry=UnitRetry(idempotent=True, limit=0))
 DOCUMENTS = (Lifecycle(target=TARGET, resource="db", pre_start=(UNIT,)),)

@@ -3,10 +3,9 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-
-from simulator.cluster import Cluster
-from simulator.machine import Machine
-from simulator.world import Simulation
+from tests.simulator.cluster import Cluster
+from tests.simulator.machine import Machine
+from tests.simulator.world import Simulation
 
 # Whatever a rule leaves open is drawn from this, so that it shrinks together with the rules.
 chance = st.integers(0, 99)

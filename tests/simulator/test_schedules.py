@@ -10,9 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-
-from selection import SELECTION
-from simulator.campaign import HOSTS, replay
+from tests.selection import SELECTION
+from tests.simulator.campaign import HOSTS, replay
 
 SCHEDULES = 100_000
 PARTS = 60

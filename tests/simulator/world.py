@@ -5,6 +5,11 @@ import zlib
 from random import Random
 
 import msgspec
+from tests.simulator.ledgers import open_ledger
+from tests.simulator.oracle import Oracle, Violation
+from tests.simulator.scenario import DIFFERENT_PLANS, OUTPUTS, TARGET, Scenario, draw, output_record
+from tests.simulator.server import ALIVE, Crash, Server
+from tests.simulator.target import SelfStarting
 
 from dayfly.embedded.ledger import LedgerError, StoredRun
 from dayfly.execute.turn import Scene, turn
@@ -14,11 +19,6 @@ from dayfly.plan.decide import decide
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import AttemptKey, Fact, Objection, TargetIntent, TargetState
 from dayfly.spec.run import EndRequest, Result, Run
-from simulator.ledgers import open_ledger
-from simulator.oracle import Oracle, Violation
-from simulator.scenario import DIFFERENT_PLANS, OUTPUTS, TARGET, Scenario, draw, output_record
-from simulator.server import ALIVE, Crash, Server
-from simulator.target import SelfStarting
 
 START = 1_000_000_000  # unix milliseconds at which every story begins
 SETTLE = 2_500  # steps within which a world without faults must come to rest

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.spec.marked_text import load, refusal
 
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.parsing import text
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
-from spec.marked_text import load, refusal
 
 SCRIPT = "#!/bin/sh\n"
 PLUGIN = {"name": "p", "spec": {"create": [{"name": "a", "script": SCRIPT}]}}

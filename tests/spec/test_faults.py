@@ -1,9 +1,9 @@
 """All faults are reported at once, each with its place, without faults that only follow from others."""
 
 import pytest
+from tests.spec.marked_text import load
 
 from dayfly.spec.errors import Faults, SpecError, parse_path, render_path
-from spec.marked_text import load
 
 
 def faults(source):

@@ -1,6 +1,7 @@
 """Lifecycle hooks: every rule with the place of its fault, selectors, and kinds without hooks."""
 
 import pytest
+from tests.spec.marked_text import load, refusal
 
 from dayfly.spec import documents, lifecycle_hook
 from dayfly.spec.errors import SpecError, with_article
@@ -8,7 +9,6 @@ from dayfly.spec.lifecycle import LifecycleEvent
 from dayfly.spec.lifecycle_hook import Hold, LifecycleHook, Selector
 from dayfly.spec.parsing import text
 from dayfly.spec.steps import object_kinds
-from spec.marked_text import load, refusal
 
 HEAD = "kind: LifecycleHook\nmetadata: {name: backup}\nspec:\n"
 SELECTOR = "  selector: {apiVersion: cluster.example.org/v1, kind: Machine}\n"

@@ -1,10 +1,10 @@
 """Plugins: every rule with the place of its fault, and published forms."""
 
 import pytest
+from tests.spec.marked_text import load, refusal
 
 from dayfly.spec import documents, plugin
 from dayfly.spec.errors import SpecError
-from spec.marked_text import load, refusal
 
 STEP = "    script: |\n      #!/bin/sh\n      true\n"
 

@@ -1,10 +1,10 @@
 """Sandboxes: every rule with the place of its fault, Dayfly's additions, and published forms."""
 
 import pytest
+from tests.spec.marked_text import load, refusal
 
 from dayfly.spec import documents, sandbox
 from dayfly.spec.errors import SpecError
-from spec.marked_text import load, refusal
 
 HEAD = "name: s\nspec:\n  cluster: c\n"
 FORK = "  forks:\n  - forkOf: {kind: Deployment, namespace: d, name: web}\n"

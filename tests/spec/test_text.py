@@ -11,10 +11,10 @@ import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.spec.marked_text import marked
 
 from dayfly.spec.errors import SpecError
 from dayfly.spec.parsing import text
-from spec.marked_text import marked
 
 JSON = st.recursive(
     st.none()

@@ -1,10 +1,10 @@
 """Baselines of the embedded host, in the short form and in that of Kubernetes."""
 
 import pytest
+from tests.spec.marked_text import load, refusal
 
 from dayfly.spec import documents
 from dayfly.spec.workload import Workload
-from spec.marked_text import load, refusal
 
 SHORT = "kind: Deployment\nname: web\n"
 LONG = """kind: Deployment

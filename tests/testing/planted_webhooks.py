@@ -7,9 +7,10 @@ import threading
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.testing.planted import Planted
+from tests.webhook.server import Seen, Server, answer
+
 from dayfly.testing import Fault
-from testing.planted import Planted
-from webhook.server import Seen, Server, answer
 
 
 class Records:

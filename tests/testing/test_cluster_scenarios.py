@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.testing.planted import LABEL, MAKE, REMOVE, plugin
+from tests.testing.test_scenarios import run, spec
 
 from dayfly.spec.plugin import check_plugin_spec
 from dayfly.testing import (
@@ -21,8 +23,6 @@ from dayfly.testing import (
     undisturbed_cluster_scenario,
 )
 from dayfly.testing.fault_scripts import Moment, inventory_script, parse_listing, pause_at
-from testing.planted import LABEL, MAKE, REMOVE, plugin
-from testing.test_scenarios import run, spec
 
 WEBHOOK = {"name": "call", "webhook": {"method": "POST", "url": "https://hooks.example.com/x"}}
 OBJECT = {"name": "thing", "object": {"manifest": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}}}

@@ -10,6 +10,8 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
+from tests.runner.test_program import WORDS
+from tests.testing.planted import AGAIN, CLEAN, LABEL, MAKE, PATH, PLANTED, REMOVE, SECOND, plugin, step
 
 from dayfly.spec.plugin import PluginSpec, check_plugin_spec
 from dayfly.testing import (
@@ -37,8 +39,6 @@ from dayfly.testing.fault_scripts import (
     record_attempts,
 )
 from dayfly.testing.findings import ScenarioFinding
-from runner.test_program import WORDS
-from testing.planted import AGAIN, CLEAN, LABEL, MAKE, PATH, PLANTED, REMOVE, SECOND, plugin, step
 
 
 def spec(written: dict) -> PluginSpec:

@@ -4,13 +4,13 @@ import errno
 import socket
 
 import pytest
+from tests.webhook.sending import send, unit
+from tests.webhook.server import Server, answer
 
 from dayfly.execute.webhook import address_policy
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec.errors import SpecError
 from dayfly.spec.steps import webhook
-from webhook.sending import send, unit
-from webhook.server import Server, answer
 
 # Notations of 127.0.0.1, 169.254.169.254 and 10.0.0.1 that programs accept.
 QUADS = {

@@ -2,6 +2,8 @@
 
 import msgspec
 import pytest
+from tests.embedded import documents as doc
+from tests.webhook.sending import unit
 
 from dayfly.execute.webhook.read import mark_doubtful
 from dayfly.plan.reasons import Reason
@@ -9,8 +11,6 @@ from dayfly.plan.sealed import seal
 from dayfly.plan.world import Ended, Running, Sealed, Unclear
 from dayfly.spec.lifecycle import Lifecycle, Target, UnitRetry
 from dayfly.spec.run import Result, Run, State, UnitRecord
-from embedded import documents as doc
-from webhook.sending import unit
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 URL = "https://server.example/"

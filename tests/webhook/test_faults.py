@@ -10,9 +10,8 @@ import socket
 from types import SimpleNamespace
 
 import pytest
-
-from webhook.sending import send, unit
-from webhook.server import Server, answer
+from tests.webhook.sending import send, unit
+from tests.webhook.server import Server, answer
 
 RUN_S = 60
 POLL = {"until": {"path": "$.state", "in": ["done"]}, "failed": {"path": "$.state", "in": ["failed"]}}

@@ -3,10 +3,10 @@
 import threading
 
 import pytest
+from tests.webhook.sending import send, unit
+from tests.webhook.server import Server, answer
 
 from dayfly.execute.webhook.sender import SHOWN_BYTES
-from webhook.sending import send, unit
-from webhook.server import Server, answer
 
 CREATED = answer(201, {"id": "r-1"}, location="/r/1", etag="7")
 POLL = {"until": {"path": "$.state", "in": ["done"]}}

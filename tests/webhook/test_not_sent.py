@@ -11,10 +11,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from tests.webhook.sending import send, unit
+from tests.webhook.server import Server
 
 from dayfly.execute.webhook.read import explain_exit_code
-from webhook.sending import send, unit
-from webhook.server import Server
 
 NOW = dt.datetime.now(dt.UTC)
 DAY = dt.timedelta(days=1)

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from tests.webhook.sending import send, unit
+from tests.webhook.server import Server, answer
 
 from dayfly.execute.webhook.exit_codes import ExitCode, code_of_status, is_inconclusive, status_of
 from dayfly.execute.webhook.http_exchange import ANSWER_LIMIT
@@ -15,8 +17,6 @@ from dayfly.execute.webhook.request import (
     job_request,
     origin_of,
 )
-from webhook.sending import send, unit
-from webhook.server import Server, answer
 
 URL = "https://api.example/v1/"
 VALUES = RequestValues(

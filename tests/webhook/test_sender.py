@@ -8,11 +8,11 @@ import threading
 import time
 
 import pytest
+from tests.webhook.sending import ordered, send, unit
+from tests.webhook.server import Server, answer
 
 from dayfly.execute.webhook import sender
 from dayfly.spec.run import OutputRecord, UnitRecord
-from webhook.sending import ordered, send, unit
-from webhook.server import Server, answer
 
 CREATED = answer(201, {"id": "r-1", "size": 3, "tags": ["a", "b"], "secret": "s3cr3t-value"}, etag='"7"')
 

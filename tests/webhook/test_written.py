@@ -1,8 +1,9 @@
 """The fields of a webhook: the resulting unit, and every error with its path."""
 
 import pytest
+from tests.compile.builders import run
+from tests.spec.marked_text import load, refusal
 
-from compile.builders import run
 from dayfly.cli import options
 from dayfly.client.errors import DayflyError
 from dayfly.compile import preview
@@ -12,7 +13,6 @@ from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import UnitTimeouts
 from dayfly.spec.run import NEVER
-from spec.marked_text import load, refusal
 
 STEP = """\
 name: p

@@ -21,12 +21,12 @@ The same seed and order of requests give the same responses. `test_against_real.
 fake and to a real API server and compares the responses.
 """
 
-from kube.fake.clock import DeadlockError, VirtualLoop, rest, run
-from kube.fake.cluster import FakeCluster, FakeTransport
-from kube.fake.faults import WRITE_HARMS, Call, Crash, Fault, Harm, at_random, at_write
-from kube.fake.front import serving
-from kube.fake.kinds import Kind, custom
-from kube.fake.refusals import Refusal
+from tests.kube.fake.clock import DeadlockError, VirtualLoop, rest, run
+from tests.kube.fake.cluster import FakeCluster, FakeTransport
+from tests.kube.fake.faults import WRITE_HARMS, Call, Crash, Fault, Harm, at_random, at_write
+from tests.kube.fake.front import serving
+from tests.kube.fake.kinds import Kind, custom
+from tests.kube.fake.refusals import Refusal
 
 __all__ = [
     "WRITE_HARMS",

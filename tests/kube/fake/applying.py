@@ -11,9 +11,9 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from kube.fake.kinds import Kind
-from kube.fake.refusals import Refusal
-from kube.fake.store import Object, copied
+from tests.kube.fake.kinds import Kind
+from tests.kube.fake.refusals import Refusal
+from tests.kube.fake.store import Object, copied
 
 Path = tuple[str, ...]
 Manager = tuple[str, str]  # name, and Apply or Update

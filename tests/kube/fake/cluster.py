@@ -11,19 +11,19 @@ from typing import Any
 from urllib.parse import unquote
 
 import msgspec
+from tests.kube.fake import kinds, pods, reading, rights
+from tests.kube.fake.applying import Ownership
+from tests.kube.fake.collecting import Controllers
+from tests.kube.fake.faults import Call, Crash, Fault, Harm, Hook
+from tests.kube.fake.kinds import NAMESPACES, PODS, Kind
+from tests.kube.fake.patching import check_type, patched
+from tests.kube.fake.reading import Log, Logs, View
+from tests.kube.fake.refusals import Refusal, not_found
+from tests.kube.fake.store import Object, Store
+from tests.kube.fake.writing import Admission, Writer
 
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Answer, LostError, NotSentError, Request, Stream
-from kube.fake import kinds, pods, reading, rights
-from kube.fake.applying import Ownership
-from kube.fake.collecting import Controllers
-from kube.fake.faults import Call, Crash, Fault, Harm, Hook
-from kube.fake.kinds import NAMESPACES, PODS, Kind
-from kube.fake.patching import check_type, patched
-from kube.fake.reading import Log, Logs, View
-from kube.fake.refusals import Refusal, not_found
-from kube.fake.store import Object, Store
-from kube.fake.writing import Admission, Writer
 
 
 @dataclasses.dataclass(frozen=True)

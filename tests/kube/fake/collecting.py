@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from tests.kube.fake.kinds import NAMESPACES, Kind
+from tests.kube.fake.kinship import owners_of
+from tests.kube.fake.store import Object
+from tests.kube.fake.writing import Writer
+
 from dayfly.kube.objects import Key
-from kube.fake.kinds import NAMESPACES, Kind
-from kube.fake.kinship import owners_of
-from kube.fake.store import Object
-from kube.fake.writing import Writer
 
 
 class Controllers:

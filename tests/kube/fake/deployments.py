@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from tests.kube.fake.cluster import FakeCluster
+from tests.kube.fake.store import Object
 
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Request
-from kube.fake.cluster import FakeCluster
-from kube.fake.store import Object
 
 HASH = "pod-template-hash"
 

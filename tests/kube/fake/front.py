@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from aiohttp import web
+from tests.kube.fake.cluster import FakeCluster, FakeTransport
 
 from dayfly.kube.transport import LostError, NotSentError, Request
-from kube.fake.cluster import FakeCluster, FakeTransport
 
 
 @contextlib.asynccontextmanager

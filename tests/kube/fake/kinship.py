@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from tests.kube.fake.kinds import Kind
+
 from dayfly.kube.objects import Key
-from kube.fake.kinds import Kind
 
 Place = tuple[Kind, Key]
 

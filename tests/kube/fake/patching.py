@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.kube.fake.kinds import Kind
+from tests.kube.fake.refusals import Refusal
+from tests.kube.fake.store import Object, copied
+
 from dayfly.kube import strategic
-from kube.fake.kinds import Kind
-from kube.fake.refusals import Refusal
-from kube.fake.store import Object, copied
 
 _MERGE = "application/merge-patch+json"
 _JSON = "application/json-patch+json"

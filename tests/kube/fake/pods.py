@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kube.fake.refusals import Refusal, invalid
-from kube.fake.store import Object, copied
+from tests.kube.fake.refusals import Refusal, invalid
+from tests.kube.fake.store import Object, copied
 
 _ENDED = ("Succeeded", "Failed")
 GRACE = 30

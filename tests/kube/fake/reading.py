@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import msgspec
+from tests.kube.fake.kinds import Kind
+from tests.kube.fake.refusals import Refusal
+from tests.kube.fake.selecting import Predicate, selector
+from tests.kube.fake.store import Object, Store, Write
 
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Request
-from kube.fake.kinds import Kind
-from kube.fake.refusals import Refusal
-from kube.fake.selecting import Predicate, selector
-from kube.fake.store import Object, Store, Write
 
 BOOKMARK_SECONDS = 60.0
 _LAST_BOOKMARK_SECONDS = 2.0  # before the end of a watch

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kube.fake.kinds import Kind
-from kube.fake.refusals import Refusal
+from tests.kube.fake.kinds import Kind
+from tests.kube.fake.refusals import Refusal
 
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 

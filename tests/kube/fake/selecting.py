@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from kube.fake.refusals import Refusal
-from kube.fake.store import Object
+from tests.kube.fake.refusals import Refusal
+from tests.kube.fake.store import Object
 
 _SET = re.compile(r"^(?P<key>\S+)\s+(?P<how>in|notin)\s*\((?P<values>[^)]*)\)$")
 Predicate = Callable[[Object], bool]

@@ -8,9 +8,10 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tests.kube.fake.kinds import Kind
+from tests.kube.fake.kinship import Kinship, Place
+
 from dayfly.kube.objects import Key
-from kube.fake.kinds import Kind
-from kube.fake.kinship import Kinship, Place
 
 Object = dict[str, Any]
 

@@ -6,8 +6,8 @@ import random
 import re
 from typing import Any
 
-from kube.fake.refusals import invalid
-from kube.fake.store import Object
+from tests.kube.fake.refusals import invalid
+from tests.kube.fake.store import Object
 
 _SERVICE_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 

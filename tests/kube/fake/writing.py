@@ -9,11 +9,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from tests.kube.fake import pods, workloads
+from tests.kube.fake.kinds import DEPLOYMENTS, NAMESPACES, PODS, SECRETS, SERVICES, Kind
+from tests.kube.fake.refusals import Refusal, invalid, not_found
+from tests.kube.fake.store import Object, Store
+
 from dayfly.kube.objects import Key
-from kube.fake import pods, workloads
-from kube.fake.kinds import DEPLOYMENTS, NAMESPACES, PODS, SECRETS, SERVICES, Kind
-from kube.fake.refusals import Refusal, invalid, not_found
-from kube.fake.store import Object, Store
 
 Admission = Callable[[str, Kind, Object | None, Object | None], Object | None]
 """(operation, kind, old, new) -> the object to store in place of `new`; raise `Refusal` to deny. None keeps `new`."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rig.scenes import fork
+from tests.operator.proxied.recorder import Object, Record
+from tests.operator.rig.scenes import fork
 
 from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
 from dayfly.kube.client import Client
-from proxied.recorder import Object, Record
 
 _DEPLOYMENTS, _SERVICES = (each.read_as(dict[str, Any]) for each in (DEPLOYMENTS, SERVICES))
 

@@ -14,9 +14,10 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from rig import runner
-from rig.cloud import Cloud
-from rig.kubelet import Script
+from tests.operator.proxied.recorder import Object
+from tests.operator.rig import runner
+from tests.operator.rig.cloud import Cloud
+from tests.operator.rig.kubelet import Script
 
 from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.pod import names
@@ -25,7 +26,6 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Change, Reflector
 from dayfly.kube.client import Client
 from dayfly.kube.objects import LEASES, PODS, SECRETS, Pod, anything
-from proxied.recorder import Object
 
 NODE = "node"
 _WHOLE = PODS.read_as(dict[str, Any])

@@ -9,13 +9,12 @@ import json
 import re
 from collections.abc import Iterator
 
-from rig.cloud import Object
-from rig.kubelet import Script
-from rig.scenes import CHAIN, CHAIN_UNITS, OUTPUTS, RETRY_UNITS, plugin, step
-from rig.world import Unit
-
-from proxied.proxy import Call, Harm
-from selection import SELECTION, Selection
+from tests.operator.proxied.proxy import Call, Harm
+from tests.operator.rig.cloud import Object
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.scenes import CHAIN, CHAIN_UNITS, OUTPUTS, RETRY_UNITS, plugin, step
+from tests.operator.rig.world import Unit
+from tests.selection import SELECTION, Selection
 
 QUICK = Script(runs=0.2, pull=0.05, lag=0.02)
 

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tests.kube.fake.store import Write
+
 from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
@@ -16,7 +18,6 @@ from dayfly.kube.objects import PODS, SECRETS, Key, Resource, anything
 from dayfly.kube.watch import Bookmark, Patience, watch
 from dayfly.operator.cluster.objects import DOCUMENTS, RUNS, SANDBOXES, STEP_LOGS
 from dayfly.operator.status.resource_status import RESOURCES
-from kube.fake.store import Write
 
 Object = dict[str, Any]
 CONFIG_MAPS = anything("v1", "ConfigMap", "configmaps")

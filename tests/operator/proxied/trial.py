@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from rig import history
-from rig.cloud import Cloud
-from rig.scenes import READY, wish
+from tests.operator.proxied.baselines import Baseline
+from tests.operator.proxied.node import Stage
+from tests.operator.proxied.plans import LIVES, End, Plan
+from tests.operator.proxied.proxy import Call, Harm
+from tests.operator.proxied.recorder import Object, Record
+from tests.operator.rig import history
+from tests.operator.rig.cloud import Cloud
+from tests.operator.rig.scenes import READY, wish
 
 from dayfly.kube.client import Client
 from dayfly.operator.cluster.objects import SANDBOXES
-from proxied.baselines import Baseline
-from proxied.node import Stage
-from proxied.plans import LIVES, End, Plan
-from proxied.proxy import Call, Harm
-from proxied.recorder import Object, Record
 
 SHOP = "shop"
 _SANDBOXES = SANDBOXES.read_as(dict[str, Any])

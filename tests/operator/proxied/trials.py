@@ -16,6 +16,12 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.operator.proxied.node import Node, Stage
+from tests.operator.proxied.plans import LIVES, Names, Plan
+from tests.operator.proxied.proxy import Call, FaultProxy, Harm, Through
+from tests.operator.proxied.recorder import Object, Recorder
+from tests.operator.proxied.trial import SHOP, Actor, Trial
+
 from dayfly.kube import auth, errors
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.objects import NAMESPACES, anything
@@ -24,11 +30,6 @@ from dayfly.operator.cluster.objects import PLUGINS, RUNS
 from dayfly.operator.main import Operator
 from dayfly.operator.pods.namespaces import RunnerConfigMap
 from dayfly.operator.sandboxes.extension import SandboxesExtension
-from proxied.node import Node, Stage
-from proxied.plans import LIVES, Names, Plan
-from proxied.proxy import Call, FaultProxy, Harm, Through
-from proxied.recorder import Object, Recorder
-from proxied.trial import SHOP, Actor, Trial
 
 AT_ONCE = 16
 LIVES_MOST = 3  # for one plan

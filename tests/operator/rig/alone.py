@@ -6,6 +6,9 @@ import json
 from typing import Any
 
 import msgspec
+from tests.kube.fake import FakeCluster
+from tests.kube.fake.store import Object
+from tests.operator.rig.world import KINDS
 
 from dayfly.execute.fork.read import ForkDeployment, ForkService
 from dayfly.execute.fork.render import FORK_LABEL, FORM_ANNOTATION, LIKE_LABEL, REPLICAS_ANNOTATION, fork_name
@@ -21,9 +24,6 @@ from dayfly.plan.sealed import seal
 from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import ForkUnit, Target, Unit
 from dayfly.spec.run import Run, State, UnitRecord
-from kube.fake import FakeCluster
-from kube.fake.store import Object
-from rig.world import KINDS
 
 NAME = "fork:shop/web"
 OWN = fork_name("box", "u", "shop", "web")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import msgspec
+from tests.kube.fake import FakeCluster
+from tests.operator.rig.world import KINDS
 
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.pod import names
@@ -28,8 +30,6 @@ from dayfly.operator.targets.adapter import BaseAdapter
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import Targets
 from dayfly.spec.routing.routing_keys import Forms
-from kube.fake import FakeCluster
-from rig.world import KINDS
 
 API = "/apis/dayfly.dev/v1alpha1"
 BOXES = f"{API}/namespaces/shop/sandboxes"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tests.kube.fake.store import Write
+from tests.operator.rig.cloud import Object
+from tests.operator.rig.world import World
+
 from dayfly.execute.fork.render import FORK_LABEL
-from kube.fake.store import Write
-from rig.cloud import Object
-from rig.world import World
 
 
 def board(world: World) -> str:

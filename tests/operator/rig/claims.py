@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from kube.fake import FakeCluster
-from rig.cloud import Object
+from tests.kube.fake import FakeCluster
+from tests.operator.rig.cloud import Object
 
 HOLD = "db.example.org/hold"
 MERGE = "application/merge-patch+json"

@@ -1,6 +1,6 @@
 """The recorded messages of a sandbox's life in the first version of protocol 2: `conversation-2.jsonl`.
 
-cd tests/operator; PYTHONPATH=../../src:..:. python -m rig.conversation
+PYTHONPATH=src python -m tests.operator.rig.conversation
 
 records them again with today's messages. Do that only for a new protocol, because older versions keep sending the old ones.
 """
@@ -13,12 +13,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.operator.rig import plane as planes
+from tests.operator.rig.plane import Plane
+from tests.operator.rig.served import gone, ready
+from tests.operator.rig.world import World, live
+
 from dayfly.link import wire
 from dayfly.server.sync.agents import agents
-from rig import plane as planes
-from rig.plane import Plane
-from rig.served import gone, ready
-from rig.world import World, live
 
 FILE = Path(__file__).with_name(f"conversation-{wire.PROTOCOL}.jsonl")
 TO_HOST, TO_CONTROL = "to the cluster", "to the server"

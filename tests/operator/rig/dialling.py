@@ -7,6 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from tests.kube.fake import FakeCluster, run
+from tests.operator.rig.benches import giving_bench
+from tests.operator.rig.world import KINDS
 
 from dayfly.kube.client import Client
 from dayfly.kube.transport import Request as Call
@@ -15,9 +18,6 @@ from dayfly.link.dial import Dial, LastSeen
 from dayfly.link.envelope import SESSION_HEADER, Letters, Opening, Sent, Session, chained
 from dayfly.link.http import HttpResponse
 from dayfly.operator.agent.cursor import SecretCursor
-from kube.fake import FakeCluster, run
-from rig.benches import giving_bench
-from rig.world import KINDS
 
 SAID, LONG = wire.Pulse(session=1, count=1), wire.Pulse(session=1, count=1 << 60)
 

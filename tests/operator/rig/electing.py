@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.kube.fake import Call, Fault, Harm
+from tests.operator.rig.world import RUNNER, Process, World
+
 from dayfly.kube.client import Client
 from dayfly.kube.lease import Elector
 from dayfly.operator.main import Operator
-from kube.fake import Call, Fault, Harm
-from rig.world import RUNNER, Process, World
 
 
 async def elected(world: World) -> list[Elector]:

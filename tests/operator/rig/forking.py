@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, fork, forked, gone, ready, wish
-from rig.world import World, live
+from tests.operator.rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, fork, forked, gone, ready, wish
+from tests.operator.rig.world import World, live
 
 LIFE = Scene(CHAIN, CHAIN_UNITS, forked)
 SHORT = Scene(RETRY, RETRY_UNITS, forked)

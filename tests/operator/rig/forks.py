@@ -6,12 +6,13 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
+from tests.kube.fake import FakeCluster
+from tests.kube.fake.deployments import Deployments, Rollout, owner
+from tests.operator.rig.cloud import Cloud, Object
+
 from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube.objects import Key
-from kube.fake import FakeCluster
-from kube.fake.deployments import Deployments, Rollout, owner
-from rig.cloud import Cloud, Object
 
 Ask = Callable[..., Any]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import msgspec
+from tests.operator.rig.birth import Bench
+from tests.operator.rig.scenes import CHAIN
 
 from dayfly.execute.pod import names
 from dayfly.kube.objects import AnnotatedMeta, Key
@@ -14,8 +16,6 @@ from dayfly.operator.status.sandbox_status import AppliedSpec, SandboxNotReadyEr
 from dayfly.spec.kinds import RunSpec
 from dayfly.spec.lifecycle import Target, Unit
 from dayfly.spec.run import EndRequest, Run
-from rig.birth import Bench
-from rig.scenes import CHAIN
 
 BOX = Key("shop", "box")
 

@@ -10,14 +10,15 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from tests.execute.gateways import Request, Route, choose
+from tests.kube.fake import FakeCluster, custom
+from tests.operator.rig.cloud import Cloud, Object
+
 from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.gateway.preview import PREVIEW_LABEL
 from dayfly.execute.gateway.render import ROUTE_LABEL
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.spec.routing.routing_keys import injected_headers
-from execute.gateways import Request, Route, choose
-from kube.fake import FakeCluster, custom
-from rig.cloud import Cloud, Object
 
 GROUP = "gateway.networking.k8s.io"
 KINDS = (custom(GROUP, "v1", "httproutes", "HTTPRoute"), custom(GROUP, "v1", "grpcroutes", "GRPCRoute"))

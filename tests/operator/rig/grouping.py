@@ -7,6 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+from tests.kube.fake import FakeCluster, Fault, Harm, run
+from tests.operator.rig import gateways
+from tests.operator.rig.benches import giving_bench
+from tests.operator.rig.rules import Rules
+from tests.operator.rig.world import KINDS
 
 from dayfly.execute.pod import names
 from dayfly.kube.client import Client
@@ -24,11 +29,6 @@ from dayfly.spec.kinds import RunSpec
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run import EndRequest, Phase, Run
-from kube.fake import FakeCluster, Fault, Harm, run
-from rig import gateways
-from rig.benches import giving_bench
-from rig.rules import Rules
-from rig.world import KINDS
 
 MATCH = {"label": {"key": "team", "value": "pay*"}}
 API = "/apis/dayfly.dev/v1alpha1"

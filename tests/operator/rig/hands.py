@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from rig.cloud import Object
-from rig.scenes import READY, fork, wish
-from rig.world import World
+from tests.operator.rig.cloud import Object
+from tests.operator.rig.scenes import READY, fork, wish
+from tests.operator.rig.world import World
 
 MERGE = "application/merge-patch+json"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kube.fake.store import Write
-from rig.cloud import Object
+from tests.kube.fake.store import Write
+from tests.operator.rig.cloud import Object
 
 _ORDER = {"": 0, "none": 0, "claimed": 1, "unknown": 2, "done": 3, "void": 3}
 _HELD = ("claimed", "unknown")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from rig.cloud import Object
-from rig.kubelet import Script
-from rig.world import API, Unit, World, live
+from tests.operator.rig.cloud import Object
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.world import API, Unit, World, live
 
 HOOKS = f"/apis/{API}/lifecyclehooks"
 MACHINES = "/apis/cluster.example.org/v1/namespaces/shop/machines"

@@ -15,13 +15,13 @@ import functools
 from typing import Any
 
 import msgspec
+from tests.kube.fake import FakeCluster
+from tests.operator.rig import runner
+from tests.operator.rig.cloud import Cloud, Object
 
 from dayfly.execute.pod import names
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Request
-from kube.fake import FakeCluster
-from rig import runner
-from rig.cloud import Cloud, Object
 
 EPOCH_MS = 1_767_225_600_000  # 2026-01-01, as the fake server's
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from tests.operator.rig import plane as planes
+from tests.operator.rig.plane import Plane
+from tests.operator.rig.scenes import fork
+from tests.operator.rig.world import Unit, World
+
 from dayfly.execute.gateway.preview import PreviewGateway
 from dayfly.operator.cluster.route_kinds import RoutingSettings
-from rig import plane as planes
-from rig.plane import Plane
-from rig.scenes import fork
-from rig.world import Unit, World
 
 EDGE = PreviewGateway("edges", "edge", "preview.example.com", "https")
 HOOKS = {"before": True, "warm": True, "drain": False, "report": False}

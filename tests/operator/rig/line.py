@@ -8,12 +8,13 @@ from collections.abc import Callable
 from email.utils import formatdate
 from typing import TYPE_CHECKING
 
+from tests.kube.fake import FakeTransport
+from tests.operator.rig.kubelet import EPOCH_MS
+
 from dayfly.kube.transport import Answer, Request
-from kube.fake import FakeTransport
-from rig.kubelet import EPOCH_MS
 
 if TYPE_CHECKING:
-    from rig.world import World
+    from tests.operator.rig.world import World
 
 
 class Line(FakeTransport):

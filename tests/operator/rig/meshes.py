@@ -10,13 +10,14 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from tests.execute.meshes import Call, choose
+from tests.kube.fake import FakeCluster, custom
+from tests.operator.rig.cloud import Cloud, Object
+
 from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.istio.read import SHARED_LABEL
 from dayfly.execute.istio.rules import PREFIX
 from dayfly.spec.routing.routing_keys import injected_headers
-from execute.meshes import Call, choose
-from kube.fake import FakeCluster, custom
-from rig.cloud import Cloud, Object
 
 GROUP = "networking.istio.io"
 KIND = custom(GROUP, "v1", "virtualservices", "VirtualService", status=False)

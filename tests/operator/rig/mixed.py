@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from tests.operator.rig.cloud import Object
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.scenes import CLAIM, Scene, gone, plugin, ready, runs, step, wish
+from tests.operator.rig.world import Unit, World
+
 from dayfly.execute.object.render import FINALIZER
-from rig.cloud import Object
-from rig.kubelet import Script
-from rig.scenes import CLAIM, Scene, gone, plugin, ready, runs, step, wish
-from rig.world import Unit, World
 
 URL = "https://dns.internal:8443/v1"
 REGISTER: Object = {

@@ -10,18 +10,19 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tests.kube.fake import Call, Refusal
+from tests.kube.fake.cluster import is_discovery
+from tests.kube.fake.rights import verb
+from tests.operator.rig import hooking
+from tests.operator.rig.cloud import Object
+from tests.operator.rig.mixed import MIXED, TOLD, UNITS
+from tests.operator.rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, fork, ready, wish
+from tests.operator.rig.world import API, Unit, World
+
 from dayfly.execute.gateway.preview import PreviewGateway
 from dayfly.kube.transport import Request
 from dayfly.operator.cluster.route_kinds import RoutingSettings
 from dayfly.operator.route_groups.extension import Groups
-from kube.fake import Call, Refusal
-from kube.fake.cluster import is_discovery
-from kube.fake.rights import verb
-from rig import hooking
-from rig.cloud import Object
-from rig.mixed import MIXED, TOLD, UNITS
-from rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, fork, ready, wish
-from rig.world import API, Unit, World
 
 GROUPS = f"/apis/{API}/namespaces/shop/routegroups"
 EDGE = PreviewGateway("edges", "edge", "preview.example.com")

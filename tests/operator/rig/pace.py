@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.kube.fake import FakeCluster
+
 from dayfly.lib.queue import WorkQueue
 from dayfly.operator.cluster.caches import ClusterWatches
-from kube.fake import FakeCluster
 
 # In a second without any write. A turn that refuses, reports and tries again takes a handful.
 TURNS, SECONDS = 60, 1.0

@@ -7,6 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+from tests.kube.fake import FakeCluster, run
+from tests.operator.rig.hooking import HOOK, MACHINES
+from tests.operator.rig.hooking import HOOKS as PATH
+from tests.operator.rig.world import KINDS
 
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.pod import names
@@ -34,10 +38,6 @@ from dayfly.operator.targets.lifecycle_hook import HookedTarget
 from dayfly.operator.targets.targets import Targets, target_kind
 from dayfly.spec.identity import pair_id
 from dayfly.spec.routing.routing_keys import Forms
-from kube.fake import FakeCluster, run
-from rig.hooking import HOOK, MACHINES
-from rig.hooking import HOOKS as PATH
-from rig.world import KINDS
 
 API = "/apis/dayfly.dev/v1alpha1"
 KIND = ("cluster.example.org", "machines")

@@ -15,6 +15,12 @@ from typing import Any, TypeVar
 from unittest import mock
 from urllib.parse import parse_qsl, urlencode
 
+from tests.kube.fake import Crash
+from tests.operator.rig.cloud import Object
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.scenes import CHAIN, CHAIN_UNITS, OUTPUTS
+from tests.operator.rig.world import Process, Unit, World
+
 from dayfly.lib.group_commit import Outcome
 from dayfly.link import wire
 from dayfly.link.http import HttpResponse, WayError
@@ -27,11 +33,6 @@ from dayfly.server.db import group_commit
 from dayfly.server.db import store as stores
 from dayfly.server.db.store import Store
 from dayfly.server.sync.agents.agents import Agents
-from kube.fake import Crash
-from rig.cloud import Object
-from rig.kubelet import Script
-from rig.scenes import CHAIN, CHAIN_UNITS, OUTPUTS
-from rig.world import Process, Unit, World
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from rig import conversation
-from rig.conversation import TO_CONTROL, TO_HOST, later, unknown
-from rig.plane import ORG, Plane
+from tests.operator.rig import conversation
+from tests.operator.rig.conversation import TO_CONTROL, TO_HOST, later, unknown
+from tests.operator.rig.plane import ORG, Plane
 
 
 class Played:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.operator.rig.world import RUNNER, World
+
 from dayfly.kube.client import Client
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SANDBOXES
@@ -12,7 +14,6 @@ from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.targets.adapter import BaseAdapter
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import Targets
-from rig.world import RUNNER, World
 
 
 def reconciler(cluster: ClusterWatches, targets: Any = None) -> Reconciler:

@@ -8,6 +8,11 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import msgspec
+from tests.kube.fake import custom, rest, run
+from tests.operator.rig import meshes
+from tests.operator.rig.alone import DEPLOYMENTS, SERVICES, UNIT, Alone
+from tests.operator.rig.alone import NAME as FORK
+from tests.operator.rig.gateways import EDGE, KINDS, PATH
 
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.gateway.read import RouteObject
@@ -22,11 +27,6 @@ from dayfly.plan.sealed import seal
 from dayfly.spec.lifecycle import Baseline, Kind, Route, Unit
 from dayfly.spec.routing.routing_keys import Forms
 from dayfly.spec.run import State, UnitRecord
-from kube.fake import custom, rest, run
-from rig import meshes
-from rig.alone import DEPLOYMENTS, SERVICES, UNIT, Alone
-from rig.alone import NAME as FORK
-from rig.gateways import EDGE, KINDS, PATH
 
 NAME = "route:shop/web"
 MERGE = "application/merge-patch+json"

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
+from tests.kube.fake import Call, FakeCluster
+from tests.operator.rig.cloud import Object
 
 from dayfly.execute.istio.read import SHARED_LABEL
 from dayfly.execute.istio.rules import others
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Request
-from kube.fake import Call, FakeCluster
-from rig.cloud import Object
 
 JSON_PATCH = "application/json-patch+json"
 OF_A_RUN = frozenset(

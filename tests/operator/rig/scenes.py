@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Awaitable, Callable
 
+from tests.operator.rig.cloud import Object
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.world import Unit, World, live
+
 from dayfly.spec.identity import routing_key
-from rig.cloud import Object
-from rig.kubelet import Script
-from rig.world import Unit, World, live
 
 READY = "AllDesiredWorkloadsReady"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rig.plane import PLUGIN, Plane, wish
-from rig.world import World
+from tests.operator.rig.plane import PLUGIN, Plane, wish
+from tests.operator.rig.world import World
 
 
 async def until(world: World, so, what: str, tries: int = 400) -> None:

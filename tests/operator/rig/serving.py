@@ -8,6 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+from tests.kube.fake import FakeCluster, Fault, Harm, run
+from tests.operator.rig.benches import giving_bench
+from tests.operator.rig.rules import Rules
+from tests.operator.rig.world import KINDS
 
 from dayfly.execute.pod import names
 from dayfly.kube.client import Client
@@ -24,10 +28,6 @@ from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Baseline, Exec, Kind, Lifecycle, Route, StepOrigin, Target, Unit
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import EndRequest, Phase, Run, encode
-from kube.fake import FakeCluster, Fault, Harm, run
-from rig.benches import giving_bench
-from rig.rules import Rules
-from rig.world import KINDS
 
 UID = "00000000-0000-4000-8000-000000000001"
 NAME = served_sandboxes.object_name(UID)

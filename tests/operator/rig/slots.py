@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import msgspec
+from tests.kube.fake import FakeCluster, run
+from tests.operator.rig.world import KINDS
 
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta
@@ -18,8 +20,6 @@ from dayfly.plan.sealed import seal
 from dayfly.plan.world import Waiting
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
 from dayfly.spec.run import EndRequest, Result, Run, State, UnitRecord
-from kube.fake import FakeCluster, run
-from rig.world import KINDS
 
 EVERY = ("a", "b", "c", "d")
 UNITS = tuple(Unit(name=name, kind="exec", exec=Exec(script="#!/bin/sh")) for name in EVERY)

@@ -10,6 +10,18 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import msgspec
+from tests.kube.fake import Call, Crash, FakeCluster, Fault, custom, run
+from tests.kube.fake.kinds import Kind
+from tests.operator.rig import history
+from tests.operator.rig.claims import Claims
+from tests.operator.rig.cloud import Cloud, Object
+from tests.operator.rig.forks import Forks
+from tests.operator.rig.gateways import Gateways
+from tests.operator.rig.kubelet import EPOCH_MS, Kubelet, Script
+from tests.operator.rig.line import Line
+from tests.operator.rig.meshes import Meshes
+from tests.operator.rig.pace import Pace
+from tests.operator.rig.rules import Rules
 
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
@@ -29,18 +41,6 @@ from dayfly.operator.pods.images import FallbackImage, WebhookSenders
 from dayfly.operator.pods.namespaces import RunnerConfigMap
 from dayfly.operator.pods.step_slots import DEFAULT_LIMIT
 from dayfly.operator.sandboxes.extension import SandboxesExtension
-from kube.fake import Call, Crash, FakeCluster, Fault, custom, run
-from kube.fake.kinds import Kind
-from rig import history
-from rig.claims import Claims
-from rig.cloud import Cloud, Object
-from rig.forks import Forks
-from rig.gateways import Gateways
-from rig.kubelet import EPOCH_MS, Kubelet, Script
-from rig.line import Line
-from rig.meshes import Meshes
-from rig.pace import Pace
-from rig.rules import Rules
 
 GROUP = "dayfly.dev"
 API = f"{GROUP}/v1alpha1"
