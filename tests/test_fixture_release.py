@@ -61,7 +61,7 @@ def test_cluster_ends_when_its_worker_needs_it_no_longer(tmp_path: Path, more: l
         file.write(FIXTURES)
     for name, test in TESTS.items():
         (place / name).parent.mkdir(exist_ok=True)
-        (place / name).write_text(f"from conftest import note\n{test}")
+        (place / name).write_text(f"from tests.conftest import note\n{test}")
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *more]
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}

@@ -95,7 +95,8 @@ def test_worker_chooses_the_next_scope_by_its_needs(
 
 
 PROBE = """
-import signal, pytest, tools
+import signal, pytest
+from tests import tools
 
 def ticks():
     return signal.getitimer(signal.ITIMER_REAL)[0] > 0

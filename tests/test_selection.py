@@ -82,7 +82,7 @@ class TestEnvironment:
 
 PROBE = """
 import pytest
-from selection import SELECTION
+from tests.selection import SELECTION
 
 @pytest.mark.parametrize("number", SELECTION.sample(range(40), 8, "probe"))
 def test_member(number):

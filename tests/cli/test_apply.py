@@ -297,7 +297,7 @@ def test_bad_input_prints_one_located_line_without_server(cli: Cli, text: str, m
 
 def test_input_that_is_no_text_or_too_large(cli: Cli):
     refused(cli("apply", "-f", "-", stdin=b"name: \xff\n"), 2, "-:1:7", "UTF-8")
-    refused(cli("apply", "-f", "-", stdin="# " + "x" * (10 << 20)), 2, "at most")
+    refused(cli("apply", "-f", "-", stdin="# " + "x" * (10 << 20)), 2, "the limit is 4194304")
     refused(cli("apply", "-f", "nowhere.yaml"), 2, "nowhere.yaml: no such file")
     refused(cli("apply", "-f", os.devnull), 2, "no document")
     (cli.folder / "empty").mkdir()

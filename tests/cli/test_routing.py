@@ -265,7 +265,7 @@ def test_up_routing_without_envoy_names_the_installer(
 
 
 def test_unusable_routing_option_is_refused_before_start(cli: Cli):
-    refused(cli("up", "--routing-header", "host"), 2, "the header", "means something else")
+    refused(cli("up", "--routing-header", "host"), 2, "the header", "has another meaning")
     refused(cli("up", "--routing-query", "a&b"), 2, "cannot be the parameter")
 
 

@@ -138,7 +138,7 @@ def test_published_plugin_names_the_secrets_it_takes(served: Cli, journal: Path)
     box = "name: demo\nspec:\n  cluster: local\n  resources:\n  - {name: mine, plugin: db}\n"
     file = served.write("s.yaml", box)
     refused(served("apply", "-f", file), 2, "s.yaml:5", "admin-password is a secret that was not given")
-    refused(served("with", "-f", file, "--", "true"), 2, "admin-password (of mine) is a secret; name the file")
+    refused(served("with", "-f", file, "--", "true"), 2, "admin-password (of mine) is a secret; name a file")
     done = served(
         "with", "-f", file, "--secrets-file", secrets(served, f"MINE_ADMIN_PASSWORD='{CANARY}'"), "--", "true"
     )
@@ -242,7 +242,11 @@ def test_all_that_is_missing_is_named_before_anything_starts(cli: Cli, journal: 
     said = "DB_ADMIN_PASSWORD (of db), QUEUE_ADMIN_PASSWORD (of queue) are missing"
     refused(cli(*call, "--", "true"), 2, ".env: ", said)
     refused(cli("with", "-f", file, "--", "true"), 2, "admin-password (of db), admin-password (of queue) are secrets")
-    refused(cli("with", "-f", file, "-p", f"db.admin-password={CANARY}", "--", "true"), 2, "others can read what -p")
+    refused(
+        cli("with", "-f", file, "-p", f"db.admin-password={CANARY}", "--", "true"),
+        2,
+        "other users can read the values of -p",
+    )
     assert not cli.home.exists()
     assert not journal.exists()
 
@@ -261,7 +265,7 @@ def test_a_plugin_that_takes_one_is_tested_with_it(cli: Cli, journal: Path):
 """
     file = cli.write("p.yaml", plugin(journal, create=f"touch {thing}", delete=f"rm -f {thing}") + inventory)
     only = ("--only", "no such life", "-o", "json")
-    refused(cli("plugin", "test", "-f", file, *only), 2, "admin-password (of db) is a secret; name the file")
+    refused(cli("plugin", "test", "-f", file, *only), 2, "admin-password (of db) is a secret; name a file")
     said = cli("plugin", "test", "-f", file, *only, "--context", "x", "--secrets-file", secrets(cli))
     refused(said, 2, "admin-password is a secret, and --secrets-file can set it only on")
     done = cli("plugin", "test", "-f", file, *only, "--secrets-file", secrets(cli))

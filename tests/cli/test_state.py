@@ -45,7 +45,7 @@ def home(cli: Cli) -> Cli:
                 )
             )
         head = Head(sandbox="box", namespace="", resource="stack", versions=tuple(versions))
-        assert asyncio.run(store.swap(place, store.found(place), head))
+        assert asyncio.run(store.swap(place, store.load(place), head))
     return cli
 
 
@@ -83,13 +83,9 @@ def test_a_head_that_is_damaged_is_said_and_hides_no_other(home: Cli):
 def test_state_show_reports_altered_data_and_lost_keys(home: Cli):
     path = states.folder(home.home) / NEW.run / NEW.resource / "b1.0"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    refused(
-        home("state", "show", "box", "stack", "--version", "1"), 1, "version 1 of the state of stack is not what was"
-    )
+    refused(home("state", "show", "box", "stack", "--version", "1"), 1, "version 1 of the state of stack is damaged")
     path.unlink()
-    refused(
-        home("state", "show", "box", "stack", "--version", "1"), 1, "version 1 of the state of stack is not what was"
-    )
+    refused(home("state", "show", "box", "stack", "--version", "1"), 1, "version 1 of the state of stack is damaged")
     (states.folder(home.home) / "key").write_bytes(b"x" * 32)
     refused(home("state", "show", "box", "stack", "--version", "2"), 1, "was written with the key")
     (states.folder(home.home) / "key").unlink()

@@ -406,7 +406,9 @@ def test_the_lease_is_renewed_as_long_as_the_command_runs(served: Cli, plugin: s
 
 
 def test_with_finds_errors_before_provisioning(cli: Cli, plugin: str, journal: Path):
-    refused(cli("with", "-f", plugin, "-p", "ownr=me", "--", "true"), 2, 'takes "ownr"', 'did you mean "owner"?')
+    refused(
+        cli("with", "-f", plugin, "-p", "ownr=me", "--", "true"), 2, 'has the param "ownr"', 'did you mean "owner"?'
+    )
     needy = cli.write("n.yaml", sample_specs.plugin(journal).replace("name: owner, ", "name: owner, required: true, "))
     refused(
         cli("with", "-f", needy, "--", "true"), 2, 'needs the param "owner" (its step "provision")', "-p owner=VALUE"
@@ -418,9 +420,9 @@ def test_with_finds_errors_before_provisioning(cli: Cli, plugin: str, journal: P
     refused(cli("with", "-f", plugin, "--", "./nothing"), 127, "no such command; nothing was provisioned")
     cli.write("bin/tool", "no program")
     for there in ("/etc/passwd", "/etc", "bin/tool"):
-        refused(cli("with", "-f", plugin, "--", there), 126, "cannot be run; nothing was provisioned")
+        refused(cli("with", "-f", plugin, "--", there), 126, "nothing was provisioned")
     path = f"{cli.folder}/bin:{os.environ['PATH']}"
-    refused(cli("with", "-f", plugin, "--", "tool", PATH=path), 126, "cannot be run; nothing was provisioned")
+    refused(cli("with", "-f", plugin, "--", "tool", PATH=path), 126, "nothing was provisioned")
     refused(cli("with", "-f", plugin), 2, "COMMAND")
     assert not journal.exists()
     assert not cli.home.exists()

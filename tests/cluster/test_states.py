@@ -67,7 +67,7 @@ def test_a_state_lives_between_two_pods(terraform):
         tokens = f"/api/v1/namespaces/{RUNNERS}/secrets?fieldSelector=type%3Ddayfly.dev%2Fstate"
         eventually(lambda: terraform.items(tokens) == [], "the end of the token")
         forbidden = terraform.refused("delete", "secret", "-n", SYSTEM, kept[0]["metadata"]["name"])
-        assert "only the Dayfly operator writes and removes it" in forbidden
+        assert "only the Dayfly operator may write and delete it" in forbidden
     terraform.check_nothing_left()
 
 

@@ -148,7 +148,7 @@ class _Stage:
     def report(self) -> RunReport | None:
         if not self.world.processes:  # for a moment, when it has died
             return None
-        return settled(self.reconcilers[-1].last(self.run))
+        return settled(self.reconcilers[-1].latest_scene(self.run))
 
     def _is_closed(self) -> bool:
         report = self.report()

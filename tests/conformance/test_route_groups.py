@@ -110,7 +110,7 @@ def on_cluster(fails):
             run = names.run_name("pay", world.ask("POST", place, body)["metadata"]["uid"])
 
             def report():
-                return settled(made[-1].last(run))
+                return settled(made[-1].latest_scene(run))
 
             await world.until(lambda: at_rest(report()), "it to come to rest", 300)
             looks.append(said(report()))

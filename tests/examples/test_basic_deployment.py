@@ -186,7 +186,7 @@ def test_pod_of_another_owner_is_left_unchanged():
         body = {"metadata": {"name": "web-1"}, "spec": {"containers": [container]}}
         theirs = world.ask("POST", "/api/v1/namespaces/default/pods", body)["metadata"]["uid"]
         deploy(world)
-        await world.until(lambda: "web-1 is there already" in str(status(world)), "the taken name to be told")
+        await world.until(lambda: "web-1 already exists" in str(status(world)), "the taken name to be told")
         world.ask("DELETE", f"{PATH}/web")
         await world.until(lambda: len(world.server.objects("pods")) == 1, "its own pods to go")
         assert [pod["metadata"]["uid"] for pod in world.server.objects("pods")] == [theirs]

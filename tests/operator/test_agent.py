@@ -117,7 +117,7 @@ def test_operator_clock_a_day_ahead_is_harmless_or_reported(story, dated):
         await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
         await plane.must("PUT", "sandboxes/shop", wish(ttl={"duration": "2h", "offsetFrom": "createdAt"}))
         if not dated:
-            said = "its pod is too old to start: it was created at 2026-01-01T"
+            said = "its pod is too old to start: the API server's clock says that it was created at 2026-01-01T"
             await until(world, lambda: says(plane, said), "the status message")
             assert not world.cloud.starts("db/make")
             world.behind = 0.0

@@ -66,7 +66,7 @@ class TestAdmission:
     def test_namespace_that_is_no_name_is_refused(self, namespace):
         work = DOCUMENTS[0].pre_start[0]
         elsewhere = msgspec.structs.replace(work, exec=msgspec.structs.replace(work.exec, namespace=namespace))
-        with pytest.raises(DocumentsRefusedError, match="not a namespace name"):
+        with pytest.raises(DocumentsRefusedError, match="not the name of a namespace"):
             check_documents((msgspec.structs.replace(DOCUMENTS[0], pre_start=(elsewhere,)),), "acme")
 
         async def story(bench: Bench):

@@ -71,7 +71,7 @@ class TestSession:
                 HttpResponse(200, {}, b'{"x": ' + DEEP + b"}"),
                 0,
                 False,
-                f"it cannot be reached: its answer {TOO_DEEP}",
+                f"it cannot be reached: its response {TOO_DEEP}",
                 10.0,
             ),
             (session(1, check="x"), 0, False, "it cannot be reached: its response was altered in transit", 10.0),
@@ -94,7 +94,7 @@ class TestSession:
 
         played(story)
         told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-        assert told == [f"the server: {why}. What was received goes on; it is tried again"], "once"
+        assert told == [f"the server: {why}. Received orders continue; the connection is retried"], "once"
 
     @with_bench
     async def test_session_follows_one_with_a_lost_response(self, bench: Bench):
@@ -157,7 +157,7 @@ class TestSession:
             assert bench.dial.session == session(2)
 
         played(story)
-        assert sum("has less than it had" in record.getMessage() for record in caplog.records) == 1
+        assert sum("has fewer objects than before" in record.getMessage() for record in caplog.records) == 1
 
 
 class TestHearing:

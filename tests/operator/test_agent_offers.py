@@ -65,7 +65,7 @@ REFUSED = {
     ),
     "a secret": (
         lambda offer: msgspec.structs.replace(offer, documents=tuple(map(secretive, offer.documents))),
-        "key is a secret, and --secrets-file can set it only on a developer's own machine alone",
+        "key is a secret, and --secrets-file can set it only on a developer's own machine",
     ),
     "nothing at all": (lambda offer: msgspec.structs.replace(offer, documents=()), "a run must have documents"),
 }

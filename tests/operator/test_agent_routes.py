@@ -67,7 +67,7 @@ def test_key_routes_to_the_fork_and_endpoint_has_an_address(story):
         ({"edge": None}, "endpoints get addresses only if the operator has the option --preview-gateway"),
         (
             {"edge": PreviewGateway("edges", "nowhere", "x.example.com")},
-            "Gateway edges/nowhere has not accepted it yet",
+            "Gateway edges/nowhere has not accepted the route yet",
         ),
     ],
     ids=["nothing routes", "no gateway for addresses", "nobody takes them"],

@@ -158,7 +158,7 @@ class TestSaying:
             assert short.message == "the answer is longer than a server accepts"
 
         played(story)
-        [told] = [each.getMessage() for each in caplog.records if "hears" in each.getMessage()]
+        [told] = [each.getMessage() for each in caplog.records if "than a server accepts" in each.getMessage()]
         assert told.startswith("History has ")
 
     @pytest.mark.parametrize("most", ["MAX_UNSENT", "MAX_UNSENT_BYTES"])

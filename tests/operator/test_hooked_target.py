@@ -48,7 +48,7 @@ def test_unsupported_object_is_gone_once_its_definition_is(definition, gone):
         if gone:
             assert await bench.watched.adapter.read_fields(run) is None
         else:
-            with pytest.raises(KindLostError, match="if that definition is deleted the step ends by itself"):
+            with pytest.raises(KindLostError, match="if that definition is deleted, the step ends by itself"):
                 await bench.watched.adapter.read_fields(run)
 
     played(story)

@@ -1,4 +1,4 @@
-"""Objects that cannot be made: nothing is claimed. And objects out of sight: gone is only what is proven to be."""
+"""Objects that cannot be created are not claimed. Objects that cannot be seen are not gone without proof."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def restart(world: World) -> None:
 
 
 async def ticking(world: World) -> None:
-    """Let a millisecond pass whenever an operator looks at its clock, as on a busy machine."""
+    """Let a millisecond pass whenever an operator reads its clock, as on a busy machine."""
     looks, machine = itertools.count(), world.now
     world.dated = False
     world.now = lambda: machine() + next(looks)
@@ -43,7 +43,7 @@ def define(world: World) -> None:
 
 
 def undefine(world: World) -> None:
-    """Delete the definition, and with it all its objects."""
+    """Delete the CRD, and with it all its objects."""
     kind = world.cluster.kind("claims")
     for item in world.cluster.objects("claims"):
         world.cluster.store.put(kind, Key("shop", item["metadata"]["name"]), None, world.cluster.time())
@@ -75,12 +75,12 @@ class TestClaims:
         async def story(world: World) -> None:
             await ticking(world)
             world.cluster.rights = {right for right in world.cluster.rights if right[1] != verb}
-            await is_never_claimed(world, f"may not {verb} claims.db.example.org; its administrator can type: ")
+            await is_never_claimed(world, f"may not {verb} claims.db.example.org; its administrator can run: ")
 
         play(story, alone(), {})
 
     def test_missing_right_is_never_claimed_after_an_outage(self):
-        """The API server cannot be reached for a minute from the first look at the object on."""
+        """The API server is unreachable for a minute from the first read of the object."""
         until = None
 
         async def story(world: World) -> None:

@@ -20,7 +20,7 @@ def kept(world: World, *words: str) -> list[str]:
     return sorted(place for place in places if not place.startswith(ON_PURPOSE))
 
 
-def sessions(places: list[str]) -> list[str]:
+def memories(places: list[str]) -> list[str]:
     return [place for place in places if ".memories." in place]
 
 
@@ -51,10 +51,10 @@ def test_pods_of_a_resting_run_are_forgotten():
         uid = world.sandbox(wish())
         await world.until(lambda: world.cluster.objects("pods"), "a pod")
         pods = [each["metadata"]["uid"] for each in world.cluster.objects("pods")]
-        assert sessions(kept(world, *pods)), "it is found while the step runs"
+        assert memories(kept(world, *pods)), "it is found while the step runs"
         await world.until(lambda: ready(world), "ready")
         await world.rest(60)
-        assert not sessions(kept(world, *pods))
+        assert not memories(kept(world, *pods))
         assert kept(world, uid)
 
     at_work(story)

@@ -66,7 +66,7 @@ class TestPods:
             world.cloud.forgiven = True
             world.take_away(pod_path(pod), gracePeriodSeconds=0)
             await world.until(lambda: reason(world) == "OutcomeUnknown", "the doubt", 10)
-            assert "its pod is gone" in message(world)
+            assert "its pod was deleted" in message(world)
             world.delete()
             await gone(world)
 

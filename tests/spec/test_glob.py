@@ -108,7 +108,7 @@ def test_pattern_matches_as_documented(pattern, takes, leaves):
     [
         ("ab[", r'"ab[" is not a pattern: at character 3, the class that begins here has no end'),
         ("[a", r"at character 1, the class that begins here has no end"),
-        ("x\\", r"at character 2, ends with a backslash; write two for one that is meant"),
+        ("x\\", r"at character 2, ends with a backslash; write two for a backslash itself"),
         ("[]a]", r'at character 2, "]" is not allowed in a class; write \]'),
         ("[a-]", r'at character 4, "]" is not allowed in a class; write \]'),
         ("*a" * 17, r"a pattern has at most 16 of * ? and classes, this one 17"),
