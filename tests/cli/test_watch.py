@@ -8,7 +8,7 @@ from tests.cli.fake import Fake, serving
 from dayfly.cli import watch
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.client import Client as Dayfly
-from dayfly.client import FailedError, Retry
+from dayfly.client import FailedError, RetryPolicy
 from dayfly.client.address import Address
 from dayfly.client.errors import DayflyError
 from dayfly.server.api.reports import describe_chunk
@@ -82,7 +82,7 @@ def test_failure_is_reported_without_its_log(without: str):
         client.close()
         fake.say("GET", "sandboxes/demo/log", {"error": "the cluster cannot be reached now"}, status=503)
         with (
-            Dayfly(url, "key", retries=Retry(patience=0)) as dayfly,
+            Dayfly(url, "key", retries=RetryPolicy(patience=0)) as dayfly,
             pytest.raises(FailedError, match="demo: ResourceFailed: ; read: dayfly logs demo db make") as raised,
         ):
             dayfly.sandboxes.wait_ready("demo", timeout=10)

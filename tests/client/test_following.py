@@ -7,14 +7,14 @@ from tests.client.relay import relayed
 from tests.server import wishes
 from tests.server.client import KEY
 
-from dayfly.client import NotFoundError, Retry, UnreachableError
+from dayfly.client import NotFoundError, RetryPolicy, UnreachableError
 from dayfly.client.address import Address
 from dayfly.client.changes import Change, ChangeTracker, EventParser
 from dayfly.client.connection import run_iterator
 from dayfly.client.follower import Follower
 from dayfly.client.json_client import JsonClient
 
-QUICK = Retry(patience=20, first=0.01, longest=0.05)
+QUICK = RetryPolicy(patience=20, first=0.01, longest=0.05)
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_route_groups_have_no_stream(dayfly, server):
 
 def test_a_server_that_stays_away_is_said(cut, server, connect):
     relay, _ = cut
-    dayfly = connect(f"http://127.0.0.1:{relay.port}", KEY, retries=Retry(patience=0.2, first=0.01, longest=0.05))
+    dayfly = connect(f"http://127.0.0.1:{relay.port}", KEY, retries=RetryPolicy(patience=0.2, first=0.01, longest=0.05))
     server.put("sandboxes/sb1", wishes.empty())
     stream = dayfly.sandboxes.follow()
     assert [told(next(stream)) for _ in range(2)] == [("changed", "sb1"), ("synced", "")]

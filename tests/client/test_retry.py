@@ -12,7 +12,7 @@ from tests.client.relay import relayed
 from tests.server import wishes
 from tests.server.client import KEY
 
-from dayfly.client import ConflictError, NotFoundError, Retry, UnreachableError
+from dayfly.client import ConflictError, NotFoundError, RetryPolicy, UnreachableError
 from dayfly.client.address import Address
 from dayfly.client.connection import run
 from dayfly.client.errors import RefusedError, refusal
@@ -46,15 +46,15 @@ def put_off(status, seconds=None):
     ],
 )
 def test_pause_depends_on_fault_and_idempotence(fault, idempotent, otherwise):
-    retry = Retry()
+    retry = RetryPolicy()
     assert retry.pause(fault, idempotent=True, before=0, chance=0) == idempotent
     assert retry.pause(fault, idempotent=False, before=0, chance=0) == otherwise
 
 
 def test_pauses_grow_to_a_bound_and_differ_by_chance():
-    pauses = [Retry().pause(UNSENT, idempotent=True, before=n, chance=1) for n in range(7)]
+    pauses = [RetryPolicy().pause(UNSENT, idempotent=True, before=n, chance=1) for n in range(7)]
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
-    assert Retry().pause(UNSENT, idempotent=True, before=10_000, chance=0) == 1.0
+    assert RetryPolicy().pause(UNSENT, idempotent=True, before=10_000, chance=0) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ class World:
 
 
 def asked(world, method="GET", **options):
-    json_client = JsonClient(lambda: Address("http://a:1", "k"), world, timeout=30, retries=Retry(patience=20))
+    json_client = JsonClient(lambda: Address("http://a:1", "k"), world, timeout=30, retries=RetryPolicy(patience=20))
     return run(json_client.ask(dict, method, "/x", **options))
 
 
@@ -134,7 +134,7 @@ def test_unrepeatable_request_is_retried_only_if_unsent():
 def test_closed_idle_connection_repeats_all_but_post(method, repeated):
     """With no patience, like the command line. The server may have executed a POST before it closed."""
     world = World((200,), "lost", (200,))
-    client = JsonClient(lambda: Address("http://a:1", "k"), world, timeout=30, retries=Retry(patience=0))
+    client = JsonClient(lambda: Address("http://a:1", "k"), world, timeout=30, retries=RetryPolicy(patience=0))
     assert run(client.request("GET", "/x")) == {}
     if repeated:
         assert run(client.request(method, "/x")) == {}
@@ -194,7 +194,7 @@ def test_waiter_does_not_retry_after_its_time():
 
 def test_request_with_a_lost_answer_is_applied_once(server, connect):
     with relayed(server.port) as relay:
-        dayfly = connect(f"http://127.0.0.1:{relay.port}", KEY, retries=Retry(first=0.01))
+        dayfly = connect(f"http://127.0.0.1:{relay.port}", KEY, retries=RetryPolicy(first=0.01))
         relay.lost = 1
         assert dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()}).name == "sb1"
         relay.lost = 1
@@ -211,7 +211,7 @@ def test_request_with_a_lost_answer_is_applied_once(server, connect):
 
 def test_idle_connections_that_have_ended_are_not_used(server, connect):
     with relayed(server.port) as relay:
-        dayfly = connect(f"http://127.0.0.1:{relay.port}", KEY, retries=Retry(patience=0))
+        dayfly = connect(f"http://127.0.0.1:{relay.port}", KEY, retries=RetryPolicy(patience=0))
         dayfly.sandboxes.list()
         relay.cut()
         time.sleep(0.05)  # the end of the connection arrives without an event
@@ -230,7 +230,7 @@ def test_a_process_and_its_copy_have_connections_of_their_own(monkeypatch):
             return await super().connect(to, timeout)
 
     world = Counted(*[(200,)] * 4)
-    json_client = JsonClient(lambda: Address("http://a:1", "k"), world, timeout=30, retries=Retry())
+    json_client = JsonClient(lambda: Address("http://a:1", "k"), world, timeout=30, retries=RetryPolicy())
     made = []
     for process in (None, None, 1, 1):
         with monkeypatch.context() as forked:

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from dayfly.lib.group_commit import GroupCommit, Outcome
+from dayfly.lib.group_commit import CommitOutcome, GroupCommit
 
 
 class Groups:
@@ -22,7 +22,7 @@ class Groups:
         if not self.begun.is_set():
             self.begun.set()
             self.go.wait(60)
-        return [Outcome(write.upper()) for write in writes]
+        return [CommitOutcome(write.upper()) for write in writes]
 
 
 async def test_write_cancelled_while_waiting_is_skipped():

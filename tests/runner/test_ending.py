@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -208,16 +207,19 @@ def test_launcher_killed_at_any_instant_runs_nothing_twice(attempt, isolation, m
         pause *= 0.8 if started else 1.25
 
 
+CANCEL_AND_EXEC = """
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+os.kill(os.getpid(), signal.SIGTERM)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
 def test_cancelled_before_its_start_is_void(attempt, isolation):
-    """A signal that waits since before the exec is seen at the gate."""
-
-    def cancel_early():
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-        # To this thread: another one, as gRPC begins in a fork, would be ended by it, and this one with it.
-        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
-
+    """A signal that is pending since before the exec is received at the gate."""
     one = attempt().write("#!/bin/sh\necho ran\n", isolation=isolation)
-    assert one.start(preexec_fn=cancel_early).wait(10) == 0
+    one.prefix = [sys.executable, "-c", CANCEL_AND_EXEC]
+    assert one.start().wait(10) == 0
     assert (one.receipt().outcome, one.marker) == ("void", ["void", ""])
     assert not (one.dir / "log").exists(), "it said nothing"
     assert "cancelled" in one.receipt().detail

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dayfly.spec.documents import Kind
 
 
-class RunKind(NamedTuple):
+class VerbKind(NamedTuple):
     """Sandbox or route group: its title, and its names in the API, in documents and in the client."""
 
     title: str
@@ -38,7 +38,7 @@ def _lifetime_options(command: Any) -> Any:
 
 
 def add_list(
-    group: click.Group, kind: RunKind, header: Sequence[str], row: Callable[[Any], Sequence[str]], *, elastic: str
+    group: click.Group, kind: VerbKind, header: Sequence[str], row: Callable[[Any], Sequence[str]], *, elastic: str
 ) -> None:
     """Add the verb `list`. `row` returns the cells of a table row, and `elastic` is the column to cut."""
 
@@ -58,7 +58,7 @@ def add_list(
             show.print_message(f"There are no {kind.titles}; create one with: dayfly apply -f FILE")
 
 
-def add_delete(group: click.Group, kind: RunKind, text: str) -> None:
+def add_delete(group: click.Group, kind: VerbKind, text: str) -> None:
     """Add the verb `delete`, with `text` as its help."""
 
     @group.command("delete", help=text)
@@ -83,7 +83,7 @@ def add_delete(group: click.Group, kind: RunKind, text: str) -> None:
         return delete_all(chosen, wait=wait, timeout=timeout, context=context, namespace=namespace)
 
 
-def add_extend(group: click.Group, kind: RunKind) -> None:
+def add_extend(group: click.Group, kind: VerbKind) -> None:
     """Add the verb `extend`."""
     text = f"""Extend the lifetime of a {kind.title}: by default to its full time to live, counted from now.
 

@@ -31,7 +31,7 @@ from dayfly.client.errors import (
 if TYPE_CHECKING:
     from dayfly.client.asynchronous import AsyncClient
     from dayfly.client.changes import Change
-    from dayfly.client.retry import Retry
+    from dayfly.client.retry import RetryPolicy
     from dayfly.client.sources import Applied
     from dayfly.client.synchronous import Client
     from dayfly.client.types import (
@@ -58,7 +58,7 @@ _MODULES = {
     "Applied": "sources",
     "AsyncClient": "asynchronous",
     "Change": "changes",
-    "Retry": "retry",
+    "RetryPolicy": "retry",
     "Client": "synchronous",
     **dict.fromkeys(
         (
@@ -94,7 +94,7 @@ __all__ = [
     "Plugin",
     "RefusedError",
     "Report",
-    "Retry",
+    "RetryPolicy",
     "RouteGroup",
     "Sandbox",
     "Status",

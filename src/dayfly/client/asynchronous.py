@@ -12,7 +12,7 @@ from dayfly.client.home import Home
 from dayfly.client.interface import ClientInterface
 from dayfly.client.json_client import JsonClient
 from dayfly.client.plugins import AsyncBaselines, AsyncPlugins
-from dayfly.client.retry import Retry
+from dayfly.client.retry import RetryPolicy
 from dayfly.client.runs import AsyncRouteGroups, AsyncSandboxes
 from dayfly.spec.routing.rules import PARAMETERS, Query, RoutingRule
 
@@ -60,7 +60,7 @@ class AsyncClient(ClientInterface):
         home: str | os.PathLike[str] = "",
         tls: ssl.SSLContext | None = None,
         timeout: float = TIMEOUT_S,
-        retries: Retry = Retry(),  # noqa: B008 # a value
+        retries: RetryPolicy = RetryPolicy(),  # noqa: B008 # a value
     ) -> None:
         find = finder(url, key, org=org, server=server, home=home)
         self._begin(JsonClient(find, self._io(tls), timeout=timeout, retries=retries))

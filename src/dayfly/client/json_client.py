@@ -42,7 +42,7 @@ class JsonClient:
         retries: When requests are sent again.
     """
 
-    def __init__(self, find: Callable[[], Address], io: Io, *, timeout: float, retries: retry.Retry) -> None:
+    def __init__(self, find: Callable[[], Address], io: Io, *, timeout: float, retries: retry.RetryPolicy) -> None:
         self.address = find()
         self.io = io
         self.timeout = timeout

@@ -18,7 +18,7 @@ _TOO_MANY = 429
 _UNAVAILABLE = 503
 
 
-class Retry(NamedTuple):
+class RetryPolicy(NamedTuple):
     """When requests are sent again.
 
     Attributes:

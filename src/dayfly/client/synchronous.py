@@ -19,7 +19,7 @@ from dayfly.client.interface import (
     RunsInterface,
     SandboxesInterface,
 )
-from dayfly.client.retry import Retry
+from dayfly.client.retry import RetryPolicy
 from dayfly.client.types import RouteGroup, Sandbox
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class Client(ClientInterface):
         home: str | os.PathLike[str] = "",
         tls: ssl.SSLContext | None = None,
         timeout: float = TIMEOUT_S,
-        retries: Retry = Retry(),  # noqa: B008 # a value
+        retries: RetryPolicy = RetryPolicy(),  # noqa: B008 # a value
     ) -> None:
         self._async = _BlockingAsyncClient(
             url, key, org=org, server=server, home=home, tls=tls, timeout=timeout, retries=retries

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from dayfly.embedded.ledger import LedgerError, SqliteLedger
-from dayfly.lib.group_commit import GroupCommit, Idle, Outcome
+from dayfly.lib.group_commit import CommitOutcome, GroupCommit, Idle
 
 T = TypeVar("T")
 MAX_GROUP_SIZE = 256
@@ -40,7 +40,7 @@ class Writer:
         """Finish all submitted jobs, then end the thread."""
         await asyncio.to_thread(self._commits.close)
 
-    def _commit(self, jobs: Sequence[Callable[[], Any]]) -> list[Outcome]:
+    def _commit(self, jobs: Sequence[Callable[[], Any]]) -> list[CommitOutcome]:
         try:
             with self._ledger.transaction("commit"):
                 outcomes = [_run(job) for job in jobs]
@@ -54,11 +54,11 @@ class Writer:
         return outcomes
 
 
-def _run(job: Callable[[], Any]) -> Outcome:
+def _run(job: Callable[[], Any]) -> CommitOutcome:
     try:
-        return Outcome(job())
+        return CommitOutcome(job())
     except (LedgerError, sqlite3.DatabaseError, MemoryError):
         # The job may have made a partial change: roll back the whole group.
         raise
     except Exception as error:  # noqa: BLE001 - returned to the caller of this job
-        return Outcome(error=error)
+        return CommitOutcome(error=error)

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 W = TypeVar("W")
 
 
-class Outcome(NamedTuple):
+class CommitOutcome(NamedTuple):
     """The result of one write, or the error that its caller gets."""
 
     result: Any = None
@@ -36,7 +36,11 @@ class GroupCommit(Generic[W]):
     """One thread that commits writes in the order of their submission."""
 
     def __init__(
-        self, commit: Callable[[Sequence[W]], Sequence[Outcome]], name: str, max_size: int, idle: Idle | None = None
+        self,
+        commit: Callable[[Sequence[W]], Sequence[CommitOutcome]],
+        name: str,
+        max_size: int,
+        idle: Idle | None = None,
     ) -> None:
         """Start the thread.
 
@@ -101,8 +105,8 @@ class GroupCommit(Generic[W]):
         try:
             outcomes = self._commit([each.write for each in group])
         except BaseException as error:  # noqa: BLE001 - a thread that ended would leave all later callers waiting
-            outcomes = [Outcome(error=error)] * len(group)
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Outcome]]] = {}
+            outcomes = [CommitOutcome(error=error)] * len(group)
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], CommitOutcome]]] = {}
         for each, outcome in zip(group, outcomes, strict=True):
             by_loop.setdefault(each.future.get_loop(), []).append((each.future, outcome))
         for loop, settled in by_loop.items():
@@ -110,7 +114,7 @@ class GroupCommit(Generic[W]):
                 loop.call_soon_threadsafe(_settle, settled)
 
 
-def _settle(settled: Sequence[tuple[asyncio.Future[Any], Outcome]]) -> None:
+def _settle(settled: Sequence[tuple[asyncio.Future[Any], CommitOutcome]]) -> None:
     for future, outcome in settled:
         if future.done():
             continue

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dayfly.client import Client, DayflyError, Exit
 from dayfly.client.errors import UnreachableError
 from dayfly.client.home import Home
-from dayfly.client.retry import Retry
+from dayfly.client.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +73,7 @@ class OwnServer:
         if Home.of(self.home).server_process() is None:
             return False  # another program may answer at the address of a killed server
         try:
-            with Client(home=self.home, retries=Retry(patience=0)) as client:
+            with Client(home=self.home, retries=RetryPolicy(patience=0)) as client:
                 client.sandboxes.list()
         except UnreachableError:
             return False

@@ -143,7 +143,7 @@ def _starlette(routes: list[Route], auth: Middleware, lifespan: Callable[[Starle
         exception_handlers={Exception: _handle_exception},
         lifespan=lifespan,
     )
-    app.router.default = NotFound()  # the pattern of the last route does not match paths with a newline
+    app.router.default = NotFoundApp()  # the pattern of the last route does not match paths with a newline
     return app
 
 
@@ -195,7 +195,7 @@ def _page_routes() -> Iterator[Route]:
         yield Route(prefix + files.DASHBOARD + "/{name}", _SandboxLink())
     yield Route(files.AT, page)
     yield Route(files.AT + "/{path:path}", page)
-    yield Route("/{path:path}", NotFound())
+    yield Route("/{path:path}", NotFoundApp())
 
 
 @contextlib.asynccontextmanager
@@ -265,7 +265,7 @@ class _Root:
     """Redirects browsers from `/` to the page."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (files.redirect_to_page if files.accepts_html(Request(scope)) else NotFound())(scope, receive, send)
+        await (files.redirect_to_page if files.accepts_html(Request(scope)) else NotFoundApp())(scope, receive, send)
 
 
 class _SandboxLink:
@@ -273,10 +273,10 @@ class _SandboxLink:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_read = scope["method"] in ("GET", "HEAD")
-        await (files.redirect_to_sandbox if is_read else NotFound())(scope, receive, send)
+        await (files.redirect_to_sandbox if is_read else NotFoundApp())(scope, receive, send)
 
 
-class NotFound:
+class NotFoundApp:
     """Answers all unknown paths with an error."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -21,7 +21,7 @@ from tests.operator.rig.kubelet import Script
 from tests.operator.rig.scenes import CHAIN, CHAIN_UNITS, OUTPUTS
 from tests.operator.rig.world import Process, Unit, World
 
-from dayfly.lib.group_commit import Outcome
+from dayfly.lib.group_commit import CommitOutcome
 from dayfly.link import wire
 from dayfly.link.http import HttpResponse, WayError
 from dayfly.link.server_end import Link, Links
@@ -61,7 +61,7 @@ class Fate(enum.Enum):
 class ImmediateCommit:
     """Commits each write in the calling thread, because threads have no virtual time."""
 
-    def __init__(self, commit: Callable[[Sequence[Any]], Sequence[Outcome]], *_: Any) -> None:
+    def __init__(self, commit: Callable[[Sequence[Any]], Sequence[CommitOutcome]], *_: Any) -> None:
         self._commit = commit
 
     def submit(self, write: Any) -> asyncio.Future[Any]:

@@ -10,7 +10,7 @@ import msgspec
 
 from dayfly.cli.backends import cluster_logs, cluster_report
 from dayfly.cli.backends.cluster_objects import GROUP_DICTS, SANDBOX_DICTS, Objects, now, to_dayfly_error
-from dayfly.cli.backends.protocol import NO_TIMES, LogChunk, LogTimes, RunView
+from dayfly.cli.backends.protocol import NO_TIMES, LogChunk, LogTimeOptions, RunView
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.kube import auth, errors
@@ -106,11 +106,11 @@ class ClusterBackend:
         unit: str,
         attempt: int,
         offset: int,
-        times: LogTimes = NO_TIMES,
+        times: LogTimeOptions = NO_TIMES,
     ) -> LogChunk:
         return self._logs.chunk(unit, attempt, offset, times)
 
-    def external_log_command(self, name: str, unit: str, times: LogTimes = NO_TIMES) -> str:
+    def external_log_command(self, name: str, unit: str, times: LogTimeOptions = NO_TIMES) -> str:
         return self._run(self._objects.external_log_command(name, unit, times))
 
     def pause(self, seconds: float) -> None:

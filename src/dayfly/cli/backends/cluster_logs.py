@@ -26,7 +26,7 @@ from dayfly.spec.run_data import LogInfo
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from dayfly.cli.backends.protocol import LogTimes
+    from dayfly.cli.backends.protocol import LogTimeOptions
     from dayfly.kube.client import Client
     from dayfly.spec.log_times import Entry
 
@@ -113,7 +113,7 @@ class ClusterLogs:
             return bytes(live.text[max(offset - live.cut, 0) :])
         return self._stored.get(key, b"")[max(offset - max(self._cut.get(key, 0), 0), 0) :]
 
-    def chunk(self, unit: str, attempt: int, offset: int, times: LogTimes) -> LogChunk:
+    def chunk(self, unit: str, attempt: int, offset: int, times: LogTimeOptions) -> LogChunk:
         """Return what `text` returns, and when it was printed."""
         key, start = (unit, attempt), max(self._cut.get((unit, attempt), 0), 0)
         live = self._live.get(key)

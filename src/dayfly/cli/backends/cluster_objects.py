@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from dayfly.cli.backends import cluster_report, lifetime
-from dayfly.cli.backends.protocol import NO_TIMES, LogTimes, abandoned_too_early
+from dayfly.cli.backends.protocol import NO_TIMES, LogTimeOptions, abandoned_too_early
 from dayfly.cli.output.show import timestamp
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit, not_there
@@ -103,7 +103,7 @@ class Objects:
             raise not_there(f'no {subject.PUBLISHED[kind]} "{name}"', name, known, see)
         return cluster_report.why_published(found, now(), self.flags, f"{kind}/{found['metadata']['name']}")
 
-    async def external_log_command(self, name: str, unit: str, times: LogTimes = NO_TIMES) -> str:
+    async def external_log_command(self, name: str, unit: str, times: LogTimeOptions = NO_TIMES) -> str:
         """Return the command that shows the log of a fork; empty for a step."""
         workload = workload_of(unit)
         if workload is None:

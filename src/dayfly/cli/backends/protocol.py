@@ -26,14 +26,14 @@ class RunView(NamedTuple):
     status: Any = None
 
 
-class LogTimes(NamedTuple):
+class LogTimeOptions(NamedTuple):
     """Whether to return the times of lines, and the time of the first line to show (Unix milliseconds; 0: all)."""
 
     shown: bool = False
     since: int = 0
 
 
-NO_TIMES = LogTimes()
+NO_TIMES = LogTimeOptions()
 
 
 class LogChunk(NamedTuple):
@@ -75,10 +75,10 @@ class Backend(Protocol):
         is -1 and `size` is the number of available bytes.
         """
 
-    def read(self, name: str, unit: str, attempt: int, offset: int, times: LogTimes = NO_TIMES) -> LogChunk:
+    def read(self, name: str, unit: str, attempt: int, offset: int, times: LogTimeOptions = NO_TIMES) -> LogChunk:
         """Return the next chunk of a log from `offset` (at least `cut`) on; empty at its current end."""
 
-    def external_log_command(self, name: str, unit: str, times: LogTimes = NO_TIMES) -> str:
+    def external_log_command(self, name: str, unit: str, times: LogTimeOptions = NO_TIMES) -> str:
         """Return the command that shows a log which this backend does not have; empty if it has all logs."""
 
     def pause(self, seconds: float) -> None:

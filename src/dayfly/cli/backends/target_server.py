@@ -12,7 +12,7 @@ from dayfly.client.connection import run
 from dayfly.client.errors import DayflyError, Exit, RefusedError
 from dayfly.client.home import Home
 from dayfly.client.json_client import JsonClient
-from dayfly.client.retry import Retry
+from dayfly.client.retry import RetryPolicy
 
 CLUSTER = "local"
 SERVER = "dayfly.server"
@@ -51,7 +51,7 @@ class ServerClient:
 
     def __init__(self, address: Address, *, timeout: float = TIMEOUT_S, home: Home | None = None) -> None:
         self._home = home
-        self.json = JsonClient(lambda: address, BlockingIo(), timeout=timeout, retries=Retry(patience=0))
+        self.json = JsonClient(lambda: address, BlockingIo(), timeout=timeout, retries=RetryPolicy(patience=0))
 
     @property
     def address(self) -> Address:

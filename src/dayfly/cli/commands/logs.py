@@ -10,7 +10,7 @@ import click
 
 from dayfly.cli import options
 from dayfly.cli.backends import hosts
-from dayfly.cli.backends.protocol import NO_TIMES, LogTimes
+from dayfly.cli.backends.protocol import NO_TIMES, LogTimeOptions
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec import log_times
@@ -96,7 +96,7 @@ def command(
 
 
 def _follow(
-    host: Backend, sandbox: str, chosen: LogSelection, attempt: int | None, times: LogTimes, *, prefixed: bool
+    host: Backend, sandbox: str, chosen: LogSelection, attempt: int | None, times: LogTimeOptions, *, prefixed: bool
 ) -> None:
     """Print all selected logs until none of them can grow."""
     printers: dict[tuple[str, int], LogPrinter] = {}
@@ -126,7 +126,7 @@ def _attempts(host: Backend, sandbox: str, chosen: LogSelection, attempt: int | 
 
 
 def _explain_missing_logs(
-    host: Backend, sandbox: str, chosen: LogSelection, report: Any, attempt: int | None, times: LogTimes
+    host: Backend, sandbox: str, chosen: LogSelection, report: Any, attempt: int | None, times: LogTimeOptions
 ) -> None:
     """Print why a log is missing, for example because its step has not started.
 
@@ -155,7 +155,7 @@ def _explain_missing_logs(
     show.print_message(f"{', '.join(units)}: {state}; see: dayfly why {sandbox}{host.flags}")
 
 
-def _parse_times(*, timestamps: bool, since: str | None, since_time: str | None) -> LogTimes:
+def _parse_times(*, timestamps: bool, since: str | None, since_time: str | None) -> LogTimeOptions:
     """Parse the options for times.
 
     Raises:
@@ -172,9 +172,9 @@ def _parse_times(*, timestamps: bool, since: str | None, since_time: str | None)
         )
         if not seconds:
             raise DayflyError(Exit.USAGE, f"{since!r} is not a duration", "write e.g. --since 10m or --since 1h30m")
-        return LogTimes(timestamps, max(int(dt.datetime.now(dt.UTC).timestamp()) - seconds, 1) * 1000)
+        return LogTimeOptions(timestamps, max(int(dt.datetime.now(dt.UTC).timestamp()) - seconds, 1) * 1000)
     if since_time is None:
-        return LogTimes(timestamps)
+        return LogTimeOptions(timestamps)
     moment: dt.datetime | None = None
     with contextlib.suppress(ValueError, OverflowError):  # OverflowError: a time after the year 9999 in UTC
         written = dt.datetime.fromisoformat(since_time)
@@ -182,13 +182,13 @@ def _parse_times(*, timestamps: bool, since: str | None, since_time: str | None)
     if moment is None or moment.timestamp() <= 0:
         message = f"{since_time!r} is not a time with its zone"
         raise DayflyError(Exit.USAGE, message, "write e.g. --since-time 2026-01-02T03:04:05Z")
-    return LogTimes(timestamps, int(moment.timestamp() * 1000))
+    return LogTimeOptions(timestamps, int(moment.timestamp() * 1000))
 
 
 class LogPrinter:
     """Prints the log of one attempt incrementally. With a prefix or times, it prints only whole lines."""
 
-    def __init__(self, info: Any, times: LogTimes = NO_TIMES) -> None:
+    def __init__(self, info: Any, times: LogTimeOptions = NO_TIMES) -> None:
         self.unit: str = info["unit"]
         self.attempt: int = info["attempt"]
         self.offset = 0

@@ -225,7 +225,7 @@ def command(
         ),
         ephemeral_storage=_storage_limit(ephemeral_storage),
     )
-    server = _ServerOptions.parse(server_url, token_file, server_ca, agent_namespaces) if server_url else None
+    server = _ServerConnection.parse(server_url, token_file, server_ca, agent_namespaces) if server_url else None
     asyncio.run(_operate(context, program, identity, rate, server, _receivers(events_to, allowed)))
 
 
@@ -286,7 +286,7 @@ def _preview_gateway(gateway: str, domain: str) -> PreviewGateway | None:
         raise DayflyError(Exit.USAGE, str(error), wanted) from None
 
 
-class _ServerOptions(NamedTuple):
+class _ServerConnection(NamedTuple):
     """The options of the server to connect to."""
 
     url: str
@@ -297,7 +297,7 @@ class _ServerOptions(NamedTuple):
     @classmethod
     def parse(
         cls, url: str, token_file: Path | None, authority: Path | None, namespaces: tuple[str, ...]
-    ) -> _ServerOptions:
+    ) -> _ServerConnection:
         if token_file is None:
             raise DayflyError(Exit.USAGE, "--server-url needs the token of the cluster", "add --token-file FILE")
         try:
@@ -337,7 +337,7 @@ async def _operate(
     runner: RunnerConfigMap,
     identity: ProcessIdentity,
     rate: float | None,
-    server: _ServerOptions | None,
+    server: _ServerConnection | None,
     receivers: Receivers,
 ) -> None:
     from dayfly.kube.auth import CredentialsError, load

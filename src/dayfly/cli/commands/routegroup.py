@@ -91,7 +91,7 @@ def _row(group: Any) -> tuple[str, ...]:
     )
 
 
-_KIND = crud.RunKind("route group", "route groups", "routegroups", "RouteGroup", subject.group)
+_KIND = crud.VerbKind("route group", "route groups", "routegroups", "RouteGroup", subject.group)
 _HEADER = ("NAME", "ROUTING KEY", "CLUSTER", "CREATED", "SANDBOXES", "STATUS")
 _DELETE = "Delete a route group, by name or by its file, and wait until its hooks have run. Its sandboxes are kept."
 crud.add_list(command, _KIND, _HEADER, _row, elastic="SANDBOXES")

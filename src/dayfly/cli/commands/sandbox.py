@@ -103,7 +103,7 @@ def _row(sandbox: Any) -> tuple[str, ...]:
     )
 
 
-_KIND = crud.RunKind("sandbox", "sandboxes", "sandboxes", "Sandbox", str)
+_KIND = crud.VerbKind("sandbox", "sandboxes", "sandboxes", "Sandbox", str)
 _HEADER = ("NAME", "ROUTING KEY", "DESCRIPTION", "CLUSTER", "CREATED", "STATUS")
 crud.add_list(command, _KIND, _HEADER, _row, elastic="DESCRIPTION")
 crud.add_delete(command, _KIND, "Delete a sandbox, by name or by its file, and wait until all its resources are gone.")

@@ -26,7 +26,7 @@ _SYSTEM = "dayfly-system"
 _HEADER = ("SANDBOX", "RESOURCE", "VERSION", "WRITTEN", "BY", "BYTES")
 
 
-class StateStore(Protocol):
+class StateSource(Protocol):
     """The states of a home or a cluster."""
 
     def heads(self) -> Mapping[StateOwner, Head | DamagedError]:
@@ -99,7 +99,7 @@ def show_(sandbox: str, resource: str, number: int | None, context: str | None, 
     show.end_bytes()
 
 
-def resources(states: StateStore, sandbox: str, namespace: str | None) -> list[str]:
+def resources(states: StateSource, sandbox: str, namespace: str | None) -> list[str]:
     """Return the resources of a sandbox that have a readable state.
 
     Raises:
@@ -118,7 +118,7 @@ def _damage(found: Mapping[StateOwner, Head | DamagedError]) -> str:
     return "; ".join(str(head) for head in found.values() if isinstance(head, Exception))
 
 
-def open_store(context: str | None, namespace: str | None = None) -> StateStore:
+def open_store(context: str | None, namespace: str | None = None) -> StateSource:
     """Return the states of this home, or of the cluster of a context.
 
     Raises:
@@ -133,7 +133,7 @@ def open_store(context: str | None, namespace: str | None = None) -> StateStore:
     return store_of(hosts.find(context, None))
 
 
-def store_of(host: Backend) -> StateStore:
+def store_of(host: Backend) -> StateSource:
     """Return the states of a backend."""
     from dayfly.cli.backends import hosts
 

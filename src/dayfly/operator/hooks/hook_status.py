@@ -15,7 +15,7 @@ from dayfly.operator.cluster.objects import HOOKS, HookObject, RunObject
 from dayfly.operator.hooks import target_grants
 from dayfly.operator.status.status_format import conditions, message_of
 from dayfly.operator.status.status_writer import FROZEN as LOST
-from dayfly.operator.status.status_writer import StatusUpdate, StatusWriter
+from dayfly.operator.status.status_writer import ObjectStatusWriter, StatusUpdate
 from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.operator.targets.lifecycle_hook import ENDED_PHASES
 from dayfly.plan import messages, phases
@@ -53,7 +53,7 @@ class HookStatus:
         self._runs: dict[str, set[str]] = {}
         self._problems: dict[str, dict[str, HookProblem]] = {}
         """By the hook's UID, and by run name or `problem_key`."""
-        self._writer = StatusWriter[HookObject](cluster, HOOKS.metadata_only())
+        self._writer = ObjectStatusWriter[HookObject](cluster, HOOKS.metadata_only())
         cluster.runs.listen(self._on_run_change)
 
     @property

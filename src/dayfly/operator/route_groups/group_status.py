@@ -16,7 +16,7 @@ from dayfly.operator.route_groups.membership import ClusterMembership
 from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
 from dayfly.operator.status.status_format import condition, conditions, endpoints_of, message_of, pods_of, units_of
-from dayfly.operator.status.status_writer import StatusUpdate, StatusWriter
+from dayfly.operator.status.status_writer import ObjectStatusWriter, StatusUpdate
 from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.plan import messages, phases
 from dayfly.plan import route_groups as plan
@@ -91,7 +91,7 @@ class GroupStatus:
     def __init__(self, cluster: ClusterWatches, events: Recorder, membership: ClusterMembership) -> None:
         self._cluster = cluster
         self._membership = membership
-        self._writer = StatusWriter[RouteGroupObject](cluster, GROUPS, events)
+        self._writer = ObjectStatusWriter[RouteGroupObject](cluster, GROUPS, events)
         self.frozen, self.forget, self.reset = self._writer.frozen, self._writer.forget, self._writer.reset
 
     async def report_status(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:

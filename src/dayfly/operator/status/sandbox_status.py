@@ -29,7 +29,7 @@ from dayfly.operator.cluster.objects import (
 from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.status_format import condition, conditions, endpoints_of, message_of, pods_of, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
-from dayfly.operator.status.status_writer import AGAIN_S, StatusUpdate, StatusWriter
+from dayfly.operator.status.status_writer import AGAIN_S, ObjectStatusWriter, StatusUpdate
 from dayfly.plan import messages, phases
 from dayfly.plan.reason_catalog import Severity, severity
 from dayfly.plan.reasons import Reason
@@ -103,7 +103,7 @@ class SandboxStatusWriter:
 
     def __init__(self, cluster: ClusterWatches, events: Recorder) -> None:
         self._cluster = cluster
-        self._writer = StatusWriter[SandboxObject](cluster, SANDBOXES, events, _stored_throttle)
+        self._writer = ObjectStatusWriter[SandboxObject](cluster, SANDBOXES, events, _stored_throttle)
         self.on_report: Callable[[SandboxObject, RunReport, int, Expiry], None] = lambda *_: None
         """Called with each report about a Sandbox's run, and the generation of the spec that it describes."""
         self.frozen, self.forget, self.reset = self._writer.frozen, self._writer.forget, self._writer.reset

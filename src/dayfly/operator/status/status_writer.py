@@ -39,7 +39,7 @@ class StatusUpdate(NamedTuple):
     expiry: Expiry = Expiry()
 
 
-class StatusWriter(Generic[T]):
+class ObjectStatusWriter(Generic[T]):
     """Writes the statuses of one kind and remembers the latest of each object."""
 
     def __init__(

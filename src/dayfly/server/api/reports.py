@@ -53,7 +53,7 @@ LOG_POLL_INTERVAL_S = 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Subject:
+class ReportSubject:
     """The run that a request is about. After its end it has a tombstone and no record."""
 
     uid: str
@@ -135,7 +135,7 @@ class Reports:
             else {}
         )
 
-    async def _read_leftovers(self, subject: Subject) -> tuple[str, ...] | None:
+    async def _read_leftovers(self, subject: ReportSubject) -> tuple[str, ...] | None:
         """Return the create steps that may have left something after the end; None if the host has no history."""
         with contextlib.suppress(*NO_ANSWER):
             if subject.link is not None and (moves := await subject.link.history(subject.uid)):
@@ -174,7 +174,7 @@ class Reports:
         with self._slots.hold(who.org, who.key_id, read_wait(request)):
             return await self._read_log(request, subject)
 
-    async def _read_log(self, request: Request, subject: Subject) -> Any:
+    async def _read_log(self, request: Request, subject: ReportSubject) -> Any:
         unit = request.query_params.get("unit", "")
         attempt, offset = read_number(request, "attempt", 0, least=1), read_number(request, "offset", 0)
         options = _LogOptions(read_flag(request, "timestamps"), read_time(request, "sinceTime"))
@@ -218,7 +218,7 @@ class Reports:
             )
         return [{"container": "main", "logs": await self._read_lines(subject, newest[unit], options)} for unit in found]
 
-    async def _subject(self, request: Request) -> Subject:
+    async def _subject(self, request: Request) -> ReportSubject:
         who, name = callers.get_caller(request), request.path_params["name"]
         uid = read_text(request, "uid")
         record = await self._service.find(who, name)
@@ -232,7 +232,7 @@ class Reports:
         known: RunRecord[Any] | Tombstone | None = record or tombstone
         if known is None:
             raise RequestError(404, self._kind.not_found)
-        return Subject(
+        return ReportSubject(
             uid=known.uid,
             name=known.name,
             routing_key=known.routing_key,
@@ -243,7 +243,7 @@ class Reports:
             tombstone=tombstone,
         )
 
-    async def _read_report(self, subject: Subject) -> tuple[RunReport | None, list[dict[str, Any]], int]:
+    async def _read_report(self, subject: ReportSubject) -> tuple[RunReport | None, list[dict[str, Any]], int]:
         """Return report, endpoints and version of a run."""
         if subject.record is not None:
             state = (await self._service.query_states([subject.record], subject.scope))[subject.uid]
@@ -265,10 +265,10 @@ class Reports:
             for task in tasks:
                 task.cancel()
 
-    async def _logs(self, subject: Subject) -> tuple[LogInfo, ...]:
+    async def _logs(self, subject: ReportSubject) -> tuple[LogInfo, ...]:
         return await subject.link.logs(subject.uid) if subject.link else ()
 
-    async def _read_mute_units(self, subject: Subject) -> set[str]:
+    async def _read_mute_units(self, subject: ReportSubject) -> set[str]:
         """Return the units whose last attempt has ended with an empty log; none if the host does not answer."""
         try:
             return units_without_output(await self._logs(subject))
@@ -276,7 +276,7 @@ class Reports:
             return set()
 
     async def _read_chunk(
-        self, subject: Subject, unit: str, attempt: int, offset: int, options: _LogOptions
+        self, subject: ReportSubject, unit: str, attempt: int, offset: int, options: _LogOptions
     ) -> tuple[LogInfo, LogBytes]:
         """Return a part of the log of an attempt; attempt 0 is the newest."""
         available: tuple[LogInfo, ...] = ()
@@ -291,7 +291,7 @@ class Reports:
             raise RequestError(400, text)
         raise RequestError(400, f"no log of {quote(unit)}; {_list_logs({info.unit for info in available})}")
 
-    async def _read_lines(self, subject: Subject, info: LogInfo, options: _LogOptions) -> list[dict[str, str]]:
+    async def _read_lines(self, subject: ReportSubject, info: LogInfo, options: _LogOptions) -> list[dict[str, str]]:
         """Return the last part of a log, with one message for each line."""
         start = max(info.size - MAX_LOG_BYTES, 0)
         _, found = await self._read_chunk(subject, info.unit, info.attempt, start, options)

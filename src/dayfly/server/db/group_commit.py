@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import exc
 
-from dayfly.lib.group_commit import GroupCommit, Outcome
+from dayfly.lib.group_commit import CommitOutcome, GroupCommit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,13 +24,13 @@ MAX_GROUP_SIZE = 64
 def group_commit(engine: Engine, transact: Callable[[Write], Any]) -> GroupCommit[Write]:
     """Return the group commit of the file that `engine` writes to; `transact` executes one write in a transaction."""
 
-    def commit_one(write: Write) -> Outcome:
+    def commit_one(write: Write) -> CommitOutcome:
         try:
-            return Outcome(transact(write))
+            return CommitOutcome(transact(write))
         except BaseException as error:  # noqa: BLE001 - returned to the caller of this write
-            return Outcome(error=error)
+            return CommitOutcome(error=error)
 
-    def commit(writes: Sequence[Write]) -> list[Outcome]:
+    def commit(writes: Sequence[Write]) -> list[CommitOutcome]:
         if len(writes) > 1:
             try:
                 with engine.begin() as connection:
@@ -42,12 +42,12 @@ def group_commit(engine: Engine, transact: Callable[[Write], Any]) -> GroupCommi
     return GroupCommit(commit, "store writes", MAX_GROUP_SIZE)
 
 
-def _in_savepoint(connection: Connection, write: Write) -> Outcome:
+def _in_savepoint(connection: Connection, write: Write) -> CommitOutcome:
     """Execute one write of a group. A database error aborts the group."""
     try:
         with connection.begin_nested():
-            return Outcome(write(connection))
+            return CommitOutcome(write(connection))
     except exc.SQLAlchemyError:
         raise
     except BaseException as error:  # noqa: BLE001 - returned to the caller of this write
-        return Outcome(error=error)
+        return CommitOutcome(error=error)
