@@ -54,7 +54,7 @@ class ClusterPage:
             routes=[*(route for part in self._parts for route in part.routes()), *_file_routes()],
             middleware=[Middleware(AuthMiddleware, keys=_RejectAllKeys(), sessions=self.sessions, loopback=True)],
         )
-        app.router.default = control.NotFound()
+        app.router.default = control.NotFoundApp()
         watching = asyncio.create_task(self._watch.run(), name="watch")
         watching.add_done_callback(lambda _: stop.set())  # the watch only ends after an internal error
         try:
