@@ -89,7 +89,7 @@ class Tracer:
         return self._sent.get(uid) not in ("ready", "closed")
 
     def observe(self, run: Run, report: RunReport, history: Callable[[], Iterable[HistoryEntry]] = tuple) -> None:
-        """Send a trace if the creation of a living run has creation_outcome."""
+        """Send a trace if the creation of a living run has an outcome."""
         outcome = run_trace.creation_outcome(report)
         before = self._sent.get(run.uid, "")
         if run.ended_at or outcome in ("", before) or not self.expects(run.uid):

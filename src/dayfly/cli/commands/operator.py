@@ -321,7 +321,7 @@ class _ServerConnection(NamedTuple):
         return cls(url, token, str(authority or ""), {org: namespace for org, _, namespace in pairs})
 
     def connect(self, home: str) -> tuple[AgentFactory, ServerConnection]:
-        """Return a it, and its connection."""
+        """Return a factory for the agent, and its connection."""
         from dayfly.link.http import HttpWay
         from dayfly.operator.agent.agent import Agent
 

@@ -29,7 +29,7 @@ class ClusterMembership:
         cluster.groups.listen(self._on_group_change)
 
     def members_of(self, uid: str) -> dict[str, Member]:
-        """Return the sandboxes sandboxes_of a group by UID. The first one's forks take precedence."""
+        """Return the sandboxes of a group by UID. The first one's forks take precedence."""
         return self._members.sandboxes_of(uid)
 
     def has_any(self, uid: str) -> bool:
