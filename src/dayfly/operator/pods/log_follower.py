@@ -55,7 +55,7 @@ class LogFollowers:
         return pod.metadata.uid not in self._logs and len(self._tasks) < MAX_FOLLOWED and not silent
 
     def sealed_log(self, uid: str) -> Splitter | None:
-        """Return the log of that pod if it contains the is_complete receipt and the receipt names the pod."""
+        """Return the log of that pod if it contains the complete receipt and the receipt names the pod."""
         found = self._logs.get(uid)
         return found if found is not None and found.is_complete and found.field("pod") == uid else None
 
