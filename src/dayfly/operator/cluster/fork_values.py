@@ -42,6 +42,6 @@ def address(service: ForkService) -> tuple[str, int]:
 
 
 def _answers(cluster: ClusterWatches, seen: read.ForkDeployment) -> bool:
-    """Return whether the read_fork's pods are ready and up to date."""
+    """Return whether the fork's pods are ready and up to date."""
     fact = read.read_fork(seen, (), cluster.now())
     return isinstance(fact, Running) and fact.ready
