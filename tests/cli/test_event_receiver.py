@@ -23,7 +23,7 @@ from dayfly.cli import event_receiver
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.lib.delivery import DeliveryResult
 from dayfly.link import wire
-from dayfly.link.envelope import Letters, Opening, Said, Session
+from dayfly.link.envelope import Opening, SentMessages, Session, UnreadMessages
 
 TO = event_receiver.parse_receiver("http://127.0.0.1:1/in?x=1", frozenset())
 EVENT = b'{"id": "1"}'
@@ -173,13 +173,15 @@ class Agent:
     async def _carry(self):
         """Fetch pending messages and send the answers of the host."""
         at = f"session={self.session.session}&after={self.number}&digest={self.digest}"
-        for each in self._ask(f"messages?{at}", None, Letters).messages:
+        for each in self._ask(f"messages?{at}", None, UnreadMessages).messages:
             self.number, self.digest = each.number, each.digest
             self.host.end.send(wire.read_to_host(each.body.encode()))
         await asyncio.sleep(0.01)
         messages = [wire.encode(each).decode() for each in self.letters]
         if messages:
-            self._ask("messages", Said(session=self.session.session, first=self.said + 1, messages=messages), dict)
+            self._ask(
+                "messages", SentMessages(session=self.session.session, first=self.said + 1, messages=messages), dict
+            )
         self.said += len(messages)
         self.letters.clear()
 

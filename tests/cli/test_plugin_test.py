@@ -43,7 +43,7 @@ def test_a_planted_mistake_is_found(cli: Cli, name: str):
     done = run_plugin_test(
         cli, planted.spec, planted.params, "--only", planted.scenario or "nothing else", "--timeout", "6s", "-o", "json"
     )
-    scenarios = json.loads(done.out)["lives"]
+    scenarios = json.loads(done.out)["scenarios"]
     assert done.code == 1, done
     assert [scenario["fault"] for scenario in scenarios] == [*([""] if planted.scenario else []), planted.fault], (
         scenarios
@@ -87,7 +87,7 @@ def test_a_report_for_ci_is_junits(cli: Cli):
 def test_plugin_test_with_zero_timeout_reports_not_created(cli: Cli):
     """Even with a timeout of 0, the report of the deletion is read once."""
     done = run_plugin_test(cli, plugin(), {}, "--timeout", "0s", "-o", "json")
-    (scenario,) = json.loads(done.out)["lives"]
+    (scenario,) = json.loads(done.out)["scenarios"]
     assert (done.code, scenario["fault"]) == (1, "NotCreated"), done
 
 
@@ -147,7 +147,7 @@ def test_every_declaration_of_a_param_can_be_tested(cli: Cli, name: str):
     (cli.folder / cli.write("secrets", "pw=hunter2\n")).chmod(0o600)
     given = ("--secrets-file", "secrets") if secret else ("-p", "pw=hunter2")
     done = run_plugin_test(cli, written, {}, *given, "--only", "the param pw", "--timeout", "30s", "-o", "json")
-    scenarios = [scenario["name"] for scenario in json.loads(done.out)["lives"]]
+    scenarios = [scenario["name"] for scenario in json.loads(done.out)["scenarios"]]
     assert done.code == 0, done
     assert {"the param pw is very long", "the param pw has quotes and a line break"} <= set(scenarios)
     assert "hunter2" not in done.out + done.err
@@ -158,7 +158,7 @@ def test_mistake_with_an_odd_secret_is_found(cli: Cli):
     written = plugin(f'touch {OWN}-"$(echo $PW | cut -c1-9)"; {MAKE}', f"{REMOVE} {OWN}-hunter2", PW)
     given = ("--secrets-file", "secrets", "--only", "has quotes", "--timeout", "6s", "-o", "json")
     done = run_plugin_test(cli, written, {}, *given)
-    assert [scenario["fault"] for scenario in json.loads(done.out)["lives"]] == ["", "", "Left"], done
+    assert [scenario["fault"] for scenario in json.loads(done.out)["scenarios"]] == ["", "", "Left"], done
 
 
 class Refusing:
@@ -207,7 +207,7 @@ def test_rejected_scenario_does_not_end_the_test(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(
-    ("output", "form"), [(None, "ok            scenario 0"), ("json", '"lives"'), ("junit", "<testcase")]
+    ("output", "form"), [(None, "ok            scenario 0"), ("json", '"scenarios"'), ("junit", "<testcase")]
 )
 def test_aborted_plugin_test_prints_finished_scenarios(
     capsys: pytest.CaptureFixture[str], output: str | None, form: str

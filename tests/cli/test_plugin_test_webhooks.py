@@ -30,7 +30,7 @@ def test_a_planted_mistake_is_found_on_the_way(cli: Cli, name: str):
         allow = ("--allow-webhook", server.name)
         done = run_plugin_test(cli, spec, *allow, "--only", planted.scenario, "--timeout", "10s", "-o", "json")
     assert done.code == 1, done
-    scenarios = json.loads(done.out)["lives"]
+    scenarios = json.loads(done.out)["scenarios"]
     assert [(scenario["name"], scenario["fault"]) for scenario in scenarios] == [
         ("the sandbox is created and deleted", ""),
         (planted.scenario, planted.fault),
@@ -80,7 +80,7 @@ def test_a_command_is_harmed_like_a_script(cli: Cli):
     done = run_plugin_test(
         cli, spec, "-p", f"root={world}", "--only", "make is killed", "--timeout", "5s", "-o", "json"
     )
-    scenarios = {scenario["name"]: scenario["fault"] for scenario in json.loads(done.out)["lives"]}
+    scenarios = {scenario["name"]: scenario["fault"] for scenario in json.loads(done.out)["scenarios"]}
     assert scenarios["the sandbox is created and deleted"] == ""
     assert scenarios["make is killed at its start"] == "Stuck", "rmdir of a missing directory"
     assert scenarios["make is killed at its end"] == ""

@@ -328,8 +328,8 @@ def test_operator_types_have_the_fields_of_the_crds():
     """The operator's own types have the fields of the generated ones."""
     # Of a status only what a new process must know, so that ten thousand of them are small.
     for ours, theirs, absent in (
-        (objects.WrittenStatus, kinds.SandboxStatus, set()),
-        (objects.WrittenStatus, kinds.ResourceStatus, {"endpoints"}),  # only a sandbox has any
+        (objects.StoredStatus, kinds.SandboxStatus, set()),
+        (objects.StoredStatus, kinds.ResourceStatus, {"endpoints"}),  # only a sandbox has any
         (objects.WrittenUnit, kinds.UnitStatus, set()),
         (objects.WrittenCondition, kinds.StatusCondition, set()),
     ):

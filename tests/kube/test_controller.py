@@ -9,7 +9,7 @@ import logging
 import pytest
 from tests.kube.fake import run
 
-from dayfly.kube import Controller, ForeignError, Resync, errors
+from dayfly.kube import Controller, NameConflictError, Resync, errors
 from dayfly.lib.queue import Backoff, WorkQueue
 
 TROUBLE = errors.ServerTrouble("GET box", "no", status=500)
@@ -37,7 +37,7 @@ def played(reconcile, *, seconds: float, keys=("box",), **options) -> WorkQueue:
     ("fault", "level", "traced"),
     [
         (TROUBLE, logging.WARNING, False),
-        (ForeignError("is there already"), logging.WARNING, False),
+        (NameConflictError("is there already"), logging.WARNING, False),
         (KeyError("a defect"), logging.ERROR, True),
     ],
     ids=["refused", "expected", "defect"],
@@ -56,7 +56,7 @@ def test_failing_key_backs_off_without_delaying_others(fault, level, traced, cap
             raise fault
 
     with caplog.at_level(logging.DEBUG):
-        queue = played(reconcile, seconds=100, keys=("box", "good"), expected=(ForeignError,))
+        queue = played(reconcile, seconds=100, keys=("box", "good"), expected=(NameConflictError,))
     waits = [later - sooner for sooner, later in itertools.pairwise(moments)]
     assert all(low <= wait <= high + 1e-3 for wait, low, high in zip(waits, (0.5, 1, 2, 4), (1, 2, 4, 8), strict=True))
     assert good == [0.0]

@@ -12,7 +12,7 @@ from tests.kube.websites import KINDS, PAGES, SITES, WEBSITES, Status, ask, site
 from dayfly.kube import (
     Client,
     Condition,
-    ForeignError,
+    NameConflictError,
     Recorder,
     add_finalizer,
     create_owned,
@@ -157,7 +157,7 @@ class TestOwnership:
             await create_owned(stage.client, PAGES, body, owner, WEBSITES)
             ask(stage.server, "DELETE", f"{SITES}/a")
             site(stage.server, "a")
-            with pytest.raises(ForeignError, match="Website a controls it"):
+            with pytest.raises(NameConflictError, match="Website a controls it"):
                 await create_owned(stage.client, PAGES, body, await stage.item(), WEBSITES)
 
         playing(story)

@@ -21,7 +21,14 @@ from dayfly.link import envelope as mailbox
 from dayfly.link import wire
 
 FORMS = Path(__file__).with_name(f"protocol-{wire.PROTOCOL}.forms")
-MAIL = (mailbox.Opening, mailbox.Session, mailbox.Letters, mailbox.Said, mailbox.Heard, mailbox.Asked)
+MAIL = (
+    mailbox.Opening,
+    mailbox.Session,
+    mailbox.UnreadMessages,
+    mailbox.SentMessages,
+    mailbox.ReceivedCount,
+    mailbox.StartRequest,
+)
 REQUIRED = "required"
 
 

@@ -13,8 +13,8 @@ from tests.operator.rig.dialling import SAID, Bench, letters, played, refusal, s
 from dayfly.kube.objects import SECRETS
 from dayfly.link import dial, wire
 from dayfly.link.dial import LastSeen
-from dayfly.link.envelope import FROZEN_STATUS, Letters, chained
-from dayfly.link.http import HttpResponse, WayError
+from dayfly.link.envelope import FROZEN_STATUS, UnreadMessages, chained
+from dayfly.link.http import HttpResponse, TransportError
 from dayfly.operator.agent.cursor import NAME, SecretCursor
 from dayfly.spec.run import EndRequest
 
@@ -51,7 +51,7 @@ class TestSession:
             (refusal(FROZEN_STATUS), 0, True, "no", dial.MAX_REFUSED_PAUSE_S),
             (refusal(500), 0, False, "it cannot be reached: it returned status 500: no", dial.MAX_AWAY_PAUSE_S),
             (refusal(409), 0, False, "it cannot be reached: it returned status 409: no", dial.MAX_AWAY_PAUSE_S),
-            (WayError("closed"), 0, False, "it cannot be reached: closed", dial.MAX_AWAY_PAUSE_S),
+            (TransportError("closed"), 0, False, "it cannot be reached: closed", dial.MAX_AWAY_PAUSE_S),
             (
                 HttpResponse(500, {}, b"<html>"),
                 0,
@@ -114,7 +114,7 @@ class TestSession:
 
     @with_bench
     async def test_next_session_does_not_repeat_old_messages(self, bench: Bench):
-        bench.says("POST session", *[WayError("away")] * 5, session(1))
+        bench.says("POST session", *[TransportError("away")] * 5, session(1))
         await rest(60)
         assert bench.dial.session == session(1)
         bench.says("POST messages", refusal(409, there="x"))
@@ -209,7 +209,7 @@ class TestHearing:
     async def test_altered_messages_are_requested_again(self, bench: Bench, change):
         found, _ = letters(LastSeen(1), "a")
         [message] = found.messages
-        wrong = Letters(messages=(msgspec.structs.replace(message, **change),))
+        wrong = UnreadMessages(messages=(msgspec.structs.replace(message, **change),))
         bench.says("POST session", session(1))
         bench.says("GET messages", wrong)
         await rest(5)
@@ -251,7 +251,7 @@ class TestHearing:
     @pytest.mark.parametrize(
         ("answer", "why"),
         [
-            (WayError("closed"), "it cannot be reached: closed"),
+            (TransportError("closed"), "it cannot be reached: closed"),
             (refusal(502), "it cannot be reached: it returned status 502: no"),
             (HttpResponse(200, {}, b"<html>"), "it cannot be reached: its response cannot be read: "),
         ],
@@ -321,7 +321,7 @@ class TestHearing:
     async def test_polling_backs_off_until_the_server_responds(self, bench: Bench):
         found, _ = letters(LastSeen(1), "{}")
         bench.says("POST session", session(1))
-        bench.says("GET messages", *[WayError("slow")] * 8, found, WayError("slow"))
+        bench.says("GET messages", *[TransportError("slow")] * 8, found, TransportError("slow"))
         await rest(300)
         times = bench.times("GET messages")
         pauses = [after - before for before, after in itertools.pairwise(times)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from aiohttp import web
 
-from dayfly.link.http import HttpWay, WayError
+from dayfly.link.http import HttpWay, TransportError
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ async def test_redirects_and_huge_responses_are_refused(server):
     try:
         assert (await way.ask("POST", "births", seconds=10)).status == 307
         assert (await way.ask("GET", "messages", seconds=10)).body == b"xxx"
-        with pytest.raises(WayError, match="too long"):
+        with pytest.raises(TransportError, match="too long"):
             await way.ask("GET", "huge", seconds=10)
     finally:
         await way.close()
@@ -65,7 +65,7 @@ async def test_response_at_the_size_limit_is_read(server, monkeypatch):
     monkeypatch.setattr("dayfly.link.http.MOST_ANSWER", 3)
     try:
         assert (await way.ask("POST", "said", body=b"{ }", seconds=10)).body == b"{ }"
-        with pytest.raises(WayError, match="too long"):
+        with pytest.raises(TransportError, match="too long"):
             await way.ask("POST", "said", body=b"{  }", seconds=10)
     finally:
         await way.close()
@@ -111,7 +111,7 @@ async def test_untrusted_certificate_is_refused(tmp_path):
                 if trusted:
                     assert (await way.ask("GET", "messages", seconds=10)).status == 200
                 else:
-                    with pytest.raises(WayError):
+                    with pytest.raises(TransportError):
                         await way.ask("GET", "messages", seconds=10)
             finally:
                 await way.close()

@@ -11,7 +11,7 @@ from tests.operator.rig.serving import report
 
 from dayfly.link import dial, wire
 from dayfly.link.envelope import MOST_ENVELOPE
-from dayfly.link.http import WayError
+from dayfly.link.http import TransportError
 from dayfly.spec.run_data import HistoryEntry
 
 SMALL = len(wire.encode(SAID))
@@ -22,7 +22,7 @@ class TestSaying:
     async def test_messages_are_resent_until_confirmed(self, bench: Bench):
         bench.says("POST session", session(1))
         await rest(1)
-        bench.says("POST messages", WayError("lost"), {"heard": 1}, {"heard": 3})
+        bench.says("POST messages", TransportError("lost"), {"heard": 1}, {"heard": 3})
         bench.hear(SAID)
         await rest(5)
         bench.hear(SAID)
@@ -43,7 +43,7 @@ class TestSaying:
         assert told == [(1, 2), (1, 2), (2, 1)]
         assert bench.dial.trouble == "", "a server may confirm nothing"
 
-    @pytest.mark.parametrize("nothing", [[WayError("slow")] * 2, [{"heard": 0}, {"heard": 1}]])
+    @pytest.mark.parametrize("nothing", [[TransportError("slow")] * 2, [{"heard": 0}, {"heard": 1}]])
     @with_bench
     async def test_sending_backs_off_while_nothing_is_confirmed(self, bench: Bench, nothing):
         bench.says("POST session", session(1))
@@ -194,7 +194,7 @@ class TestLiving:
             ({"session": 1, "uids": ["a", "b"]}, frozenset({"a", "b"})),
             ({"session": 1, "uids": []}, frozenset()),
             ({"session": 1, "uids": ["a", "c"]}, None),
-            (WayError("lost"), None),
+            (TransportError("lost"), None),
             (refusal(403), None),
         ],
     )

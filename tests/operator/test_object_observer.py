@@ -17,14 +17,14 @@ from dayfly.operator.objects.object_observer import ObjectMemory, ObjectObserver
 from dayfly.operator.objects.object_view import ObjectView
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Ended, Fact, Held, NeverRan, Objection, Running
+from dayfly.plan.world import Ended, Fact, Held, NeverRan, Running, UnitRefusal
 from dayfly.spec.lifecycle import Lifecycle, Object, SecretKey, Target, Unit, UnitOutput, UnitTimeouts
 from dayfly.spec.run import Phase, Run, State, UnitRecord
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 NOW, CLAIMED, RUN_MS = 500, 100, 1_000
 MANIFEST = {"apiVersion": "db.example.org/v1", "kind": "Claim", "spec": {}}
-QUOTA = Objection(reason="Quota", message="no room", since=NOW)
+QUOTA = UnitRefusal(reason="Quota", message="no room", since=NOW)
 UNFIT = NeverRan(reason="InputInvalid", message="m")
 
 
@@ -81,7 +81,7 @@ class Bench:
 )
 async def test_claimed_object_that_does_not_exist_yet(how, refused, reason):
     bench = Bench(ref="", **how)
-    if isinstance(refused, Objection):
+    if isinstance(refused, UnitRefusal):
         refused = msgspec.structs.replace(refused, since=bench.turn.now)
     bench.memory.refused = refused
     fact = await bench.made()

@@ -16,7 +16,7 @@ from dayfly.operator.refusals import AGAIN_S
 from dayfly.operator.run_memory import RunMemory
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Objection, Running, TargetIntent, TargetState
+from dayfly.plan.world import Running, TargetIntent, TargetState, UnitRefusal
 from dayfly.spec.lifecycle import As, Exec, Lifecycle, PreviewUnit, Target, Unit, UnitInput, digest
 from dayfly.spec.run import MAX_UNITS, EndRequest, Phase, Run, UnitRecord
 
@@ -25,8 +25,8 @@ TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 ASKED = EndRequest(at=1, reason="Deleted")
 
 
-def says(reason: str) -> Objection:
-    return Objection(reason=reason, message="m", since=NOW)
+def says(reason: str) -> UnitRefusal:
+    return UnitRefusal(reason=reason, message="m", since=NOW)
 
 
 class Bench:

@@ -24,7 +24,7 @@ from dayfly.operator.routes.previews import PATIENCE_MS, SETTLE_MS, Previews
 from dayfly.operator.routes.route_builder import fork_of
 from dayfly.operator.routes.route_memory import RouteMemory
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Objection, Running, Waiting
+from dayfly.plan.world import Running, UnitRefusal, Waiting
 from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import Kind, PreviewUnit, Route, Unit, route_id
 from dayfly.spec.run import EndRequest, State, UnitRecord
@@ -213,7 +213,7 @@ class TestStanding:
     def test_refused_write_is_reported(self):
         async def story(bench: Bench):
             bench.sync_cache()
-            bench.routes.stuck[STEP] = Objection(reason="r", message="a quota", since=1)
+            bench.routes.stuck[STEP] = UnitRefusal(reason="r", message="a quota", since=1)
             assert await bench.observe() == ("", "a quota", "")
 
         played(story)

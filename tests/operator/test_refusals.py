@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from dayfly.operator.refusals import AGAIN_S, KEPT_AGAIN_S, Refusals, kept_again
-from dayfly.plan.world import NeverRan, Objection
+from dayfly.plan.world import NeverRan, UnitRefusal
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import Run, UnitRecord
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 KEY = "db/make", 2
-QUOTA = Objection(reason="Quota", message="m", since=1_000)
+QUOTA = UnitRefusal(reason="Quota", message="m", since=1_000)
 
 
 def ledger(attempt: int = 1) -> Run:
@@ -58,4 +58,4 @@ def test_step_that_can_never_run_stays_so():
     ],
 )
 def test_first_refusal_is_reported_at_once_other_words_later(before, at, message, after):
-    assert kept_again(before, Objection(reason="Quota", message=message, since=at)) == after
+    assert kept_again(before, UnitRefusal(reason="Quota", message=message, since=at)) == after

@@ -26,7 +26,7 @@ from dayfly.operator.routes.vs_writer import ISTIO_SETTLE_MS
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Ended, Objection, Running, Waiting
+from dayfly.plan.world import Ended, Running, UnitRefusal, Waiting
 from dayfly.spec.lifecycle import DRAIN_MS, Target
 from dayfly.spec.run import Run, State, UnitRecord
 
@@ -132,7 +132,7 @@ class TestStanding:
         async def story(bench: Bench):
             bench.ask("DELETE", f"{PATH}/web")
             bench.caches.gateway.routes["httproutes"].drop(Key("shop", "web"))
-            bench.noted.stuck[NAME] = Objection(reason="Refused", message="a quota", since=bench.clock)
+            bench.noted.stuck[NAME] = UnitRefusal(reason="Refused", message="a quota", since=bench.clock)
             sight = await bench.observe()
             assert sight.facts == {(NAME, 1): Waiting(since=1, reason="Refused", message="a quota")}
             assert sight.lacking == (f"{NAME} (no HTTPRoute or GRPCRoute leads to Deployment shop/web)",)
@@ -294,7 +294,7 @@ class TestWriting:
     def test_refusal_is_reported_until_the_next_write(self):
         async def story(bench: Bench):
             bench.server.serve(SLICES)
-            bench.noted.stuck[NAME] = said = Objection(reason="Refused", message="no", since=bench.clock)
+            bench.noted.stuck[NAME] = said = UnitRefusal(reason="Refused", message="no", since=bench.clock)
             await bench.keep()
             assert bench.noted.stuck == {NAME: said}, "its Service has no pods yet"
             bench.server.forget("endpointslices")

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from dayfly.execute.pod.read import stamp
-from dayfly.operator.cluster.objects import WrittenStatus
+from dayfly.operator.cluster.objects import StoredStatus
 from dayfly.operator.status.status_throttle import (
     QUIET_MS,
     SETTLED_MS,
@@ -94,7 +94,7 @@ def test_transition_time_is_kept_until_the_condition_changes():
 @pytest.mark.parametrize(("since", "kept"), [("then", "then"), ("", stamp(7_000))])
 def test_condition_time_of_an_earlier_process_is_kept(since, kept):
     conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": since}] if since else []
-    stored = msgspec.convert({"ready": True, "reason": "r", "message": "m", "conditions": conditions}, WrittenStatus)
+    stored = msgspec.convert({"ready": True, "reason": "r", "message": "m", "conditions": conditions}, StoredStatus)
     found = StatusThrottle.from_status(stored, URGENT, ("0/9",))
     assert found.transition_time(True, "r", 7_000) == kept
     assert found.delay(URGENT, ("0/9",), 7_000) == 0.0

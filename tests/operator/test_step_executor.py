@@ -23,7 +23,7 @@ from dayfly.operator.run_memory import RunMemory, Sight
 from dayfly.plan.actions import Launch, Prepare, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import NeverRan, Objection
+from dayfly.plan.world import NeverRan, UnitRefusal
 from dayfly.spec.lifecycle import As, Exec, Lifecycle, Ref, Target, Unit, UnitInput, UnitOutput
 from dayfly.spec.run import Run
 
@@ -111,7 +111,7 @@ class Bench:
 async def test_refusal_that_may_pass_is_reported_and_frees_the_slot(fault, reason):
     bench = Bench()
     bench.fault = fault
-    assert await bench.prepare() == ({SEED: Objection(reason=reason, message="m", since=NOW)}, {})
+    assert await bench.prepare() == ({SEED: UnitRefusal(reason=reason, message="m", since=NOW)}, {})
     assert (bench.done, bench.queued) == ([SEED], [])
     bench.fault = None
     assert await bench.prepare() == ({}, {})

@@ -19,7 +19,7 @@ from tests.operator.rig.played import Played
 from tests.operator.rig.served import left, lost_there, until
 from tests.operator.rig.world import World
 
-from dayfly.link.envelope import Asked, Heard, Letters, Said, Sent, Session, chained
+from dayfly.link.envelope import ReceivedCount, Sent, SentMessages, Session, StartRequest, UnreadMessages, chained
 from dayfly.link.http import HttpResponse
 from dayfly.operator.agent.agent import Agent
 
@@ -82,15 +82,15 @@ class Recorded:
                 session = Session(org=ORG, cluster="east", session=1, number=0, digest="")
                 found = msgspec.structs.replace(session, check=session.checked())
             case "POST", "births":
-                found = msgspec.json.decode(body, type=Asked)
+                found = msgspec.json.decode(body, type=StartRequest)
             case "POST", "messages":
-                told = msgspec.json.decode(body, type=Said)
+                told = msgspec.json.decode(body, type=SentMessages)
                 self.said += map(json.loads, told.messages)
-                found = Heard(heard=told.first + len(told.messages) - 1)
+                found = ReceivedCount(heard=told.first + len(told.messages) - 1)
             case _:
                 await asyncio.sleep(1)
                 self._next()
-                found = Letters(messages=tuple(self._letters[int((query or {})["after"]) :]))
+                found = UnreadMessages(messages=tuple(self._letters[int((query or {})["after"]) :]))
         answer = {**msgspec.to_builtins(found), conversation.LATER: [1]}
         return HttpResponse(200, {}, json.dumps(answer).encode())
 

@@ -51,12 +51,12 @@ from dayfly.plan.world import (
     Ended,
     Held,
     NeverRan,
-    Objection,
     Running,
     Sealed,
     Stalled,
     TargetIntent,
     Unclear,
+    UnitRefusal,
     Waiting,
 )
 from dayfly.spec.run import EndRequest
@@ -79,7 +79,7 @@ ROWS = (
         "claim and launch db/other#1",
         {MAKE: "the cluster is away"},
         plan=PAIR,
-        fields={"objections": {MAKE: Objection(reason="Away", message="the cluster is away")}},
+        fields={"objections": {MAKE: UnitRefusal(reason="Away", message="the cluster is away")}},
     ),
     Row(
         "no news",

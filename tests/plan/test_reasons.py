@@ -25,7 +25,7 @@ def literal(node: ast.AST) -> Iterator[str]:
     """Yield reasons that are written as literals instead of taken from the catalogue."""
     match node:
         case ast.Call(
-            func=ast.Name(id="CannotRenderError" | "WaitingError" | "Objection"),
+            func=ast.Name(id="CannotRenderError" | "WaitingError" | "UnitRefusal"),
             args=[ast.Constant(value=str(word)), *_],
         ):
             yield word
@@ -56,7 +56,9 @@ def test_no_module_writes_a_reason_as_a_literal():
 
 def test_a_reason_of_ones_own_would_be_found():
     """Check the search above."""
-    tree = ast.parse('Objection(reason="Mine")\nCannotRenderError("Mine", "x")\ndef f():\n    return "ResultLost", "x"')
+    tree = ast.parse(
+        'UnitRefusal(reason="Mine")\nCannotRenderError("Mine", "x")\ndef f():\n    return "ResultLost", "x"'
+    )
     assert [word for node in ast.walk(tree) for word in literal(node)].count("Mine") == 2
     assert "ResultLost" in [word for node in ast.walk(tree) for word in literal(node)]
 

@@ -28,7 +28,7 @@ from dayfly.plan.phases import has_trouble, phase, resource_progress
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal, sensitive_inputs
 from dayfly.plan.status import describe, unit_sentence, with_current_clocks, with_unsupported
-from dayfly.plan.world import Ended, Objection, Running, TargetIntent, Waiting
+from dayfly.plan.world import Ended, Running, TargetIntent, UnitRefusal, Waiting
 from dayfly.spec.lifecycle import Exec, Ref, UnitInput, UnitOutput
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run import OutputRecord, Phase, Result
@@ -118,7 +118,7 @@ class TestOpen:
     @pytest.mark.parametrize("claimed", [False, True], ids=["new", "running"])
     def test_fork_refused_for_good_fails_the_run(self, claimed):
         run = with_fork() if claimed else made(FORKED, "a", "b")
-        held = {"objections": {APP: Objection(reason=Reason.BAD_PATCH, message="m")}}
+        held = {"objections": {APP: UnitRefusal(reason=Reason.BAD_PATCH, message="m")}}
         if claimed:
             held = {"facts": {(APP, 1): Waiting(since=5, reason=Reason.BAD_PATCH, message="m")}}
         report = told(run, FORKED, **held)
@@ -128,11 +128,11 @@ class TestOpen:
         assert phase(begun=True, closed=False, ready=report.ready, reason=report.reason) == "Failed"
 
     def test_fork_without_its_baseline_is_pending(self):
-        held = {APP: Objection(reason=Reason.BASELINE_MISSING, message="m")}
+        held = {APP: UnitRefusal(reason=Reason.BASELINE_MISSING, message="m")}
         assert told(made(FORKED, "a", "b"), FORKED, objections=held).reason is Reason.FORKS_PENDING
 
     def test_refused_fork_does_not_fail_a_run_that_is_closed(self):
-        held = {APP: Objection(reason=Reason.BAD_PATCH, message="m")}
+        held = {APP: UnitRefusal(reason=Reason.BAD_PATCH, message="m")}
         report = told(after(FORKED, with_fork(), close()), FORKED, objections=held)
         assert report.reason is Reason.DELETING
 

@@ -12,12 +12,12 @@ from dayfly.plan.world import (
     Ended,
     Held,
     NeverRan,
-    Objection,
     Running,
     Sealed,
     Stalled,
     TargetIntent,
     Unclear,
+    UnitRefusal,
     Waiting,
     World,
 )
@@ -83,7 +83,7 @@ worlds = st.builds(
     ref=st.sampled_from(["", "boot-1"]),
     slots=st.integers(-1, 3),
     objections=st.dictionaries(
-        st.sampled_from(UNITS), st.builds(Objection, reason=words, message=st.just("no room")), max_size=2
+        st.sampled_from(UNITS), st.builds(UnitRefusal, reason=words, message=st.just("no room")), max_size=2
     ),
 )
 

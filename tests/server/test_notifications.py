@@ -10,7 +10,7 @@ import pytest
 from tests.server.test_agents import ORG, Replica
 
 from dayfly.link import wire
-from dayfly.link.envelope import Said
+from dayfly.link.envelope import SentMessages
 from dayfly.server.db import notifications
 from dayfly.server.db.store import Store
 from dayfly.server.db.tables import clusters
@@ -74,7 +74,7 @@ async def exchange_hello(pair: Pair) -> None:
     (hello,) = [wire.read_to_host(each["body"].encode()) for each in found["messages"]]
     assert isinstance(hello, wire.Hello)
     inventory = wire.Inventory(session=session)
-    said = Said(session=session, first=1, messages=[msgspec.json.encode(inventory).decode()])
+    said = SentMessages(session=session, first=1, messages=[msgspec.json.encode(inventory).decode()])
     assert (await pair.second.ask("east", "POST", "messages", said))[0] == 200
     assert (await meeting)[0] == session
 

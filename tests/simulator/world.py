@@ -17,7 +17,7 @@ from dayfly.plan import messages
 from dayfly.plan.actions import Decision, Move
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import Plan
-from dayfly.plan.world import AttemptKey, Fact, Objection, TargetIntent, TargetState
+from dayfly.plan.world import AttemptKey, Fact, TargetIntent, TargetState, UnitRefusal
 from dayfly.spec.run import EndRequest, Result, Run
 
 START = 1_000_000_000  # unix milliseconds at which every story begins
@@ -40,7 +40,7 @@ class Simulation(abc.ABC):
         self.crash_in = 0  # boundaries until the server is killed; 0: it is not
         self.refuse = 0  # so many writes find the disk full
         self.pending: tuple[Run, tuple[Move, ...]] | None = None
-        self.objections: dict[str, Objection] = {}
+        self.objections: dict[str, UnitRefusal] = {}
         self.scenario: Scenario = draw(rng.randrange(DIFFERENT_PLANS))
         self.known_refs: set[str] | None = None  # what may be claimed, where that must exist before
         self.slots = rng.choice((1, 2, 4, 99, 99))
@@ -430,7 +430,7 @@ class Simulation(abc.ABC):
             rng.choice(self.servers).skew = self.jump()
         else:
             unit = rng.choice(tuple(self.scenario.shapes))
-            self.objections = {} if self.objections else {unit: Objection(reason="NoRoom", message="no room now")}
+            self.objections = {} if self.objections else {unit: UnitRefusal(reason="NoRoom", message="no room now")}
 
     def jump(self) -> int:
         """A clock jumps: by how much, in milliseconds."""

@@ -254,8 +254,8 @@ def test_report_has_a_line_and_advice_for_each_scenario():
 def test_programs_read_the_same():
     results = [*told(), ScenarioResult("the node is lost", 0.0, None, "it needs power")]
     data = as_json(results, inventory=True)
-    assert [scenario["fault"] for scenario in data["lives"]] == ["", "Left"]
-    assert data["notPlayed"] == [{"name": "the node is lost", "why": "it needs power"}]
+    assert [scenario["fault"] for scenario in data["scenarios"]] == ["", "Left"]
+    assert data["skipped"] == [{"name": "the node is lost", "why": "it needs power"}]
     root = ET.fromstring(as_junit(results, "p@1.0.0"))
     assert (root.get("tests"), root.get("failures"), root[0].get("skipped")) == ("3", "1", "1")
     assert [each.get("message") for each in root.iter("skipped")] == ["it needs power"]

@@ -109,7 +109,7 @@ class ReplicaSets:
         refusal = ""
         try:
             await self._make_one_change(item, pods)
-        except (kube.errors.Forbidden, kube.errors.Invalid, kube.ForeignError) as error:
+        except (kube.errors.Forbidden, kube.errors.Invalid, kube.NameConflictError) as error:
             refusal = error.message if isinstance(error, kube.errors.ApiError) else str(error)
         active = sum(is_ready(pod) and label_of(pod) == template_hash(item) for pod in pods.values())
         condition = kube.Condition("Ready", "True", "Ready", f"all {active} pods are ready")

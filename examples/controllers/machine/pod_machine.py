@@ -79,7 +79,7 @@ class PodMachines:
         if pod is None or not kube.controls(item, pod):
             try:
                 pod = await kube.create_owned(self._client, PODS, render_pod(item), item, POD_MACHINES)
-            except (kube.errors.Forbidden, kube.errors.Invalid, kube.ForeignError) as error:
+            except (kube.errors.Forbidden, kube.errors.Invalid, kube.NameConflictError) as error:
                 refusal = error.message if isinstance(error, kube.errors.ApiError) else str(error)
         await self._status_writer.write(POD_MACHINES, item, machine_status(pod, refusal))
         return RETRY_AFTER_S if refusal else None

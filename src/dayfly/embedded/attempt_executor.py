@@ -14,7 +14,7 @@ from dayfly.lib.clock import now_ms
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import sensitive_inputs
-from dayfly.plan.world import NeverRan, Objection
+from dayfly.plan.world import NeverRan, UnitRefusal
 from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import ALIVE, Run
 
@@ -69,16 +69,16 @@ class AttemptExecutor(abc.ABC):
         outputs = {key: values for key in facts if (values := self._attempts.values.get(UnitAttempt(uid, *key)))}
         return Known(facts=facts, objections=self.objections(live), outputs=outputs)
 
-    def objections(self, live: LiveRun) -> dict[str, Objection]:
+    def objections(self, live: LiveRun) -> dict[str, UnitRefusal]:
         """Return why units of this kind cannot be claimed now: a fork has no value yet for one of their inputs."""
-        found: dict[str, Objection] = {}
+        found: dict[str, UnitRefusal] = {}
         reading = [step for step in live.reading_forks if step.unit.kind == self.kind]
         forks = current_fork_values(live, self._runs, self._attempts) if reading else None
         for step in reading:
             try:
                 resolve(live.run, step.unit, step.resource, cleans=False, forks=forks)
             except ForkAddressUnknownError as error:
-                found[step.id] = Objection(reason=error.reason, message=str(error))
+                found[step.id] = UnitRefusal(reason=error.reason, message=str(error))
             except CannotRenderError:
                 pass  # the unit is claimed nevertheless: its launch reports this as `NeverRan`
         return found

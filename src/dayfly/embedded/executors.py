@@ -26,7 +26,7 @@ from dayfly.lib.tasks import cancel
 from dayfly.plan.actions import Fence, Launch
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep
-from dayfly.plan.world import Fact, Objection, Running
+from dayfly.plan.world import Fact, Running, UnitRefusal
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Kind, Unit
 
@@ -110,7 +110,7 @@ class ProcessStepExecutor(AttemptExecutor):
             self._states.clear(live.run)
         await super().clear(live)
 
-    def objections(self, live: LiveRun) -> dict[str, Objection]:
+    def objections(self, live: LiveRun) -> dict[str, UnitRefusal]:
         """Add an objection to steps that use the same absolute path as a running one, if paths are not private."""
         found = super().objections(live)
         if self._starter.isolates_paths:
@@ -124,7 +124,7 @@ class ProcessStepExecutor(AttemptExecutor):
                     f"uses {shared[0]}, as does the running {other.unit}; this machine has no mount namespaces to "
                     "separate them, so they run one after the other"
                 )
-                found[name] = Objection(reason=Reason.PATH_IN_USE, message=message)
+                found[name] = UnitRefusal(reason=Reason.PATH_IN_USE, message=message)
         return found
 
     def _busy_unit(self, key: UnitAttempt) -> Unit:
@@ -229,23 +229,23 @@ class ProcessForkExecutor(AttemptExecutor):
             self._attempts.on_change(key.run)
         return port
 
-    def objections(self, live: LiveRun) -> dict[str, Objection]:
+    def objections(self, live: LiveRun) -> dict[str, UnitRefusal]:
         """Return what forks lack before they can start. No attempt is claimed until then."""
         every = ((step.id, self._objection(live, step)) for step in live.plan.kept.values() if step.unit.fork)
         return {name: objection for name, objection in every if objection is not None}
 
-    def _objection(self, live: LiveRun, step: KeptStep) -> Objection | None:
+    def _objection(self, live: LiveRun, step: KeptStep) -> UnitRefusal | None:
         assert step.unit.fork is not None, "a fork has a baseline"
         baseline = step.unit.fork.baseline
         if self._baselines.get(baseline) is None:
             name_of = f"{baseline.namespace}/{baseline.name}"
             message = f"its baseline {name_of} is not declared; apply a file of kind Deployment"
-            return Objection(reason=Reason.BASELINE_MISSING, message=message)
+            return UnitRefusal(reason=Reason.BASELINE_MISSING, message=message)
         try:
             resolve(live.run, step.unit, "", cleans=False)
             forks.check_addresses(step.unit, self._baselines.with_ports(live.plan))
         except CannotRenderError as error:
-            return Objection(reason=error.reason, message=str(error))
+            return UnitRefusal(reason=error.reason, message=str(error))
         return None
 
     def adopt(self, live: LiveRun, name: str) -> None:

@@ -16,7 +16,7 @@ from dayfly.plan import messages
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan, SealedStep
-from dayfly.plan.world import AttemptKey, Fact, Objection
+from dayfly.plan.world import AttemptKey, Fact, UnitRefusal
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Kind, Lifecycle, LifecycleEvent, Unit, kept_id, unit_id
 
@@ -34,7 +34,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     facts: Mapping[AttemptKey, Fact] = {}
-    objections: Mapping[str, Objection] = {}
+    objections: Mapping[str, UnitRefusal] = {}
     outputs: Mapping[AttemptKey, Mapping[str, bytes]] = {}
     made: Mapping[AttemptKey, str] = {}
     definitions: Mapping[str, str] = {}
@@ -171,7 +171,7 @@ class Registry(Generic[V_contra]):
         definitions: dict[str, str] = {}
         every: tuple[SealedStep | KeptStep, ...] = (*plan.steps.values(), *plan.kept.values())
         objections = {
-            step.id: Objection(reason=Reason.UNSUPPORTED_KIND, message=self._unsupported(step.unit))
+            step.id: UnitRefusal(reason=Reason.UNSUPPORTED_KIND, message=self._unsupported(step.unit))
             for step in every
             if step.unit.kind not in self._by_kind
         }

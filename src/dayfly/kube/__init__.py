@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         whole,
     )
     from dayfly.kube.ownership import (
-        ForeignError,
+        NameConflictError,
         add_finalizer,
         controller_of,
         controls,
@@ -58,7 +58,7 @@ _HOMES = {
         "OwnerReference", "Pod", "Resource", "Slim", "anything", "whole",
     ),
     "ownership": (
-        "ForeignError", "add_finalizer", "controller_of", "controls", "create_owned", "drop_finalizer",
+        "NameConflictError", "add_finalizer", "controller_of", "controls", "create_owned", "drop_finalizer",
         "owner_reference",
     ),
     "status": ("StatusWriter", "condition"),
@@ -79,10 +79,10 @@ __all__ = [
     "Controlled",
     "Controller",
     "Elector",
-    "ForeignError",
     "Key",
     "Limits",
     "Manager",
+    "NameConflictError",
     "ObjectMeta",
     "OwnerReference",
     "Pod",

@@ -17,7 +17,7 @@ from dayfly.kube.controller import Controller, Resync
 from dayfly.kube.events import Recorder
 from dayfly.kube.lease import Elector, run_election
 from dayfly.kube.objects import HasMeta, Key, Resource
-from dayfly.kube.ownership import ForeignError, controller_of
+from dayfly.kube.ownership import NameConflictError, controller_of
 from dayfly.kube.status import StatusWriter
 from dayfly.kube.transport import HttpTransport
 from dayfly.kube.watches import Watches
@@ -143,7 +143,7 @@ class Manager:
             return await reconcile(item)
 
         every = Resync(resync, lambda: [Key.of(item) for item in cache])
-        expected = (ForeignError,)
+        expected = (NameConflictError,)
         controller = Controller(resource.kind, reconcile_key, queue, workers=workers, expected=expected, resync=every)
 
         def changed(change: Change[T]) -> None:

@@ -13,7 +13,7 @@ from dayfly.kube.objects import HasMeta, ObjectMeta, ObjectReference, OwnerRefer
 T = TypeVar("T", bound=HasMeta)
 
 
-class ForeignError(Exception):
+class NameConflictError(Exception):
     """An object with another owner has the name; the text names the owner."""
 
 
@@ -49,7 +49,7 @@ async def create_owned(
     The call is idempotent because of the name. An existing object with the name is returned if the owner controls it.
 
     Raises:
-        ForeignError: the existing object has another owner; it is not changed.
+        NameConflictError: the existing object has another owner; it is not changed.
     """
     namespace, meta = owner.metadata.namespace, body["metadata"]
     meta = {**meta, "namespace": namespace, "ownerReferences": [owner_reference(owner_kind, owner)]}
@@ -61,7 +61,7 @@ async def create_owned(
     if not controls(owner, found):
         keeper = controller_of(found)
         whose = f"{keeper.kind} {keeper.name} controls it" if keeper else "it has no controller"
-        raise ForeignError(f"{resource.kind} {meta['name']} already exists, and {whose}: rename or delete it")
+        raise NameConflictError(f"{resource.kind} {meta['name']} already exists, and {whose}: rename or delete it")
     return found
 
 

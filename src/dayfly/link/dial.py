@@ -26,17 +26,17 @@ from dayfly.link.envelope import (
     MOST_BODY,
     MOST_MESSAGES,
     SESSION_HEADER,
-    Asked,
-    Heard,
-    Letters,
     Opening,
-    Said,
+    ReceivedCount,
     Sent,
+    SentMessages,
     Session,
+    StartRequest,
+    UnreadMessages,
     chained,
     has_room,
 )
-from dayfly.link.http import HttpResponse, ServerConnection, WayError
+from dayfly.link.http import HttpResponse, ServerConnection, TransportError
 from dayfly.spec.scalars.numbers import MAX_INTEGER, whole
 
 LONG_POLL_S = 25
@@ -94,19 +94,19 @@ class End(Protocol):
     def send(self, message: wire.AnyToHost | wire.Unreadable) -> None: ...
 
 
-class TroubleError(Exception):
+class ServerUnavailableError(Exception):
     """The server cannot be used now."""
 
 
-class AccessDeniedError(TroubleError):
+class AccessDeniedError(ServerUnavailableError):
     """The server refuses this host."""
 
 
-class ServerFrozenError(TroubleError):
+class ServerFrozenError(ServerUnavailableError):
     """The cluster is frozen until an administrator thaws it."""
 
 
-class NewSessionError(TroubleError):
+class NewSessionError(ServerUnavailableError):
     """Another session has begun. `session` is its number, 0 if it is unknown."""
 
     def __init__(self, session: int = 0) -> None:
@@ -170,11 +170,11 @@ class Dial:
                     await first(self._listen(), self._send_queued())
                 except NewSessionError:
                     self.session = None
-                except TroubleError as fault:
+                except ServerUnavailableError as fault:
                     self._close(str(fault))
                     self.refusals += isinstance(fault, AccessDeniedError)
                     self.is_frozen = isinstance(fault, ServerFrozenError)
-                except (WayError, errors.ApiError) as fault:
+                except (TransportError, errors.ApiError) as fault:
                     self._close(_describe(fault))
                     most = MAX_AWAY_PAUSE_S
                 failures += 1
@@ -188,10 +188,10 @@ class Dial:
         session = self.session
         if session is None:
             return None
-        body = msgspec.json.encode(Asked(session=session.session, uids=uids))
+        body = msgspec.json.encode(StartRequest(session=session.session, uids=uids))
         try:
-            found = frozenset((await self._request("POST", "births", Asked, body=body)).uids)
-        except (TroubleError, WayError):
+            found = frozenset((await self._request("POST", "births", StartRequest, body=body)).uids)
+        except (ServerUnavailableError, TransportError):
             return None
         return found if found <= set(uids) else None
 
@@ -218,7 +218,7 @@ class Dial:
             asks = msgspec.structs.replace(asks, previous=fault.session)
             found = await self._request("POST", "session", Session, body=msgspec.json.encode(asks))
         if found.check != found.checked() or found.session != asks.previous + 1:
-            raise WayError("its response was altered in transit")
+            raise TransportError("its response was altered in transit")
         await self._cursor.save(LastSeen(found.session, found.number, found.digest))
         self._clear_queue()
         self.session, self.is_frozen = found, False
@@ -262,14 +262,14 @@ class Dial:
                 "wait": str(LONG_POLL_S),
             }
             try:
-                found = (await self._request("GET", "messages", Letters, query)).messages
+                found = (await self._request("GET", "messages", UnreadMessages, query)).messages
                 last = _verify_chain(seen, found)
                 orders = self._answer_questions(found)
                 if last != seen:
                     await self._cursor.save(last)
             except (errors.Conflict, errors.NotFound, errors.OutcomeUnknown) as fault:
                 raise NewSessionError from fault  # another operator is connected, or the stored position is lost
-            except (WayError, errors.ApiError) as fault:
+            except (TransportError, errors.ApiError) as fault:
                 failures += 1
                 log.debug("no message was received: %s", fault)
                 if failures >= REPORT_AFTER_FAILURES:
@@ -326,10 +326,10 @@ class Dial:
             if not batch:
                 self._has_unsent.clear()
                 continue
-            body = msgspec.json.encode(Said(session=session.session, first=self._first, messages=batch))
+            body = msgspec.json.encode(SentMessages(session=session.session, first=self._first, messages=batch))
             try:
-                heard = (await self._request("POST", "messages", Heard, body=body)).heard
-            except WayError as fault:
+                heard = (await self._request("POST", "messages", ReceivedCount, body=body)).heard
+            except TransportError as fault:
                 log.debug("no message was delivered: %s", fault)
                 heard = self._first - 1
             self._current_session()  # a session that has ended since does not count
@@ -341,7 +341,7 @@ class Dial:
         """Drop the messages that were received; return whether there were any."""
         before = self._first
         if not self._first - 1 <= heard < self._first + len(self._unsent):
-            raise TroubleError(f"it claims to have received {heard} messages, which is impossible")
+            raise ServerUnavailableError(f"it claims to have received {heard} messages, which is impossible")
         while self._first <= heard:
             self._unsent_bytes -= len(self._unsent.popleft())
             self._first += 1
@@ -360,7 +360,7 @@ class Dial:
             try:
                 return msgspec.json.decode(answer.body, type=form)
             except _DECODE_ERRORS as fault:
-                raise WayError(f"its response cannot be read: {fault}") from fault
+                raise TransportError(f"its response cannot be read: {fault}") from fault
         said = _error_text(answer)
         match answer.status:
             case 401 | 403 | 400:
@@ -370,16 +370,16 @@ class Dial:
                 raise NewSessionError(whole(there, MAX_INTEGER) or 0)
             case status if status == FROZEN_STATUS:
                 raise ServerFrozenError(said)
-        raise WayError(f"it returned status {answer.status}: {said}")
+        raise TransportError(f"it returned status {answer.status}: {said}")
 
     async def _pause(self, failures: int, most: float = MAX_AWAY_PAUSE_S) -> None:
         longest = min(most, 2.0 ** min(failures - 1, 6))
         await asyncio.sleep(longest * (0.5 + self._random.random() / 2))
 
 
-def _describe(fault: WayError | errors.ApiError) -> str:
+def _describe(fault: TransportError | errors.ApiError) -> str:
     """Return why the session cannot go on, and which side the fault is on."""
-    if isinstance(fault, WayError):
+    if isinstance(fault, TransportError):
         return f"it cannot be reached: {fault}"
     return f"a message cannot be recorded in this cluster: {fault}"
 
@@ -389,7 +389,9 @@ def _verify_chain(seen: LastSeen, found: tuple[Sent, ...]) -> LastSeen:
     for message in found:
         digest = chained(seen.digest, message.number, message.at, message.body)
         if message.number != seen.number + 1 or digest != message.digest:
-            raise WayError(f"message {message.number} does not follow number {seen.number}: it was altered in transit")
+            raise TransportError(
+                f"message {message.number} does not follow number {seen.number}: it was altered in transit"
+            )
         seen = LastSeen(seen.session, message.number, digest)
     return seen
 

@@ -17,11 +17,11 @@ MOST_BODY, MOST_ANSWER = 8 << 20, 16 << 20
 MOST_ENVELOPE = 1 << 10
 
 
-class Mail(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A body whose unknown fields are ignored."""
 
 
-class Opening(Mail, frozen=True, kw_only=True):
+class Opening(Envelope, frozen=True, kw_only=True):
     """A host's request for a session: its cluster, the last session and message that it knows, and its runs.
 
     `namespaces` has, for each organisation, the namespace of its Sandboxes.
@@ -36,7 +36,7 @@ class Opening(Mail, frozen=True, kw_only=True):
     runs: tuple[str, ...] = ()
 
 
-class Session(Mail, frozen=True, kw_only=True):
+class Session(Envelope, frozen=True, kw_only=True):
     """A session. The host continues after `number`, whose digest is given.
 
     `check` covers the other fields: a host that stored a wrong one would later take the server for a restored one.
@@ -54,7 +54,7 @@ class Session(Mail, frozen=True, kw_only=True):
         return chained(self.digest, self.number, self.session, f"{self.org}/{self.cluster}")
 
 
-class Sent(Mail, frozen=True, kw_only=True):
+class Sent(Envelope, frozen=True, kw_only=True):
     """One message to a host. Its digest covers all messages before it."""
 
     number: int
@@ -63,13 +63,13 @@ class Sent(Mail, frozen=True, kw_only=True):
     body: str
 
 
-class Letters(Mail, frozen=True, kw_only=True):
+class UnreadMessages(Envelope, frozen=True, kw_only=True):
     """Messages that a host has not received yet."""
 
     messages: tuple[Sent, ...]
 
 
-class Said(Mail, frozen=True, kw_only=True):
+class SentMessages(Envelope, frozen=True, kw_only=True):
     """Messages of a host. `first` is the number of the first one in its session."""
 
     session: int
@@ -77,13 +77,13 @@ class Said(Mail, frozen=True, kw_only=True):
     messages: list[str]
 
 
-class Heard(Mail, frozen=True, kw_only=True):
+class ReceivedCount(Envelope, frozen=True, kw_only=True):
     """The number of messages of a session that the server has received."""
 
     heard: int
 
 
-class Asked(Mail, frozen=True, kw_only=True):
+class StartRequest(Envelope, frozen=True, kw_only=True):
     """Sandboxes that a host requests to start; in the response, those permitted to start."""
 
     uids: tuple[str, ...]

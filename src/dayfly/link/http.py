@@ -14,7 +14,7 @@ from dayfly.link.envelope import MOST_ANSWER, PROTOCOL_HEADER, TOKEN_HEADER
 from dayfly.link.wire import PROTOCOL
 
 
-class WayError(Exception):
+class TransportError(Exception):
     """There is no complete answer; the request may have arrived."""
 
 
@@ -35,7 +35,7 @@ class ServerConnection(Protocol):
         """Send one request below `/api/v2/agent/`.
 
         Raises:
-            WayError: no answer.
+            TransportError: no answer.
         """
 
     async def close(self) -> None:
@@ -80,12 +80,12 @@ class HttpWay:
                 while len(found) <= MOST_ANSWER and (more := await response.content.read(MOST_ANSWER)):
                     found += more
                 if len(found) > MOST_ANSWER:
-                    raise WayError("the response is too long")
+                    raise TransportError("the response is too long")
                 return HttpResponse(
                     response.status, {key.lower(): text for key, text in response.headers.items()}, bytes(found)
                 )
         except (aiohttp.ClientError, OSError, TimeoutError) as fault:
-            raise WayError(f"{type(fault).__name__}: {fault}") from fault
+            raise TransportError(f"{type(fault).__name__}: {fault}") from fault
 
     async def close(self) -> None:
         await self._session.close()

@@ -14,7 +14,7 @@ from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, seal
-from dayfly.plan.world import Objection, Unclear, World
+from dayfly.plan.world import Unclear, UnitRefusal, World
 from dayfly.spec.lifecycle import Kind, digest
 from dayfly.spec.run import ALIVE, MAX_UNITS, Phase, Run, State
 
@@ -99,7 +99,7 @@ class Observer:
         for step in steps:
             sight.given[step.id] = inputs.target_values(step, found)
             if message := inputs.missing_target_field(step, found, kind):
-                sight.missing_fields[step.id] = Objection(
+                sight.missing_fields[step.id] = UnitRefusal(
                     reason=Reason.WAITING_FOR_FIELD, message=message, since=sight.now
                 )
                 # The field may be written by a change that the operator does not watch.
@@ -142,7 +142,7 @@ def _assume_unreadable(sight: Sight, kind: str, problem: str) -> Known:
         for name, record in mine
         if record.state is State.DONE or (sight.abandoned and record.state in ALIVE)
     ]
-    objection = Objection(reason=Reason.BLOCKED, message=message, since=sight.now)
+    objection = UnitRefusal(reason=Reason.BLOCKED, message=message, since=sight.now)
     every = {step.id: step.unit.kind for step in sight.plan.steps.values()}
     every |= {step.id: step.unit.kind for step in sight.plan.kept.values()}
     return Known(
@@ -151,7 +151,7 @@ def _assume_unreadable(sight: Sight, kind: str, problem: str) -> Known:
     )
 
 
-def _without_room(plan: Plan, run: Run, now: int) -> dict[str, Objection]:
+def _without_room(plan: Plan, run: Run, now: int) -> dict[str, UnitRefusal]:
     """Return objections against kept units for which the ledger has no room.
 
     Every step, above all cleanup steps, must have room in the ledger, however many forks were added and removed before.
@@ -164,4 +164,4 @@ def _without_room(plan: Plan, run: Run, now: int) -> dict[str, Objection]:
         f"too many different forks, routes and previews were added and removed: a ledger holds {MAX_UNITS} units. "
         "Delete the object and apply it again"
     )
-    return {name: Objection(reason=Reason.REFUSED, message=message, since=now) for name in new[room:]}
+    return {name: UnitRefusal(reason=Reason.REFUSED, message=message, since=now) for name in new[room:]}

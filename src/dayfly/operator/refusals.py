@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Iterable
 
 from dayfly.kube import errors
 from dayfly.lib.tasks import attempt_all
-from dayfly.plan.world import AttemptKey, Fact, NeverRan, Objection
+from dayfly.plan.world import AttemptKey, Fact, NeverRan, UnitRefusal
 from dayfly.spec.run import Run
 
 AGAIN_S = 5.0
@@ -48,18 +48,18 @@ async def all_done(parts: Iterable[Awaitable[object]]) -> None:
 class Refusals:
     """The refusals of one run.
 
-    An `Objection` is temporary and retried; `NeverRan` is permanent and ends the attempt.
+    An `UnitRefusal` is temporary and retried; `NeverRan` is permanent and ends the attempt.
     """
 
     __slots__ = ("_refusals",)
 
     def __init__(self) -> None:
-        self._refusals: dict[AttemptKey, Objection | NeverRan] = {}
+        self._refusals: dict[AttemptKey, UnitRefusal | NeverRan] = {}
 
     def __bool__(self) -> bool:
         return bool(self._refusals)
 
-    def put(self, key: AttemptKey, refusal: Objection | NeverRan) -> None:
+    def put(self, key: AttemptKey, refusal: UnitRefusal | NeverRan) -> None:
         """Store the refusal of an attempt."""
         self._refusals[key] = refusal
 
@@ -69,14 +69,14 @@ class Refusals:
 
     def again_at(self) -> int:
         """Return when the next refused unit is tried again, in unix milliseconds; 0 if there is none."""
-        return min((_again(each) for each in self._refusals.values() if isinstance(each, Objection)), default=0)
+        return min((_again(each) for each in self._refusals.values() if isinstance(each, UnitRefusal)), default=0)
 
-    def of(self, run: Run, now: int) -> tuple[dict[str, Objection], dict[AttemptKey, Fact]]:
+    def of(self, run: Run, now: int) -> tuple[dict[str, UnitRefusal], dict[AttemptKey, Fact]]:
         """Return the current objections against units, and the facts about attempts that never run."""
-        objections: dict[str, Objection] = {}
+        objections: dict[str, UnitRefusal] = {}
         facts: dict[AttemptKey, Fact] = {}
         for (name, attempt), refusal in list(self._refusals.items()):
-            passed = isinstance(refusal, Objection) and not refusal.since <= now < _again(
+            passed = isinstance(refusal, UnitRefusal) and not refusal.since <= now < _again(
                 refusal
             )  # a clock may be set back
             if run.unit(name).attempt >= attempt or passed:
@@ -88,7 +88,7 @@ class Refusals:
         return objections, facts
 
 
-def kept_again(before: Objection | None, refusal: Objection) -> float:
+def kept_again(before: UnitRefusal | None, refusal: UnitRefusal) -> float:
     """Return the seconds until a kept unit is tried again, given its objections at the previous try and now.
 
     A new objection is reported at once. The message may differ at each try (a webhook that numbers its answers, a quota
@@ -98,5 +98,5 @@ def kept_again(before: Objection | None, refusal: Objection) -> float:
     return 0.0 if waited and (before is None or before.message != refusal.message) else KEPT_AGAIN_S
 
 
-def _again(refusal: Objection) -> int:
+def _again(refusal: UnitRefusal) -> int:
     return refusal.since + round(AGAIN_S * 1000)

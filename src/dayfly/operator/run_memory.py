@@ -24,7 +24,7 @@ from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
 from dayfly.operator.status.resource_status import ResourceMemory
 from dayfly.operator.status.step_logs import LogMemory
 from dayfly.plan.sealed import Plan
-from dayfly.plan.world import AttemptKey, Objection
+from dayfly.plan.world import AttemptKey, UnitRefusal
 
 
 class Sight(msgspec.Struct):
@@ -42,7 +42,7 @@ class Sight(msgspec.Struct):
     """Results of the executors, by kind of unit."""
     given: dict[str, dict[str, bytes]] = {}
     """Values of the target for the units that may start and read them."""
-    missing_fields: dict[str, Objection] = {}
+    missing_fields: dict[str, UnitRefusal] = {}
     """Objections against those of these units whose values are missing."""
     outputs: dict[AttemptKey, dict[str, bytes]] = {}
     pods: dict[AttemptKey, Pod] = {}
@@ -62,7 +62,7 @@ class PodMemory:
     def __init__(self) -> None:
         self.changes: str | None = None
         """Differences of the stored pod from its manifest, empty if there are none; None before the check."""
-        self.clock_skew: Objection | None = None
+        self.clock_skew: UnitRefusal | None = None
         """The objection if the pod was too old to start in the moment in which it was created."""
         self.event_query = EventQuery()
         self.log_wait = LogWait()

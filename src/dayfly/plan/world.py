@@ -94,7 +94,7 @@ Fact = Held | Stalled | Waiting | Running | Sealed | Ended | Unread | NeverRan |
 AttemptKey = tuple[str, int]
 
 
-class Objection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class UnitRefusal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why the host cannot accept a unit now. It may accept it later."""
 
     reason: str
@@ -157,5 +157,5 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     made: dict[AttemptKey, str] = {}
     definitions: dict[str, str] = {}
     slots: int = 1 << 30
-    objections: dict[str, Objection] = {}
+    objections: dict[str, UnitRefusal] = {}
     remarks: dict[str, str] = {}

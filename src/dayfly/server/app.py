@@ -90,10 +90,10 @@ def create_app(
         version: The version of the server.
         loopback: Whether it only listens on loopback. Then requests with another host name are refused.
         tls: Whether it uses TLS.
-        rate: The maximum of requests per second for each key, above which requests wait; 0 for no limit.
+        rate: Requests per second of each key, or the limiter itself; 0 for no limit. Requests above it wait.
         agents: The mailboxes of clusters with agents; by default new ones.
         receiver: The receiver of CloudEvents.
-        secret_stores: The secret stores of local hosts by cluster. They are only used with `loopback`.
+        secret_stores: The secret stores of local hosts by cluster. Ignored without `loopback`.
         baseline_hosts: The local hosts whose forks derive from declared baselines.
     """
     agents = agents or Agents(store)
@@ -153,7 +153,7 @@ async def _handle_exception(_request: Request, fault: Exception) -> Response:
 
 
 def _create_rate_limit(rate: float | RateLimit, closing: asyncio.Event) -> RateLimit | None:
-    """Return the rate limit; waiting requests proceed when the server closes."""
+    """Return the rate limit. When the server closes, requests stop waiting and are answered."""
 
     async def pause(seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -214,7 +214,7 @@ async def _background_tasks(
 
 
 async def read_used_clusters(store: Store, org: str) -> set[str]:
-    """Return the clusters of stored sandboxes and groups that a local host must serve, as they have no agent.
+    """Return the clusters without an agent that stored sandboxes and groups name; a local host must serve them.
 
     Raises:
         StoreError: the store cannot be read.
@@ -269,7 +269,7 @@ class _Root:
 
 
 class _SandboxLink:
-    """Redirects from the URL that Signadot's command line prints for a sandbox to the page."""
+    """Redirects to the page from the sandbox URL that Signadot's command line prints."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_read = scope["method"] in ("GET", "HEAD")

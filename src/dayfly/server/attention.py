@@ -108,8 +108,8 @@ def severity(report: RunReport) -> Severity:
     return known.severity if known else Severity.TROUBLE
 
 
-def _check(box: AttentionSubject, now: int) -> Iterator[Concern]:
-    name, report, begins_at, expires_at, mute = box
+def _check(found: AttentionSubject, now: int) -> Iterator[Concern]:
+    name, report, begins_at, expires_at, mute = found
     about = _subject_fields(name)
     subject = about["subject"]
     if report.abandon is not None:
@@ -140,14 +140,14 @@ def _check(box: AttentionSubject, now: int) -> Iterator[Concern]:
             )
     if report.unsupported and report.phase is Phase.OPEN:
         message = messages.unsupported(report.unsupported)
-        next_step = reason_catalog.advice(Reason.UNSUPPORTED)
+        advice = reason_catalog.advice(Reason.UNSUPPORTED)
         yield Concern(
             **about,
             kind="ignored",
             reason=Reason.UNSUPPORTED,
             message=message,
             since=report.born_at,
-            next=next_step,
+            next=advice,
         )
     if expires_at and report.closed is None and now >= (warned := ttl.warning_time(begins_at, expires_at)):
         yield Concern(
@@ -162,7 +162,7 @@ def _check(box: AttentionSubject, now: int) -> Iterator[Concern]:
 
 
 def _check_held(report: RunReport, name: str, mute: Collection[str]) -> Iterator[Concern]:
-    """Return a concern for each reason for which units wait until a person acts."""
+    """Group the units that wait for a person by reason, and return a concern for each."""
     about = _subject_fields(name)
     by: dict[str, list[UnitReport]] = {}
     for unit in report.units:
@@ -180,9 +180,9 @@ def _check_held(report: RunReport, name: str, mute: Collection[str]) -> Iterator
         )
     if not by and report.reason in NEEDS_ACTION:
         root = _root(why(report, name, mute))
-        to_do_ = root.next if root else ""
+        advice = root.next if root else ""
         yield Concern(
-            **about, kind="held", reason=report.reason, message=report.message, since=report.born_at, next=to_do_
+            **about, kind="held", reason=report.reason, message=report.message, since=report.born_at, next=advice
         )
 
 

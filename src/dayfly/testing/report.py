@@ -50,16 +50,14 @@ def summary(results: Sequence[ScenarioResult], *, inventory: bool) -> str:
 
 
 def as_json(results: Sequence[ScenarioResult], *, inventory: bool) -> dict[str, Any]:
-    """Return `{inventory, lives: [{name, seconds, fault, message, advice, log}], notPlayed: [{name, why}]}`.
+    """Return `{inventory, scenarios: [{name, seconds, fault, message, advice, log}], skipped: [{name, why}]}`.
 
     `fault`, `message`, `advice` and `log` are empty without a finding.
     """
     return {
         "inventory": inventory,
-        "lives": [_to_json(result) for result in results if not result.skipped_reason],
-        "notPlayed": [
-            {"name": result.name, "why": result.skipped_reason} for result in results if result.skipped_reason
-        ],
+        "scenarios": [_to_json(result) for result in results if not result.skipped_reason],
+        "skipped": [{"name": result.name, "why": result.skipped_reason} for result in results if result.skipped_reason],
     }
 
 

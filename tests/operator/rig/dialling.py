@@ -15,7 +15,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.transport import Request as Call
 from dayfly.link import dial, wire
 from dayfly.link.dial import Dial, LastSeen
-from dayfly.link.envelope import SESSION_HEADER, Letters, Opening, Sent, Session, chained
+from dayfly.link.envelope import SESSION_HEADER, Opening, Sent, Session, UnreadMessages, chained
 from dayfly.link.http import HttpResponse
 from dayfly.operator.agent.cursor import SecretCursor
 
@@ -40,14 +40,14 @@ def refusal(status: int, *, there: str | None = None, error: str = "no") -> Http
     return HttpResponse(status, headers, msgspec.json.encode({"error": error}))
 
 
-def letters(seen: LastSeen, *bodies: str) -> tuple[Letters, LastSeen]:
+def letters(seen: LastSeen, *bodies: str) -> tuple[UnreadMessages, LastSeen]:
     """Return messages that follow the acknowledged ones."""
     found = []
     for body in bodies:
         digest = chained(seen.digest, seen.number + 1, 5, body)
         seen = LastSeen(seen.session, seen.number + 1, digest)
         found.append(Sent(number=seen.number, at=5, body=body, digest=digest))
-    return Letters(messages=tuple(found)), seen
+    return UnreadMessages(messages=tuple(found)), seen
 
 
 class Bench:

@@ -23,7 +23,7 @@ from tests.operator.rig.world import Process, Unit, World
 
 from dayfly.lib.group_commit import CommitOutcome
 from dayfly.link import wire
-from dayfly.link.http import HttpResponse, WayError
+from dayfly.link.http import HttpResponse, TransportError
 from dayfly.link.server_end import Link, Links
 from dayfly.operator.agent.agent import Agent
 from dayfly.server.access import callers
@@ -194,7 +194,7 @@ class Plane:
         self, token: str, method: str, path: str, query: dict[str, str], body: bytes
     ) -> tuple[int, dict[str, str], bytes]:
         if self.off or self._life is None:
-            raise WayError("connection refused")
+            raise TransportError("connection refused")
         headers = {"signadot-cluster-token": token, "dayfly-agent-protocol": str(wire.PROTOCOL)}
         asked = asyncio.ensure_future(call(self.app, method, f"/api/v2/agent/{path}", query, headers, body))
         life = self.lives
@@ -202,13 +202,13 @@ class Plane:
             await asyncio.wait({asked}, timeout=1)
             if (self.off or self.lives != life) and not asked.done():
                 asked.cancel()
-                raise WayError("the connection was cut")
+                raise TransportError("the connection was cut")
         return asked.result()
 
     def later(self, work: Callable[[], Awaitable[Any]], seconds: float) -> None:
         async def run() -> None:
             await asyncio.sleep(seconds)
-            with contextlib.suppress(WayError):
+            with contextlib.suppress(TransportError):
                 await work()
 
         self._late.append(asyncio.ensure_future(run()))
@@ -243,18 +243,18 @@ class FateWay:
                 async with asyncio.timeout(seconds):
                     return await self._meet(fate, reach)
             except TimeoutError:
-                raise WayError("no answer in time") from None
+                raise TransportError("no answer in time") from None
 
     async def _meet(self, fate: Fate | None, reach: Callable[[], Awaitable[Any]]) -> HttpResponse:
         plane = self._plane
         match fate:
             case Fate.LOST:
-                raise WayError("lost")
+                raise TransportError("lost")
             case Fate.ERROR:
                 return HttpResponse(500, {}, b"<html>")
             case Fate.SERVER_BEFORE:
                 await plane.restart()
-                raise WayError("the server is gone")
+                raise TransportError("the server is gone")
             case Fate.AGENT_BEFORE:
                 self._die()
             case Fate.DOUBLED:
@@ -267,10 +267,10 @@ class FateWay:
         status, headers, answer = await reach()
         match fate:
             case Fate.UNANSWERED:
-                raise WayError("lost")
+                raise TransportError("lost")
             case Fate.SERVER_AFTER:
                 await plane.restart()
-                raise WayError("the server is gone")
+                raise TransportError("the server is gone")
             case Fate.AGENT_AFTER:
                 self._die()
             case Fate.GARBAGE:

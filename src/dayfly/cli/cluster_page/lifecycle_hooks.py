@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dayfly.cli.backends.cluster_report import milliseconds
 from dayfly.kube import errors
 from dayfly.kube.objects import ObjectMeta, Slim
-from dayfly.operator.cluster.objects import HOOKS, WrittenStatus
+from dayfly.operator.cluster.objects import HOOKS, StoredStatus
 from dayfly.plan import reason_catalog
 from dayfly.plan.reason_catalog import Severity
 from dayfly.server.attention import Concern
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dayfly.kube.client import Client
 
 
-class _Status(WrittenStatus, frozen=True):
+class _Status(StoredStatus, frozen=True):
     troubled: int = 0
 
 

@@ -9,7 +9,7 @@ from dayfly.embedded.runs import LiveRun
 from dayfly.execute.executor import Known
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
-from dayfly.plan.world import Objection
+from dayfly.plan.world import UnitRefusal
 from dayfly.spec.errors import SpecError
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Baseline, Kind, PreviewUnit, Unit, fork_id
@@ -59,10 +59,10 @@ class RouteTableExecutor(abc.ABC):
         return live.run.phase is not Phase.OPEN or name not in live.plan.kept
 
     def known(self, live: LiveRun) -> Known:
-        missing = Objection(reason=Reason.NOT_ROUTED, message=MISSING)
+        missing = UnitRefusal(reason=Reason.NOT_ROUTED, message=MISSING)
         own = [name for name, step in live.plan.kept.items() if step.unit.kind == self.kind]
         objections = {} if self._routing.works else dict.fromkeys(own, missing)
-        misplaced = Objection(reason=Reason.UNSUPPORTED_KIND, message=f"a {self.kind} cannot be a step")
+        misplaced = UnitRefusal(reason=Reason.UNSUPPORTED_KIND, message=f"a {self.kind} cannot be a step")
         objections |= {name: misplaced for name, step in live.plan.steps.items() if step.unit.kind == self.kind}
         return Known(facts=self._routing.facts(live.run.uid, self.kind), objections=objections)
 

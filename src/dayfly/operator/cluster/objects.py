@@ -134,7 +134,7 @@ class WrittenEndpoint(Slim, frozen=True):
     url: str = ""
 
 
-class WrittenStatus(Slim, frozen=True):
+class StoredStatus(Slim, frozen=True):
     """The part of a status that a new process compares before it writes."""
 
     observed_generation: int = 0
@@ -156,7 +156,7 @@ class SandboxObject(Slim, frozen=True):
 
     metadata: AnnotatedMeta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
-    status: WrittenStatus | None = None
+    status: StoredStatus | None = None
 
 
 class PluginObject(Slim, frozen=True):
@@ -183,7 +183,7 @@ class HookObject(Slim, frozen=True):
 
     metadata: AnnotatedMeta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
-    status: WrittenStatus | None = None
+    status: StoredStatus | None = None
 
     def parsed(self) -> LifecycleHook:
         """Parse the spec.
@@ -203,7 +203,7 @@ class RouteGroupObject(Slim, frozen=True):
 
     metadata: AnnotatedMeta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
-    status: WrittenStatus | None = None
+    status: StoredStatus | None = None
 
     def parsed(self) -> RouteGroup:
         """Parse the spec.

@@ -26,7 +26,7 @@ from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import UnitState, unit_state
 from dayfly.plan.sealed import SealedStep
-from dayfly.plan.world import NeverRan, Objection, Running
+from dayfly.plan.world import NeverRan, Running, UnitRefusal
 from dayfly.spec.errors import SpecError
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Kind, Unit
@@ -63,7 +63,7 @@ class ObjectExecutor:
         turn = ObjectTurn(
             run, sight.plan, sight.now, closing=sight.closing, abandoned=sight.abandoned, given=sight.given
         )
-        objections: dict[str, Objection] = {}
+        objections: dict[str, UnitRefusal] = {}
         if run.ledger.phase not in (Phase.CLEANED, Phase.ABANDONED):
             steps = object_view.object_steps(sight.plan)
             for step in steps:
@@ -100,7 +100,7 @@ class ObjectExecutor:
             self._cluster.queue.add(sight.run.metadata.name, after=memory.next_poll_in(version))
 
     async def _check_ahead(
-        self, sight: Sight, turn: ObjectTurn, step: SealedStep, objections: dict[str, Objection]
+        self, sight: Sight, turn: ObjectTurn, step: SealedStep, objections: dict[str, UnitRefusal]
     ) -> None:
         """Let the API server check an object in a dry run before it is claimed, when nothing has been permitted yet.
 
@@ -110,7 +110,7 @@ class ObjectExecutor:
         if object_view.object_spec(step).remove:
             return
         key = step.id, turn.run.ledger.unit(step.id).attempt + 1
-        preparing = Objection(reason=Reason.STARTING, message=messages.preparing(key[1]), since=turn.now)
+        preparing = UnitRefusal(reason=Reason.STARTING, message=messages.preparing(key[1]), since=turn.now)
         facts = {key: fact for known in sight.known.values() for key, fact in known.facts.items()} | turn.facts
         if not _is_due(apply_ends(turn.run.ledger, facts), step):
             objections[step.id] = preparing
@@ -133,15 +133,15 @@ class ObjectExecutor:
 
     async def _dry_run(
         self, sight: Sight, turn: ObjectTurn, step: SealedStep, memory: ObjectMemory
-    ) -> Objection | None:
+    ) -> UnitRefusal | None:
         """Check by a dry run whether the API server would accept the object, and return its objection."""
         try:
             refusal = await self._observer.check_create(turn, step, memory)
         except ForkAddressUnknownError as error:
-            return Objection(reason=error.reason, message=str(error))
+            return UnitRefusal(reason=error.reason, message=str(error))
         if refusal is not None:
             sight.memory.refusals.put((step.id, turn.run.ledger.unit(step.id).attempt + 1), refusal)
-        return refusal if isinstance(refusal, Objection) else None
+        return refusal if isinstance(refusal, UnitRefusal) else None
 
     async def prepare(self, sight: Sight, effect: Prepare) -> None:
         """Do nothing: an object is created after its claim."""
@@ -258,9 +258,9 @@ class ObjectExecutor:
         except errors.Refused as error:
             memory.refused = grants.explain_refusal(error, where.identity.namespace, now)
         except NotServedError as error:
-            memory.refused = Objection(reason=Reason.KIND_NOT_SERVED, message=str(error), since=now)
+            memory.refused = UnitRefusal(reason=Reason.KIND_NOT_SERVED, message=str(error), since=now)
         except ForkAddressUnknownError as error:
-            memory.refused = Objection(reason=error.reason, message=str(error), since=now)
+            memory.refused = UnitRefusal(reason=error.reason, message=str(error), since=now)
         except CannotRenderError as error:
             memory.refused = NeverRan(reason=error.reason, message=str(error))
 

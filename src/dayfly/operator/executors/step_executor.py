@@ -28,7 +28,7 @@ from dayfly.plan import messages
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import SealedStep
-from dayfly.plan.world import AttemptKey, NeverRan, Objection
+from dayfly.plan.world import AttemptKey, NeverRan, UnitRefusal
 from dayfly.spec.lifecycle import Kind, Unit
 
 _REFUSALS = (
@@ -220,25 +220,25 @@ class PodWebhookExecutor(PodStepExecutor):
         """Do nothing: the executor of steps closes the followers."""
 
 
-def _refusal_of(error: Exception, now: int) -> NeverRan | Objection:
+def _refusal_of(error: Exception, now: int) -> NeverRan | UnitRefusal:
     """Return what a refused pod means for its attempt: it never runs, or the cluster has to change first."""
     if isinstance(error, (ForkAddressUnknownError, NotGrantedError)):
-        return Objection(reason=error.reason, message=str(error), since=now)
+        return UnitRefusal(reason=error.reason, message=str(error), since=now)
     if isinstance(error, CannotRenderError):
         return NeverRan(reason=error.reason, message=str(error))
     if isinstance(error, errors.Refused):
         # Nothing was permitted, so no cleanup is due. A quota or an admission rule may change, the step cannot.
         if error.is_permanent:
             return NeverRan(reason=Reason.FIELD_INVALID, message=error.message)
-        return Objection(reason=error.reason or Reason.REFUSED, message=error.message, since=now)
+        return UnitRefusal(reason=error.reason or Reason.REFUSED, message=error.message, since=now)
     reason = Reason.POD_REFUSED if isinstance(error, RefusedPodError) else Reason.NAME_CONFLICT
-    return Objection(reason=reason, message=str(error), since=now)
+    return UnitRefusal(reason=reason, message=str(error), since=now)
 
 
-def _clock_skew(step: SealedStep, stored: dict[str, Any], now: int) -> Objection | None:
+def _clock_skew(step: SealedStep, stored: dict[str, Any], now: int) -> UnitRefusal | None:
     """Return the objection against a pod that was too old by our clock in the moment of its creation."""
     created = read.milliseconds(stored["metadata"]["creationTimestamp"])
     if input_pins.has_time_to_start(step, created, now):
         return None
     message = messages.clock_skew(read.stamp(created), read.stamp(now))
-    return Objection(reason=Reason.CLOCK_SKEW, message=message, since=now)
+    return UnitRefusal(reason=Reason.CLOCK_SKEW, message=message, since=now)

@@ -29,7 +29,7 @@ from dayfly.operator.run_memory import Sight
 from dayfly.operator.states.state_access import StateAccess
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
-from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Sealed, Unread, Waiting
+from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Sealed, UnitRefusal, Unread, Waiting
 from dayfly.spec.identity import nonce
 from dayfly.spec.lifecycle import STEP_KINDS, Unit
 from dayfly.spec.run import ALIVE, Result, State, UnitRecord
@@ -218,9 +218,9 @@ class StepObserver:
             if not input_pins.is_current(then, sight.plan.steps[name], sight.pods[name, attempt], sight.now, forks):
                 del facts[name, attempt]
 
-    async def _find_changed(self, sight: Sight, facts: dict[AttemptKey, Fact]) -> dict[str, Objection]:
+    async def _find_changed(self, sight: Sight, facts: dict[AttemptKey, Fact]) -> dict[str, UnitRefusal]:
         """Return objections against gated pods that differ from their manifest, for example because of a webhook."""
-        found: dict[str, Objection] = {}
+        found: dict[str, UnitRefusal] = {}
         plan, now = sight.plan, sight.now
         for (name, attempt), fact in list(facts.items()):
             if (
@@ -242,9 +242,9 @@ class StepObserver:
                         del facts[name, attempt]
                         continue
                 except (NotGrantedError, RefusedPodError, CannotRenderError) as error:
-                    found[name] = Objection(reason=Reason.POD_MODIFIED, message=str(error), since=now)
+                    found[name] = UnitRefusal(reason=Reason.POD_MODIFIED, message=str(error), since=now)
             if memory.changes:
-                found[name] = Objection(reason=Reason.POD_MODIFIED, message=memory.changes, since=now)
+                found[name] = UnitRefusal(reason=Reason.POD_MODIFIED, message=memory.changes, since=now)
         return found
 
 

@@ -30,7 +30,7 @@ from dayfly.operator.retries import Request, Retries, attempt_due, deletion
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
-from dayfly.plan.world import AttemptKey, Fact, Held, Objection, Running, Waiting
+from dayfly.plan.world import AttemptKey, Fact, Held, Running, UnitRefusal, Waiting
 from dayfly.spec.errors import with_article
 from dayfly.spec.lifecycle import Baseline, Kind, Unit, kept_id, workload_of
 from dayfly.spec.run import ALIVE, UnitRecord
@@ -50,7 +50,7 @@ class ForkMemory:
         """`retries` has the refused deletions of the run."""
         self.refusals = refusals
         self.retries = Retries() if retries is None else retries
-        self.stuck: dict[str, Objection] = {}
+        self.stuck: dict[str, UnitRefusal] = {}
         """Why a running fork cannot get its desired form or its Service."""
         self.refused: dict[str, ForkRefusal] = {}
         """Forks that could not be rendered, and why."""
@@ -61,7 +61,7 @@ class ForkSight(msgspec.Struct):
 
     memory: ForkMemory
     facts: dict[AttemptKey, Fact] = {}
-    objections: dict[str, Objection] = {}
+    objections: dict[str, UnitRefusal] = {}
     seen: dict[str, read.ForkDeployment] = {}
 
 
@@ -187,7 +187,7 @@ class ForkReconciler:
         if record.state not in ALIVE:
             if source.kind != KIND:
                 message = f"its baseline is {with_article(source.kind)}; in a cluster only a {KIND} can be forked"
-                sight.objections[name] = Objection(reason=Reason.KIND_NOT_FORKED, message=message)
+                sight.objections[name] = UnitRefusal(reason=Reason.KIND_NOT_FORKED, message=message)
             elif baseline is None and (name, record.attempt + 1) not in sight.facts:
                 sight.objections[name] = await self._missing_baseline(run, source)
             return
@@ -201,7 +201,7 @@ class ForkReconciler:
         reason, message = (stuck.reason, stuck.message) if stuck else (str(Reason.REPLACED), messages.replaced())
         sight.facts[name, record.attempt] = Waiting(since=fact.since, reason=reason, message=message)
 
-    async def _missing_baseline(self, run: RunObject, source: Baseline) -> Objection:
+    async def _missing_baseline(self, run: RunObject, source: Baseline) -> UnitRefusal:
         """Report a missing baseline. In another namespace, that is reported only if its workloads may be forked."""
         try:
             await read_fork_rights(self._cluster.client, run, source.namespace)
@@ -210,7 +210,7 @@ class ForkReconciler:
             return _objection(error, 0)
         name = f"{source.namespace}/{source.name}"
         message = f"its baseline, {KIND} {name}, does not exist; the fork is created as soon as it does"
-        return Objection(reason=Reason.BASELINE_MISSING, message=message)
+        return UnitRefusal(reason=Reason.BASELINE_MISSING, message=message)
 
     # --- updating ---------------------------------------------------------------------------------------------------
 
@@ -298,7 +298,7 @@ def _observe_unclaimed(sight: ForkSight, run: RunObject, name: str, found: read.
         return  # of a recorded attempt: it is gone, and the cache is behind
     if found.metadata.deletion_timestamp:
         message = f"{KIND} {Key.of(found)} is being deleted; the fork is created again once it is gone"
-        sight.objections[name] = Objection(reason=Reason.STOPPING, message=message)
+        sight.objections[name] = UnitRefusal(reason=Reason.STOPPING, message=message)
         return
     sight.seen[name] = found
     fact = Held(ref=found.metadata.uid) if not found.spec.replicas else Running(since=0, ready=False)
@@ -332,14 +332,14 @@ def _form(seen: read.ForkDeployment) -> str:
     return (seen.metadata.annotations or {}).get(FORM_ANNOTATION, "")
 
 
-def _objection(error: Exception, now: int) -> Objection:
+def _objection(error: Exception, now: int) -> UnitRefusal:
     """Return why a fork is blocked, with advice if a user can resolve it."""
     if isinstance(error, (CannotRenderError, NotGrantedError)):
-        return Objection(reason=error.reason, message=str(error), since=now)
+        return UnitRefusal(reason=error.reason, message=str(error), since=now)
     if isinstance(error, errors.Refused):
         message = error.message
         if isinstance(error, errors.Forbidden) and error.not_granted:
             message += "; an administrator can bind the ClusterRole dayfly-forks to the operator in that namespace"
         reason = Reason.FIELD_INVALID if error.is_permanent else error.reason or Reason.REFUSED
-        return Objection(reason=reason, message=message, since=now)
-    return Objection(reason=Reason.NAME_CONFLICT, message=str(error), since=now)
+        return UnitRefusal(reason=reason, message=message, since=now)
+    return UnitRefusal(reason=Reason.NAME_CONFLICT, message=str(error), since=now)

@@ -5,7 +5,7 @@ import re
 from dayfly.execute.object.run import ACCOUNT
 from dayfly.kube import errors
 from dayfly.plan.reasons import Reason
-from dayfly.plan.world import Objection
+from dayfly.plan.world import UnitRefusal
 
 VERBS = "get,create,patch,delete"
 
@@ -34,15 +34,15 @@ def grant_commands(namespace: str, resource: str, verbs: str = VERBS, *, ending:
     )
 
 
-def explain_refusal(error: errors.Refused, namespace: str, now: int, *, ending: bool = False) -> Objection:
+def explain_refusal(error: errors.Refused, namespace: str, now: int, *, ending: bool = False) -> UnitRefusal:
     """Return the objection for a refused request at `now` (unix milliseconds)."""
     missing = _MISSING.search(error.message)
     if missing is None or not isinstance(error, errors.Forbidden) or not error.not_granted:
-        return Objection(reason=error.reason or Reason.REFUSED, message=error.message, since=now)
+        return UnitRefusal(reason=error.reason or Reason.REFUSED, message=error.message, since=now)
     verb, plural, group = missing.groups()
     if verb == "impersonate":
         message = f"the operator may not act as {ACCOUNT} of namespace {namespace}: apply the install manifest again"
-        return Objection(reason=Reason.OBJECTS_NOT_GRANTED, message=message, since=now)
+        return UnitRefusal(reason=Reason.OBJECTS_NOT_GRANTED, message=message, since=now)
     resource = f"{plural}.{group}" if group else plural
     message = f"the account {ACCOUNT} of namespace {namespace} may not {verb} {resource}; its administrator can run: "
     if ending:
@@ -50,14 +50,14 @@ def explain_refusal(error: errors.Refused, namespace: str, now: int, *, ending: 
             f"namespace {namespace} is being deleted, and the permissions of its account {ACCOUNT} were deleted before "
             "the objects: the cluster's administrator can run this, and revoke it afterwards: "
         )
-    return Objection(
+    return UnitRefusal(
         reason=Reason.OBJECTS_NOT_GRANTED,
         message=message + grant_commands(namespace, resource, ending=ending),
         since=now,
     )
 
 
-def explain_secret_refusal(namespace: str, name: str, now: int) -> Objection:
+def explain_secret_refusal(namespace: str, name: str, now: int) -> UnitRefusal:
     """Return the objection for a Secret with an output that the account may not read."""
     role = f"{ACCOUNT}-secret-{name}"
     message = (
@@ -66,4 +66,4 @@ def explain_secret_refusal(namespace: str, name: str, now: int) -> Objection:
         f"kubectl create rolebinding {role} --namespace {namespace} --role={role} "
         f"--serviceaccount={namespace}:{ACCOUNT}"
     )
-    return Objection(reason=Reason.OBJECTS_NOT_GRANTED, message=message, since=now)
+    return UnitRefusal(reason=Reason.OBJECTS_NOT_GRANTED, message=message, since=now)

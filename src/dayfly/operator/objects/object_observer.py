@@ -21,7 +21,7 @@ from dayfly.operator.refusals import is_down
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, SealedStep
-from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Running
+from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Running, UnitRefusal
 from dayfly.spec.lifecycle import UnitOutput
 from dayfly.spec.run import OutputRecord, Phase, Result, UnitRecord
 from dayfly.spec.steps.kube_object import GONE
@@ -40,7 +40,7 @@ class ObjectMemory(msgspec.Struct):
     """When a dry run of the create request last succeeded, in unix milliseconds."""
     definition: str = ""
     """The CustomResourceDefinition at that time, as NAME/UID; empty for other kinds."""
-    refused: Objection | NeverRan | None = None
+    refused: UnitRefusal | NeverRan | None = None
     """Why the latest change of the object, or its creation, was refused."""
 
     def is_admitted(self, now: int) -> bool:
@@ -53,10 +53,10 @@ class ObjectMemory(msgspec.Struct):
         self.version = version
         return min(FIRST_POLL_S * 2.0 ** min(self.tries, 10), MAX_POLL_S)
 
-    def current_objection(self, now: int) -> Objection | None:
+    def current_objection(self, now: int) -> UnitRefusal | None:
         """Return the objection against another try at `now` (unix milliseconds), if it is recent."""
         found = self.refused
-        return found if isinstance(found, Objection) and found.since <= now < found.since + RETRY_AFTER_MS else None
+        return found if isinstance(found, UnitRefusal) and found.since <= now < found.since + RETRY_AFTER_MS else None
 
 
 class ObjectTurn:
@@ -149,7 +149,7 @@ class ObjectObserver:
         values: dict[str, bytes] = {}
         for output in step.unit.outputs:
             value, lack = await self._value(turn, found, output)
-            if isinstance(lack, Objection):
+            if isinstance(lack, UnitRefusal):
                 return _waiting(record, lack)
             if value is None:
                 message = f"{read.describe(found)} is ready, but its output {output.name} has no value yet: {lack}"
@@ -162,7 +162,7 @@ class ObjectObserver:
 
     async def _value(
         self, turn: ObjectTurn, found: dict[str, Any], output: UnitOutput
-    ) -> tuple[bytes | None, Objection | str]:
+    ) -> tuple[bytes | None, UnitRefusal | str]:
         """Return the value of an output, or None and the reason why it has none."""
         if output.secret is None:
             return read.output_value(found, output), f"{output.json_path} finds no single value"
@@ -204,7 +204,7 @@ class ObjectObserver:
 
     async def check_create(
         self, turn: ObjectTurn, step: SealedStep, memory: ObjectMemory
-    ) -> Objection | NeverRan | None:
+    ) -> UnitRefusal | NeverRan | None:
         """Return why the next object cannot be created now; None if a dry run succeeds.
 
         Return `NeverRan` if the object can never be created from its manifest and inputs, whatever changes in the
@@ -237,10 +237,10 @@ class ObjectObserver:
         except (errors.Refused, errors.OutcomeUnknown) as error:
             return _refusal(error, namespace, turn.now)
         message = f"{where.named} exists and does not belong to this step: delete it, or give the object another name"
-        return Objection(reason=Reason.NAME_CONFLICT, message=message, since=turn.now)
+        return UnitRefusal(reason=Reason.NAME_CONFLICT, message=message, since=turn.now)
 
 
-def _refusal(error: errors.Refused | errors.OutcomeUnknown, namespace: str, now: int) -> Objection | NeverRan:
+def _refusal(error: errors.Refused | errors.OutcomeUnknown, namespace: str, now: int) -> UnitRefusal | NeverRan:
     """Return the result of a dry run that failed. It stores nothing, so an unknown outcome needs no clarification.
 
     Raises:
@@ -249,13 +249,13 @@ def _refusal(error: errors.Refused | errors.OutcomeUnknown, namespace: str, now:
     if isinstance(error, errors.OutcomeUnknown):
         if is_down(error):
             raise error
-        return Objection(reason=Reason.BLOCKED, message=error.message, since=now)
+        return UnitRefusal(reason=Reason.BLOCKED, message=error.message, since=now)
     if error.is_permanent:
         return NeverRan(reason=Reason.FIELD_INVALID, message=error.message)
     return grants.explain_refusal(error, namespace, now)
 
 
-def _waiting(record: UnitRecord, objection: Objection) -> Running:
+def _waiting(record: UnitRecord, objection: UnitRefusal) -> Running:
     return Running(since=record.claimed_at, reason=objection.reason, message=objection.message)
 
 

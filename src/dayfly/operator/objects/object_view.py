@@ -15,7 +15,7 @@ from dayfly.operator.objects import grants
 from dayfly.operator.outputs.attempt_secrets import AttemptSecrets
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, SealedStep, sensitive_inputs
-from dayfly.plan.world import Objection
+from dayfly.plan.world import UnitRefusal
 from dayfly.spec.lifecycle import Kind as UnitKind
 from dayfly.spec.lifecycle import Object, unit_id
 from dayfly.spec.run import State, UnitRecord
@@ -50,7 +50,7 @@ class ObjectView(NamedTuple):
 
     kind: Kind | None = None
     found: dict[str, Any] | None = None
-    hindered: Objection | None = None
+    hindered: UnitRefusal | None = None
 
 
 def object_spec(step: SealedStep) -> Object:
@@ -108,7 +108,7 @@ class ObjectReader:
             return ObjectView() if kind is None else await self._find(kind, where, now)
         except NotServedError as error:
             reason = Reason.KIND_REFUSED if error.scope else Reason.KIND_NOT_SERVED
-            return ObjectView(hindered=Objection(reason=reason, message=str(error), since=now))
+            return ObjectView(hindered=UnitRefusal(reason=reason, message=str(error), since=now))
 
     async def _find(self, kind: Kind, where: ObjectRef, now: int) -> ObjectView:
         namespace = where.identity.namespace

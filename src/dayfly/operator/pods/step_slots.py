@@ -21,7 +21,7 @@ from dayfly.plan import messages, reason_catalog
 from dayfly.plan.actions import Claim, Decision, Move, Prepare, Record, Void
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
-from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Sealed, Waiting
+from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Sealed, UnitRefusal, Waiting
 from dayfly.spec import lifecycle
 from dayfly.spec.run import ALIVE, UnitRecord
 from dayfly.spec.scalars.numbers import whole
@@ -75,7 +75,7 @@ class Share(NamedTuple):
     """The number of steps that a run may start in this turn, and objections for the other units."""
 
     slots: int
-    objections: dict[str, Objection]
+    objections: dict[str, UnitRefusal]
 
 
 class StepSlots:
@@ -116,7 +116,7 @@ class StepSlots:
         if room > 0:
             return Share(room + held, {})
         since = self._waiting[group].get(run.metadata.name, self._now())
-        objection = Objection(reason=_WAITS, message=self._wait_message(group), since=since)
+        objection = UnitRefusal(reason=_WAITS, message=self._wait_message(group), since=since)
         others = (step.id for step in plan.steps.values() if step.creates is not cleaning and step.id not in mine)
         return Share(held, dict.fromkeys(others, objection))
 

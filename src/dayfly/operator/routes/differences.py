@@ -17,7 +17,7 @@ from dayfly.operator.routes.route_memory import RouteMemory
 from dayfly.operator.routes.vs_edits import VirtualServiceEdit
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
-from dayfly.plan.world import Objection
+from dayfly.plan.world import UnitRefusal
 
 # Time that a Gateway's proxies need after the Gateway has accepted a route for the first time.
 SETTLE_MS = 2_000
@@ -91,14 +91,14 @@ def new_services(namespace: str, differences: RouteDifferences) -> set[Key]:
     return {Key(namespace, name) for name in names}
 
 
-def to_objection(error: Exception, now: int) -> Objection:
+def to_objection(error: Exception, now: int) -> UnitRefusal:
     """Return why a route cannot be written, with advice if a user can resolve it."""
     if isinstance(error, NotGrantedError):
-        return Objection(reason=error.reason, message=str(error), since=now)
+        return UnitRefusal(reason=error.reason, message=str(error), since=now)
     if isinstance(error, errors.Refused):
         message = error.message
         if isinstance(error, errors.Forbidden) and error.not_granted:
             message += "; an administrator can bind the ClusterRole dayfly-forks to the operator in that namespace"
-        return Objection(reason=error.reason or Reason.REFUSED, message=message, since=now)
+        return UnitRefusal(reason=error.reason or Reason.REFUSED, message=message, since=now)
     reason = Reason.REFUSED if isinstance(error, _ALTERED) else Reason.NAME_CONFLICT
-    return Objection(reason=reason, message=str(error), since=now)
+    return UnitRefusal(reason=reason, message=str(error), since=now)

@@ -25,7 +25,7 @@ from dayfly.operator.routes.route_builder import fork_of
 from dayfly.operator.routes.route_memory import RouteMemory
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
-from dayfly.plan.world import Fact, Objection, Running, Waiting
+from dayfly.plan.world import Fact, Running, UnitRefusal, Waiting
 from dayfly.spec.lifecycle import PreviewUnit
 
 
@@ -137,7 +137,7 @@ class Previews:
             remove = partial(self._routes.remove, HTTP_ROUTES, each)
             await attempt(self._cluster, run.metadata.name, memory.retries, deletion(each), remove)
 
-    def _record_stuck(self, run: RunObject, name: str, blocker: Objection, memory: RouteMemory) -> None:
+    def _record_stuck(self, run: RunObject, name: str, blocker: UnitRefusal, memory: RouteMemory) -> None:
         before = memory.stuck.get(name)
         memory.stuck[name] = blocker
         self._cluster.queue.add(run.metadata.name, after=kept_again(before, blocker))

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from dayfly.operator.retries import Retries
-from dayfly.plan.world import AttemptKey, Fact, Objection
+from dayfly.plan.world import AttemptKey, Fact, UnitRefusal
 
 
 class RouteMemory:
@@ -31,7 +31,7 @@ class RouteMemory:
         self.address_left_at: dict[AttemptKey, dict[str, list[int]]] = {}
         """For an ending route, by UID of each address that led to its fork: when the address was changed, and when its
         Gateways accepted that, or 0."""
-        self.stuck: dict[str, Objection] = {}
+        self.stuck: dict[str, UnitRefusal] = {}
         """Why a route cannot be written."""
         self.withdrawn_at: dict[AttemptKey, dict[str, list[int]]] = {}
         """By UID, when an ending route was changed to match no request, and when its Gateways accepted that, or 0."""

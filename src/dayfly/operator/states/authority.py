@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 NAME = "dayfly-state"
 """Name of the Secret and of the Service."""
 TYPE = f"{GROUP}/state-key"
-_KEY, _CERTIFICATE, _PRIVATE = "key", "ca.crt", "ca.key"
+_KEY, _CERTIFICATE, _PRIVATE_KEY = "key", "ca.crt", "ca.key"
 
 
 class BrokenAuthorityError(Exception):
-    """The Secret exists but cannot be used, for the reason in the message."""
+    """The Secret is missing or cannot be used; the message states why."""
 
 
 class Authority(msgspec.Struct, frozen=True):
-    """The key, and the authority's certificate and private key as PEM."""
+    """The keys derived from the key in the Secret, and the CA's certificate and private key as PEM."""
 
     keys: StateKeys
     certificate: bytes
-    private: bytes
+    private_key: bytes
 
 
 async def load(client: Client, namespace: str, *, create: bool = True) -> Authority:
@@ -49,7 +49,10 @@ async def load(client: Client, namespace: str, *, create: bool = True) -> Author
     """
     found = await client.find(SECRETS, NAME, namespace)
     if found is None and not create:
-        raise BrokenAuthorityError(f"there is no Secret {namespace}/{NAME}: no state was ever stored in this cluster")
+        raise BrokenAuthorityError(
+            f"there is no Secret {namespace}/{NAME}: no state was ever stored in this cluster, "
+            "or the Secret was deleted"
+        )
     if found is None:
         try:
             found = await client.create(SECRETS, _secret(namespace), namespace)
@@ -57,7 +60,7 @@ async def load(client: Client, namespace: str, *, create: bool = True) -> Author
             found = await client.get(SECRETS, NAME, namespace)
     data = found.data or {}
     try:
-        made = Authority(StateKeys.derive(data[_KEY]), data[_CERTIFICATE], data[_PRIVATE])
+        made = Authority(StateKeys.derive(data[_KEY]), data[_CERTIFICATE], data[_PRIVATE_KEY])
         made.certificate.decode()  # steps receive it as text
     except (KeyError, ValueError) as error:
         raise BrokenAuthorityError(f"Secret {namespace}/{NAME} cannot be used: {error}") from None
@@ -70,10 +73,10 @@ def create_leaf(authority: Authority, names: Sequence[str]) -> bytes:
     Raises:
         BrokenAuthorityError: the authority cannot be used.
     """
-    from dayfly.operator.states import certificates  # noqa: PLC0415 - who serves no states need not load it
+    from dayfly.operator.states import certificates  # noqa: PLC0415 - only processes that serve states load it
 
     try:
-        return certificates.create_leaf(authority.certificate, authority.private, names)
+        return certificates.create_leaf(authority.certificate, authority.private_key, names)
     except (TypeError, ValueError) as error:
         raise BrokenAuthorityError(f"the authority in Secret {NAME} cannot be used: {error}") from None
 
@@ -82,7 +85,7 @@ def _secret(namespace: str) -> dict[str, Any]:
     from dayfly.operator.states import certificates  # noqa: PLC0415 - as above
 
     certificate, private = certificates.create_authority()
-    data = {_KEY: secrets.token_bytes(KEY_BYTES), _CERTIFICATE: certificate, _PRIVATE: private}
+    data = {_KEY: secrets.token_bytes(KEY_BYTES), _CERTIFICATE: certificate, _PRIVATE_KEY: private}
     return {
         "apiVersion": "v1",
         "kind": "Secret",

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from dayfly.execute.pod.read import stamp
-from dayfly.operator.cluster.objects import WrittenStatus
+from dayfly.operator.cluster.objects import StoredStatus
 from dayfly.plan.route_groups import EXPIRES_SOON_CONDITION, expires_soon
 from dayfly.plan.world import World
 from dayfly.spec.errors import SpecError
@@ -51,6 +51,6 @@ class Expiry(NamedTuple):
         return [{"type": EXPIRES_SOON_CONDITION, "status": "True", **fields, "lastTransitionTime": stamp(self.warns)}]
 
     @staticmethod
-    def is_warned_in(stored: WrittenStatus | None) -> bool:
+    def is_warned_in(stored: StoredStatus | None) -> bool:
         """Return whether the status contains the warning."""
         return stored is not None and any(each.type == EXPIRES_SOON_CONDITION for each in stored.conditions)

@@ -12,7 +12,7 @@ from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.objects import ObjectMeta, Resource, Slim
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import VERSION, RunObject, WrittenStatus, owned, owner, resource_name
+from dayfly.operator.cluster.objects import VERSION, RunObject, StoredStatus, owned, owner, resource_name
 from dayfly.operator.status.status_format import conditions, steady, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan.phases import ResourceProgress, resource_progress
@@ -27,7 +27,7 @@ class ResourceObject(Slim, frozen=True):
     """A Resource with its status, which a new process compares once, to avoid writing it again."""
 
     metadata: ObjectMeta
-    status: WrittenStatus | None = None
+    status: StoredStatus | None = None
 
 
 RESOURCES = Resource(names.GROUP, VERSION, "resources", "Resource", ResourceObject, namespaced=False)

@@ -23,7 +23,7 @@ from dayfly.operator.cluster.objects import (
     SANDBOXES,
     SERVED_KEY_ANNOTATION,
     SandboxObject,
-    WrittenStatus,
+    StoredStatus,
     served_for,
 )
 from dayfly.operator.status.expiry import Expiry
@@ -188,7 +188,7 @@ class SandboxStatusWriter:
         units = report.units if report else ()
         run = names.run_name(seen.metadata.name, seen.metadata.uid)
         urls = self._cluster.urls.get(run, {}) if report else {}
-        meta, now, before = seen.metadata, self._cluster.now(), seen.status or WrittenStatus()
+        meta, now, before = seen.metadata, self._cluster.now(), seen.status or StoredStatus()
         progress = f"{report.done}/{report.total}" if report else before.progress or "0/0"
         closed = (report is not None and report.closed is not None) or bool(meta.deletion_timestamp)
         begun = report is not None or bool(before.units)

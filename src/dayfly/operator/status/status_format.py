@@ -10,7 +10,7 @@ from typing import Any
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import stamp
 from dayfly.execute.turn import Scene
-from dayfly.operator.cluster.objects import RouteGroupObject, SandboxObject, WrittenStatus
+from dayfly.operator.cluster.objects import RouteGroupObject, SandboxObject, StoredStatus
 from dayfly.plan.messages import fill_clocks
 from dayfly.plan.status import unit_sentence
 from dayfly.spec.lifecycle import STEP_KINDS
@@ -99,7 +99,7 @@ def pods_of(scene: Scene, report: RunReport) -> dict[str, str]:
     }
 
 
-def endpoints_of(stored: WrittenStatus | None, urls: Mapping[str, str]) -> dict[str, Any]:
+def endpoints_of(stored: StoredStatus | None, urls: Mapping[str, str]) -> dict[str, Any]:
     """Return the working endpoints as a status field; no field if there are none and were none before."""
     if not urls and not (stored and stored.endpoints):
         return {}

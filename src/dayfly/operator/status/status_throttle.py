@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from dayfly.execute.pod.read import stamp
-from dayfly.operator.cluster.objects import WrittenStatus
+from dayfly.operator.cluster.objects import StoredStatus
 
 # Each write is a request to the API server. Progress is written at once if nothing was written for QUIET_MS. Further
 # progress is written when it has not changed for SETTLED_MS, or PROGRESS_INTERVAL_MS after the latest write.
@@ -35,7 +35,7 @@ class StatusThrottle:
     """The resource version of the latest write."""
 
     @classmethod
-    def from_status(cls, stored: WrittenStatus, urgent: tuple[Any, ...], deferred: tuple[Any, ...]) -> "StatusThrottle":
+    def from_status(cls, stored: StoredStatus, urgent: tuple[Any, ...], deferred: tuple[Any, ...]) -> "StatusThrottle":
         """Return a throttle for a stored status, which an earlier process may have written."""
         since = stored.conditions[0].last_transition_time if stored.conditions else ""
         return cls(urgent, deferred, 0, (stored.ready, stored.reason) if since else None, since)

@@ -11,7 +11,7 @@ from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Resource
 from dayfly.kube.ownership import reference
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import HookObject, RouteGroupObject, SandboxObject, WrittenStatus
+from dayfly.operator.cluster.objects import HookObject, RouteGroupObject, SandboxObject, StoredStatus
 from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan.reason_catalog import Severity, severity
@@ -118,9 +118,9 @@ class ObjectStatusWriter(Generic[T]):
             self._events.record(reference(self._resource, seen), action, reason, message, kind)
 
 
-def shown(status: WrittenStatus | None) -> tuple[Any, ...]:
+def shown(status: StoredStatus | None) -> tuple[Any, ...]:
     """Return the parts of a status that users see."""
-    status = status or WrittenStatus()
+    status = status or StoredStatus()
     return status.ready, status.reason, status.phase, status.observed_generation, status.message
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class CompiledRun(NamedTuple):
-    """The documents of a record, and the compile target and routing keys of groups for which they were compiled."""
+    """The documents of a record, and what they were compiled for: the target, and the routing keys of its groups."""
 
     compiled: Compiled
     target: CompileTarget
@@ -43,7 +43,7 @@ def resolve(rows: Rows, spec: SandboxSpec) -> SandboxSpec:
     for index, resource in enumerate(spec.resources):
         with faults:
             if resource.plugin:
-                plugin = _published(rows, resource.plugin, ("spec", "resources", index, "plugin"))
+                plugin = _require_published(rows, resource.plugin, ("spec", "resources", index, "plugin"))
                 resource = msgspec.structs.replace(resource, plugin=f"{plugin.name}@{plugin.version}")  # noqa: PLW2901
             found.append(resource)
     faults.settle()
@@ -91,7 +91,7 @@ def compile_run(
     plugins_: dict[tuple[str, str], Plugin] = {}
     for index, resource in enumerate(record.spec.resources):
         if resource.plugin:
-            plugin = _published(rows, resource.plugin, ("spec", "resources", index, "plugin"))
+            plugin = _require_published(rows, resource.plugin, ("spec", "resources", index, "plugin"))
             plugins_[plugin.name, plugin.version] = plugin
     return compiler.compile(
         Sandbox(name=record.name, spec=record.spec),
@@ -170,7 +170,7 @@ def _first_difference(before: Any, after: Any, keys: Path) -> Path:
     return keys
 
 
-def _published(rows: Rows, reference: str, keys: Path) -> Plugin:
+def _require_published(rows: Rows, reference: str, keys: Path) -> Plugin:
     plugin = plugins.resolve(rows, reference)
     if plugin is None:
         name, version = semver.split_reference(reference)

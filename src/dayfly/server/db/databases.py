@@ -208,7 +208,7 @@ def lock_migrations(connection: Connection) -> None:
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
 
 
-def find_superuser(connection: Connection) -> str:
+def find_rls_bypasser(connection: Connection) -> str:
     """Return the connected user's name if it bypasses row-level security, which Dayfly does not accept; else ""."""
     if connection.dialect.name != "postgresql":
         return ""

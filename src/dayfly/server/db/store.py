@@ -284,7 +284,7 @@ def _migrate(connection: Connection, name: str, target: str) -> None:
         raise NewerSchemaError(
             f"{name} has schema {current}, which a newer Dayfly made; run that version. The database was not changed"
         )
-    if superuser := databases.find_superuser(connection):
+    if superuser := databases.find_rls_bypasser(connection):
         raise StoreError(
             f"the database user {superuser} of {name} bypasses row-level security, which separates organisations; "
             "connect as a user that is no superuser and has no BYPASSRLS"

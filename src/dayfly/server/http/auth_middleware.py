@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 HSTS = b"max-age=31536000"
 # Interval at which the key of a request in progress is checked.
 KEY_CHECK_INTERVAL_S = 2.0
-# If the store has not changed, only every n-th check reads the key, because it may have expired.
+# While the store is unchanged, a key can expire but cannot be revoked: every n-th check still reads it.
 CHECKS_PER_READ = 5
 
 log = logging.getLogger(__name__)
@@ -39,8 +39,8 @@ class AuthMiddleware:
     Args:
         app: The application. It gets the caller in `scope["caller"]`.
         keys: Finds the caller of a key.
-        sessions: Finds the caller of the page's cookie, who has the rights of the session's key, but cannot create
-            keys, tokens and links.
+        sessions: Finds the caller of a page session's cookie. The caller has the rights of the key that opened the
+            session, but cannot create keys, tokens or links.
         loopback: Whether only programs of this machine are served. Then the Host header must be a loopback name.
         rate: The rate limit of keys.
         read_change_marker: See `Store.read_change_marker`.
@@ -61,7 +61,7 @@ class AuthMiddleware:
         self._app = app
         self._keys = keys
         self._sessions = sessions
-        self._open = frozenset(
+        self._public_paths = frozenset(
             API + path for path, methods in ROUTES.items() if all(each.role is None for each in methods.values())
         )
         self._loopback = loopback
@@ -74,7 +74,7 @@ class AuthMiddleware:
         path = path[:-1] if len(path) > 1 and path.endswith("/") else path
         try:
             caller = await self._check(Request(scope), path)
-        except Exception as fault:  # noqa: BLE001  -- as in `AddressHandlers`
+        except Exception as fault:  # noqa: BLE001  -- `explain` logs unexpected exceptions
             await refuse(fault)(scope, receive, send)
             return
         inner_scope = {**scope, "path": path, "caller": caller}
@@ -99,7 +99,7 @@ class AuthMiddleware:
         try:
             why = await self._wait_until_revoked(answering, Request(scope))
             if why is None or any(name == b"content-length" for name, _ in response.get("headers", ())):
-                await answering  # an answer with a length was computed while the key was valid
+                await answering  # a response with a length was computed while the key was valid; a stream is cut
         finally:
             answering.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -115,7 +115,7 @@ class AuthMiddleware:
         try:
             while not (await asyncio.wait({answering}, timeout=KEY_CHECK_INTERVAL_S))[0]:
                 checks += 1
-                # Read before the key, so that a later write changes it.
+                # The marker is read before the key: a write between both reads changes the next marker.
                 marker = await self._read_change_marker() if self._read_change_marker is not None else None
                 if marker is not None and marker == last and checks % CHECKS_PER_READ:
                     continue  # the store has not changed, so the key has not been revoked
@@ -135,7 +135,7 @@ class AuthMiddleware:
         if "\0" in path or b"%00" in request.scope["query_string"] or b"\0" in request.scope["query_string"]:
             # PostgreSQL cannot store this character, and the error would look like a failure of the store.
             raise RequestError(400, "the path or query contains a NUL character")
-        if path in self._open or _is_page(path, request) or path.startswith(f"{LOGIN}/"):
+        if path in self._public_paths or _is_page(path, request) or path.startswith(f"{LOGIN}/"):
             return None
         caller = await self._find_caller(request)
         if caller is None:
@@ -182,9 +182,12 @@ class Secure:
 
 def _is_page(path: str, request: Request) -> bool:
     """Return whether the path is a public file of the page, or a redirect to it."""
-    is_link = path.startswith(f"{files.DASHBOARD}/")
+    is_dashboard_link = path.startswith(f"{files.DASHBOARD}/")
     return (
-        path == files.AT or path.startswith(f"{files.AT}/") or is_link or (path == "/" and files.accepts_html(request))
+        path == files.AT
+        or path.startswith(f"{files.AT}/")
+        or is_dashboard_link
+        or (path == "/" and files.accepts_html(request))
     )
 
 

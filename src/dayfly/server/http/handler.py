@@ -32,7 +32,7 @@ READING_METHODS = ("GET", "HEAD", "OPTIONS")
 
 _encode = msgspec.json.Encoder().encode
 _KEYS, _TOKENS = "/orgs/{org}/keys", "/orgs/{org}/clusters/{name}/tokens"
-# Patterns of the route table, since the name of an object may be one of these words.
+# Compared with the pattern of a path, because a sandbox may have the name `keys`.
 _KEY_REQUIRED = frozenset({_KEYS, f"{_KEYS}/{{id}}", _TOKENS, f"{_TOKENS}/{{id}}", "/page/links"})
 
 
@@ -89,20 +89,21 @@ class AddressHandlers:
         return await handler(request)
 
     def _refuse_out_of_scope(self, request: Request, method: str) -> None:
-        """Check the scope as far as the path determines it; handlers check the object's cluster (`callers.seen`)."""
+        """Check the scope of the path. Handlers check the cluster of the object (`callers.keep_visible`)."""
         scope, name = callers.get_caller(request).scope, request.path_params.get("name", "")
         match reach(self._path, method):
             case Reach.RUNS if scope.has_runs:
-                is_open = not name or scope.takes_name(name)
-                if not is_open and (method != "PUT" or not self._path.endswith("{name}")):
+                is_in_scope = not name or scope.takes_name(name)
+                # Outside of the scope, an object does not exist for the key: 404. PUT would create it, so it gets 403.
+                if not is_in_scope and (method != "PUT" or not self._path.endswith("{name}")):
                     raise not_found(self._path)
             case Reach.PLUGIN:
-                is_open = scope.publishes(name)
+                is_in_scope = scope.publishes(name)
             case Reach.COMMON:
-                is_open = True
+                is_in_scope = True
             case _:
-                is_open = scope.is_whole
-        if not is_open:
+                is_in_scope = scope.is_whole
+        if not is_in_scope:
             named = scope.has_runs and name and reach(self._path, method) is not Reach.WHOLE
             raise outside(scope, quote(name) if named else f"{request.method} here")
 
@@ -118,7 +119,7 @@ def serve_part(path: str, **handlers: Handler) -> Route:
 
 
 def serve_as(path: str, at: str, **handlers: Handler) -> Route:
-    """Return the route of a path in the table, at another path for older clients."""
+    """Return a route that serves the operations of `path` also at the path `at`, which older clients use."""
     return Route(at, AddressHandlers(path, handlers))
 
 

@@ -53,7 +53,7 @@ class RateLimit:
         self._pause = pause
 
     async def queue(self, org: str, key_id: str) -> int:
-        """Wait until the request may proceed and return 0; or return at once the seconds after which it may be retried.
+        """Return 0 after the request has waited for its turn, or at once the seconds to retry after if that is too long.
 
         A request waits for at most `MAX_WAIT_S`, and only if its key has a free slot in the queue.
         """
@@ -70,7 +70,7 @@ class RateLimit:
         return 0
 
     def reserve(self, org: str, key_id: str, max_wait: float = 0.0) -> float:
-        """Return the seconds until a request may proceed. It takes a token unless that exceeds `max_wait`."""
+        """Return the seconds until a request may proceed. Take a token if these are at most `max_wait`."""
         now = self._clock()
         if len(self._buckets) >= MAX_BUCKETS:
             # Buckets that were last used before this time are full and can be dropped.

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dayfly.link.envelope import Asked, Heard, Letters, Opening, Said, Session
+from dayfly.link.envelope import Opening, ReceivedCount, SentMessages, Session, StartRequest, UnreadMessages
 from dayfly.server import attention
 from dayfly.server.access.callers import Role
 from dayfly.server.access.scopes import Reach
@@ -79,10 +79,12 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
     },
     "/agent/session": {"POST": RouteOperation(None, "For agents: start a session.", Session, body=Opening)},
     "/agent/messages": {
-        "GET": RouteOperation(None, "For agents: fetch messages.", Letters, _COLLECT),
-        "POST": RouteOperation(None, "For agents: send messages.", Heard, body=Said),
+        "GET": RouteOperation(None, "For agents: fetch messages.", UnreadMessages, _COLLECT),
+        "POST": RouteOperation(None, "For agents: send messages.", ReceivedCount, body=SentMessages),
     },
-    "/agent/births": {"POST": RouteOperation(None, "For agents: check which runs may start.", Asked, body=Asked)},
+    "/agent/births": {
+        "POST": RouteOperation(None, "For agents: check which runs may start.", StartRequest, body=StartRequest)
+    },
     _CLUSTER + "/tokens": {
         "GET": RouteOperation(ADMIN, "List the tokens of a cluster, without their secrets.", [forms.ClusterToken]),
         "POST": RouteOperation(ADMIN, "Create a token; only this answer contains its secret.", forms.ClusterToken),

@@ -20,11 +20,11 @@ from dayfly.link.envelope import (
     PROTOCOL_HEADER,
     SESSION_HEADER,
     TOKEN_HEADER,
-    Asked,
-    Heard,
-    Letters,
     Opening,
-    Said,
+    ReceivedCount,
+    SentMessages,
+    StartRequest,
+    UnreadMessages,
 )
 from dayfly.link.server_end import Link, Links
 from dayfly.link.wire import PROTOCOL
@@ -72,7 +72,7 @@ Identify = Callable[[str, str], Awaitable[ClusterIdentity | None]]
 
 
 class Agents:
-    """The mailboxes as one replica uses them.
+    """Moves messages between this replica's links and the mailboxes, and serves the endpoints of agents.
 
     Args:
         store: The database with the mailboxes.
@@ -89,12 +89,12 @@ class Agents:
         self._has_work = asyncio.Event()
         # Clusters whose mailboxes may have changed, and when all mailboxes are read again (time of the event loop).
         self._touched: set[tuple[str, str]] = set()
-        self._all_at = 0.0
+        self._full_read_at = 0.0
         # Pending long polls at this replica, by cluster.
         self._waiting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
         self._closing = False
         self._slots = LongPollSlots(AGENTS_SHARE)
-        # The store's change marker when all mailboxes were last read, if all messages have been read.
+        # The change marker at the last complete read; None if messages may still be unread.
         self._last_marker: object = None
 
     def join(self, links: Links) -> None:
@@ -109,8 +109,8 @@ class Agents:
     # --- messages of this replica's links -----------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Read the clusters before the first request."""
-        self._all_at = 0.0
+        """Read all mailboxes once, so that each cluster has a link before the first request."""
+        self._full_read_at = 0.0
         try:
             await self._read_mailboxes()
         except StoreError as fault:
@@ -131,7 +131,7 @@ class Agents:
                     log.exception("the transfer of messages failed")
                 with contextlib.suppress(TimeoutError):
                     # `wait_for` may lose a cancellation.
-                    async with asyncio.timeout(self._until_all() if self._hosts else IDLE_POLL_INTERVAL_S):
+                    async with asyncio.timeout(self._seconds_to_full_read() if self._hosts else IDLE_POLL_INTERVAL_S):
                         await self._has_work.wait()
         finally:
             notified.cancel()
@@ -159,17 +159,17 @@ class Agents:
         await self._store.for_org(org).write(lambda rows: mailbox.publish(rows, cluster, pending, self._now()))
         self._touched.add((org, cluster))
 
-    def _until_all(self) -> float:
-        return max(0.0, self._all_at - asyncio.get_running_loop().time())
+    def _seconds_to_full_read(self) -> float:
+        return max(0.0, self._full_read_at - asyncio.get_running_loop().time())
 
     async def _poll(self) -> None:
-        """Read new messages; periodically those of all clusters, unless the store has not changed."""
-        if self._until_all():
+        """Read the touched mailboxes. After the poll interval, read all of them if the store has changed."""
+        if self._seconds_to_full_read():
             await self._read_mailboxes()
             return
         marker = await self._store.read_change_marker(POLL_INTERVAL_S)
         if marker == self._last_marker and not self._touched:
-            self._all_at = asyncio.get_running_loop().time() + POLL_INTERVAL_S
+            self._full_read_at = asyncio.get_running_loop().time() + POLL_INTERVAL_S
             return
         self._last_marker = None
         await self._read_mailboxes()
@@ -178,13 +178,13 @@ class Agents:
     async def _read_mailboxes(self) -> None:
         """Read the mailboxes that may have changed, and periodically all of them."""
         touched, self._touched = self._touched, set()
-        if self._until_all():
+        if self._seconds_to_full_read():
             touched &= self._hosts.keys()
             if not touched:
                 return
             found = await self._store.all_orgs().read(lambda rows: mailbox.read_states(rows, touched))
         else:
-            self._all_at = asyncio.get_running_loop().time() + POLL_INTERVAL_S
+            self._full_read_at = asyncio.get_running_loop().time() + POLL_INTERVAL_S
             found = await self._store.all_orgs().read(mailbox.read_all_states)
             for gone in self._hosts.keys() - {(each.org, each.cluster) for each in found}:
                 self._forget(gone)
@@ -230,7 +230,7 @@ class Agents:
     def _touch(self, org: str, cluster: str) -> None:
         """Schedule a read of a cluster's mailbox."""
         if (org, cluster) not in self._hosts:
-            self._all_at = 0.0
+            self._full_read_at = 0.0
         self._touched.add((org, cluster))
         self._has_work.set()
 
@@ -282,7 +282,7 @@ class Agents:
 
     async def _wait_for_messages(
         self, request: Request, identity: ClusterIdentity, collect: Callable[[Rows], Any], until: float
-    ) -> Letters:
+    ) -> UnreadMessages:
         key = identity.org, identity.cluster
         while True:
             # Registered before the mailbox is read, so that a message that is published during the read wakes it.
@@ -292,7 +292,7 @@ class Agents:
                 found = await self._transact(identity, collect)
                 left = until - asyncio.get_running_loop().time()
                 if found or left <= 0 or self._closing:
-                    return Letters(messages=tuple(found))
+                    return UnreadMessages(messages=tuple(found))
                 await asyncio.wait({future}, timeout=left)
                 await self._authenticate(request)  # its token may have been revoked
             finally:
@@ -300,28 +300,30 @@ class Agents:
 
     async def receive(self, request: Request) -> Any:
         identity = await self._authenticate(request)
-        said = await _body(request, Said)
-        if len(said.messages) > MOST_MESSAGES or said.first < 1:
-            raise RequestError(413, f"at most {MOST_MESSAGES} messages at once, numbered from 1")
+        said = await _body(request, SentMessages)
+        if len(said.messages) > MOST_MESSAGES:
+            raise RequestError(413, f"send at most {MOST_MESSAGES} messages at once")
+        if said.first < 1:
+            raise RequestError(400, "the numbers of messages begin with 1")
         _refuse_nul(said.messages)
         heard = await self._transact(
             identity,
             lambda rows: mailbox.receive(rows, identity.cluster, said.session, said.first, said.messages, self._now()),
         )
         self._touch(identity.org, identity.cluster)
-        return Heard(heard=heard)
+        return ReceivedCount(heard=heard)
 
     async def check_births(self, request: Request) -> Any:
         identity = await self._authenticate(request)
-        asked = await _body(request, Asked)
+        asked = await _body(request, StartRequest)
         _refuse_nul(asked.uids)
 
         def work(rows: Rows) -> list[str]:
             found = mailbox.find_startable(rows, identity.cluster, asked.session, asked.uids)
-            # A host that was offline for long and whose clock is slow could start an expired run.
+            # Expired runs are removed here: a host that was offline and has a slow clock would start them.
             return run_records.read_unexpired(rows, found, self._now())
 
-        return Asked(uids=tuple(await self._transact(identity, work)))
+        return StartRequest(uids=tuple(await self._transact(identity, work)))
 
     async def show_frozen(self, request: Request) -> Any:
         """Return why a cluster is frozen, the runs that only the host has and those that only this server has."""
@@ -343,13 +345,13 @@ class Agents:
         return await self._store.for_org(org).read(read)
 
     async def thaw(self, request: Request) -> Any:
-        """Thaw a frozen cluster."""
+        """Confirm that the messages of a frozen cluster continue from the numbers of the host."""
         who, name = audit.get_actor(request), request.path_params["name"]
 
         def work(rows: Rows) -> None:
             if not mailbox.thaw(rows, name):
                 is_frozen = mailbox.read_frozen(rows, name) is not None
-                text = "it has not reported its runs yet, and will when it connects: retry" if is_frozen else ""
+                text = "the cluster has not reported its runs yet: retry after it has connected" if is_frozen else ""
                 raise RequestError(409, text or "it is not frozen")
             audit.append(rows, who, "thaw", f"clusters/{name}")
 
@@ -363,7 +365,10 @@ class Agents:
         if found is None:
             raise RequestError(401, f"no valid cluster token: send it as the header {TOKEN_HEADER}")
         if request.headers.get(PROTOCOL_HEADER, "") != str(PROTOCOL):
-            text = f"this server supports {PROTOCOL_HEADER} {PROTOCOL}; use a version of Dayfly that supports it, too"
+            text = (
+                f"this server supports version {PROTOCOL} of the agent protocol (header {PROTOCOL_HEADER}); install an "
+                "operator that supports it, too"
+            )
             raise RequestError(400, text)
         return found
 
