@@ -53,7 +53,7 @@ class RateLimit:
         self._pause = pause
 
     async def queue(self, org: str, key_id: str) -> int:
-        """Return 0 after the request has waited for its turn, or at once the seconds to retry after if that is too long.
+        """Return 0 after the request has waited for its turn, or at once the seconds to retry after.
 
         A request waits for at most `MAX_WAIT_S`, and only if its key has a free slot in the queue.
         """
