@@ -221,8 +221,8 @@ async def _done(*_: object) -> bool:
 _PREPARE = Forks.prepare
 GUARDS = {
     "without replicas before its claim": (Forks, "prepare", _born_with_pods),
-    "gone only with its pods": (Forks, "left", _believed_gone),
-    "follows what is wished for": (Forks, "keep", _done),
+    "gone only with its pods": (Forks, "count_leftovers", _believed_gone),
+    "follows what is wished for": (Forks, "update", _done),
     "nothing is kept that nobody wishes for": (Forks, "remove_service", _done),
 }
 
