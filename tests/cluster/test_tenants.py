@@ -123,7 +123,7 @@ class TestNamespaces:
     def test_takes_no_steps_of_others(self, operator, granted, wishes, journal):
         """That a team's own steps run in its namespace opens it to nobody; what it names, it takes."""
         operator.apply_as(tenant(operator, TEAM).groups, inline(wishes, namespace=granted))
-        says(operator, wishes, f"namespace {granted} does not take steps of sandboxes in {TEAM}")
+        says(operator, wishes, f"namespace {granted} does not accept steps of sandboxes in {TEAM}")
         assert operator.pods() == journal.entries == []
         operator.own.kubectl("annotate", "namespace", granted, f"dayfly.dev/runners-from=other,{TEAM}")
         operator.wait_ready(wishes.name, TEAM)
