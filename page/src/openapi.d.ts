@@ -1164,15 +1164,6 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
-         * Asked
-         * @description Sandboxes that a host requests to start; in the response, those permitted to start.
-         */
-        Asked: {
-            uids: string[];
-            /** @default 0 */
-            session?: number;
-        };
-        /**
          * Attempt
          * @description An attempt that has a log, and the length of the log so far.
          */
@@ -1527,13 +1518,6 @@ export interface components {
             ok: boolean;
         };
         /**
-         * Heard
-         * @description The number of messages of a session that the server has received.
-         */
-        Heard: {
-            heard: number;
-        };
-        /**
          * Key
          * @description A key. Only the answer that creates it contains the secret `key`.
          */
@@ -1552,23 +1536,6 @@ export interface components {
             key?: string;
             /** @default [] */
             scope?: string[];
-        };
-        /**
-         * Letters
-         * @description Messages that a host has not received yet.
-         */
-        Letters: {
-            messages: components["schemas"]["Sent"][];
-        };
-        /**
-         * Sent
-         * @description One message to a host. Its digest covers all messages before it.
-         */
-        Sent: {
-            number: number;
-            at: number;
-            digest: string;
-            body: string;
         };
         /** LogPiece */
         LogPiece: {
@@ -1777,6 +1744,13 @@ export interface components {
             of: string;
             severity: string;
             meaning: string;
+        };
+        /**
+         * ReceivedCount
+         * @description The number of messages of a session that the server has received.
+         */
+        ReceivedCount: {
+            heard: number;
         };
         /**
          * Report
@@ -2007,15 +1981,6 @@ export interface components {
             port: number;
         };
         /**
-         * Said
-         * @description Messages of a host. `first` is the number of the first one in its session.
-         */
-        Said: {
-            session: number;
-            first: number;
-            messages: string[];
-        };
-        /**
          * Sandbox
          * @description A sandbox. `spec` is as applied, with defaults.
          *
@@ -2051,6 +2016,15 @@ export interface components {
             scheduledDeleteTime?: string | null;
         };
         /**
+         * SentMessages
+         * @description Messages of a host. `first` is the number of the first one in its session.
+         */
+        SentMessages: {
+            session: number;
+            first: number;
+            messages: string[];
+        };
+        /**
          * Session
          * @description A session. The host continues after `number`, whose digest is given.
          *
@@ -2065,10 +2039,36 @@ export interface components {
             /** @default  */
             check?: string;
         };
+        /**
+         * StartRequest
+         * @description Sandboxes that a host requests to start; in the response, those permitted to start.
+         */
+        StartRequest: {
+            uids: string[];
+            /** @default 0 */
+            session?: number;
+        };
         /** Units */
         Units: {
             /** @default  */
             unit?: string;
+        };
+        /**
+         * UnreadMessages
+         * @description Messages that a host has not received yet.
+         */
+        UnreadMessages: {
+            messages: components["schemas"]["Sent"][];
+        };
+        /**
+         * Sent
+         * @description One message to a host. Its digest covers all messages before it.
+         */
+        Sent: {
+            number: number;
+            at: number;
+            digest: string;
+            body: string;
         };
         /** Until */
         Until: {
@@ -2641,7 +2641,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Letters"];
+                    "application/json": components["schemas"]["UnreadMessages"];
                 };
             };
             400: components["responses"]["400"];
@@ -2660,7 +2660,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Said"];
+                "application/json": components["schemas"]["SentMessages"];
             };
         };
         responses: {
@@ -2670,7 +2670,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Heard"];
+                    "application/json": components["schemas"]["ReceivedCount"];
                 };
             };
             400: components["responses"]["400"];
@@ -2692,7 +2692,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Asked"];
+                "application/json": components["schemas"]["StartRequest"];
             };
         };
         responses: {
@@ -2702,7 +2702,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Asked"];
+                    "application/json": components["schemas"]["StartRequest"];
                 };
             };
             400: components["responses"]["400"];

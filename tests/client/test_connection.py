@@ -22,7 +22,7 @@ from dayfly.client import (
     Exit,
     NotFoundError,
     RefusedError,
-    Retry,
+    RetryPolicy,
     UnreachableError,
     servers,
 )
@@ -31,7 +31,7 @@ from dayfly.client.connection import ApiRequest, Connection, run
 from dayfly.client.home import Home
 from dayfly.client.loop_io import LoopIo
 
-NEVER = Retry(patience=0)
+NEVER = RetryPolicy(patience=0)
 LIST = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]"
 
 
@@ -118,7 +118,7 @@ def test_client_trusts_the_authority_of_a_later_login(connect, tmp_path):
     home = Home.of(tmp_path / "home")
     with answering(LIST, of_server) as (url, _):
         servers.put(home, "work", servers.Server(url, "local", KEY, Path(old).read_text()))
-        dayfly = connect(server="work", home=home.path, retries=Retry(patience=1, first=0.01, longest=0.01))
+        dayfly = connect(server="work", home=home.path, retries=RetryPolicy(patience=1, first=0.01, longest=0.01))
         servers.put(home, "work", servers.Server(url, "local", KEY, Path(chain).read_text()))
         assert dayfly.sandboxes.list() == (), "after a trust error, the client finds the new address of the server"
 
@@ -147,7 +147,7 @@ DEEP = b'{"x": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"
 def test_unreadable_answer_fails_at_once(connect, body):
     """Another program or a newer server answers: the client fails at once, as a retry would get the same."""
     head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n"
-    patient = Retry(patience=60)
+    patient = RetryPolicy(patience=60)
     with answering(head % len(body) + body) as (url, _), pytest.raises(UnreachableError, match="does not understand"):
         connect(url, KEY, retries=patient).sandboxes.get("sb1")
     for ask in ("version", "routing_rules"):
@@ -163,7 +163,7 @@ def test_error_without_json_is_no_answer_of_dayfly(connect, status):
     """Otherwise the 404 of another program would mean that a sandbox is gone."""
     head = b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n" % (status, len(DEEP))
     with answering(head + DEEP) as (url, _), pytest.raises(UnreachableError, match=f"answers {status} without JSON"):
-        connect(url, KEY, retries=Retry(patience=60)).sandboxes.get("sb1")
+        connect(url, KEY, retries=RetryPolicy(patience=60)).sandboxes.get("sb1")
 
 
 def test_redirect_does_not_receive_the_key(connect):

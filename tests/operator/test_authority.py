@@ -75,9 +75,9 @@ def _key(key: PrivateKeyTypes, kept: KeySerializationEncryption) -> bytes:
     "damage",
     [
         {"certificate": b"no PEM"},
-        {"private": b"no PEM"},
-        {"private": _key(ec.generate_private_key(ec.SECP256R1()), BestAvailableEncryption(b"x"))},
-        {"private": _key(ed25519.Ed25519PrivateKey.generate(), NoEncryption())},
+        {"private_key": b"no PEM"},
+        {"private_key": _key(ec.generate_private_key(ec.SECP256R1()), BestAvailableEncryption(b"x"))},
+        {"private_key": _key(ed25519.Ed25519PrivateKey.generate(), NoEncryption())},
     ],
     ids=["no certificate", "no key", "a key with a password", "a key of another kind"],
 )
