@@ -92,7 +92,7 @@ def test_developer_follows_a_run_and_reads_logs_after_it(operator, wishes, journ
     assert len(long.out) == 65_536
     assert (
         long.err
-        == f"pair/show: attempt 1 printed {len('got hello') + 100_002} bytes, of which the last 65536 are kept\n"
+        == f"pair/show: attempt 1 printed {len('got hello') + 100_002} bytes, of which the last 65536 are stored\n"
     )
     table = bob.dayfly("get", *HERE).out.splitlines()
     assert table[1].split()[:4] == [wishes.name, "Ready", "AllDesiredWorkloadsReady", "2/2"]

@@ -144,7 +144,7 @@ def jetstream(settings: Settings) -> Callable[[str, dict[str, Any]], Any]:
             for name, value in settings.items():
                 patch.setenv(name, value)
             patch.setenv("DAYFLY_RESOURCE_ID", "")
-            return runpy.run_path(str(place))["ask"](what, wish)
+            return runpy.run_path(str(place))["request"](what, wish)
 
     return ask
 

@@ -127,7 +127,7 @@ def test_a_link_works_once_and_only_by_its_own_script(browser, client):
         assert visit.context.cookies() == []
     with driven.visit(browser, url) as visit:
         visit.page.goto(link)
-        visit.page.wait_for_selector("text=this link has been used already")
+        visit.page.wait_for_selector("text=this link was used before")
     with driven.visit(browser, url) as visit:
         visit.open("/", "text=dayfly page")
         assert visit.page.url.startswith(f"{url}/page")

@@ -126,7 +126,7 @@ def test_a_link_signs_in_once_and_the_end_of_the_process_is_said(browser):
             assert "#" not in visit.page.url
             with driven.visit(browser, served.url) as other:
                 other.page.goto(link)
-                other.page.wait_for_selector("text=this link has been used already")
+                other.page.wait_for_selector("text=this link was used before")
                 assert "press Enter in the terminal of dayfly page" in other.text()
             visit.page.wait_for_selector("text=1 sandbox")
         visit.page.wait_for_selector("text=dayfly page is no longer running")
