@@ -83,7 +83,7 @@ def test_a_mistake_is_found_that_only_a_deleted_pod_shows(operator, admin, world
     planted = PLANTED[name]
     done = play(admin, planted.spec, {}, "--only", from_outside(planted.scenario), "-o", "json")
     assert done.code == 1, done
-    told = json.loads(done.out)["lives"]
+    told = json.loads(done.out)["scenarios"]
     assert [(life["name"], life["fault"]) for life in told] == [
         ("the sandbox is created and deleted", ""),
         ("the pod of make is deleted at its end", "Left"),
@@ -177,7 +177,7 @@ def test_a_planted_mistake_is_found_from_outside(operator, admin, world, name):
     life = from_outside(planted.scenario) or "nothing else"
     done = play(admin, planted.spec, planted.params, "--only", life, "--timeout", "30s", "-o", "json")
     assert done.code == 1, done
-    lives = json.loads(done.out)["lives"]
+    lives = json.loads(done.out)["scenarios"]
     assert [each["fault"] for each in lives] == [*([""] if planted.scenario else []), planted.fault], lives
 
 
