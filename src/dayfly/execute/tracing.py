@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dayfly.spec.run_data import HistoryEntry
 
 MAX_QUEUED_TRACES = 1000
-# Traces of earlier events were sent by the previous process. This margin covers one that ended before it sent them.
+# The previous process sent traces of earlier events. This margin covers a process that ended before it sent them.
 BEFORE_MS = 60_000
 # How long the end of the process waits for queued traces.
 CLOSE_TIMEOUT_S = 3.0

@@ -1,4 +1,4 @@
-"""What the user may not do in a namespace, so that the page hides buttons whose requests the cluster would reject.
+"""Denied actions of the user in a namespace; the page hides buttons whose requests the cluster would reject.
 
 The API server still authorises each request. If it does not answer a review, nothing counts as denied here.
 """

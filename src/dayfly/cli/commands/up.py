@@ -113,11 +113,7 @@ def command(
     sandboxes that it already has.
     """
     home = Home.find()
-    if wrong := [
-        name for name in clusters if not 0 < len(name.encode()) <= MAX_CLUSTER_NAME_BYTES or not name.isprintable()
-    ]:
-        message = f"{wrong[0]!r} is not a valid name for a cluster"
-        raise DayflyError(Exit.USAGE, message, "use the name in the sandbox's file")
+    _check_cluster_names(clusters)
     servers = options.parse_webhook_servers(webhooks)
     receiver = _receiver(events_to, servers, home)
     forms, proxy = options.parse_routing_forms(headers, query), _proxy(routing=routing)
@@ -153,6 +149,13 @@ def command(
     advice = "choose another with --port N, or any free one with --port 0"
     with listening(_ADDRESS, port, advice, called=f"port {port}") as sock:
         asyncio.run(_serve(settings, sock, report_ready))
+
+
+def _check_cluster_names(clusters: tuple[str, ...]) -> None:
+    for name in clusters:
+        if not 0 < len(name.encode()) <= MAX_CLUSTER_NAME_BYTES or not name.isprintable():
+            message = f"{name!r} is not a valid name for a cluster"
+            raise DayflyError(Exit.USAGE, message, "use the name in the sandbox's file")
 
 
 def _host_options(clusters: tuple[str, ...], webhooks: frozenset[str], events_to: str | None) -> list[str]:

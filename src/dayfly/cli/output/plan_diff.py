@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Difference(NamedTuple):
-    """Fields of `spec` that differ: those that the file changes, and those that are immutable."""
+    """Fields of `spec` that differ: changed by the file, and immutable ones."""
 
     changes: tuple[str, ...]
     immutable: tuple[str, ...]

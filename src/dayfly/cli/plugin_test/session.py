@@ -44,7 +44,7 @@ class Bench(Protocol):
         """Create a sandbox for a scenario."""
 
     def wait_until_done(self, scenario: Scenario, box: Any) -> Outcome:
-        """Wait for the state in which the sandbox is to be deleted."""
+        """Wait for the state in which the scenario deletes the sandbox."""
 
     def delete(self, scenario: Scenario, box: Any) -> tuple[str, tuple[str, ...]] | None:
         """Delete a sandbox and wait. Return None once it is gone.

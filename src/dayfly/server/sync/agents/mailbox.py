@@ -137,14 +137,7 @@ def open_session(rows: Rows, cluster: str, opening: Opening, now: int) -> Sessio
         add(rows, cluster, now)
         row = _lock(rows, cluster)
         assert row is not None, "just written"
-    if row.cluster_uid not in ("", opening.cluster_uid):
-        raise WrongClusterError(
-            f"this token belongs to another cluster (its kube-system has the UID {row.cluster_uid}): create a token "
-            "for this one"
-        )
-    if opening.previous < row.session and not row.frozen:
-        # A late request, or a request of an operator that was suspended.
-        raise SessionEndedError(f"the last session was {row.session}", session=row.session)
+    _check_opening(row, opening)
     if row.frozen or opening.previous > row.session or not _is_known_message(rows, row, opening.number, opening.digest):
         why = _why(row) or RESTORED
         return _freeze(
@@ -186,6 +179,17 @@ def open_session(rows: Rows, cluster: str, opening: Opening, now: int) -> Sessio
     rows.execute(update.where(clusters.c.connected_at.is_(None)).values(connected_at=now))
     found = Session(org=rows.org, cluster=cluster, session=row.session + 1, number=row.sent, digest=row.sent_digest)
     return msgspec.structs.replace(found, check=found.checked())
+
+
+def _check_opening(row: Any, opening: Opening) -> None:
+    if row.cluster_uid not in ("", opening.cluster_uid):
+        raise WrongClusterError(
+            f"this token belongs to another cluster (its kube-system has the UID {row.cluster_uid}): create a token "
+            "for this one"
+        )
+    if opening.previous < row.session and not row.frozen:
+        # A late request, or a request of an operator that was suspended.
+        raise SessionEndedError(f"the last session was {row.session}", session=row.session)
 
 
 def publish(rows: Rows, cluster: str, messages: Collection[wire.AnyToHost], now: int) -> list[int]:
