@@ -151,9 +151,9 @@ def machines(operator: Installed) -> None:
             "red",
             "PodMachine",
             "true",
-            *["PodMachine", "red:", "its", "pod", "runs"],
+            *["PodMachine", "red:", "its", "pod", "is", "running"],
         ]
-        shown = ["blue", "ProcessMachine", "true", *["ProcessMachine", "blue:", "its", "process", "runs"]]
+        shown = ["blue", "ProcessMachine", "true", *["ProcessMachine", "blue:", "its", "process", "is", "running"]]
         assert table(operator, kind, "blue") == shown
         [pod] = pods_of(operator, "machines.example.org/pod")
         red = operator.get(f"{MACHINES}/machines/red")
