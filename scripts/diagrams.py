@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draw the ledger's moves and the default clocks into docs/how-it-works.md, from the code that implements them.
+"""Draw the ledger's moves and the default clocks into docs/explanation/guarantees.md, from the code that has them.
 
 With --check the script writes nothing, and fails if the page is not current.
 """
@@ -24,7 +24,7 @@ from dayfly.spec.parsing import text  # noqa: E402 - as above
 from dayfly.spec.run import EndRequest, Phase, Run, State  # noqa: E402 - as above
 from dayfly.spec.sandbox import Sandbox  # noqa: E402 - as above
 
-PAGE = ROOT / "docs" / "how-it-works.md"
+PAGE = ROOT / "docs" / "explanation/guarantees.md"
 LANE = 12
 _END = "<!-- end -->"
 

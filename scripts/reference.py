@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Generate docs/reference.md from the types that parse files."""
+"""Generate docs/reference/files.md from the types that parse files."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from dayfly.spec.schema import reference  # noqa: E402 - found beside this script, installed or not
 
-PAGE = ROOT / "docs" / "reference.md"
+PAGE = ROOT / "docs" / "reference/files.md"
 
 if __name__ == "__main__":
     PAGE.write_text(reference.page())

@@ -96,7 +96,12 @@ def test_misspelled_host_option_is_an_unknown_option(capfd):
 
 
 def test_the_page_says_which_verb_asks_where():
-    page = (ROOT / "docs" / "cli.md").read_text().partition("### Where a command asks")[2].partition("\n## ")[0]
+    page = (
+        (ROOT / "docs" / "guides/command-line.md")
+        .read_text()
+        .partition("### Where a command asks")[2]
+        .partition("\n## ")[0]
+    )
     told = {}
     for verbs, *cells in re.findall(r"^\| (`.+?) \| (yes|no)[^|]* \| (yes|no)[^|]* \|$", page, re.MULTILINE):
         for verb in re.findall(r"`(.+?)`", verbs):

@@ -55,7 +55,7 @@ def certificate(folder: Path, *names: str) -> Path:
 
 @contextlib.contextmanager
 def dialling(operator: Installed, url: str, bound: str, token: str, trusted: Path) -> Iterator[None]:
-    """Have the installed operator dial this server, as docs/agents.md says; afterwards it dials nobody."""
+    """Have the installed operator dial this server, as docs/guides/connect-a-cluster.md says; afterwards it dials nobody."""
     kubectl = operator.own.kubectl
     patch = yaml.safe_load((ROOT / "deploy" / "agent-patch.yaml").read_text())
     [container] = patch["spec"]["template"]["spec"]["containers"]

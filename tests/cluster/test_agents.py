@@ -1,4 +1,4 @@
-"""A real server with a certificate of its own, and the installed operator that dials it as docs/agents.md says."""
+"""A real server with a certificate of its own, and the installed operator that dials it as docs/guides/connect-a-cluster.md says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The previous release's operator under this server, as docs/agents.md promises: the server alone is brought up to date.
+"""The previous release's operator under this server, as docs/guides/connect-a-cluster.md promises: the server alone is brought up to date.
 
 Until there is a release it is the operator of the first commit of today's protocol, with what was installed then.
 """

@@ -1,4 +1,4 @@
-"""deploy/server.yaml as docs/server.md has it installed, on a real PostgreSQL; and the way back from a backup."""
+"""deploy/server.yaml as docs/guides/server.md has it installed, on a real PostgreSQL; and the way back from a backup."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLUGIN = {
     ],
     "delete": [{"name": "unmake", "script": "#!/bin/sh\nexit 0"}],
 }  # fmt: skip
-PAGE = (ROOT / "docs" / "server.md").read_text()
+PAGE = (ROOT / "docs" / "guides/server.md").read_text()
 
 
 class Administrator:

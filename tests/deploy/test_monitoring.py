@@ -22,7 +22,7 @@ FOLDER = ROOT / "deploy" / "monitoring"
 ALERTS = yaml.safe_load((FOLDER / "alerts.yaml").read_text())
 RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text())
-PAGE = (ROOT / "docs" / "monitoring.md").read_text()
+PAGE = (ROOT / "docs" / "guides/alerts.md").read_text()
 
 
 def figures() -> set[str]:

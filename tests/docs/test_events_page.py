@@ -8,7 +8,7 @@ from tests.server.test_cloud_event_publisher import report
 
 from dayfly.plan import cloud_events
 
-PAGE = (ROOT / "docs" / "events.md").read_text()
+PAGE = (ROOT / "docs" / "guides/cloud-events.md").read_text()
 
 
 def test_its_event_has_the_form_of_those_that_are_sent():

@@ -7,7 +7,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import PRE_STOP_TRIES, LifecycleEvent
 from dayfly.spec.steps import value_from
 
-PAGE = ROOT / "docs" / "hooks.md"
+PAGE = ROOT / "docs" / "guides/hooks.md"
 
 
 def test_hooks_page_shows_the_real_output(person: Person):

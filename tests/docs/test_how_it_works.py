@@ -5,7 +5,7 @@ import runpy
 import pytest
 from tests.docs.conftest import ROOT
 
-PAGE = ROOT / "docs" / "how-it-works.md"
+PAGE = ROOT / "docs" / "explanation/guarantees.md"
 DIAGRAMS = runpy.run_path(str(ROOT / "scripts" / "diagrams.py"))
 
 

@@ -13,7 +13,7 @@ from dayfly.spec import documents, kinds, lifecycle_hook, plugin
 from dayfly.spec.parsing import text
 from dayfly.spec.steps import kube_object, object_kinds
 
-PAGE = ROOT / "docs" / "lifecycle-hooks.md"
+PAGE = ROOT / "docs" / "guides/lifecycle-hooks.md"
 OF_HOOKS = {
     *(Reason.DELETING, Reason.BLOCKED, Reason.KIND_NOT_SERVED, Reason.LEDGER_LOST, Reason.WAITING_FOR_OPERATOR),
     *(Reason.PLAN_LOST, Reason.REFUSED, Reason.HOOK_ACTIVE, Reason.TARGETS_NOT_GRANTED, Reason.UNSUPPORTED),

@@ -1,4 +1,4 @@
-"""Each way of docs/first-steps.md, followed literally by somebody new, takes no longer than the page allows."""
+"""Each way of bench/first-steps.md, followed literally by somebody new, takes no longer than the page allows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WAYS = SCRIPT["JOURNEYS"]
 
 
 def test_the_page_has_the_figures_of_each_way():
-    told = (ROOT / "docs" / "first-steps.md").read_text().partition(SCRIPT["BEGIN"])[2].partition(SCRIPT["END"])[0]
+    told = (ROOT / "bench" / "first-steps.md").read_text().partition(SCRIPT["BEGIN"])[2].partition(SCRIPT["END"])[0]
     lines = [line.strip("| ").split(" | ") for line in told.splitlines() if line.startswith("| ")][1:]
     assert [(line[0], line[-1]) for line in lines] == [(way.goal, f"{way.minutes:g} min") for way in WAYS.values()]
 

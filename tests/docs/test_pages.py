@@ -22,14 +22,14 @@ DOCS = ROOT / "docs"
 
 @pytest.mark.slow
 def test_cli_page_shows_the_real_output(person: Person):
-    found = person.follow(DOCS / "cli.md")
+    found = person.follow(DOCS / "guides/command-line.md")
     assert not found, "\n".join(found)
 
 
 @pytest.mark.slow
 @pytest.mark.builds("page")
 def test_server_page_shows_the_real_output(person: Person):
-    found = person.follow(DOCS / "server.md")
+    found = person.follow(DOCS / "guides/server.md")
     assert not found, "\n".join(found)
 
 
@@ -46,14 +46,14 @@ def every_command() -> list[str]:
 
 @pytest.mark.parametrize("name", every_command())
 def test_every_command_is_shown(name: str):
-    pages = [*commands(DOCS / "cli.md"), *commands(DOCS / "server.md")]
+    pages = [*commands(DOCS / "guides/command-line.md"), *commands(DOCS / "guides/server.md")]
     typed = "\n".join(command.text for command in pages if command.shown is not None)
     assert re.search(rf"^dayfly {name}\b", typed, re.MULTILINE)
 
 
 def test_every_command_that_asks_a_cluster_is_shown_there():
     """Of those that answer: `page`, `operator` and `routeserver` serve. What it prints is compared in tests/cluster."""
-    typed = "\n".join(command.text for command in commands(DOCS / "cluster.md"))
+    typed = "\n".join(command.text for command in commands(DOCS / "guides/cluster.md"))
     context = click.Context(root)
     asking = [
         name
@@ -67,12 +67,12 @@ def test_every_command_that_asks_a_cluster_is_shown_there():
 
 
 def test_the_exit_codes_are_those_of_the_program():
-    section = (DOCS / "cli.md").read_text().partition("## Exit codes")[2].partition("\n## ")[0]
+    section = (DOCS / "guides/command-line.md").read_text().partition("## Exit codes")[2].partition("\n## ")[0]
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)} == set(Exit)
 
 
 def test_cli_page_lists_every_variable_and_file():
-    page = (DOCS / "cli.md").read_text()
+    page = (DOCS / "guides/command-line.md").read_text()
     source = "\n".join(
         path.read_text()
         for room in ("dayfly.cli", "dayfly.client")
@@ -86,14 +86,14 @@ def test_cli_page_lists_every_variable_and_file():
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="NOT TESTED: curl is not on this machine: install it")
 def test_api_page_shows_the_real_answers(person: Person):
-    found = person.follow(DOCS / "api.md")
+    found = person.follow(DOCS / "guides/rest-api.md")
     assert not found, "\n".join(found)
 
 
 def test_api_page_requests_each_address_and_method():
     # Only hosts use the addresses below /agent/.
     paths = {path: of for path, of in openapi.document("0")["paths"].items() if "/agent/" not in path}
-    typed = [command.text for command in commands(DOCS / "api.md") if command.shown is not None]
+    typed = [command.text for command in commands(DOCS / "guides/rest-api.md") if command.shown is not None]
     assert len(paths) > 10
     missing = []
     for path, methods in paths.items():

@@ -13,7 +13,7 @@ from dayfly.spec.route_group import OFFSETS
 from dayfly.spec.routing import label_match
 from dayfly.spec.scalars.glob import MAX_NON_ASCII_LENGTH, MAX_PATTERN_LENGTH, MAX_VALUE_LENGTH, MAX_WILDCARDS
 
-PAGE = ROOT / "docs" / "routegroups.md"
+PAGE = ROOT / "docs" / "guides/route-groups.md"
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from tests.docs.conftest import ROOT, Person
 
 from dayfly.spec.sandbox import SandboxSpec
 
-PAGE = ROOT / "docs" / "sandboxes.md"
+PAGE = ROOT / "docs" / "guides/sandboxes.md"
 # Kept for files of others: told in the reference alone.
 KEPT = {"endpoints", "virtual", "middleware", "routing", "connection", "localMachineID", "disableSandboxTrafficManager"}
 

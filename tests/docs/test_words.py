@@ -12,7 +12,7 @@ from tests.docs.conftest import ROOT
 from dayfly.cli.verbs import root
 from dayfly.plan.reasons import Reason
 
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "deploy" / "README.md")
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "deploy" / "README.md")
 
 
 def inline(text: str) -> list[str]:
@@ -54,7 +54,7 @@ def test_a_command_that_is_none_would_be_found():
 
 
 def test_every_reason_in_troubleshooting_is_one():
-    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    page = (ROOT / "docs" / "guides/troubleshoot.md").read_text()
     named = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][A-Za-z]*))`", page))
     assert len(named) >= 9
     assert named - {reason.value for reason in Reason} == set()

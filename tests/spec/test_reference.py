@@ -15,7 +15,7 @@ from dayfly.spec.plugin import Retry, Step, Timeouts
 from dayfly.spec.schema import json_schema, reference
 from dayfly.spec.schema.reference_examples import EXAMPLES
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "files.md"
 
 
 def test_the_page_is_current():

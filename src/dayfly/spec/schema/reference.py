@@ -1,6 +1,6 @@
 """The field reference: the meaning of each field of each kind, generated from the types like the schemas.
 
-`fields` is for views of a few fields (`dayfly explain`); `page` is docs/reference.md.
+`fields` is for views of a few fields (`dayfly explain`); `page` is docs/reference/files.md.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def find(path: str) -> tuple[type[WireStruct], Field | None]:
 
 
 def page() -> str:
-    """Return docs/reference.md."""
+    """Return docs/reference/files.md."""
     seen: set[type[WireStruct]] = set()
     return _HEAD + "".join(_section(word, seen) for word in json_schema.words())
 
