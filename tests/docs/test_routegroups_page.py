@@ -1,4 +1,4 @@
-"""The page on route groups: what it says to type is typed, and no form, offset or bound is missing."""
+"""The commands of the page on route groups have the shown output, and the page has every form, offset and limit."""
 
 import pytest
 from tests.docs.conftest import ROOT, Person
