@@ -32,7 +32,7 @@ TYPING_S = 5.0  # seconds for a command that is typed or a block that is copied
 KEPT = {"PATH", "LANG", "LC_ALL", "SSL_CERT_FILE", "SSL_CERT_DIR", "TERM"}
 REGISTRIES = ("PIP_", "GO", "UV_", "http", "HTTP", "https", "HTTPS", "no_proxy", "NO_PROXY")  # package registries
 BEGIN, END = "<!-- measured: scripts/newcomer.py writes it -->\n", "<!-- end -->"
-HEAD = "| way | read | type | the machine | all | target |\n|---|---|---|---|---|---|\n"
+HEAD = "| journey | reading | typing | machine | total | target |\n|---|---|---|---|---|---|\n"
 
 
 class Part(NamedTuple):
