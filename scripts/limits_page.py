@@ -10,9 +10,11 @@ import yaml
 from dayfly.cli import event_receiver, secret_files
 from dayfly.cli.commands import operator, server, up, with_command
 from dayfly.embedded import host as embedded
+from dayfly.embedded import states as embedded_states
 from dayfly.execute import inputs, log_masks, outputs, tracing, work_order
 from dayfly.execute.fork import shape
 from dayfly.execute.gateway import render as gateway
+from dayfly.execute.gateway import rules as gateway_rules
 from dayfly.execute.istio import rules as istio
 from dayfly.execute.pod import logs as pod_logs
 from dayfly.execute.pod import render as pod
@@ -20,6 +22,7 @@ from dayfly.execute.process import run as process
 from dayfly.execute.state import head, seal
 from dayfly.execute.webhook import http_exchange, sender
 from dayfly.lib import delivery, http_server
+from dayfly.operator.objects import object_observer
 from dayfly.operator.pods import log_follower, namespaces, step_slots
 from dayfly.operator.route_groups import group_status
 from dayfly.operator.routes import route_builder, vs_edits
@@ -32,14 +35,25 @@ from dayfly.server.access import scopes
 from dayfly.server.admin import audit, clusters, keys, page_sessions
 from dayfly.server.api import changes, reports
 from dayfly.server.events import cloud_event_publisher, event_rows
-from dayfly.server.http import auth_middleware, rate_limit, request_data, tls
+from dayfly.server.http import auth_middleware, rate_limit, request_data, shared_slots, tls
 from dayfly.server.records import tombstones
 from dayfly.server.runs import group_forms, group_strategy, lifetimes, run_requests, run_secrets
 from dayfly.server.sync.agents import mailbox
-from dayfly.spec import json_patch, lifecycle, lifecycle_hook, log_times, meta, plugin, readme, route_group, sandbox
+from dayfly.spec import (
+    json_patch,
+    lifecycle,
+    lifecycle_hook,
+    log_times,
+    meta,
+    plugin,
+    readme,
+    route_group,
+    run,
+    sandbox,
+)
 from dayfly.spec.parsing import text
-from dayfly.spec.routing import routing_keys
-from dayfly.spec.scalars import duration, jsonpath, names, semver, ttl
+from dayfly.spec.routing import label_match, routing_keys
+from dayfly.spec.scalars import duration, glob, jsonpath, names, semver, ttl
 from dayfly.spec.steps import command, kube_object, script, webhook
 
 if TYPE_CHECKING:
@@ -126,10 +140,19 @@ def _files() -> list[Limit]:
         Limit("steps in `create`, `delete`, `inventory` or one kind of hook", str(plugin.MAX_STEPS)),
         Limit("resources of a sandbox", str(sandbox.MAX_RESOURCES)),
         Limit("forks of a sandbox", str(sandbox.MAX_FORKS)),
-        Limit("steps, forks, routes and previews of a sandbox in total", str(lifecycle.MAX_UNITS_PER_RUN)),
+        Limit("steps of a sandbox that a server sends to a cluster", str(lifecycle.MAX_UNITS_PER_RUN)),
+        Limit(
+            "different steps, forks, routes and previews in the life of a sandbox in a cluster",
+            f"{run.MAX_UNITS}, further forks are `Refused`",
+        ),
         Limit("compiled document of a resource or of the hooks", size(lifecycle.MAX_DOCUMENT_BYTES)),
         Limit("endpoints of a sandbox", str(meta.MAX_VALUES)),
         Limit("endpoints of a route group", str(route_group.MAX_ENDPOINTS)),
+        Limit("match of a route group", f"{label_match.MAX_LABELS} labels, {label_match.MAX_DEPTH} levels"),
+        Limit(
+            "pattern of a label or a scope",
+            f"{glob.MAX_PATTERN_LENGTH} characters, {glob.MAX_WILDCARDS} of `*`, `?` and classes",
+        ),
         Limit("inputs of a step, outputs of a step", f"{meta.MAX_VALUES} each"),
         Limit("images, environment changes of a fork", f"{sandbox.MAX_IMAGES}, {sandbox.MAX_CHANGES}"),
         Limit("patch of a fork", f"{size(json_patch.MAX_PATCH_BYTES)}, {json_patch.MAX_OPERATIONS} operations"),
@@ -181,13 +204,14 @@ def _values() -> list[Limit]:
     return [
         Limit("outputs of one step", size(work_order.UNIT_OUTPUT_LIMIT)),
         Limit("outputs of a sandbox", size(outputs.RUN_OUTPUT_LIMIT)),
+        Limit("output of a Kubernetes object", size(object_observer._MAX_VALUE_BYTES)),  # noqa: SLF001 - no other name
         Limit("input in an environment variable", size(inputs.ENV_INPUT_LIMIT), "`as.path` passes a file"),
         Limit("script and inputs of a step together, in a cluster", size(pod.ORDER_LIMIT)),
         Limit("constant of a hook, value in a fork's environment", f"{sandbox.MAX_VALUE_LENGTH} characters"),
         Limit("secret of a sandbox", size(run_secrets.MAX_VALUE_BYTES)),
         Limit("secrets of a sandbox", str(run_secrets.MAX_SECRETS)),
         Limit("file of `--secrets-file`", size(secret_files.MAX_FILE_BYTES)),
-        Limit("shortest sensitive value that is masked in logs", size(log_masks.MIN_VALUE_BYTES)),
+        Limit("sensitive value that is masked in logs", f"{log_masks.MIN_VALUE_BYTES} bytes to {size(log_masks.MOST)}"),
     ]
 
 
@@ -239,6 +263,7 @@ def _routing() -> list[Limit]:
         Limit("Services of a baseline that get a copy for each fork", str(route_builder.MAX_SERVICES)),
         Limit("VirtualServices with rules for one fork", f"{vs_edits.MAX_VIRTUAL_SERVICES}, the oldest"),
         Limit("matches of one route for a fork", f"{gateway.MAX_MATCHES} (Gateway API), {istio.MAX_MATCHES} (Istio)"),
+        Limit("headers, and query parameters, of a match", f"{gateway_rules.MAX_CONDITIONS} each"),
         Limit("sandboxes that decide whether a route group is ready", f"{group_forms.MAX_QUERIED}, by precedence"),
     ]
 
@@ -249,8 +274,9 @@ def _states() -> list[Limit]:
         Limit("versions of a state that are stored", f"{head.MAX_VERSIONS}, together {size(head.MAX_STORED_BYTES)}"),
         Limit(
             "states of a namespace's sandboxes in a cluster",
-            f"{state_secrets.MAX_STATES}, together {size(state_secrets.MAX_BYTES)}",
+            f"{state_secrets.MAX_STATES}, together {size(state_secrets.MAX_BYTES)} compressed",
         ),
+        Limit("disk space that states leave free on one machine", size(embedded_states._MIN_FREE_BYTES)),  # noqa: SLF001 - no other name
     ]
 
 
@@ -276,6 +302,10 @@ def _requests() -> list[Limit]:
             "connections",
             f"{http_server.MAX_CONNECTIONS}, or half of the open files of the process if that is less",
             "`ulimit -n`",
+        ),
+        Limit(
+            "waiting requests of callers, of agents",
+            f"{shared_slots.CALLERS_SHARE:.1%}, {shared_slots.AGENTS_SHARE:.1%} of the connections, shared fairly",
         ),
         Limit("event streams", f"{changes.MAX_STREAMS}, shared fairly by organisations and keys"),
         Limit("time until a stopped server closes its connections", span(http_server.GRACE_S)),

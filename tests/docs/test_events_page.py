@@ -7,9 +7,12 @@ from tests.docs.conftest import ROOT
 from tests.server.test_cloud_event_publisher import report
 
 from dayfly.lib import delivery
+from dayfly.operator.status import sandbox_events
 from dayfly.plan import cloud_events, retry
+from dayfly.server.events import cloud_event_publisher, event_rows
 
 PAGE = (ROOT / "docs" / "reference" / "events.md").read_text()
+GUIDE = (ROOT / "docs" / "guides" / "cloud-events.md").read_text()
 ABOUT = cloud_events.EventSubject("u", 1, "urn:x", "demo", "demo", "local")
 SENT = cloud_events.cloud_event(ABOUT, "ready", report(ready=True))
 
@@ -35,8 +38,11 @@ def test_every_event_attribute_and_data_field_is_documented():
     assert first_column("Data") == SENT["data"].keys()
 
 
-def test_numbers_of_the_delivery_are_those_of_the_code():
-    assert (retry.STUCK_AFTER, delivery.MAX_CONCURRENT) == (5, 8)
+def test_numbers_of_events_are_those_of_the_code():
+    assert (retry.STUCK_AFTER, delivery.MAX_CONCURRENT, delivery.DROP_AFTER_S) == (5, 8, 86_400)
     assert "five times" in PAGE
     assert "eight events" in PAGE
     assert cloud_events.CONTENT_TYPE in PAGE
+    assert f"at most {event_rows.MAX_PENDING} for each organisation" in GUIDE
+    assert f"in memory, at most {sandbox_events.MAX_WAITING_EVENTS:,}." in GUIDE
+    assert f"takes over within {cloud_event_publisher.LEASE_MS // 1000} seconds" in GUIDE
