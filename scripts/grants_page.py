@@ -39,8 +39,8 @@ The first three roles are for the ServiceAccount `dayfly-operator` of `dayfly-sy
 
 ## Labels and annotations
 
-A list is separated by commas. A change of a grant takes effect within 30 seconds. To set a key on a namespace, you need the verb
-`grant` on `namespaces.dayfly.dev`, which `cluster-admin` has.
+A list is separated by commas. A change of a grant takes effect within 30 seconds, one for lifecycle hooks within a minute. To set a key on a
+namespace, you need the verb `grant` on `namespaces.dayfly.dev`, which `cluster-admin` has.
 
 | key | on | value | permits |
 |---|---|---|---|

@@ -9,6 +9,7 @@ import yaml
 
 from dayfly.cli import event_receiver, secret_files
 from dayfly.cli.commands import operator, server, up, with_command
+from dayfly.compile import units
 from dayfly.embedded import host as embedded
 from dayfly.embedded import states as embedded_states
 from dayfly.execute import inputs, log_masks, outputs, tracing, work_order
@@ -21,6 +22,7 @@ from dayfly.execute.pod import render as pod
 from dayfly.execute.process import run as process
 from dayfly.execute.state import head, seal
 from dayfly.execute.webhook import http_exchange, sender
+from dayfly.kube.client import Limits
 from dayfly.lib import delivery, http_server
 from dayfly.operator.objects import object_observer
 from dayfly.operator.pods import log_follower, namespaces, step_slots
@@ -185,11 +187,11 @@ def _steps() -> list[Limit]:
         Limit("time of an attempt", span(limits.run_ms / 1000), "`timeouts.run`"),
         Limit("time between SIGTERM and SIGKILL", span(limits.grace_ms / 1000), "`timeouts.grace`"),
         Limit("time of a webhook without `poll`", span(webhook.RUN_MS / 1000), "`timeouts.run`"),
-        Limit("time to connect for a webhook", span(webhook.CONNECT_MS / 1000), "`webhook.timeouts`"),
-        Limit("time for a response to a webhook", span(webhook.ANSWER_MS / 1000), "`webhook.timeouts`"),
+        Limit("time to connect for a webhook", span(webhook.CONNECT_MS / 1000), "`webhook.timeouts.connect`"),
+        Limit("time for a response to a webhook", span(webhook.ANSWER_MS / 1000), "`webhook.timeouts.answer`"),
         Limit("response to a webhook", size(http_exchange.ANSWER_LIMIT)),
         Limit("connection attempts of a webhook", str(sender.MAX_TRIES)),
-        Limit("attempts of a create step", "1, or 3 if it is idempotent", "`retry`"),
+        Limit("attempts of a create step", f"1, or {units.CREATE_TRIES} if it is idempotent", "`retry`"),
         Limit("attempts of a create step that never ran", str(retry.MAX_NEVER_RAN), "a larger `retry.limit`"),
         Limit("attempts of a `preStop` step", str(lifecycle.PRE_STOP_TRIES)),
         Limit("attempts of a delete step", "unlimited"),
@@ -252,7 +254,9 @@ def _cluster() -> list[Limit]:
             span(float(_option(operator.command, "lease_seconds"))),
             "`dayfly operator --lease-seconds`",
         ),
-        Limit("requests of the operator to the API server", "1000 per second", "`dayfly operator --rate`"),
+        Limit(
+            "requests of the operator to the API server", f"{Limits().rate:g} per second", "`dayfly operator --rate`"
+        ),
         Limit("sandboxes in the status of a RouteGroup", f"{group_status.MAX_LISTED}, the count includes all"),
     ]
 
