@@ -79,7 +79,7 @@ JOURNEYS = {
         20,
         (
             Part("README.md", "## Use it in Kubernetes", "## Write"),
-            Part("docs/guides/cluster.md", "", "## What a fork may change"),
+            Part("docs/guides/cluster.md", "", "## Read logs and outputs"),
         ),
     ),
 }

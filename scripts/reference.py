@@ -1,15 +1,26 @@
 #!/usr/bin/env python3
-"""Generate docs/reference/files.md from the types that parse files."""
+"""Generate the pages of docs/reference/ that have a source in the code or in the manifests."""
 
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "scripts")]
 
-from dayfly.spec.schema import reference  # noqa: E402 - found beside this script, installed or not
+import grants_page  # noqa: E402 - found beside this script
+import limits_page  # noqa: E402 - found beside this script
+import metrics_page  # noqa: E402 - found beside this script
 
-PAGE = ROOT / "docs" / "reference/files.md"
+from dayfly.spec.schema import reference  # noqa: E402 - found in this checkout, installed or not
+
+FOLDER = ROOT / "docs" / "reference"
+PAGES = {
+    "files.md": reference.page,
+    "grants.md": grants_page.page,
+    "limits.md": limits_page.page,
+    "metrics.md": metrics_page.page,
+}
 
 if __name__ == "__main__":
-    PAGE.write_text(reference.page())
+    for name, page in PAGES.items():
+        (FOLDER / name).write_text(page())
