@@ -1,5 +1,6 @@
-"""What the pages show is what one gets."""
+"""The commands on the pages print what the pages show, and the pages list every command, variable and file."""
 
+import functools
 import importlib
 import os
 import re
@@ -15,14 +16,17 @@ from tests.processes import processes
 
 from dayfly.cli.verbs import root
 from dayfly.client.errors import Exit
+from dayfly.client.home import Home
 from dayfly.server.http import openapi
 
 DOCS = ROOT / "docs"
+ENVIRONMENT = (DOCS / "reference/environment.md").read_text()
 
 
 @pytest.mark.slow
-def test_cli_page_shows_the_real_output(person: Person):
-    found = person.follow(DOCS / "guides/command-line.md")
+@pytest.mark.parametrize("page", ["command-line.md", "automate-the-command-line.md"])
+def test_command_line_page_shows_the_real_output(person: Person, page: str):
+    found = person.follow(DOCS / "guides" / page)
     assert not found, "\n".join(found)
 
 
@@ -44,11 +48,16 @@ def every_command() -> list[str]:
     return found
 
 
+@functools.cache
+def typed_commands() -> str:
+    """Return the commands of all pages whose output a test compares, one in a line."""
+    pages = [page for page in DOCS.rglob("*.md") if "\n```console\n" in page.read_text()]
+    return "\n".join(command.text for page in pages for command in commands(page) if command.shown is not None)
+
+
 @pytest.mark.parametrize("name", every_command())
 def test_every_command_is_shown(name: str):
-    pages = [*commands(DOCS / "guides/command-line.md"), *commands(DOCS / "guides/server.md")]
-    typed = "\n".join(command.text for command in pages if command.shown is not None)
-    assert re.search(rf"^dayfly {name}\b", typed, re.MULTILINE)
+    assert re.search(rf"^dayfly {name}\b", typed_commands(), re.MULTILINE)
 
 
 def test_every_command_that_asks_a_cluster_is_shown_there():
@@ -66,22 +75,39 @@ def test_every_command_that_asks_a_cluster_is_shown_there():
         assert re.search(rf"^dayfly {name}\b.* --context ", typed, re.MULTILINE), name
 
 
-def test_the_exit_codes_are_those_of_the_program():
-    section = (DOCS / "guides/command-line.md").read_text().partition("## Exit codes")[2].partition("\n## ")[0]
+def test_environment_page_lists_each_exit_code():
+    section = ENVIRONMENT.partition("## Exit codes")[2].partition("\n## ")[0]
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)} == set(Exit)
 
 
-def test_cli_page_lists_every_variable_and_file():
-    page = (DOCS / "guides/command-line.md").read_text()
+def test_environment_page_lists_each_variable_of_the_source():
     source = "\n".join(
         path.read_text()
-        for room in ("dayfly.cli", "dayfly.client")
-        for path in Path(importlib.import_module(room).__file__).parent.rglob("*.py")
+        for package in ("dayfly.cli", "dayfly.client")
+        for path in Path(importlib.import_module(package).__file__).parent.rglob("*.py")
     )
     read = set(re.findall(r"environ(?:\.get\(|\[)\"(\w+)\"", source))
     assert {"DAYFLY_HOME", "DAYFLY_URL"} <= read, "the search finds what is there"
-    assert {name for name in read if f"`{name}`" not in page} - {"XDG_STATE_HOME"} == set()
-    assert "$XDG_STATE_HOME" in page
+    assert {name for name in read if f"`{name}`" not in ENVIRONMENT} - {"XDG_STATE_HOME"} == set()
+    assert "$XDG_STATE_HOME" in ENVIRONMENT
+
+
+def test_environment_page_lists_each_variable_of_an_option():
+    def variables(command: click.Command) -> set[str]:
+        found = {param.envvar for param in command.params if param.envvar}
+        names = command.list_commands(click.Context(command)) if isinstance(command, click.Group) else ()
+        return found.union(*(variables(command.get_command(click.Context(command), name)) for name in names))
+
+    found = variables(root)
+    assert {"DAYFLY_DATABASE", "DAYFLY_STEPS"} <= found
+    assert {name for name in found if f"| `{name}` |" not in ENVIRONMENT} == set()
+
+
+def test_environment_page_lists_each_file_of_a_home():
+    home = Home.of("/home")
+    files = {value.name for name in dir(Home) if isinstance(value := getattr(home, name), Path)} - {"home"}
+    assert {"key", "url", "servers"} <= files
+    assert {name for name in files if f"| `{name}` |" not in ENVIRONMENT} == set()
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="NOT TESTED: curl is not on this machine: install it")
