@@ -1,4 +1,4 @@
-"""The generated pages of docs/reference/ are current, and name every command, option and reason."""
+"""The generated references of commands and reasons are current, and list every command, option and reason."""
 
 import runpy
 

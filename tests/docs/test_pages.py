@@ -38,7 +38,7 @@ def test_server_page_shows_the_real_output(person: Person):
 
 
 def every_command() -> list[str]:
-    """`up`, `sandbox apply` and so on, as the command line itself has them."""
+    """Return all commands, such as `up` and `sandbox apply`."""
     found = []
     context = click.Context(root)
     for name in root.list_commands(context):
@@ -60,18 +60,18 @@ def test_every_command_is_shown(name: str):
     assert re.search(rf"^dayfly {name}\b", typed_commands(), re.MULTILINE)
 
 
-def test_every_command_that_asks_a_cluster_is_shown_there():
-    """Of those that answer: `page`, `operator` and `routeserver` serve. What it prints is compared in tests/cluster."""
+def test_cluster_page_shows_every_command_with_context():
+    """`page`, `operator` and `routeserver` do not return by themselves. tests/cluster compares the output."""
     typed = "\n".join(command.text for command in commands(DOCS / "guides/cluster.md"))
     context = click.Context(root)
-    asking = [
+    names = [
         name
         for name in root.list_commands(context)
         if name not in ("operator", "page", "routeserver")
         and any(param.name == "context" for param in root.get_command(context, name).params)
     ]
-    assert len(asking) == 7
-    for name in asking:
+    assert len(names) == 7
+    for name in names:
         assert re.search(rf"^dayfly {name}\b.* --context ", typed, re.MULTILINE), name
 
 
@@ -161,7 +161,7 @@ def test_transcript_ignores_times_and_progress(shown: list[str], printed: list[s
         (["it is ... there"], ["it is anything here"]),
     ],
 )
-def test_another_text_is_a_difference(shown: list[str], printed: list[str]):
+def test_transcript_reports_different_text(shown: list[str], printed: list[str]):
     assert "it prints:" in differences(Command("c", shown), printed)
 
 
@@ -172,5 +172,5 @@ def test_hanging_page_is_killed_with_its_processes(tmp_path: Path):
     environment = {**os.environ, "PLAYED_IN": str(tmp_path)}
     with pytest.raises(AssertionError, match=r"page\.md has printed nothing for 0\.5 s, so far:[^$]*\none\n"):
         follow(page, tmp_path, environment, {}, seconds=0.5)
-    # It is killed, and the kernel takes its time to take it down.
-    eventually(lambda: not processes(str(tmp_path)), "the end of what the page has started")
+    # The kernel needs some time to end a killed process.
+    eventually(lambda: not processes(str(tmp_path)), "the end of the processes of the page")

@@ -8,7 +8,15 @@ from dayfly.spec.sandbox import SandboxSpec
 
 PAGE = ROOT / "docs" / "guides/sandboxes.md"
 # Fields of other tools, which only the reference describes.
-IGNORED_FIELDS = {"endpoints", "virtual", "middleware", "routing", "connection", "localMachineID", "disableSandboxTrafficManager"}
+IGNORED_FIELDS = {
+    "endpoints",
+    "virtual",
+    "middleware",
+    "routing",
+    "connection",
+    "localMachineID",
+    "disableSandboxTrafficManager",
+}
 
 
 @pytest.mark.slow
