@@ -53,8 +53,10 @@ def page() -> str:
     commands = list(_walk(click.Context(root, info_name=PROGRAM)))
     hosts: dict[str, list[str]] = {}
     for found in commands:
-        if not _is_plain_group(found.command):
-            hosts.setdefault(f"{_host(found, CONTEXT)} | {_host(found, SERVER)}", []).append(_link(found))
+        path = found.command_path
+        if getattr(found.command, "invoke_without_command", True):  # it is no group, or runs without a command
+            link = f"[`{path.removeprefix(f'{PROGRAM} ')}`](#{path.replace(' ', '-')})"
+            hosts.setdefault(f"{_host(found, CONTEXT)} | {_host(found, SERVER)}", []).append(link)
     rows = (f"| {', '.join(links)} | {cells} |\n" for cells, links in hosts.items())
     return _HEAD + "".join(rows) + "".join(map(_section, commands))
 
@@ -69,18 +71,11 @@ def _walk(context: click.Context) -> Iterator[click.Context]:
             yield from _walk(found)
 
 
-def _is_plain_group(command: click.Command) -> bool:
-    return isinstance(command, click.Group) and not command.invoke_without_command
-
-
-def _link(context: click.Context) -> str:
-    return f"[`{context.command_path.removeprefix(f'{PROGRAM} ')}`](#{context.command_path.replace(' ', '-')})"
-
-
 def _host(context: click.Context, option: str) -> str:
     if any(option in param.opts for param in context.command.params):
         return "yes"
     message = _escaped(unsupported_options.message(option, context).removeprefix(f"{context.command_path} "))
+    message = message.replace("|", "\\|")
     return re.sub(r"docs/(guides/\w+\.md)", r"[\1](../\1)", f"no: it {message}")
 
 
@@ -89,30 +84,35 @@ def _section(context: click.Context) -> str:
     usage = " ".join([context.command_path, *context.command.collect_usage_pieces(context)])
     parts = [f"\n{level} {context.command_path}\n", f"```text\n{usage}\n```\n"]
     parts += [f"{_escaped(' '.join(text.split()))}\n" for text in inspect.cleandoc(context.command.help).split("\n\n")]
-    rows = [_row(param, context) for param in _options(context.command)]
-    if rows:
-        parts.append("| option | meaning | default | environment |\n|---|---|---|---|\n" + "".join(rows))
+    options = [param for param in context.command.params if isinstance(param, click.Option) and not param.hidden]
+    if options:
+        parts.append("| option | meaning | default | environment |\n|---|---|---|---|\n")
+        parts[-1] += "".join(_row(option, context) for option in options)
     return "\n".join(parts)
 
 
-def _options(command: click.Command) -> list[click.Option]:
-    return [param for param in command.params if isinstance(param, click.Option) and not param.hidden]
-
-
 def _row(option: click.Option, context: click.Context) -> str:
-    names = option.get_help_record(context)[0].replace(" RANGE", "")
     extra = option.get_help_extra(context)
-    default = "**required**" if option.required else _code(extra.get("default", "").replace("True", "true"))
+    meaning, _, stated = (option.help or "").rstrip(".").partition(" Default: ")
+    if stated.startswith("$"):
+        stated = stated.partition(", ")[2]
+    environment = _code(option.envvar or "")
+    if stated == "separated by spaces":
+        environment, stated = f"{environment}, {stated}", ""
+    default = _code(extra.get("default", "").replace("True", "true")) or _escaped(stated.removeprefix("or "))
     bounds = f" Range: {_code(extra['range'])}." if "range" in extra else ""
-    return f"| {_code(names)} | {_escaped(option.help or '')}{bounds} | {default} | {_code(option.envvar or '')} |\n"
+    name = _code(option.get_help_record(context)[0].replace(" RANGE", ""))
+    meaning = f"{_escaped(meaning).rstrip('.')}.{bounds}"
+    cells = (name, meaning, "**required**" if option.required else default, environment)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
 
 
 def _code(text: str) -> str:
-    return f"`{text.replace('|', chr(92) + '|')}`" if text else ""
+    return f"`{text}`" if text else ""
 
 
 def _escaped(text: str) -> str:
     """Return a help text or message as Markdown, with command lines, options and names of outputs as code."""
     marked = re.sub(r"(?<=: )((?:dayfly|kubectl) .+)$", r"`\1`", text) if "`" not in text else text
-    pieces = re.split(r"(`[^`]*`)", marked.replace("|", "\\|"))
+    pieces = re.split(r"(`[^`]*`)", marked)
     return "".join(each if each.startswith("`") else _WORDS.sub(r"`\1`", each) for each in pieces)
