@@ -7,18 +7,22 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "scripts")]
 
-import grants_page  # noqa: E402 - found beside this script
-import limits_page  # noqa: E402 - found beside this script
-import metrics_page  # noqa: E402 - found beside this script
+import cli_reference  # noqa: E402 - found beside this script
+import grants_page  # noqa: E402 - as above
+import limits_page  # noqa: E402 - as above
+import metrics_page  # noqa: E402 - as above
+import reason_reference  # noqa: E402 - as above
 
 from dayfly.spec.schema import reference  # noqa: E402 - found in this checkout, installed or not
 
 FOLDER = ROOT / "docs" / "reference"
 PAGES = {
+    "cli.md": cli_reference.page,
     "files.md": reference.page,
     "grants.md": grants_page.page,
     "limits.md": limits_page.page,
     "metrics.md": metrics_page.page,
+    "reasons.md": reason_reference.page,
 }
 
 if __name__ == "__main__":
