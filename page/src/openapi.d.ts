@@ -1365,7 +1365,7 @@ export interface components {
         };
         /**
          * Blocker
-         * @description An obstacle and its causes; empty if there is none. `since` is in unix milliseconds.
+         * @description An obstacle and its causes; empty if there is none.
          */
         Blocker: {
             /**
@@ -1406,7 +1406,10 @@ export interface components {
         Cluster: {
             /** @description Name of the cluster. */
             name: string;
-            /** @description Time at which it was added. */
+            /**
+             * Format: date-time
+             * @description Time at which it was added.
+             */
             createdAt: string;
             /** @description Its operator. */
             operator: components["schemas"]["OperatorVersion"];
@@ -1430,7 +1433,10 @@ export interface components {
             id: string;
             /** @description Token with its secret replaced by stars. */
             maskedValue: string;
-            /** @description Time of its creation. */
+            /**
+             * Format: date-time
+             * @description Time of its creation.
+             */
             createdAt: string;
             /** @description `lastConnectedAt` and `lastConnectedIp`, once connected. */
             status: {
@@ -1444,9 +1450,7 @@ export interface components {
         };
         /**
          * CompilePreview
-         * @description The events in their order. `deletion` has the stages of a deletion, in order.
-         *
-         *         `removal` has the stages if a hook is removed while its target lives on.
+         * @description A plan: the units of a run by event, and the stages of its deletion.
          */
         CompilePreview: {
             /** @description Events in their order. */
@@ -1470,8 +1474,7 @@ export interface components {
         };
         /**
          * EventLine
-         * @description One event. The units of a wave may start together, after the units of earlier waves that they read have
-         *         succeeded.
+         * @description One event. The units of a wave may start together, once the units that they read have succeeded.
          */
         EventLine: {
             /** @description The event. */
@@ -1487,9 +1490,7 @@ export interface components {
         LifecycleEvent: "postStart" | "postStop" | "preStart" | "preStop";
         /**
          * StepLine
-         * @description One unit, with time limits and retries as text. `image` is empty if the host or the pod template chooses it.
-         *
-         *         `request` describes a webhook's request, an object's operation, or the program that runs.
+         * @description One unit, with its time limits and retries as text.
          */
         StepLine: {
             /** @description ID of the unit. */
@@ -1609,7 +1610,7 @@ export interface components {
         };
         /**
          * Stage
-         * @description One stage of the cleanup, whose `units` end together. `what`: preStop, routes, forks, stop (target), postStop.
+         * @description One stage of the cleanup.
          */
         Stage: {
             /** @description Stage: `preStop`, `routes`, `forks`, `stop` (of the target) or `postStop`. */
@@ -1645,9 +1646,6 @@ export interface components {
         /**
          * Concern
          * @description A problem that needs attention, about a `sandbox`, a route `group` or neither.
-         *
-         *         It resolves itself at the time `until`, if that is given. `next` is advice. `uid` is given for a sandbox or group
-         *         that has ended.
          */
         Concern: {
             /**
@@ -1752,9 +1750,15 @@ export interface components {
             cluster: string;
             /** @description Its routing key. */
             routingKey: string;
-            /** @description Time of its creation. */
+            /**
+             * Format: date-time
+             * @description Time of its creation.
+             */
             createdAt: string;
-            /** @description Time of its end. */
+            /**
+             * Format: date-time
+             * @description Time of its end.
+             */
             endedAt: string;
         };
         /**
@@ -1783,6 +1787,7 @@ export interface components {
              */
             seconds?: number;
             /**
+             * Format: date-time
              * @description New end.
              * @default
              */
@@ -1790,7 +1795,7 @@ export interface components {
         };
         /**
          * Frozen
-         * @description The state of a frozen cluster. Once `compared`, `onlyInCluster` has UIDs and `onlyHere` names of runs.
+         * @description The state of a frozen cluster. Once `compared`, it has the runs that only one side has.
          */
         Frozen: {
             /** @description Whether the cluster is frozen. */
@@ -1806,6 +1811,7 @@ export interface components {
              */
             why?: string;
             /**
+             * Format: date-time
              * @description Time at which it was frozen.
              * @default
              */
@@ -1845,16 +1851,21 @@ export interface components {
              * @enum {unknown}
              */
             role: "admin" | "member" | "viewer";
-            /** @description Time of its creation. */
+            /**
+             * Format: date-time
+             * @description Time of its creation.
+             */
             createdAt: string;
             /** @description ID of the key that created it. */
             createdBy: string;
             /**
+             * Format: date-time
              * @description Time of its expiry; absent if it does not expire.
              * @default
              */
             expiresAt?: string;
             /**
+             * Format: date-time
              * @description Time of its last use, to the minute; absent if it was not used.
              * @default
              */
@@ -1947,7 +1958,7 @@ export interface components {
         };
         /**
          * NewPlugin
-         * @description A version to publish. `readme` is Markdown; it is the only field that can change after the publication.
+         * @description A version to publish. `readme` is the only field that can change after the publication.
          */
         NewPlugin: {
             /** @description Spec of the plugin, as in its file. */
@@ -1978,7 +1989,7 @@ export interface components {
         };
         /**
          * NewSandbox
-         * @description A sandbox. `secrets` are values of secret params by resource and name; only `dayfly up` accepts them.
+         * @description A sandbox to create or change. Only `dayfly up` accepts `secrets`.
          */
         NewSandbox: {
             /** @description Spec of the sandbox, as in its file. */
@@ -2100,7 +2111,7 @@ export interface components {
         };
         /**
          * Output
-         * @description A value that a step has made. A withheld one never leaves its cluster: `value` is empty.
+         * @description An output of a step. A withheld output never leaves its cluster, so its `value` is empty.
          */
         Output: {
             /** @description Name of the resource; empty for a hook. */
@@ -2144,7 +2155,7 @@ export interface components {
         };
         /**
          * PageLink
-         * @description A link that signs in on the page once. `path` is relative to the server's address.
+         * @description A link that signs in on the web page once.
          */
         PageLink: {
             /** @description Path of the link, relative to the address of the server. */
@@ -2154,9 +2165,7 @@ export interface components {
         };
         /**
          * PageSession
-         * @description The signed-in key. `expiresAt` is missing if the request has a key and no session.
-         *
-         *         `place` is given for the page of a cluster without a server.
+         * @description The signed-in key.
          */
         PageSession: {
             /** @description Organisation of the key. */
@@ -2171,6 +2180,7 @@ export interface components {
             /** @description ID of the key. */
             key: string;
             /**
+             * Format: date-time
              * @description End of the session; absent if the request has a key and no session.
              * @default
              */
@@ -2183,7 +2193,7 @@ export interface components {
         };
         /**
          * PagePlace
-         * @description A cluster without a server, by its context in the kubeconfig. An empty namespace means all namespaces.
+         * @description A cluster without a server, by its context in the kubeconfig.
          */
         PagePlace: {
             /** @description Context in the kubeconfig. */
@@ -2236,10 +2246,7 @@ export interface components {
         };
         /**
          * Report
-         * @description The state of each unit of a run. `phase` is open, closed (it is being ended), cleaned or abandoned.
-         *
-         *         A run that the server no longer knows has the defaults. `denied`: actions that the caller may not do, and why; only
-         *         on the page of a plain cluster.
+         * @description The state of each unit of a run. A run that the server no longer knows has the defaults.
          */
         Report: {
             /** @description Identity of the run. A later sandbox with the same name has another UID. */
@@ -2358,7 +2365,7 @@ export interface components {
         };
         /**
          * Unit
-         * @description One step or fork. `state` is in docs/reference/reasons.md: waiting, running, succeeded, failed, retrying ...
+         * @description One step or fork. Its reasons are in docs/reference/reasons.md.
          */
         Unit: {
             /** @description ID: `db/provision` for a step, `fork:shop/web` for a fork. */
@@ -2374,7 +2381,7 @@ export interface components {
             event: string;
             /** @description `exec`, `webhook`, `object`, `fork`, `route` or `preview`. */
             kind: string;
-            /** @description State, like `waiting`, `running`, `succeeded` or `failed`. */
+            /** @description One of `waiting`, `running`, `succeeded`, `failed`, `retrying`, `unknown`, `stopped`, `skipped`. */
             state: string;
             /**
              * @description Number of the current or last attempt; 0 for none yet.
@@ -2472,7 +2479,7 @@ export interface components {
         };
         /**
          * RouteGroup
-         * @description A route group. `namespace` is as in `Sandbox`.
+         * @description A route group and its current state.
          */
         RouteGroup: {
             /** @description Name of the route group. */
@@ -2499,9 +2506,9 @@ export interface components {
         };
         /**
          * RouteGroupStatus
-         * @description The state of a route group and its sandboxes, which `matched` counts.
+         * @description The state of a route group and its sandboxes.
          *
-         *         A stream of changes names only the first 256 of them, as does a cluster.
+         *         A stream of changes names only the first 256 sandboxes, and so does the object in a cluster.
          */
         RouteGroupStatus: {
             /** @description Whether everything in the spec is ready. */
@@ -2554,7 +2561,7 @@ export interface components {
         };
         /**
          * Progress
-         * @description `done` of `total` units of the current `phase`; `severity` is the severity of the reason.
+         * @description The number of finished units in the current phase.
          */
         Progress: {
             /** @description Phase of the run: `open`, `closed`, `cleaned` or `abandoned`. */
@@ -2630,9 +2637,7 @@ export interface components {
         };
         /**
          * Sandbox
-         * @description A sandbox. `spec` is as applied, with defaults.
-         *
-         *         `namespace` is that of its object; only the page of a plain cluster has it.
+         * @description A sandbox and its current state.
          */
         Sandbox: {
             /** @description Name of the sandbox. */
@@ -2777,7 +2782,10 @@ export interface components {
         Until: {
             /** @description Duration of the lease, in seconds. */
             seconds: number;
-            /** @description End of the lease. */
+            /**
+             * Format: date-time
+             * @description End of the lease.
+             */
             until: string;
         };
         /**

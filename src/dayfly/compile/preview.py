@@ -58,10 +58,7 @@ class OutputLine(PreviewStruct, frozen=True, kw_only=True):
 
 
 class StepLine(PreviewStruct, frozen=True, kw_only=True):
-    """One unit, with time limits and retries as text. `image` is empty if the host or the pod template chooses it.
-
-    `request` describes a webhook's request, an object's operation, or the program that runs.
-    """
+    """One unit, with its time limits and retries as text."""
 
     id: Annotated[str, doc("ID of the unit.")]
     image: Annotated[str, doc("Image; empty if the host or the pod template chooses it.")]
@@ -73,9 +70,7 @@ class StepLine(PreviewStruct, frozen=True, kw_only=True):
 
 
 class EventLine(PreviewStruct, frozen=True, kw_only=True):
-    """One event. The units of a wave may start together, after the units of earlier waves that they read have
-    succeeded.
-    """
+    """One event. The units of a wave may start together, once the units that they read have succeeded."""
 
     event: Annotated[LifecycleEvent, doc("The event.")]
     waves: Annotated[tuple[tuple[StepLine, ...], ...], doc("Units by their earliest start.")]
@@ -113,17 +108,14 @@ class RouteLine(PreviewStruct, frozen=True, kw_only=True):
 
 
 class Stage(PreviewStruct, frozen=True, kw_only=True):
-    """One stage of the cleanup, whose `units` end together. `what`: preStop, routes, forks, stop (target), postStop."""
+    """One stage of the cleanup."""
 
     what: Annotated[str, doc("Stage: `preStop`, `routes`, `forks`, `stop` (of the target) or `postStop`.")]
     units: Annotated[tuple[str, ...], doc("Units that end together.")]
 
 
 class CompilePreview(PreviewStruct, frozen=True, kw_only=True):
-    """The events in their order. `deletion` has the stages of a deletion, in order.
-
-    `removal` has the stages if a hook is removed while its target lives on.
-    """
+    """A plan: the units of a run by event, and the stages of its deletion."""
 
     events: Annotated[tuple[EventLine, ...], doc("Events in their order.")]
     forks: Annotated[tuple[ForkLine, ...], doc("Forks.")]

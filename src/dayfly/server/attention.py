@@ -31,11 +31,7 @@ ORDER = ("stuck", "failed", "silent", "held", "unknown", "ignored", "expiring", 
 
 
 class Concern(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A problem that needs attention, about a `sandbox`, a route `group` or neither.
-
-    It resolves itself at the time `until`, if that is given. `next` is advice. `uid` is given for a sandbox or group
-    that has ended.
-    """
+    """A problem that needs attention, about a `sandbox`, a route `group` or neither."""
 
     kind: Annotated[
         Literal["stuck", "failed", "held", "unknown", "silent", "expiring", "abandoned", "ignored"],

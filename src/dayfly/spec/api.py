@@ -55,7 +55,7 @@ class Status(ApiObject, frozen=True, kw_only=True):
 
 
 class Progress(ApiObject, frozen=True, kw_only=True):
-    """`done` of `total` units of the current `phase`; `severity` is the severity of the reason."""
+    """The number of finished units in the current phase."""
 
     phase: Annotated[str, doc("Phase of the run: `open`, `closed`, `cleaned` or `abandoned`.")]
     done: Annotated[int, doc("Number of finished units of this phase.")]
@@ -64,10 +64,7 @@ class Progress(ApiObject, frozen=True, kw_only=True):
 
 
 class Sandbox(ApiObject, frozen=True, kw_only=True):
-    """A sandbox. `spec` is as applied, with defaults.
-
-    `namespace` is that of its object; only the page of a plain cluster has it.
-    """
+    """A sandbox and its current state."""
 
     name: Annotated[str, doc("Name of the sandbox.")]
     routing_key: Annotated[str, doc("Routing key that routes requests to its forks.")]
@@ -82,9 +79,9 @@ class Sandbox(ApiObject, frozen=True, kw_only=True):
 
 
 class RouteGroupStatus(Status, frozen=True, kw_only=True):
-    """The state of a route group and its sandboxes, which `matched` counts.
+    """The state of a route group and its sandboxes.
 
-    A stream of changes names only the first 256 of them, as does a cluster.
+    A stream of changes names only the first 256 sandboxes, and so does the object in a cluster.
     """
 
     conditions: Annotated[tuple[Condition, ...], doc("Conditions; `ForkConflict` is always present.")]
@@ -94,7 +91,7 @@ class RouteGroupStatus(Status, frozen=True, kw_only=True):
 
 
 class RouteGroup(ApiObject, frozen=True, kw_only=True):
-    """A route group. `namespace` is as in `Sandbox`."""
+    """A route group and its current state."""
 
     name: Annotated[str, doc("Name of the route group.")]
     routing_key: Annotated[str, doc("Routing key that routes requests to the forks of its sandboxes.")]
@@ -135,15 +132,11 @@ class Request(run.EndRequest, frozen=True, kw_only=True, forbid_unknown_fields=F
 
 
 class Unit(UnitReport, frozen=True, kw_only=True):
-    """One step or fork. `state` is in docs/reference/reasons.md: waiting, running, succeeded, failed, retrying ..."""
+    """One step or fork. Its reasons are in docs/reference/reasons.md."""
 
 
 class Report(ApiObject, frozen=True, kw_only=True):
-    """The state of each unit of a run. `phase` is open, closed (it is being ended), cleaned or abandoned.
-
-    A run that the server no longer knows has the defaults. `denied`: actions that the caller may not do, and why; only
-    on the page of a plain cluster.
-    """
+    """The state of each unit of a run. A run that the server no longer knows has the defaults."""
 
     uid: Annotated[str, doc("Identity of the run. A later sandbox with the same name has another UID.")]
     name: Annotated[str, doc("Name of the sandbox or route group.")]
@@ -175,7 +168,7 @@ class Report(ApiObject, frozen=True, kw_only=True):
 
 
 class Blocker(ApiObject, frozen=True, kw_only=True):
-    """An obstacle and its causes; empty if there is none. `since` is in unix milliseconds."""
+    """An obstacle and its causes; empty if there is none."""
 
     subject: Annotated[str, doc("The blocked unit, sandbox or route group.")] = ""
     reason: Annotated[str, doc("Reason, as in `/meta/reasons`.")] = ""
@@ -209,7 +202,7 @@ class Move(HistoryEntry, frozen=True, kw_only=True, forbid_unknown_fields=False)
 
 
 class Output(ApiObject, frozen=True, kw_only=True):
-    """A value that a step has made. A withheld one never leaves its cluster: `value` is empty."""
+    """An output of a step. A withheld output never leaves its cluster, so its `value` is empty."""
 
     resource: Annotated[str, doc("Name of the resource; empty for a hook.")]
     step: Annotated[str, doc("Name of the step.")]

@@ -49,7 +49,7 @@ class UnitReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     name: Annotated[str, doc("Name of the step, or of the baseline of a fork.")]
     event: Annotated[str, doc("`preStart`, `start` (forks and routes), `postStart`, `preStop` or `postStop`.")]
     kind: Annotated[str, doc("`exec`, `webhook`, `object`, `fork`, `route` or `preview`.")]
-    state: Annotated[str, doc("State, like `waiting`, `running`, `succeeded` or `failed`.")]
+    state: Annotated[str, doc(f"One of {', '.join(f'`{each}`' for each in STATES)}.")]
     attempt: Annotated[int, doc("Number of the current or last attempt; 0 for none yet.")] = 0
     reason: Annotated[str, doc("Reason of the state, as in `/meta/reasons`.")] = ""
     message: Annotated[str, doc("Explanation of the state.")] = ""

@@ -14,8 +14,7 @@ from dayfly.spec import api
 from dayfly.spec.meta import doc
 from dayfly.spec.routing.rules import RoutingRule
 
-Time = str
-"""RFC 3339."""
+Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 RoleWord = Literal["viewer", "member", "admin"]
 
 
@@ -166,7 +165,7 @@ class AuditPage(Form):
 
 
 class NewPlugin(Form):
-    """A version to publish. `readme` is Markdown; it is the only field that can change after the publication."""
+    """A version to publish. `readme` is the only field that can change after the publication."""
 
     spec: Annotated[dict[str, Any], doc("Spec of the plugin, as in its file.")]
     name: Annotated[str, doc("Name, with or without a version: `db@1.2.0`.")] = ""
@@ -186,7 +185,7 @@ class Seconds(Form):
 
 
 class NewSandbox(Form):
-    """A sandbox. `secrets` are values of secret params by resource and name; only `dayfly up` accepts them."""
+    """A sandbox to create or change. Only `dayfly up` accepts `secrets`."""
 
     spec: Annotated[dict[str, Any], doc("Spec of the sandbox, as in its file.")]
     name: Annotated[str, doc("Name; if given, the same as in the path.")] = ""
@@ -258,7 +257,7 @@ class LogLine(Form):
     """A line of a log."""
 
     message: Annotated[str, doc("The line.")]
-    time: Annotated[Time, doc("Time of the line; empty if unknown, absent with `timestamps=false`.")] = ""
+    time: Annotated[str, doc("Time of the line; empty if unknown, absent with `timestamps=false`.")] = ""
 
 
 class ContainerLog(Form):
@@ -273,7 +272,7 @@ class Events(Form):
 
 
 class Frozen(Form):
-    """The state of a frozen cluster. Once `compared`, `onlyInCluster` has UIDs and `onlyHere` names of runs."""
+    """The state of a frozen cluster. Once `compared`, it has the runs that only one side has."""
 
     frozen: Annotated[bool, doc("Whether the cluster is frozen.")]
     compared: Annotated[bool, doc("Whether the cluster has reported its runs since then.")] = False
@@ -289,7 +288,7 @@ Plan = CompilePreview
 
 
 class PageLink(Form):
-    """A link that signs in on the page once. `path` is relative to the server's address."""
+    """A link that signs in on the web page once."""
 
     path: Annotated[str, doc("Path of the link, relative to the address of the server.")]
     expires_in_seconds: Annotated[int, doc("Seconds until the link expires.")]
@@ -302,17 +301,14 @@ class PageCode(Form):
 
 
 class PagePlace(Form):
-    """A cluster without a server, by its context in the kubeconfig. An empty namespace means all namespaces."""
+    """A cluster without a server, by its context in the kubeconfig."""
 
     context: Annotated[str, doc("Context in the kubeconfig.")]
     namespace: Annotated[str, doc("Namespace; empty for all.")]
 
 
 class PageSession(Form):
-    """The signed-in key. `expiresAt` is missing if the request has a key and no session.
-
-    `place` is given for the page of a cluster without a server.
-    """
+    """The signed-in key."""
 
     org: Annotated[str, doc("Organisation of the key.")]
     role: Annotated[RoleWord, doc("Role of the key.")]
