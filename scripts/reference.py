@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Generate docs/reference/files.md from the types that parse files."""
+"""Generate the pages of docs/reference that have a source."""
 
 import sys
 from pathlib import Path
@@ -7,9 +7,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
+import client_reference  # noqa: E402 - found beside this script, and its imports in src
+import rest_reference  # noqa: E402
+
 from dayfly.spec.schema import reference  # noqa: E402 - found beside this script, installed or not
 
-PAGE = ROOT / "docs" / "reference/files.md"
+PAGES = {
+    "files.md": reference.page,
+    "python-client.md": client_reference.page,
+    "rest.md": rest_reference.page,
+}
 
 if __name__ == "__main__":
-    PAGE.write_text(reference.page())
+    for name, page in PAGES.items():
+        (ROOT / "docs" / "reference" / name).write_text(page())
