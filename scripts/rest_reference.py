@@ -16,14 +16,16 @@ HEAD = """\
 # REST API
 
 This page lists all operations and types of the REST API, for programs that call it. A server returns the same content
-as an OpenAPI 3.1 document at `/api/v2/meta/openapi.json`, without a key. See also
-[Use the REST API](../guides/rest-api.md), which shows
-requests and answers.
+as an OpenAPI 3.1 document at `/api/v2/meta/openapi.json`, without a key. Requests and answers are in
+[Use the REST API](../guides/rest-api.md).
 
 All paths are below `/api/v2`. `{org}` is the organisation; `dayfly up` has only `local`. `{name}`, `{namespace}` and
-`{id}` identify the object. `/api/v1/workloads/routing-rules` is an alias of `/workloads/routing-rules`. A `time` is a
-string in RFC 3339, such as `2026-01-02T03:04:05.678Z`. Hosts use four more operations below `/agent/`. These are only
-in the OpenAPI document.
+`{id}` identify the object. `/api/v1/workloads/routing-rules` is an alias of `/workloads/routing-rules`. A path may end
+with a slash. A `time` is a string in RFC 3339, such as `2026-01-02T03:04:05.678Z`. Hosts use four more operations below
+`/agent/`. These are only in the OpenAPI document.
+
+Half of the connections of a server are for requests with `wait` and for streams. A key that waits alone may have a
+quarter of those. Beyond its share, a key receives 503 and `Retry-After`.
 
 A **role** is the lowest role of a key that may use the operation: viewer, member or admin. A **scope** restricts some
 keys:
