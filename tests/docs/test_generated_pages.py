@@ -9,14 +9,20 @@ import pytest
 from tests.docs.conftest import ROOT
 
 import dayfly.client
+import dayfly.kube
 from dayfly.server.http import openapi
 
-PAGES = {"rest_reference": "rest.md", "client_reference": "python-client.md"}
+PAGES = {"rest_reference": "rest.md", "client_reference": "python-client.md", "kube_reference": "kube-client.md"}
 DOCUMENT = openapi.document("0")
 
 
 def page_text(name: str) -> str:
     return (ROOT / "docs" / "reference" / name).read_text()
+
+
+def shown_names(page: str) -> set[str]:
+    """Return the names in headings, and at the beginning of rows."""
+    return set(re.findall(r"^(?:#{2,4} |\| `)(\w+)", page_text(page), re.MULTILINE))
 
 
 @pytest.mark.parametrize("module", PAGES)
@@ -55,7 +61,11 @@ def test_openapi_describes_every_type_field_and_parameter():
 
 
 def test_client_page_has_every_public_name_and_method():
-    headings = set(re.findall(r"^#{2,4} (\w+)$", page_text("python-client.md"), re.MULTILINE))
+    shown = shown_names("python-client.md")
     sandboxes = type(dayfly.client.Client("http://127.0.0.1:1").sandboxes)
     methods = {name for owner in (dayfly.client.Client, sandboxes) for name in vars(owner) if not name.startswith("_")}
-    assert (set(dayfly.client.__all__) | methods) - {"AsyncClient"} - headings == set()
+    assert (set(dayfly.client.__all__) | methods) - {"AsyncClient"} - shown == set()
+
+
+def test_kube_page_has_every_public_name():
+    assert set(dayfly.kube.__all__) - shown_names("kube-client.md") == set()
