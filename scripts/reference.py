@@ -8,10 +8,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "scripts")]
 
 import cli_reference  # noqa: E402 - found beside this script
+import client_reference  # noqa: E402 - as above
 import grants_page  # noqa: E402 - as above
+import kube_reference  # noqa: E402 - as above
 import limits_page  # noqa: E402 - as above
 import metrics_page  # noqa: E402 - as above
 import reason_reference  # noqa: E402 - as above
+import rest_reference  # noqa: E402 - as above
 
 from dayfly.spec.schema import reference  # noqa: E402 - found in this checkout, installed or not
 
@@ -20,9 +23,12 @@ PAGES = {
     "cli.md": cli_reference.page,
     "files.md": reference.page,
     "grants.md": grants_page.page,
+    "kube-client.md": kube_reference.page,
     "limits.md": limits_page.page,
     "metrics.md": metrics_page.page,
+    "python-client.md": client_reference.page,
     "reasons.md": reason_reference.page,
+    "rest.md": rest_reference.page,
 }
 
 if __name__ == "__main__":

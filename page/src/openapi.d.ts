@@ -64,7 +64,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Create a link that signs in on the page once. */
+        /** Create a link that signs in on the web page once. */
         post: operations["post-page-links"];
         delete?: never;
         options?: never;
@@ -81,7 +81,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Sign in on the page with a link. */
+        /** Sign in on the web page with a link. */
         post: operations["post-page-enter"];
         delete?: never;
         options?: never;
@@ -96,11 +96,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Return who is signed in on the page. */
+        /** Return the key that is signed in on the web page. */
         get: operations["get-page-session"];
         put?: never;
         post?: never;
-        /** Sign out. */
+        /** Sign out of the web page. */
         delete: operations["delete-page-session"];
         options?: never;
         head?: never;
@@ -129,6 +129,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -148,7 +149,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -170,7 +173,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -243,7 +248,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -264,8 +271,11 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
+                /** @description The ID of the key or token. */
                 id: string;
             };
             cookie?: never;
@@ -286,6 +296,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -306,7 +317,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The ID of the key or token. */
                 id: string;
             };
             cookie?: never;
@@ -326,6 +339,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -345,6 +359,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -364,7 +379,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -386,7 +403,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -423,6 +442,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -442,8 +462,11 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The namespace of the baseline. */
                 namespace: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -465,6 +488,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -484,6 +508,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -503,6 +528,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -522,12 +548,14 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
         };
-        /** Return the units of a sandbox. */
+        /** Return the units of a sandbox by event, and its cleanup in order. */
         get: operations["get-orgs-org-sandboxes-name-plan"];
         put?: never;
         post?: never;
@@ -542,14 +570,16 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
         };
         get?: never;
         put?: never;
-        /** Return one output and record it in the audit log. */
+        /** Return one output, and record this access in the audit log. */
         post: operations["post-orgs-org-sandboxes-name-reveal"];
         delete?: never;
         options?: never;
@@ -562,7 +592,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -572,7 +604,7 @@ export interface paths {
         /** Create or change a sandbox. */
         put: operations["put-orgs-org-sandboxes-name"];
         post?: never;
-        /** Delete a sandbox. */
+        /** Delete a sandbox; its cleanup continues after the answer. */
         delete: operations["delete-orgs-org-sandboxes-name"];
         options?: never;
         head?: never;
@@ -584,7 +616,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -604,7 +638,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -624,7 +660,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -644,7 +682,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -664,6 +704,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -683,12 +724,14 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
         };
-        /** Return the units of a route group. */
+        /** Return the hooks of a route group by event. */
         get: operations["get-orgs-org-routegroups-name-plan"];
         put?: never;
         post?: never;
@@ -703,14 +746,16 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
         };
         get?: never;
         put?: never;
-        /** Return one output and record it in the audit log. */
+        /** Return one output, and record this access in the audit log. */
         post: operations["post-orgs-org-routegroups-name-reveal"];
         delete?: never;
         options?: never;
@@ -723,7 +768,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -733,7 +780,7 @@ export interface paths {
         /** Create or change a route group. */
         put: operations["put-orgs-org-routegroups-name"];
         post?: never;
-        /** Delete a route group. */
+        /** Delete a route group; its cleanup continues after the answer. */
         delete: operations["delete-orgs-org-routegroups-name"];
         options?: never;
         head?: never;
@@ -745,7 +792,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -765,7 +814,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -785,7 +836,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -805,7 +858,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -825,7 +880,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -845,6 +902,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -864,12 +922,14 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
         };
-        /** Not supported. */
+        /** Not supported: use `why`. */
         get: operations["get-orgs-org-sandboxes-name-status-explain"];
         put?: never;
         post?: never;
@@ -884,7 +944,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -904,7 +966,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -924,7 +988,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -944,12 +1010,14 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
         };
-        /** List the available logs. */
+        /** List the attempts that have a log. */
         get: operations["get-orgs-org-sandboxes-name-attempts"];
         put?: never;
         post?: never;
@@ -964,12 +1032,14 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
         };
-        /** Return a part of a log. */
+        /** Return a part of the log of one attempt. */
         get: operations["get-orgs-org-sandboxes-name-log"];
         put?: never;
         post?: never;
@@ -984,12 +1054,14 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
         };
-        /** Return the newest logs of a resource, a step or a fork. */
+        /** Return the last lines of a resource, a step or a fork. */
         get: operations["get-orgs-org-sandboxes-name-logs"];
         put?: never;
         post?: never;
@@ -1004,7 +1076,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -1024,7 +1098,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -1044,7 +1120,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -1064,7 +1142,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -1084,12 +1164,14 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
         };
-        /** List the available logs. */
+        /** List the attempts that have a log. */
         get: operations["get-orgs-org-routegroups-name-attempts"];
         put?: never;
         post?: never;
@@ -1104,12 +1186,14 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
         };
-        /** Return a part of a log. */
+        /** Return a part of the log of one attempt. */
         get: operations["get-orgs-org-routegroups-name-log"];
         put?: never;
         post?: never;
@@ -1124,12 +1208,14 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
         };
-        /** Return the newest logs of a resource, a step or a fork. */
+        /** Return the last lines of a resource, a step or a fork. */
         get: operations["get-orgs-org-routegroups-name-logs"];
         put?: never;
         post?: never;
@@ -1144,7 +1230,9 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -1168,32 +1256,59 @@ export interface components {
          * @description An attempt that has a log, and the length of the log so far.
          */
         Attempt: {
+            /** @description ID of the unit. */
             unit: string;
+            /** @description Number of the attempt. */
             attempt: number;
+            /** @description Bytes of the log so far. */
             size: number;
+            /** @description Whether the log is complete. */
             sealed: boolean;
         };
-        /** AuditPage */
+        /**
+         * AuditPage
+         * @description Entries of the audit log.
+         */
         AuditPage: {
+            /** @description Entries, the oldest first. */
             entries: components["schemas"]["AuditEntry"][];
+            /** @description The last entry of the log. */
             head: components["schemas"]["AuditHead"];
         };
-        /** AuditEntry */
+        /**
+         * AuditEntry
+         * @description One change of one object.
+         */
         AuditEntry: {
+            /** @description Number of the entry, from 1 on, without gaps. */
             number: number;
+            /** @description Time of the change, in Unix milliseconds. */
             at: number;
+            /** @description ID of the key. */
             key: string;
+            /** @description Name of the key. */
             name: string;
+            /** @description User-Agent of the client. */
             program: string;
+            /** @description Action, such as `create`. */
             action: string;
+            /** @description Object, as in its path below the organisation. */
             object: string;
+            /** @description SHA-256 of the stored spec; empty if there is none. */
             spec: string;
+            /** @description Digest of the previous entry. */
             previous: string;
+            /** @description SHA-256 of the organisation and all other fields. */
             digest: string;
         };
-        /** AuditHead */
+        /**
+         * AuditHead
+         * @description The last entry of an audit log.
+         */
         AuditHead: {
+            /** @description Number of the last entry. */
             number: number;
+            /** @description Digest of the last entry. */
             digest: string;
         };
         /**
@@ -1237,38 +1352,76 @@ export interface components {
              * @default
              */
             workdir?: string;
-            /** @default null */
+            /**
+             * @description Time of its declaration.
+             * @default null
+             */
             createdAt?: string | null;
-            /** @default null */
+            /**
+             * @description Time of its last change.
+             * @default null
+             */
             updatedAt?: string | null;
         };
         /**
          * Blocker
-         * @description An obstacle and its causes; empty if there is none. `since` is in unix milliseconds.
+         * @description An obstacle and its causes; empty if there is none.
          */
         Blocker: {
-            /** @default  */
+            /**
+             * @description The blocked unit, sandbox or route group.
+             * @default
+             */
             subject?: string;
-            /** @default  */
+            /**
+             * @description Reason, as in `/meta/reasons`.
+             * @default
+             */
             reason?: string;
-            /** @default  */
+            /**
+             * @description Explanation of the reason.
+             * @default
+             */
             message?: string;
-            /** @default 0 */
+            /**
+             * @description Time since which it is blocked, in Unix milliseconds; 0 if unknown.
+             * @default 0
+             */
             since?: number;
-            /** @default  */
+            /**
+             * @description Advice: the next step of the user.
+             * @default
+             */
             next?: string;
-            /** @default [] */
+            /**
+             * @description Causes of this obstacle, down to the root causes.
+             * @default []
+             */
             because?: components["schemas"]["Blocker"][];
         };
-        /** Cluster */
+        /**
+         * Cluster
+         * @description A cluster in which sandboxes run.
+         */
         Cluster: {
+            /** @description Name of the cluster. */
             name: string;
+            /**
+             * Format: date-time
+             * @description Time at which it was added.
+             */
             createdAt: string;
+            /** @description Its operator. */
             operator: components["schemas"]["OperatorVersion"];
+            /** @description Always empty; clients of Signadot expect it. */
             clusterConfig: Record<string, never>;
         };
-        /** OperatorVersion */
+        /**
+         * OperatorVersion
+         * @description The operator of a cluster.
+         */
         OperatorVersion: {
+            /** @description Version of the operator; empty before it has connected. */
             version: string;
         };
         /**
@@ -1276,38 +1429,57 @@ export interface components {
          * @description A token of a cluster. Only the answer that creates it contains the secret `token`.
          */
         ClusterToken: {
+            /** @description ID of the token. */
             id: string;
+            /** @description Token with its secret replaced by stars. */
             maskedValue: string;
+            /**
+             * Format: date-time
+             * @description Time of its creation.
+             */
             createdAt: string;
+            /** @description `lastConnectedAt` and `lastConnectedIp`, once connected. */
             status: {
                 [key: string]: string;
             };
-            /** @default  */
+            /**
+             * @description The token itself; only in the answer that creates it.
+             * @default
+             */
             token?: string;
         };
         /**
          * CompilePreview
-         * @description The events in their order. `deletion` has the stages of a deletion, in order.
-         *
-         *         `removal` has the stages if a hook is removed while its target lives on.
+         * @description A plan: the units of a run by event, and the stages of its deletion.
          */
         CompilePreview: {
+            /** @description Events in their order. */
             events: components["schemas"]["EventLine"][];
+            /** @description Forks. */
             forks: components["schemas"]["ForkLine"][];
+            /** @description Stages of a deletion, in their order. */
             deletion: components["schemas"]["Stage"][];
-            /** @default [] */
+            /**
+             * @description Routes and preview addresses.
+             * @default []
+             */
             routes?: components["schemas"]["RouteLine"][];
-            /** @default [] */
+            /**
+             * @description Stages if a hook is removed while its target continues to exist.
+             * @default []
+             */
             removal?: components["schemas"]["Stage"][];
+            /** @description Warnings about the spec. */
             warnings: string[];
         };
         /**
          * EventLine
-         * @description One event. The units of a wave may start together, after the units of earlier waves that they read have
-         *         succeeded.
+         * @description One event. The units of a wave may start together, once the units that they read have succeeded.
          */
         EventLine: {
+            /** @description The event. */
             event: components["schemas"]["LifecycleEvent"];
+            /** @description Units by their earliest start. */
             waves: components["schemas"]["StepLine"][][];
         };
         /**
@@ -1318,18 +1490,25 @@ export interface components {
         LifecycleEvent: "postStart" | "postStop" | "preStart" | "preStop";
         /**
          * StepLine
-         * @description One unit, with time limits and retries as text. `image` is empty if the host or the pod template chooses it.
-         *
-         *         `request` describes a webhook's request, an object's operation, or the program that runs.
+         * @description One unit, with its time limits and retries as text.
          */
         StepLine: {
+            /** @description ID of the unit. */
             id: string;
+            /** @description Image; empty if the host or the pod template chooses it. */
             image: string;
-            /** @default  */
+            /**
+             * @description Request of a webhook, operation on an object, or program that runs.
+             * @default
+             */
             request?: string;
+            /** @description Its inputs. */
             inputs: components["schemas"]["InputLine"][];
+            /** @description Its outputs. */
             outputs: components["schemas"]["OutputLine"][];
+            /** @description Its time limits, as text. */
             clocks: string;
+            /** @description Its retries, as text. */
             tries: string;
         };
         /**
@@ -1337,16 +1516,32 @@ export interface components {
          * @description An input: its constant `value`, the `source` of it (`db/provision.path`), or neither if it has no value.
          */
         InputLine: {
+            /** @description Name of the input. */
             name: string;
-            /** @default null */
+            /**
+             * @description Constant value, if it has one.
+             * @default null
+             */
             value?: string | null;
-            /** @default  */
+            /**
+             * @description Source of the value, like `db/provision.path`.
+             * @default
+             */
             source?: string;
-            /** @default false */
+            /**
+             * @description Whether the value is sensitive.
+             * @default false
+             */
             sensitive?: boolean;
-            /** @default  */
+            /**
+             * @description Environment variable that holds it, if any.
+             * @default
+             */
             env?: string;
-            /** @default  */
+            /**
+             * @description File that holds it, if any.
+             * @default
+             */
             path?: string;
         };
         /**
@@ -1354,9 +1549,14 @@ export interface components {
          * @description An output and its source: a file, or a part of a response.
          */
         OutputLine: {
+            /** @description Name of the output. */
             name: string;
+            /** @description Its source: a file, or a part of a response or an object. */
             path: string;
-            /** @default false */
+            /**
+             * @description Whether the value is sensitive.
+             * @default false
+             */
             sensitive?: boolean;
         };
         /**
@@ -1364,10 +1564,15 @@ export interface components {
          * @description One fork: its baseline and its differences.
          */
         ForkLine: {
+            /** @description ID of the fork. */
             id: string;
+            /** @description Kind of its baseline. */
             kind: string;
+            /** @description Changes to its environment. */
             env: components["schemas"]["EnvLine"][];
+            /** @description Images that replace those of the baseline. */
             images: string[];
+            /** @description Type of the patch, if it has one. */
             patch: string;
         };
         /**
@@ -1375,24 +1580,42 @@ export interface components {
          * @description One change to a fork's environment: a constant, a `source`, or the removal of the variable.
          */
         EnvLine: {
+            /** @description Name of the variable. */
             name: string;
-            /** @default null */
+            /**
+             * @description Constant value, if it has one.
+             * @default null
+             */
             value?: string | null;
-            /** @default  */
+            /**
+             * @description Source of the value, like `db/provision.path`.
+             * @default
+             */
             source?: string;
-            /** @default false */
+            /**
+             * @description Whether the value is sensitive.
+             * @default false
+             */
             sensitive?: boolean;
-            /** @default  */
+            /**
+             * @description Container; empty for all.
+             * @default
+             */
             container?: string;
-            /** @default false */
+            /**
+             * @description Whether the variable is removed.
+             * @default false
+             */
             delete?: boolean;
         };
         /**
          * Stage
-         * @description One stage of the cleanup, whose `units` end together. `what`: preStop, routes, forks, stop (target), postStop.
+         * @description One stage of the cleanup.
          */
         Stage: {
+            /** @description Stage: `preStop`, `routes`, `forks`, `stop` (of the target) or `postStop`. */
             what: string;
+            /** @description Units that end together. */
             units: string[];
         };
         /**
@@ -1400,52 +1623,99 @@ export interface components {
          * @description A route: requests with one of `keys` reach a fork, or, with `address`, requests to a preview address.
          */
         RouteLine: {
+            /** @description ID of the route. */
             id: string;
+            /** @description `route` or `preview`. */
             kind: string;
-            /** @default [] */
+            /**
+             * @description IDs of the forks that must be ready before it.
+             * @default []
+             */
             after?: string[];
-            /** @default [] */
+            /**
+             * @description Routing keys whose requests it routes.
+             * @default []
+             */
             keys?: string[];
-            /** @default  */
+            /**
+             * @description Target behind a preview address; empty for other routes.
+             * @default
+             */
             address?: string;
         };
         /**
          * Concern
          * @description A problem that needs attention, about a `sandbox`, a route `group` or neither.
-         *
-         *         It resolves itself at the time `until`, if that is given. `next` is advice. `uid` is given for a sandbox or group
-         *         that has ended.
          */
         Concern: {
-            /** @enum {unknown} */
+            /**
+             * @description Kind of the problem.
+             * @enum {unknown}
+             */
             kind: "abandoned" | "expiring" | "failed" | "held" | "ignored" | "silent" | "stuck" | "unknown";
+            /** @description What it is about, in words, like `db/drop of sandbox demo`. */
             subject: string;
+            /** @description Reason, as in `/meta/reasons`. */
             reason: string;
+            /** @description Explanation of the reason. */
             message: string;
-            /** @default  */
+            /**
+             * @description Name of the sandbox, if it is about one.
+             * @default
+             */
             sandbox?: string;
-            /** @default  */
+            /**
+             * @description Name of the route group, if it is about one.
+             * @default
+             */
             group?: string;
-            /** @default 0 */
+            /**
+             * @description Time since which it exists, in Unix milliseconds; 0 if unknown.
+             * @default 0
+             */
             since?: number;
-            /** @default 0 */
+            /**
+             * @description Time at which it resolves itself, in Unix milliseconds; 0 for never.
+             * @default 0
+             */
             until?: number;
-            /** @default  */
+            /**
+             * @description Advice: the next step of the user.
+             * @default
+             */
             next?: string;
-            /** @default [] */
+            /**
+             * @description IDs of the units concerned.
+             * @default []
+             */
             units?: string[];
-            /** @default  */
+            /**
+             * @description UID of a sandbox or route group that has ended.
+             * @default
+             */
             uid?: string;
         };
-        /** ContainerLog */
+        /**
+         * ContainerLog
+         * @description The last part of the log of one unit.
+         */
         ContainerLog: {
+            /** @description Always `main`. */
             container: string;
+            /** @description Lines of the last 256 KiB. */
             logs: components["schemas"]["LogLine"][];
         };
-        /** LogLine */
+        /**
+         * LogLine
+         * @description A line of a log.
+         */
         LogLine: {
+            /** @description The line. */
             message: string;
-            /** @default  */
+            /**
+             * @description Time of the line; empty if unknown, absent with `timestamps=false`.
+             * @default
+             */
             time?: string;
         };
         /**
@@ -1453,11 +1723,18 @@ export interface components {
          * @description An OpenAPI document.
          */
         Document: {
+            /** @description Version of OpenAPI. */
             openapi: string;
+            /** @description Title and version. */
             info: Record<string, never>;
+            /** @description Operations by path. */
             paths: Record<string, never>;
+            /** @description Schemas, responses and security schemes. */
             components: Record<string, never>;
-            /** @default [] */
+            /**
+             * @description Prefix of all paths.
+             * @default []
+             */
             servers?: Record<string, never>[];
         };
         /**
@@ -1465,11 +1742,23 @@ export interface components {
          * @description A sandbox that has ended.
          */
         Ended: {
+            /** @description Identity of the run, for the query parameter `uid`. */
             uid: string;
+            /** @description Name of the sandbox. */
             name: string;
+            /** @description Cluster in which it ran. */
             cluster: string;
+            /** @description Its routing key. */
             routingKey: string;
+            /**
+             * Format: date-time
+             * @description Time of its creation.
+             */
             createdAt: string;
+            /**
+             * Format: date-time
+             * @description Time of its end.
+             */
             endedAt: string;
         };
         /**
@@ -1477,7 +1766,9 @@ export interface components {
          * @description An error. Nothing was changed, unless the message says otherwise.
          */
         Error: {
+            /** @description The problem; several problems are on separate lines, each with its place. */
             error: string;
+            /** @description ID of the request in the log of the server. */
             requestId: string;
         };
         /**
@@ -1490,31 +1781,60 @@ export interface components {
          * @description The new end: `seconds` from now, or `until`; with neither, the current time to live starts again now.
          */
         Extend: {
-            /** @default 0 */
+            /**
+             * @description Seconds from now.
+             * @default 0
+             */
             seconds?: number;
-            /** @default  */
+            /**
+             * Format: date-time
+             * @description New end.
+             * @default
+             */
             until?: string;
         };
         /**
          * Frozen
-         * @description The state of a frozen cluster. Once `compared`, `onlyInCluster` has UIDs and `onlyHere` names of runs.
+         * @description The state of a frozen cluster. Once `compared`, it has the runs that only one side has.
          */
         Frozen: {
+            /** @description Whether the cluster is frozen. */
             frozen: boolean;
-            /** @default false */
+            /**
+             * @description Whether the cluster has reported its runs since then.
+             * @default false
+             */
             compared?: boolean;
-            /** @default  */
+            /**
+             * @description Reason, in one sentence.
+             * @default
+             */
             why?: string;
-            /** @default  */
+            /**
+             * Format: date-time
+             * @description Time at which it was frozen.
+             * @default
+             */
             since?: string;
-            /** @default [] */
+            /**
+             * @description UIDs of runs that only the cluster has.
+             * @default []
+             */
             onlyInCluster?: string[];
-            /** @default [] */
+            /**
+             * @description Names of runs that only the server has.
+             * @default []
+             */
             onlyHere?: string[];
         };
-        /** Health */
+        /**
+         * Health
+         * @description The state of a server that responds.
+         */
         Health: {
+            /** @description Version of the server. */
             version: string;
+            /** @description Always true: a server without its store returns an error. */
             ok: boolean;
         };
         /**
@@ -1522,32 +1842,71 @@ export interface components {
          * @description A key. Only the answer that creates it contains the secret `key`.
          */
         Key: {
+            /** @description ID of the key. */
             id: string;
+            /** @description Name for people. */
             name: string;
-            /** @enum {unknown} */
+            /**
+             * @description Role of the key.
+             * @enum {unknown}
+             */
             role: "admin" | "member" | "viewer";
+            /**
+             * Format: date-time
+             * @description Time of its creation.
+             */
             createdAt: string;
+            /** @description ID of the key that created it. */
             createdBy: string;
-            /** @default  */
+            /**
+             * Format: date-time
+             * @description Time of its expiry; absent if it does not expire.
+             * @default
+             */
             expiresAt?: string;
-            /** @default  */
+            /**
+             * Format: date-time
+             * @description Time of its last use, to the minute; absent if it was not used.
+             * @default
+             */
             lastUsedAt?: string;
-            /** @default  */
+            /**
+             * @description The key itself; only in the answer that creates it.
+             * @default
+             */
             key?: string;
-            /** @default [] */
+            /**
+             * @description Terms of its scope; absent for the whole organisation.
+             * @default []
+             */
             scope?: string[];
         };
-        /** LogPiece */
+        /**
+         * LogPiece
+         * @description A part of one log. Parts of the log without an entry in `times` have no known time.
+         */
         LogPiece: {
+            /** @description ID of the unit. */
             unit: string;
+            /** @description Number of the attempt. */
             attempt: number;
+            /** @description Offset of the first byte in `data`. */
             offset: number;
+            /** @description Offset for the next request. */
             next: number;
+            /** @description Whether this is the end of the log. */
             sealed: boolean;
+            /** @description Part of the log, at most 256 KiB. */
             data: string;
-            /** @enum {unknown} */
+            /**
+             * @description `base64` if the bytes are not valid UTF-8.
+             * @enum {unknown}
+             */
             encoding: "base64" | "utf-8";
-            /** @default [] */
+            /**
+             * @description Times of lines, if requested.
+             * @default []
+             */
             times?: components["schemas"]["LogTime"][];
         };
         /**
@@ -1555,7 +1914,9 @@ export interface components {
          * @description The time at which a log was printed from this byte on, until the next entry.
          */
         LogTime: {
+            /** @description First byte of the log with this time. */
             offset: number;
+            /** @description Time at which it was printed. */
             time: string;
         };
         /**
@@ -1563,61 +1924,102 @@ export interface components {
          * @description One move of a ledger.
          */
         Move: {
+            /** @description Number of the commit that made the move. */
             seq: number;
+            /** @description Time of the move, in Unix milliseconds. */
             at: number;
+            /** @description ID of the unit; empty for a move of the whole run. */
             unit: string;
+            /** @description Number of the attempt; 0 for none. */
             attempt: number;
+            /** @description Kind of the move, such as `Claim` or `Record`. */
             move: string;
+            /** @description Reason, in one word; empty if there is none. */
             reason: string;
+            /** @description Explanation; for `Born`, the digest of the sealed documents. */
             message: string;
         };
         /**
          * NewKey
-         * @description A key to create. `scope` has at least one term such as `name:ci-*`; without it the scope is the organisation.
+         * @description A key to create. A scope has terms `cluster:PATTERN`, `name:PATTERN` and `plugin:PATTERN`.
          */
         NewKey: {
+            /** @description Name for people. */
             name: string;
-            /** @enum {unknown} */
+            /**
+             * @description Role of the key.
+             * @enum {unknown}
+             */
             role: "admin" | "member" | "viewer";
+            /** @description Seconds until it expires; without it, it does not expire. */
             expiresInSeconds?: number;
+            /** @description Terms like `name:ci-*`; without it, the organisation. */
             scope?: string[];
         };
         /**
          * NewPlugin
-         * @description A version to publish. `readme` is Markdown; it is the only field that can change after the publication.
+         * @description A version to publish. `readme` is the only field that can change after the publication.
          */
         NewPlugin: {
+            /** @description Spec of the plugin, as in its file. */
             spec: Record<string, never>;
-            /** @default  */
+            /**
+             * @description Name, with or without a version: `db@1.2.0`.
+             * @default
+             */
             name?: string;
-            /** @default null */
+            /**
+             * @description README in Markdown, at most 64 KiB; empty removes it.
+             * @default null
+             */
             readme?: string | null;
         };
-        /** NewRouteGroup */
+        /**
+         * NewRouteGroup
+         * @description A route group to create or change.
+         */
         NewRouteGroup: {
+            /** @description Spec of the route group, as in its file. */
             spec: Record<string, never>;
-            /** @default  */
+            /**
+             * @description Name; if given, the same as in the path.
+             * @default
+             */
             name?: string;
         };
         /**
          * NewSandbox
-         * @description A sandbox. `secrets` are values of secret params by resource and name; only `dayfly up` accepts them.
+         * @description A sandbox to create or change. Only `dayfly up` accepts `secrets`.
          */
         NewSandbox: {
+            /** @description Spec of the sandbox, as in its file. */
             spec: Record<string, never>;
-            /** @default  */
+            /**
+             * @description Name; if given, the same as in the path.
+             * @default
+             */
             name?: string;
-            /** @default null */
+            /**
+             * @description Lease after which the sandbox is deleted, unless it is renewed.
+             * @default null
+             */
             lease?: components["schemas"]["Seconds"] | null;
-            /** @default {} */
+            /**
+             * @description Values of secret params, by resource and name.
+             * @default {}
+             */
             secrets?: {
                 [key: string]: {
                     [key: string]: string;
                 };
             };
         };
-        /** Seconds */
+        /**
+         * Seconds
+         * @description A lease.
+         */
         Seconds: {
+            /** @description Seconds from now, at most 86400. */
             seconds: number;
         };
         /**
@@ -1632,97 +2034,171 @@ export interface components {
          *         `namespaces` has, for each organisation, the namespace of its Sandboxes.
          */
         Opening: {
+            /** @description UID of the cluster. */
             clusterUid: string;
-            /** @default 0 */
+            /**
+             * @description Number of the last session; 0 for none.
+             * @default 0
+             */
             previous?: number;
-            /** @default 0 */
+            /**
+             * @description Number of the last received message; 0 for none.
+             * @default 0
+             */
             number?: number;
-            /** @default  */
+            /**
+             * @description Digest of the last received message.
+             * @default
+             */
             digest?: string;
-            /** @default  */
+            /**
+             * @description Version of the operator.
+             * @default
+             */
             version?: string;
-            /** @default {} */
+            /**
+             * @description By organisation, the namespace of its Sandboxes.
+             * @default {}
+             */
             namespaces?: {
                 [key: string]: string;
             };
-            /** @default [] */
+            /**
+             * @description UIDs of its runs.
+             * @default []
+             */
             runs?: string[];
         };
-        /** Organisations */
+        /**
+         * Organisations
+         * @description The organisation and the rights of a key.
+         */
         Organisations: {
+            /** @description The organisation of the key. */
             orgs: components["schemas"]["Organisation"][];
+            /** @description Role and scope of the key. */
             user: components["schemas"]["User"];
+            /** @description Always empty; clients of Signadot expect it. */
             featureFlags: {
                 [key: string]: boolean;
             };
         };
-        /** Organisation */
+        /**
+         * Organisation
+         * @description An organisation.
+         */
         Organisation: {
+            /** @description Name, as in paths. */
             name: string;
+            /** @description Name for people. */
             displayName: string;
         };
-        /** User */
+        /**
+         * User
+         * @description The caller: its role and scope.
+         */
         User: {
-            /** @enum {unknown} */
+            /**
+             * @description Role of the key.
+             * @enum {unknown}
+             */
             role: "admin" | "member" | "viewer";
-            /** @default [] */
+            /**
+             * @description Terms of the key's scope; absent for the whole organisation.
+             * @default []
+             */
             scope?: string[];
         };
         /**
          * Output
-         * @description A value that a step has made. A withheld one never leaves its cluster: `value` is empty.
+         * @description An output of a step. A withheld output never leaves its cluster, so its `value` is empty.
          */
         Output: {
+            /** @description Name of the resource; empty for a hook. */
             resource: string;
+            /** @description Name of the step. */
             step: string;
+            /** @description Name of the output. */
             output: string;
+            /** @description Value in the encoding `encoding`; empty if withheld. */
             value: string;
-            /** @enum {unknown} */
+            /**
+             * @description `base64` if the bytes are not valid UTF-8.
+             * @enum {unknown}
+             */
             encoding: "base64" | "utf-8";
+            /** @description Whether the plugin declares it as sensitive. */
             sensitive: boolean;
-            /** @default false */
+            /**
+             * @description Whether the value stays in its cluster.
+             * @default false
+             */
             withheld?: boolean;
         };
-        /** OutputName */
+        /**
+         * OutputName
+         * @description An output to reveal.
+         */
         OutputName: {
+            /** @description ID of the unit, like `db/create`. */
             unit: string;
+            /** @description Name of the output. */
             output: string;
         };
-        /** PageCode */
+        /**
+         * PageCode
+         * @description The code of a sign-in link.
+         */
         PageCode: {
+            /** @description Code of the link: the part after `#`. */
             code: string;
         };
         /**
          * PageLink
-         * @description A link that signs in on the page once. `path` is relative to the server's address.
+         * @description A link that signs in on the web page once.
          */
         PageLink: {
+            /** @description Path of the link, relative to the address of the server. */
             path: string;
+            /** @description Seconds until the link expires. */
             expiresInSeconds: number;
         };
         /**
          * PageSession
-         * @description The signed-in key. `expiresAt` is missing if the request has a key and no session.
-         *
-         *         `place` is given for the page of a cluster without a server.
+         * @description The signed-in key.
          */
         PageSession: {
+            /** @description Organisation of the key. */
             org: string;
-            /** @enum {unknown} */
+            /**
+             * @description Role of the key.
+             * @enum {unknown}
+             */
             role: "admin" | "member" | "viewer";
+            /** @description Name of the key. */
             name: string;
+            /** @description ID of the key. */
             key: string;
-            /** @default  */
+            /**
+             * Format: date-time
+             * @description End of the session; absent if the request has a key and no session.
+             * @default
+             */
             expiresAt?: string;
-            /** @default null */
+            /**
+             * @description Cluster of a page without a server.
+             * @default null
+             */
             place?: components["schemas"]["PagePlace"] | null;
         };
         /**
          * PagePlace
-         * @description A cluster without a server, by its context in the kubeconfig. An empty namespace means all namespaces.
+         * @description A cluster without a server, by its context in the kubeconfig.
          */
         PagePlace: {
+            /** @description Context in the kubeconfig. */
             context: string;
+            /** @description Namespace; empty for all. */
             namespace: string;
         };
         /**
@@ -1730,19 +2206,34 @@ export interface components {
          * @description A published version of a resource plugin; `name` is like `db@1.2.0`. In lists it comes without its README.
          */
         Plugin: {
+            /** @description Name and version, like `db@1.2.0`. */
             name: string;
+            /** @description Spec as published, with defaults. */
             spec: Record<string, never>;
+            /** @description Time of its publication. */
             createdAt: string;
+            /** @description Time of the last change of its README, or of its publication. */
             updatedAt: string;
+            /** @description `resources`: the resources that use this version, with their sandboxes. */
             status: Record<string, never>;
-            /** @default  */
+            /**
+             * @description README in Markdown; absent in lists.
+             * @default
+             */
             readme?: string;
         };
-        /** ReasonMeaning */
+        /**
+         * ReasonMeaning
+         * @description A reason of reports, conditions and errors, and its meaning.
+         */
         ReasonMeaning: {
+            /** @description Reason, in one word. */
             reason: string;
+            /** @description Subject of the reason, such as `run`, `wait` or `webhook`. */
             of: string;
+            /** @description `progress`, `trouble`, `warning` or `failed`. */
             severity: string;
+            /** @description Meaning, in one sentence. */
             meaning: string;
         };
         /**
@@ -1750,48 +2241,93 @@ export interface components {
          * @description The number of messages of a session that the server has received.
          */
         ReceivedCount: {
+            /** @description Number of messages. */
             heard: number;
         };
         /**
          * Report
-         * @description The state of each unit of a run. `phase` is open, closed (it is being ended), cleaned or abandoned.
-         *
-         *         A run that the server no longer knows has the defaults. `denied`: actions that the caller may not do, and why; only
-         *         on the page of a plain cluster.
+         * @description The state of each unit of a run. A run that the server no longer knows has the defaults.
          */
         Report: {
+            /** @description Identity of the run. A later sandbox with the same name has another UID. */
             uid: string;
+            /** @description Name of the sandbox or route group. */
             name: string;
+            /** @description Cluster in which it runs. */
             cluster: string;
+            /** @description Its routing key. */
             routingKey: string;
+            /** @description Version of the report, for the query parameter `after`. */
             version: number;
-            /** @default [] */
+            /**
+             * @description Endpoints, as in the sandbox or route group.
+             * @default []
+             */
             endpoints?: components["schemas"]["Endpoint"][];
-            /** @default cleaned */
+            /**
+             * @description `open`, `closed` (it is being deleted), `cleaned` or `abandoned`.
+             * @default cleaned
+             */
             phase?: string;
-            /** @default false */
+            /**
+             * @description Whether everything in the spec is ready.
+             * @default false
+             */
             ready?: boolean;
-            /** @default Cleaned */
+            /**
+             * @description Reason of the state, as in `/meta/reasons`.
+             * @default Cleaned
+             */
             reason?: string;
-            /** @default  */
+            /**
+             * @description Explanation of the state.
+             * @default
+             */
             message?: string;
-            /** @default  */
+            /**
+             * @description ID of the unit that `message` is about, if any.
+             * @default
+             */
             about?: string;
-            /** @default 0 */
+            /**
+             * @description Number of finished units of this phase.
+             * @default 0
+             */
             done?: number;
-            /** @default 0 */
+            /**
+             * @description Number of units of this phase.
+             * @default 0
+             */
             total?: number;
-            /** @default [] */
+            /**
+             * @description The state of each unit; empty after the end.
+             * @default []
+             */
             units?: components["schemas"]["Unit"][];
-            /** @default null */
+            /**
+             * @description Request to end the run; absent while it is open.
+             * @default null
+             */
             closed?: components["schemas"]["Request"] | null;
-            /** @default null */
+            /**
+             * @description Request to abandon its cleanup; absent without one.
+             * @default null
+             */
             abandon?: components["schemas"]["Request"] | null;
-            /** @default 0 */
+            /**
+             * @description Time of its creation, in Unix milliseconds.
+             * @default 0
+             */
             bornAt?: number;
-            /** @default [] */
+            /**
+             * @description Parts of the spec without effect, each with the reason.
+             * @default []
+             */
             unsupported?: string[];
-            /** @default {} */
+            /**
+             * @description Actions that the caller may not do, and why; only on the page of a cluster.
+             * @default {}
+             */
             denied?: {
                 [key: string]: string;
             };
@@ -1801,50 +2337,106 @@ export interface components {
          * @description An address of a sandbox or a route group; `url` is empty if nothing routes to it.
          */
         Endpoint: {
-            /** @default  */
+            /**
+             * @description Name of the endpoint.
+             * @default
+             */
             name?: string;
-            /** @default  */
+            /**
+             * @description URL that reaches it; empty while nothing answers there.
+             * @default
+             */
             url?: string;
-            /** @default  */
+            /**
+             * @description The address behind it, like `http://shop.default.svc:8080`.
+             * @default
+             */
             target?: string;
-            /** @default  */
+            /**
+             * @description `host` for an endpoint of a sandbox.
+             * @default
+             */
             routeType?: string;
-            /** @default  */
+            /**
+             * @description Cluster of a route group's endpoint, if its spec names one.
+             * @default
+             */
             cluster?: string;
         };
         /**
          * Unit
-         * @description One step or fork. `state` is in docs/reference/reasons.md: waiting, running, succeeded, failed, retrying ...
+         * @description One step or fork. Its reasons are in docs/reference/reasons.md.
          */
         Unit: {
+            /** @description ID: `db/provision` for a step, `fork:shop/web` for a fork. */
             id: string;
-            /** @default  */
+            /**
+             * @description Name of the resource; empty for a hook or a fork.
+             * @default
+             */
             resource?: string;
+            /** @description Name of the step, or of the baseline of a fork. */
             name: string;
+            /** @description `preStart`, `start` (forks and routes), `postStart`, `preStop` or `postStop`. */
             event: string;
+            /** @description `exec`, `webhook`, `object`, `fork`, `route` or `preview`. */
             kind: string;
+            /** @description One of `waiting`, `running`, `succeeded`, `failed`, `retrying`, `unknown`, `stopped`, `skipped`. */
             state: string;
-            /** @default 0 */
+            /**
+             * @description Number of the current or last attempt; 0 for none yet.
+             * @default 0
+             */
             attempt?: number;
-            /** @default  */
+            /**
+             * @description Reason of the state, as in `/meta/reasons`.
+             * @default
+             */
             reason?: string;
-            /** @default  */
+            /**
+             * @description Explanation of the state.
+             * @default
+             */
             message?: string;
-            /** @default  */
+            /**
+             * @description The message with placeholders for its times, for a later display.
+             * @default
+             */
             template?: string;
-            /** @default 0 */
+            /**
+             * @description Beginning of the state, in Unix milliseconds; 0 for not yet.
+             * @default 0
+             */
             since?: number;
-            /** @default 0 */
+            /**
+             * @description Time at which the state changes by itself, in Unix milliseconds; 0 if unknown.
+             * @default 0
+             */
             until?: number;
-            /** @default 0 */
+            /**
+             * @description Start of the attempt, in Unix milliseconds; 0 for not yet.
+             * @default 0
+             */
             startedAt?: number;
-            /** @default 0 */
+            /**
+             * @description End of the attempt, in Unix milliseconds; 0 for not yet.
+             * @default 0
+             */
             endedAt?: number;
-            /** @default [] */
+            /**
+             * @description IDs of the units whose outputs it reads.
+             * @default []
+             */
             reads?: string[];
-            /** @default [] */
+            /**
+             * @description IDs of the units that it waits for.
+             * @default []
+             */
             waitsOn?: string[];
-            /** @default [] */
+            /**
+             * @description Names of its outputs so far.
+             * @default []
+             */
             outputs?: string[];
         };
         /**
@@ -1867,49 +2459,84 @@ export interface components {
              */
             by?: string;
         };
-        /** Retried */
+        /**
+         * Retried
+         * @description Units that are retried now.
+         */
         Retried: {
+            /** @description Units whose delay was skipped. */
             retried: components["schemas"]["RetriedUnit"][];
         };
-        /** RetriedUnit */
+        /**
+         * RetriedUnit
+         * @description A unit that is retried now.
+         */
         RetriedUnit: {
+            /** @description ID of the unit. */
             unit: string;
+            /** @description Number of its last attempt, after which the delay is skipped. */
             attempt: number;
         };
         /**
          * RouteGroup
-         * @description A route group. `namespace` is as in `Sandbox`.
+         * @description A route group and its current state.
          */
         RouteGroup: {
+            /** @description Name of the route group. */
             name: string;
+            /** @description Routing key that routes requests to the forks of its sandboxes. */
             routingKey: string;
+            /** @description Time of its creation. */
             createdAt: string;
+            /** @description Time of the last change of its spec. */
             updatedAt: string;
+            /** @description Spec as applied, with defaults. */
             spec: Record<string, never>;
+            /** @description Endpoints of the spec. */
             endpoints: components["schemas"]["Endpoint"][];
+            /** @description Current state. */
             status: components["schemas"]["RouteGroupStatus"];
+            /** @description Number of finished hooks in the current phase. */
             progress: components["schemas"]["Progress"];
-            /** @default  */
+            /**
+             * @description Namespace of its object; only on the page of a cluster without a server.
+             * @default
+             */
             namespace?: string;
         };
         /**
          * RouteGroupStatus
-         * @description The state of a route group and its sandboxes, which `matched` counts.
+         * @description The state of a route group and its sandboxes.
          *
-         *         A stream of changes names only the first 256 of them, as does a cluster.
+         *         A stream of changes names only the first 256 sandboxes, and so does the object in a cluster.
          */
         RouteGroupStatus: {
+            /** @description Whether everything in the spec is ready. */
             ready: boolean;
+            /** @description Reason of the state, as in `/meta/reasons`. */
             reason: string;
+            /** @description Explanation of the state. */
             message: string;
+            /** @description Conditions; `ForkConflict` is always present. */
             conditions: components["schemas"]["Condition"][];
-            /** @default [] */
+            /**
+             * @description Parts of the spec without effect here, each with the reason.
+             * @default []
+             */
             unsupported?: string[];
-            /** @default null */
+            /**
+             * @description End of the time to live; absent without one.
+             * @default null
+             */
             scheduledDeleteTime?: string | null;
+            /** @description Names of its sandboxes; in a stream of changes, at most 256. */
             matchedSandboxes: string[];
+            /** @description Number of its sandboxes. */
             matched: number;
-            /** @default [] */
+            /**
+             * @description Baselines that several of its sandboxes fork.
+             * @default []
+             */
             conflicts?: Record<string, never>[];
         };
         /**
@@ -1917,25 +2544,41 @@ export interface components {
          * @description A condition, as in Kubernetes.
          */
         Condition: {
+            /** @description Type of the condition, such as `ExpiresSoon`. */
             type: string;
+            /** @description `True`, `False` or `Unknown`. */
             status: string;
-            /** @default  */
+            /**
+             * @description Reason of the status, in one word.
+             * @default
+             */
             reason?: string;
-            /** @default  */
+            /**
+             * @description Explanation of the status.
+             * @default
+             */
             message?: string;
         };
         /**
          * Progress
-         * @description `done` of `total` units of the current `phase`; `severity` is the severity of the reason.
+         * @description The number of finished units in the current phase.
          */
         Progress: {
+            /** @description Phase of the run: `open`, `closed`, `cleaned` or `abandoned`. */
             phase: string;
+            /** @description Number of finished units of this phase. */
             done: number;
+            /** @description Number of units of this phase. */
             total: number;
+            /** @description Severity of the reason: `progress`, `trouble`, `warning` or `failed`. */
             severity: string;
         };
-        /** RoutingRules */
+        /**
+         * RoutingRules
+         * @description The current routing rules.
+         */
         RoutingRules: {
+            /** @description Rules of all forks that answer now. */
             routingRules: components["schemas"]["RoutingRule"][];
         };
         /**
@@ -1943,9 +2586,13 @@ export interface components {
          * @description One routing key, one baseline and one fork. A baseline and a key have at most one rule: `id`.
          */
         RoutingRule: {
+            /** @description Routing key of a sandbox or a route group. */
             routingKey: string;
+            /** @description Baseline that requests are addressed to. */
             baseline: components["schemas"]["RoutedBaseline"];
+            /** @description Sandbox whose fork receives them. */
             destinationSandbox: components["schemas"]["RoutedSandbox"];
+            /** @description Addresses of the fork, by port of the baseline. */
             mappings: components["schemas"]["RoutedPort"][];
         };
         /**
@@ -1953,8 +2600,11 @@ export interface components {
          * @description The workload to which a request or message was addressed.
          */
         RoutedBaseline: {
+            /** @description Kind, `Deployment`. */
             kind: string;
+            /** @description Namespace. */
             namespace: string;
+            /** @description Name. */
             name: string;
         };
         /**
@@ -1962,6 +2612,7 @@ export interface components {
          * @description The sandbox whose fork receives it.
          */
         RoutedSandbox: {
+            /** @description Name of the sandbox. */
             name: string;
         };
         /**
@@ -1969,7 +2620,9 @@ export interface components {
          * @description The address of a fork for one port of its baseline.
          */
         RoutedPort: {
+            /** @description Port of the baseline. */
             workloadPort: number;
+            /** @description Addresses of the fork for this port. */
             destinations: components["schemas"]["RoutedDestination"][];
         };
         /**
@@ -1977,27 +2630,41 @@ export interface components {
          * @description The address of a fork.
          */
         RoutedDestination: {
+            /** @description Host name or IP address. */
             host: string;
+            /** @description Port of the fork. */
             port: number;
         };
         /**
          * Sandbox
-         * @description A sandbox. `spec` is as applied, with defaults.
-         *
-         *         `namespace` is that of its object; only the page of a plain cluster has it.
+         * @description A sandbox and its current state.
          */
         Sandbox: {
+            /** @description Name of the sandbox. */
             name: string;
+            /** @description Routing key that routes requests to its forks. */
             routingKey: string;
+            /** @description Time of its creation. */
             createdAt: string;
+            /** @description Time of the last change of its spec. */
             updatedAt: string;
+            /** @description Spec as applied, with defaults. */
             spec: Record<string, never>;
+            /** @description Endpoints of the spec and of its forks. */
             endpoints: components["schemas"]["Endpoint"][];
+            /** @description Current state. */
             status: components["schemas"]["Status"];
+            /** @description Number of finished units in the current phase. */
             progress: components["schemas"]["Progress"];
-            /** @default [] */
+            /**
+             * @description Warnings about the spec; only in the answer to a PUT.
+             * @default []
+             */
             warnings?: string[];
-            /** @default  */
+            /**
+             * @description Namespace of its object; only on the page of a cluster without a server.
+             * @default
+             */
             namespace?: string;
         };
         /**
@@ -2005,14 +2672,26 @@ export interface components {
          * @description The state of a sandbox or a route group.
          */
         Status: {
+            /** @description Whether everything in the spec is ready. */
             ready: boolean;
+            /** @description Reason of the state, as in `/meta/reasons`. */
             reason: string;
+            /** @description Explanation of the state. */
             message: string;
-            /** @default [] */
+            /**
+             * @description Conditions; a sandbox has one only if its end is near.
+             * @default []
+             */
             conditions?: components["schemas"]["Condition"][];
-            /** @default [] */
+            /**
+             * @description Parts of the spec without effect here, each with the reason.
+             * @default []
+             */
             unsupported?: string[];
-            /** @default null */
+            /**
+             * @description End of the time to live; absent without one.
+             * @default null
+             */
             scheduledDeleteTime?: string | null;
         };
         /**
@@ -2020,8 +2699,11 @@ export interface components {
          * @description Messages of a host. `first` is the number of the first one in its session.
          */
         SentMessages: {
+            /** @description Number of the session. */
             session: number;
+            /** @description Number of the first message in this session. */
             first: number;
+            /** @description Messages, as JSON. */
             messages: string[];
         };
         /**
@@ -2031,12 +2713,20 @@ export interface components {
          *         `check` covers the other fields: a host that stored a wrong one would later take the server for a restored one.
          */
         Session: {
+            /** @description Organisation of the token. */
             org: string;
+            /** @description Cluster of the token. */
             cluster: string;
+            /** @description Number of the session. */
             session: number;
+            /** @description Number of the last message that the host has received. */
             number: number;
+            /** @description Digest of that message. */
             digest: string;
-            /** @default  */
+            /**
+             * @description Digest of all other fields.
+             * @default
+             */
             check?: string;
         };
         /**
@@ -2044,13 +2734,23 @@ export interface components {
          * @description Sandboxes that a host requests to start; in the response, those permitted to start.
          */
         StartRequest: {
+            /** @description UIDs of the runs. */
             uids: string[];
-            /** @default 0 */
+            /**
+             * @description Number of the session; 0 in the answer.
+             * @default 0
+             */
             session?: number;
         };
-        /** Units */
+        /**
+         * Units
+         * @description Units to retry.
+         */
         Units: {
-            /** @default  */
+            /**
+             * @description ID of one unit, like `db/drop`; without it, all units that wait for a retry.
+             * @default
+             */
             unit?: string;
         };
         /**
@@ -2058,6 +2758,7 @@ export interface components {
          * @description Messages that a host has not received yet.
          */
         UnreadMessages: {
+            /** @description Messages, the oldest first. */
             messages: components["schemas"]["Sent"][];
         };
         /**
@@ -2065,14 +2766,26 @@ export interface components {
          * @description One message to a host. Its digest covers all messages before it.
          */
         Sent: {
+            /** @description Number of the message. */
             number: number;
+            /** @description Time of the message, in Unix milliseconds. */
             at: number;
+            /** @description Digest of this message and all before it. */
             digest: string;
+            /** @description The message, as JSON. */
             body: string;
         };
-        /** Until */
+        /**
+         * Until
+         * @description A renewed lease.
+         */
         Until: {
+            /** @description Duration of the lease, in seconds. */
             seconds: number;
+            /**
+             * Format: date-time
+             * @description End of the lease.
+             */
             until: string;
         };
         /**
@@ -2080,8 +2793,12 @@ export interface components {
          * @description Why the cleanup is abandoned. Without `force`, the sandbox or route group must already be being deleted.
          */
         WhyAbandon: {
+            /** @description Reason for the record: one line, at most 1000 characters. */
             reason: string;
-            /** @default false */
+            /**
+             * @description Whether to end it even if it is not being deleted.
+             * @default false
+             */
             force?: boolean;
         };
     };
@@ -2403,11 +3120,14 @@ export interface operations {
     "get-orgs-org-clusters": {
         parameters: {
             query?: {
+                /** @description Only objects with a later name. */
                 after?: string;
+                /** @description The maximum number of objects, at least 1. */
                 limit?: number;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -2436,7 +3156,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -2472,7 +3194,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -2503,7 +3227,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -2534,7 +3260,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -2563,7 +3291,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -2624,9 +3354,13 @@ export interface operations {
     "get-agent-messages": {
         parameters: {
             query?: {
+                /** @description Number of the session. */
                 session?: number;
+                /** @description Number of the last received message. */
                 after?: number;
+                /** @description Digest of the last received message. */
                 digest?: string;
+                /** @description Seconds to wait for something new, at most 30. */
                 wait?: number;
             };
             header?: never;
@@ -2720,7 +3454,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -2749,7 +3485,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -2780,8 +3518,11 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
+                /** @description The ID of the key or token. */
                 id: string;
             };
             cookie?: never;
@@ -2810,8 +3551,11 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
+                /** @description The ID of the key or token. */
                 id: string;
             };
             cookie?: never;
@@ -2842,6 +3586,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -2870,6 +3615,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -2906,7 +3652,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The ID of the key or token. */
                 id: string;
             };
             cookie?: never;
@@ -2935,11 +3683,14 @@ export interface operations {
     "get-orgs-org-audit": {
         parameters: {
             query?: {
+                /** @description Only entries with a higher number. */
                 after?: number;
+                /** @description The maximum number of entries, at most 500; by default 500. */
                 limit?: number;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -2966,10 +3717,12 @@ export interface operations {
     "get-orgs-org-resource-plugins": {
         parameters: {
             query?: {
+                /** @description `latest` (the default) or `all`. */
                 version?: string;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -2996,11 +3749,14 @@ export interface operations {
     "get-orgs-org-resource-plugins-name": {
         parameters: {
             query?: {
+                /** @description A version, like `1.2.3`; by default the highest. */
                 version?: string;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3036,7 +3792,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3071,11 +3829,14 @@ export interface operations {
     "delete-orgs-org-resource-plugins-name": {
         parameters: {
             query?: {
+                /** @description A version, like `1.2.3`; by default the highest. */
                 version?: string;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3106,7 +3867,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3133,10 +3896,15 @@ export interface operations {
     "get-workloads-routing-rules": {
         parameters: {
             query?: {
+                /** @description Only rules with this kind of baseline. */
                 baselineKind?: string;
+                /** @description Only rules with this namespace of the baseline. */
                 baselineNamespace?: string;
+                /** @description Only rules with this name of the baseline. */
                 baselineName?: string;
+                /** @description Only rules with this routing key. */
                 routingKey?: string;
+                /** @description Only rules with this sandbox. */
                 destinationSandboxName?: string;
             };
             header?: never;
@@ -3166,6 +3934,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -3194,8 +3963,11 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The namespace of the baseline. */
                 namespace: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3231,8 +4003,11 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The namespace of the baseline. */
                 namespace: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3269,8 +4044,11 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The namespace of the baseline. */
                 namespace: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3299,12 +4077,16 @@ export interface operations {
     "get-orgs-org-sandboxes": {
         parameters: {
             query?: {
+                /** @description Only objects with these labels: `team=pay,!draft`. May be repeated. */
                 label?: string;
+                /** @description Only objects with a later name. */
                 after?: string;
+                /** @description The maximum number of objects, at least 1. */
                 limit?: number;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -3333,6 +4115,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -3359,11 +4142,14 @@ export interface operations {
     "get-orgs-org-ended-sandboxes": {
         parameters: {
             query?: {
+                /** @description Only sandboxes that ended before this time, in Unix milliseconds. */
                 before?: number;
+                /** @description The maximum number of sandboxes, at most 1000; by default 200. */
                 limit?: number;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -3392,7 +4178,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3421,7 +4209,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3458,7 +4248,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3494,7 +4286,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3529,11 +4323,14 @@ export interface operations {
     "delete-orgs-org-sandboxes-name": {
         parameters: {
             query?: {
+                /** @description Whether to abandon the cleanup. */
                 force?: boolean;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3564,7 +4361,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3601,7 +4400,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3638,7 +4439,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3675,7 +4478,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3710,13 +4515,18 @@ export interface operations {
     "get-orgs-org-routegroups": {
         parameters: {
             query?: {
+                /** @description Only objects with these labels: `team=pay,!draft`. May be repeated. */
                 label?: string;
+                /** @description Only the route groups that this sandbox belongs to now. */
                 sandbox?: string;
+                /** @description Only objects with a later name. */
                 after?: string;
+                /** @description The maximum number of objects, at least 1. */
                 limit?: number;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -3745,7 +4555,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3774,7 +4586,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3811,7 +4625,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3847,7 +4663,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3882,11 +4700,14 @@ export interface operations {
     "delete-orgs-org-routegroups-name": {
         parameters: {
             query?: {
+                /** @description Whether to abandon the cleanup. */
                 force?: boolean;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3917,7 +4738,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3954,7 +4777,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -3991,7 +4816,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -4028,7 +4855,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -4057,7 +4886,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -4086,6 +4917,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
             };
             cookie?: never;
@@ -4114,7 +4946,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -4133,13 +4967,18 @@ export interface operations {
     "get-orgs-org-sandboxes-name-report": {
         parameters: {
             query?: {
+                /** @description Wait for a report with a higher version. */
                 after?: number;
+                /** @description Seconds to wait for something new, at most 30. */
                 wait?: number;
+                /** @description The UID of the run, if several runs had the name. */
                 uid?: string;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -4166,11 +5005,14 @@ export interface operations {
     "get-orgs-org-sandboxes-name-why": {
         parameters: {
             query?: {
+                /** @description The UID of the run, if several runs had the name. */
                 uid?: string;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -4197,12 +5039,16 @@ export interface operations {
     "get-orgs-org-sandboxes-name-outputs": {
         parameters: {
             query?: {
+                /** @description Whether to leave out the values of sensitive outputs. */
                 masked?: boolean;
+                /** @description The UID of the run, if several runs had the name. */
                 uid?: string;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -4229,11 +5075,14 @@ export interface operations {
     "get-orgs-org-sandboxes-name-attempts": {
         parameters: {
             query?: {
+                /** @description The UID of the run, if several runs had the name. */
                 uid?: string;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -4260,17 +5109,26 @@ export interface operations {
     "get-orgs-org-sandboxes-name-log": {
         parameters: {
             query?: {
+                /** @description ID of the unit, like `db/provision`. */
                 unit?: string;
+                /** @description Number of the attempt; by default the newest. */
                 attempt?: number;
+                /** @description First byte of the log. */
                 offset?: number;
+                /** @description Seconds to wait for something new, at most 30. */
                 wait?: number;
+                /** @description Whether to return `times`; by default false. */
                 timestamps?: boolean;
+                /** @description Only lines since this time, in RFC 3339. */
                 sinceTime?: string;
+                /** @description The UID of the run, if several runs had the name. */
                 uid?: string;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -4297,17 +5155,26 @@ export interface operations {
     "get-orgs-org-sandboxes-name-logs": {
         parameters: {
             query?: {
+                /** @description Name of a resource. */
                 resource?: string;
+                /** @description Name of a step of the resource, or of a hook. */
                 step?: string;
+                /** @description Name of the baseline of a fork, instead of `resource` and `step`. */
                 workload?: string;
+                /** @description Only `main`. */
                 container?: string;
+                /** @description Whether lines have their time; by default true. */
                 timestamps?: boolean;
+                /** @description Only lines since this time, in RFC 3339. */
                 sinceTime?: string;
+                /** @description The UID of the run, if several runs had the name. */
                 uid?: string;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -4334,11 +5201,14 @@ export interface operations {
     "get-orgs-org-sandboxes-name-history": {
         parameters: {
             query?: {
+                /** @description The UID of the run, if several runs had the name. */
                 uid?: string;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -4365,13 +5235,18 @@ export interface operations {
     "get-orgs-org-routegroups-name-report": {
         parameters: {
             query?: {
+                /** @description Wait for a report with a higher version. */
                 after?: number;
+                /** @description Seconds to wait for something new, at most 30. */
                 wait?: number;
+                /** @description The UID of the run, if several runs had the name. */
                 uid?: string;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -4398,11 +5273,14 @@ export interface operations {
     "get-orgs-org-routegroups-name-why": {
         parameters: {
             query?: {
+                /** @description The UID of the run, if several runs had the name. */
                 uid?: string;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -4429,12 +5307,16 @@ export interface operations {
     "get-orgs-org-routegroups-name-outputs": {
         parameters: {
             query?: {
+                /** @description Whether to leave out the values of sensitive outputs. */
                 masked?: boolean;
+                /** @description The UID of the run, if several runs had the name. */
                 uid?: string;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -4461,11 +5343,14 @@ export interface operations {
     "get-orgs-org-routegroups-name-attempts": {
         parameters: {
             query?: {
+                /** @description The UID of the run, if several runs had the name. */
                 uid?: string;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -4492,17 +5377,26 @@ export interface operations {
     "get-orgs-org-routegroups-name-log": {
         parameters: {
             query?: {
+                /** @description ID of the unit, like `db/provision`. */
                 unit?: string;
+                /** @description Number of the attempt; by default the newest. */
                 attempt?: number;
+                /** @description First byte of the log. */
                 offset?: number;
+                /** @description Seconds to wait for something new, at most 30. */
                 wait?: number;
+                /** @description Whether to return `times`; by default false. */
                 timestamps?: boolean;
+                /** @description Only lines since this time, in RFC 3339. */
                 sinceTime?: string;
+                /** @description The UID of the run, if several runs had the name. */
                 uid?: string;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -4529,17 +5423,26 @@ export interface operations {
     "get-orgs-org-routegroups-name-logs": {
         parameters: {
             query?: {
+                /** @description Name of a resource. */
                 resource?: string;
+                /** @description Name of a step of the resource, or of a hook. */
                 step?: string;
+                /** @description Name of the baseline of a fork, instead of `resource` and `step`. */
                 workload?: string;
+                /** @description Only `main`. */
                 container?: string;
+                /** @description Whether lines have their time; by default true. */
                 timestamps?: boolean;
+                /** @description Only lines since this time, in RFC 3339. */
                 sinceTime?: string;
+                /** @description The UID of the run, if several runs had the name. */
                 uid?: string;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;
@@ -4566,11 +5469,14 @@ export interface operations {
     "get-orgs-org-routegroups-name-history": {
         parameters: {
             query?: {
+                /** @description The UID of the run, if several runs had the name. */
                 uid?: string;
             };
             header?: never;
             path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
                 org: string;
+                /** @description The name of the object. */
                 name: string;
             };
             cookie?: never;

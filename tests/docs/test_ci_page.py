@@ -1,4 +1,4 @@
-"""The page on builds: each file is YAML as its system reads it, and its lines do what the page says."""
+"""The guide for CI: each file is valid for its CI system, and its commands have the described effects."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def test_ci_files_have_valid_keys_and_no_injection():
         for job in file["jobs"].values():
             assert set(job) <= {"if", "runs-on", "steps"}
             assert all(set(step) <= {"uses", "with", "run"} for step in job["steps"])
-            assert not any("${{" in line for line in steps(job)), "what others write is data, and no script"
+            assert not any("${{" in line for line in steps(job)), (
+                "text of other people must not become part of a script"
+            )
     for file in GITLAB:
         for job in file.values():
             assert set(job) <= {"image", "variables", "rules", "environment", "script", "artifacts"}
@@ -58,7 +60,7 @@ def test_ci_files_have_valid_keys_and_no_injection():
 
 @pytest.mark.slow
 def test_ci_file_commands_work_as_described(person: Person):
-    """With a `pip` that has nothing to do, and a server of this machine in place of one for many."""
+    """Run the commands with a `pip` that does nothing, and with a local server instead of a shared one."""
     here = person.home / "build"
     (here / "bin").mkdir(parents=True)
     (here / "preview.yaml").write_text(PREVIEW)

@@ -1,4 +1,4 @@
-"""The page on objects: what it says to type is typed, and no field, reason or right is missing."""
+"""The guide for objects: its commands print the shown output, and it has every field, reason and right."""
 
 import re
 
@@ -42,7 +42,7 @@ def test_every_object_reason_is_documented():
     assert all(kind in page for _, kind in AT_REST)
 
 
-def test_the_removal_that_it_shows_can_be_read():
+def test_shown_object_removal_can_be_parsed():
     [shown] = re.findall(r"```yaml\n(  delete:\n.*?)```", PAGE.read_text(), re.DOTALL)
     documents.load(text.parse_one("name: p\nspec:\n" + shown, file="page"))
 

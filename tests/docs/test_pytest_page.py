@@ -1,4 +1,4 @@
-"""The page on tests: its examples are tests that pass, and what it says of options and fixtures is so."""
+"""The guide for pytest: its examples pass, and it names each fixture and option."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.slow
-def test_its_examples_pass(tmp_path: Path):
+def test_pytest_page_examples_pass(tmp_path: Path):
     assert len(EXAMPLES) == 2
     for number, example in enumerate(EXAMPLES):
         (tmp_path / f"test_page{number}.py").write_text(example)

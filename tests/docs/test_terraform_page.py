@@ -1,4 +1,4 @@
-"""The page on Terraform: what it says to type is typed, and what it says of variables and limits is so."""
+"""The guide for Terraform: its commands print the shown output, its variables and limits are current."""
 
 import os
 
@@ -28,7 +28,7 @@ def test_every_terraform_variable_is_documented():
     assert f"{retries[0]}, {retries[1]} and {retries[2]}: " in page
 
 
-def test_the_limits_are_those_of_the_program():
+def test_terraform_page_states_the_limits_of_the_program():
     page = PAGE.read_text()
     assert f"{seal.MAX_BODY >> 20} MiB, and {seal.MAX_STORED >> 20} MiB when compressed" in page
     assert (

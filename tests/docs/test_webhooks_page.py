@@ -1,4 +1,4 @@
-"""The page on webhooks: what it says to type is typed, and no field or reason is missing."""
+"""The guide for webhooks: its commands print the shown output, and it has every field and reason."""
 
 import re
 

@@ -35,7 +35,7 @@ class DayflyError(Exception):
         message: The problem, in one line.
         advice: The next step; may be empty if the message contains it.
         reason: One word for programs: a reason of docs/reference/reasons.md if there is one, otherwise the name of the
-        class.
+            class.
     """
 
     def __init__(self, code: Exit, message: str, advice: str = "", reason: str = "") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Annotated
 
 from dayfly.client.variables import check_variable, variable_name
 from dayfly.spec import api
@@ -25,6 +26,7 @@ from dayfly.spec.api import (
     Status,
     Unit,
 )
+from dayfly.spec.meta import doc
 
 __all__ = [
     "Attempt",
@@ -52,11 +54,13 @@ __all__ = [
 class LogPiece(ApiObject, frozen=True, kw_only=True):
     """A piece of one log: the bytes that the step printed and, if requested, the times of its lines."""
 
-    unit: str
-    attempt: int
-    offset: int
-    data: bytes
-    times: tuple[LogTime, ...] = ()
+    unit: Annotated[str, doc("ID of the unit.")]
+    attempt: Annotated[int, doc("Number of the attempt.")]
+    offset: Annotated[int, doc("Offset of the first byte in the log.")]
+    data: Annotated[bytes, doc("The bytes that the step printed.")]
+    times: Annotated[
+        tuple[LogTime, ...], doc("Times of lines, if requested; parts without an entry have no known time.")
+    ] = ()
 
     @property
     def text(self) -> str:

@@ -5,7 +5,7 @@ The result is data; the caller formats it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -26,6 +26,7 @@ from dayfly.spec.lifecycle import (
     kept_id,
     unit_id,
 )
+from dayfly.spec.meta import doc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,96 +41,88 @@ class PreviewStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 class InputLine(PreviewStruct, frozen=True, kw_only=True):
     """An input: its constant `value`, the `source` of it (`db/provision.path`), or neither if it has no value."""
 
-    name: str
-    value: str | None = None
-    source: str = ""
-    sensitive: bool = False
-    env: str = ""
-    path: str = ""
+    name: Annotated[str, doc("Name of the input.")]
+    value: Annotated[str | None, doc("Constant value, if it has one.")] = None
+    source: Annotated[str, doc("Source of the value, like `db/provision.path`.")] = ""
+    sensitive: Annotated[bool, doc("Whether the value is sensitive.")] = False
+    env: Annotated[str, doc("Environment variable that holds it, if any.")] = ""
+    path: Annotated[str, doc("File that holds it, if any.")] = ""
 
 
 class OutputLine(PreviewStruct, frozen=True, kw_only=True):
     """An output and its source: a file, or a part of a response."""
 
-    name: str
-    path: str
-    sensitive: bool = False
+    name: Annotated[str, doc("Name of the output.")]
+    path: Annotated[str, doc("Its source: a file, or a part of a response or an object.")]
+    sensitive: Annotated[bool, doc("Whether the value is sensitive.")] = False
 
 
 class StepLine(PreviewStruct, frozen=True, kw_only=True):
-    """One unit, with time limits and retries as text. `image` is empty if the host or the pod template chooses it.
+    """One unit, with its time limits and retries as text."""
 
-    `request` describes a webhook's request, an object's operation, or the program that runs.
-    """
-
-    id: str
-    image: str
-    request: str = ""
-    inputs: tuple[InputLine, ...]
-    outputs: tuple[OutputLine, ...]
-    clocks: str
-    tries: str
+    id: Annotated[str, doc("ID of the unit.")]
+    image: Annotated[str, doc("Image; empty if the host or the pod template chooses it.")]
+    request: Annotated[str, doc("Request of a webhook, operation on an object, or program that runs.")] = ""
+    inputs: Annotated[tuple[InputLine, ...], doc("Its inputs.")]
+    outputs: Annotated[tuple[OutputLine, ...], doc("Its outputs.")]
+    clocks: Annotated[str, doc("Its time limits, as text.")]
+    tries: Annotated[str, doc("Its retries, as text.")]
 
 
 class EventLine(PreviewStruct, frozen=True, kw_only=True):
-    """One event. The units of a wave may start together, after the units of earlier waves that they read have
-    succeeded.
-    """
+    """One event. The units of a wave may start together, once the units that they read have succeeded."""
 
-    event: LifecycleEvent
-    waves: tuple[tuple[StepLine, ...], ...]
+    event: Annotated[LifecycleEvent, doc("The event.")]
+    waves: Annotated[tuple[tuple[StepLine, ...], ...], doc("Units by their earliest start.")]
 
 
 class EnvLine(PreviewStruct, frozen=True, kw_only=True):
     """One change to a fork's environment: a constant, a `source`, or the removal of the variable."""
 
-    name: str
-    value: str | None = None
-    source: str = ""
-    sensitive: bool = False
-    container: str = ""
-    delete: bool = False
+    name: Annotated[str, doc("Name of the variable.")]
+    value: Annotated[str | None, doc("Constant value, if it has one.")] = None
+    source: Annotated[str, doc("Source of the value, like `db/provision.path`.")] = ""
+    sensitive: Annotated[bool, doc("Whether the value is sensitive.")] = False
+    container: Annotated[str, doc("Container; empty for all.")] = ""
+    delete: Annotated[bool, doc("Whether the variable is removed.")] = False
 
 
 class ForkLine(PreviewStruct, frozen=True, kw_only=True):
     """One fork: its baseline and its differences."""
 
-    id: str
-    kind: str
-    env: tuple[EnvLine, ...]
-    images: tuple[str, ...]
-    patch: str
+    id: Annotated[str, doc("ID of the fork.")]
+    kind: Annotated[str, doc("Kind of its baseline.")]
+    env: Annotated[tuple[EnvLine, ...], doc("Changes to its environment.")]
+    images: Annotated[tuple[str, ...], doc("Images that replace those of the baseline.")]
+    patch: Annotated[str, doc("Type of the patch, if it has one.")]
 
 
 class RouteLine(PreviewStruct, frozen=True, kw_only=True):
     """A route: requests with one of `keys` reach a fork, or, with `address`, requests to a preview address."""
 
-    id: str
-    kind: str
-    after: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
-    address: str = ""
+    id: Annotated[str, doc("ID of the route.")]
+    kind: Annotated[str, doc("`route` or `preview`.")]
+    after: Annotated[tuple[str, ...], doc("IDs of the forks that must be ready before it.")] = ()
+    keys: Annotated[tuple[str, ...], doc("Routing keys whose requests it routes.")] = ()
+    address: Annotated[str, doc("Target behind a preview address; empty for other routes.")] = ""
 
 
 class Stage(PreviewStruct, frozen=True, kw_only=True):
-    """One stage of the cleanup, whose `units` end together. `what`: preStop, routes, forks, stop (target), postStop."""
+    """One stage of the cleanup."""
 
-    what: str
-    units: tuple[str, ...]
+    what: Annotated[str, doc("Stage: `preStop`, `routes`, `forks`, `stop` (of the target) or `postStop`.")]
+    units: Annotated[tuple[str, ...], doc("Units that end together.")]
 
 
 class CompilePreview(PreviewStruct, frozen=True, kw_only=True):
-    """The events in their order. `deletion` has the stages of a deletion, in order.
+    """A plan: the units of a run by event, and the stages of its deletion."""
 
-    `removal` has the stages if a hook is removed while its target lives on.
-    """
-
-    events: tuple[EventLine, ...]
-    forks: tuple[ForkLine, ...]
-    deletion: tuple[Stage, ...]
-    routes: tuple[RouteLine, ...] = ()
-    removal: tuple[Stage, ...] = ()
-    warnings: tuple[str, ...]
+    events: Annotated[tuple[EventLine, ...], doc("Events in their order.")]
+    forks: Annotated[tuple[ForkLine, ...], doc("Forks.")]
+    deletion: Annotated[tuple[Stage, ...], doc("Stages of a deletion, in their order.")]
+    routes: Annotated[tuple[RouteLine, ...], doc("Routes and preview addresses.")] = ()
+    removal: Annotated[tuple[Stage, ...], doc("Stages if a hook is removed while its target continues to exist.")] = ()
+    warnings: Annotated[tuple[str, ...], doc("Warnings about the spec.")]
 
 
 def preview(compiled: Compiled) -> CompilePreview:

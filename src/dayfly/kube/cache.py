@@ -96,6 +96,7 @@ class Cache(Generic[T]):
         return iter(list(self._items.values()))
 
     def get(self, name: str, namespace: str = "") -> T | None:
+        """Return an object; None if it is not in the cache."""
         return self._items.get(Key(namespace, name))
 
     def owned_by(self, uid: str) -> list[T]:
@@ -146,6 +147,7 @@ class Cache(Generic[T]):
             self._set(key, old, item)
 
     def drop(self, key: Key) -> None:
+        """Remove an object, which is reported as gone."""
         self._ahead.discard(key)
         old = self._items.pop(key, None)
         if old is not None:

@@ -72,6 +72,7 @@ class Client:
         return other
 
     async def close(self) -> None:
+        """Close all connections."""
         await self._transport.close()
 
     # Reading.

@@ -1,8 +1,11 @@
 """The HTTP bodies around messages (`link.wire`) between a host that dials in and its server: numbers and digests."""
 
 import hashlib
+from typing import Annotated
 
 import msgspec
+
+from dayfly.spec.meta import doc
 
 PROTOCOL_HEADER = "Dayfly-Agent-Protocol"
 TOKEN_HEADER = "signadot-cluster-token"  # noqa: S105 - the name of a header
@@ -27,13 +30,13 @@ class Opening(Envelope, frozen=True, kw_only=True):
     `namespaces` has, for each organisation, the namespace of its Sandboxes.
     """
 
-    cluster_uid: str
-    previous: int = 0
-    number: int = 0
-    digest: str = ""
-    version: str = ""
-    namespaces: dict[str, str] = {}
-    runs: tuple[str, ...] = ()
+    cluster_uid: Annotated[str, doc("UID of the cluster.")]
+    previous: Annotated[int, doc("Number of the last session; 0 for none.")] = 0
+    number: Annotated[int, doc("Number of the last received message; 0 for none.")] = 0
+    digest: Annotated[str, doc("Digest of the last received message.")] = ""
+    version: Annotated[str, doc("Version of the operator.")] = ""
+    namespaces: Annotated[dict[str, str], doc("By organisation, the namespace of its Sandboxes.")] = {}
+    runs: Annotated[tuple[str, ...], doc("UIDs of its runs.")] = ()
 
 
 class Session(Envelope, frozen=True, kw_only=True):
@@ -42,12 +45,12 @@ class Session(Envelope, frozen=True, kw_only=True):
     `check` covers the other fields: a host that stored a wrong one would later take the server for a restored one.
     """
 
-    org: str
-    cluster: str
-    session: int
-    number: int
-    digest: str
-    check: str = ""
+    org: Annotated[str, doc("Organisation of the token.")]
+    cluster: Annotated[str, doc("Cluster of the token.")]
+    session: Annotated[int, doc("Number of the session.")]
+    number: Annotated[int, doc("Number of the last message that the host has received.")]
+    digest: Annotated[str, doc("Digest of that message.")]
+    check: Annotated[str, doc("Digest of all other fields.")] = ""
 
     def checked(self) -> str:
         """Return the right value of `check`."""
@@ -57,37 +60,37 @@ class Session(Envelope, frozen=True, kw_only=True):
 class Sent(Envelope, frozen=True, kw_only=True):
     """One message to a host. Its digest covers all messages before it."""
 
-    number: int
-    at: int
-    digest: str
-    body: str
+    number: Annotated[int, doc("Number of the message.")]
+    at: Annotated[int, doc("Time of the message, in Unix milliseconds.")]
+    digest: Annotated[str, doc("Digest of this message and all before it.")]
+    body: Annotated[str, doc("The message, as JSON.")]
 
 
 class UnreadMessages(Envelope, frozen=True, kw_only=True):
     """Messages that a host has not received yet."""
 
-    messages: tuple[Sent, ...]
+    messages: Annotated[tuple[Sent, ...], doc("Messages, the oldest first.")]
 
 
 class SentMessages(Envelope, frozen=True, kw_only=True):
     """Messages of a host. `first` is the number of the first one in its session."""
 
-    session: int
-    first: int
-    messages: list[str]
+    session: Annotated[int, doc("Number of the session.")]
+    first: Annotated[int, doc("Number of the first message in this session.")]
+    messages: Annotated[list[str], doc("Messages, as JSON.")]
 
 
 class ReceivedCount(Envelope, frozen=True, kw_only=True):
     """The number of messages of a session that the server has received."""
 
-    heard: int
+    heard: Annotated[int, doc("Number of messages.")]
 
 
 class StartRequest(Envelope, frozen=True, kw_only=True):
     """Sandboxes that a host requests to start; in the response, those permitted to start."""
 
-    uids: tuple[str, ...]
-    session: int = 0
+    uids: Annotated[tuple[str, ...], doc("UIDs of the runs.")]
+    session: Annotated[int, doc("Number of the session; 0 in the answer.")] = 0
 
 
 def chained(before: str, number: int, at: int, body: str) -> str:

@@ -5,7 +5,7 @@ These are pure functions; `api.overview` gathers their input. The most severe co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,7 @@ from dayfly.plan.reason_catalog import CATALOGUE, NEEDS_ACTION, Severity
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import unit_sentence
 from dayfly.plan.why import next_step, why
+from dayfly.spec.meta import doc
 from dayfly.spec.run import Phase
 from dayfly.spec.scalars import names, ttl
 
@@ -30,23 +31,22 @@ ORDER = ("stuck", "failed", "silent", "held", "unknown", "ignored", "expiring", 
 
 
 class Concern(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A problem that needs attention, about a `sandbox`, a route `group` or neither.
+    """A problem that needs attention, about a `sandbox`, a route `group` or neither."""
 
-    It resolves itself at the time `until`, if that is given. `next` is advice. `uid` is given for a sandbox or group
-    that has ended.
-    """
-
-    kind: Literal["stuck", "failed", "held", "unknown", "silent", "expiring", "abandoned", "ignored"]
-    subject: str
-    reason: str
-    message: str
-    sandbox: str = ""
-    group: str = ""
-    since: int = 0
-    until: int = 0
-    next: str = ""
-    units: tuple[str, ...] = ()
-    uid: str = ""
+    kind: Annotated[
+        Literal["stuck", "failed", "held", "unknown", "silent", "expiring", "abandoned", "ignored"],
+        doc("Kind of the problem."),
+    ]
+    subject: Annotated[str, doc("What it is about, in words, like `db/drop of sandbox demo`.")]
+    reason: Annotated[str, doc("Reason, as in `/meta/reasons`.")]
+    message: Annotated[str, doc("Explanation of the reason.")]
+    sandbox: Annotated[str, doc("Name of the sandbox, if it is about one.")] = ""
+    group: Annotated[str, doc("Name of the route group, if it is about one.")] = ""
+    since: Annotated[int, doc("Time since which it exists, in Unix milliseconds; 0 if unknown.")] = 0
+    until: Annotated[int, doc("Time at which it resolves itself, in Unix milliseconds; 0 for never.")] = 0
+    next: Annotated[str, doc("Advice: the next step of the user.")] = ""
+    units: Annotated[tuple[str, ...], doc("IDs of the units concerned.")] = ()
+    uid: Annotated[str, doc("UID of a sandbox or route group that has ended.")] = ""
 
 
 class AttentionSubject(NamedTuple):

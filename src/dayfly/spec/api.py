@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from dayfly.spec import run
+from dayfly.spec.meta import doc
 from dayfly.spec.report import UnitReport, with_reason
 from dayfly.spec.run_data import HistoryEntry, LogInfo
 from dayfly.spec.scalars import semver
@@ -26,95 +27,92 @@ class ApiObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class Condition(ApiObject, frozen=True, kw_only=True):
     """A condition, as in Kubernetes."""
 
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
+    type: Annotated[str, doc("Type of the condition, such as `ExpiresSoon`.")]
+    status: Annotated[str, doc("`True`, `False` or `Unknown`.")]
+    reason: Annotated[str, doc("Reason of the status, in one word.")] = ""
+    message: Annotated[str, doc("Explanation of the status.")] = ""
 
 
 class Endpoint(ApiObject, frozen=True, kw_only=True):
     """An address of a sandbox or a route group; `url` is empty if nothing routes to it."""
 
-    name: str = ""
-    url: str = ""
-    target: str = ""
-    route_type: str = ""
-    cluster: str = ""
+    name: Annotated[str, doc("Name of the endpoint.")] = ""
+    url: Annotated[str, doc("URL that reaches it; empty while nothing answers there.")] = ""
+    target: Annotated[str, doc("The address behind it, like `http://shop.default.svc:8080`.")] = ""
+    route_type: Annotated[str, doc("`host` for an endpoint of a sandbox.")] = ""
+    cluster: Annotated[str, doc("Cluster of a route group's endpoint, if its spec names one.")] = ""
 
 
 class Status(ApiObject, frozen=True, kw_only=True):
     """The state of a sandbox or a route group."""
 
-    ready: bool
-    reason: str
-    message: str
-    conditions: tuple[Condition, ...] = ()
-    unsupported: tuple[str, ...] = ()
-    scheduled_delete_time: dt.datetime | None = None
+    ready: Annotated[bool, doc("Whether everything in the spec is ready.")]
+    reason: Annotated[str, doc("Reason of the state, as in `/meta/reasons`.")]
+    message: Annotated[str, doc("Explanation of the state.")]
+    conditions: Annotated[tuple[Condition, ...], doc("Conditions; a sandbox has one only if its end is near.")] = ()
+    unsupported: Annotated[tuple[str, ...], doc("Parts of the spec without effect here, each with the reason.")] = ()
+    scheduled_delete_time: Annotated[dt.datetime | None, doc("End of the time to live; absent without one.")] = None
 
 
 class Progress(ApiObject, frozen=True, kw_only=True):
-    """`done` of `total` units of the current `phase`; `severity` is the severity of the reason."""
+    """The number of finished units in the current phase."""
 
-    phase: str
-    done: int
-    total: int
-    severity: str
+    phase: Annotated[str, doc("Phase of the run: `open`, `closed`, `cleaned` or `abandoned`.")]
+    done: Annotated[int, doc("Number of finished units of this phase.")]
+    total: Annotated[int, doc("Number of units of this phase.")]
+    severity: Annotated[str, doc("Severity of the reason: `progress`, `trouble`, `warning` or `failed`.")]
 
 
 class Sandbox(ApiObject, frozen=True, kw_only=True):
-    """A sandbox. `spec` is as applied, with defaults.
+    """A sandbox and its current state."""
 
-    `namespace` is that of its object; only the page of a plain cluster has it.
-    """
-
-    name: str
-    routing_key: str
-    created_at: dt.datetime
-    updated_at: dt.datetime
-    spec: dict[str, Any]
-    endpoints: tuple[Endpoint, ...]
-    status: Status
-    progress: Progress
-    warnings: tuple[str, ...] = ()
-    namespace: str = ""
+    name: Annotated[str, doc("Name of the sandbox.")]
+    routing_key: Annotated[str, doc("Routing key that routes requests to its forks.")]
+    created_at: Annotated[dt.datetime, doc("Time of its creation.")]
+    updated_at: Annotated[dt.datetime, doc("Time of the last change of its spec.")]
+    spec: Annotated[dict[str, Any], doc("Spec as applied, with defaults.")]
+    endpoints: Annotated[tuple[Endpoint, ...], doc("Endpoints of the spec and of its forks.")]
+    status: Annotated[Status, doc("Current state.")]
+    progress: Annotated[Progress, doc("Number of finished units in the current phase.")]
+    warnings: Annotated[tuple[str, ...], doc("Warnings about the spec; only in the answer to a PUT.")] = ()
+    namespace: Annotated[str, doc("Namespace of its object; only on the page of a cluster without a server.")] = ""
 
 
 class RouteGroupStatus(Status, frozen=True, kw_only=True):
-    """The state of a route group and its sandboxes, which `matched` counts.
+    """The state of a route group and its sandboxes.
 
-    A stream of changes names only the first 256 of them, as does a cluster.
+    A stream of changes names only the first 256 sandboxes, and so does the object in a cluster.
     """
 
-    conditions: tuple[Condition, ...]
-    matched_sandboxes: tuple[str, ...]
-    matched: int
-    conflicts: tuple[dict[str, Any], ...] = ()
+    conditions: Annotated[tuple[Condition, ...], doc("Conditions; `ForkConflict` is always present.")]
+    matched_sandboxes: Annotated[tuple[str, ...], doc("Names of its sandboxes; in a stream of changes, at most 256.")]
+    matched: Annotated[int, doc("Number of its sandboxes.")]
+    conflicts: Annotated[tuple[dict[str, Any], ...], doc("Baselines that several of its sandboxes fork.")] = ()
 
 
 class RouteGroup(ApiObject, frozen=True, kw_only=True):
-    """A route group. `namespace` is as in `Sandbox`."""
+    """A route group and its current state."""
 
-    name: str
-    routing_key: str
-    created_at: dt.datetime
-    updated_at: dt.datetime
-    spec: dict[str, Any]
-    endpoints: tuple[Endpoint, ...]
-    status: RouteGroupStatus
-    progress: Progress
-    namespace: str = ""
+    name: Annotated[str, doc("Name of the route group.")]
+    routing_key: Annotated[str, doc("Routing key that routes requests to the forks of its sandboxes.")]
+    created_at: Annotated[dt.datetime, doc("Time of its creation.")]
+    updated_at: Annotated[dt.datetime, doc("Time of the last change of its spec.")]
+    spec: Annotated[dict[str, Any], doc("Spec as applied, with defaults.")]
+    endpoints: Annotated[tuple[Endpoint, ...], doc("Endpoints of the spec.")]
+    status: Annotated[RouteGroupStatus, doc("Current state.")]
+    progress: Annotated[Progress, doc("Number of finished hooks in the current phase.")]
+    namespace: Annotated[str, doc("Namespace of its object; only on the page of a cluster without a server.")] = ""
 
 
 class Plugin(ApiObject, frozen=True, kw_only=True):
     """A published version of a resource plugin; `name` is like `db@1.2.0`. In lists it comes without its README."""
 
-    name: str
-    spec: dict[str, Any]
-    created_at: dt.datetime
-    updated_at: dt.datetime
-    status: dict[str, Any]
-    readme: str = ""
+    name: Annotated[str, doc("Name and version, like `db@1.2.0`.")]
+    spec: Annotated[dict[str, Any], doc("Spec as published, with defaults.")]
+    created_at: Annotated[dt.datetime, doc("Time of its publication.")]
+    updated_at: Annotated[dt.datetime, doc("Time of the last change of its README, or of its publication.")]
+    status: Annotated[dict[str, Any], doc("`resources`: the resources that use this version, with their sandboxes.")]
+    readme: Annotated[str, doc("README in Markdown; absent in lists.")] = ""
 
     @property
     def version(self) -> str:
@@ -125,8 +123,8 @@ class Plugin(ApiObject, frozen=True, kw_only=True):
 class Baseline(Workload, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A workload of a machine from which forks are derived."""
 
-    created_at: dt.datetime | None = None
-    updated_at: dt.datetime | None = None
+    created_at: Annotated[dt.datetime | None, doc("Time of its declaration.")] = None
+    updated_at: Annotated[dt.datetime | None, doc("Time of its last change.")] = None
 
 
 class Request(run.EndRequest, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -134,35 +132,34 @@ class Request(run.EndRequest, frozen=True, kw_only=True, forbid_unknown_fields=F
 
 
 class Unit(UnitReport, frozen=True, kw_only=True):
-    """One step or fork. `state` is in docs/reference/reasons.md: waiting, running, succeeded, failed, retrying ..."""
+    """One step or fork. Its reasons are in docs/reference/reasons.md."""
 
 
 class Report(ApiObject, frozen=True, kw_only=True):
-    """The state of each unit of a run. `phase` is open, closed (it is being ended), cleaned or abandoned.
+    """The state of each unit of a run. A run that the server no longer knows has the defaults."""
 
-    A run that the server no longer knows has the defaults. `denied`: actions that the caller may not do, and why; only
-    on the page of a plain cluster.
-    """
-
-    uid: str
-    name: str
-    cluster: str
-    routing_key: str
-    version: int
-    endpoints: tuple[Endpoint, ...] = ()
-    phase: str = "cleaned"
-    ready: bool = False
-    reason: str = "Cleaned"
-    message: str = ""
-    about: str = ""
-    done: int = 0
-    total: int = 0
-    units: tuple[Unit, ...] = ()
-    closed: Request | None = None
-    abandon: Request | None = None
-    born_at: int = 0
-    unsupported: tuple[str, ...] = ()
-    denied: dict[str, str] = {}
+    uid: Annotated[str, doc("Identity of the run. A later sandbox with the same name has another UID.")]
+    name: Annotated[str, doc("Name of the sandbox or route group.")]
+    cluster: Annotated[str, doc("Cluster in which it runs.")]
+    routing_key: Annotated[str, doc("Its routing key.")]
+    version: Annotated[int, doc("Version of the report, for the query parameter `after`.")]
+    endpoints: Annotated[tuple[Endpoint, ...], doc("Endpoints, as in the sandbox or route group.")] = ()
+    phase: Annotated[str, doc("`open`, `closed` (it is being deleted), `cleaned` or `abandoned`.")] = "cleaned"
+    ready: Annotated[bool, doc("Whether everything in the spec is ready.")] = False
+    reason: Annotated[str, doc("Reason of the state, as in `/meta/reasons`.")] = "Cleaned"
+    message: Annotated[str, doc("Explanation of the state.")] = ""
+    about: Annotated[str, doc("ID of the unit that `message` is about, if any.")] = ""
+    done: Annotated[int, doc("Number of finished units of this phase.")] = 0
+    total: Annotated[int, doc("Number of units of this phase.")] = 0
+    units: Annotated[tuple[Unit, ...], doc("The state of each unit; empty after the end.")] = ()
+    closed: Annotated[Request | None, doc("Request to end the run; absent while it is open.")] = None
+    abandon: Annotated[Request | None, doc("Request to abandon its cleanup; absent without one.")] = None
+    born_at: Annotated[int, doc("Time of its creation, in Unix milliseconds.")] = 0
+    unsupported: Annotated[tuple[str, ...], doc("Parts of the spec without effect, each with the reason.")] = ()
+    denied: Annotated[
+        dict[str, str],
+        doc("Actions that the caller may not do, and why; only on the page of a cluster."),
+    ] = {}
 
     @property
     def is_over(self) -> bool:
@@ -171,14 +168,14 @@ class Report(ApiObject, frozen=True, kw_only=True):
 
 
 class Blocker(ApiObject, frozen=True, kw_only=True):
-    """An obstacle and its causes; empty if there is none. `since` is in unix milliseconds."""
+    """An obstacle and its causes; empty if there is none."""
 
-    subject: str = ""
-    reason: str = ""
-    message: str = ""
-    since: int = 0
-    next: str = ""
-    because: tuple[Blocker, ...] = ()
+    subject: Annotated[str, doc("The blocked unit, sandbox or route group.")] = ""
+    reason: Annotated[str, doc("Reason, as in `/meta/reasons`.")] = ""
+    message: Annotated[str, doc("Explanation of the reason.")] = ""
+    since: Annotated[int, doc("Time since which it is blocked, in Unix milliseconds; 0 if unknown.")] = 0
+    next: Annotated[str, doc("Advice: the next step of the user.")] = ""
+    because: Annotated[tuple[Blocker, ...], doc("Causes of this obstacle, down to the root causes.")] = ()
 
     @property
     def roots(self) -> tuple[Blocker, ...]:
@@ -196,8 +193,8 @@ class Attempt(LogInfo, frozen=True, kw_only=True, forbid_unknown_fields=False):
 class LogTime(ApiObject, frozen=True, kw_only=True):
     """The time at which a log was printed from this byte on, until the next entry."""
 
-    offset: int
-    time: dt.datetime
+    offset: Annotated[int, doc("First byte of the log with this time.")]
+    time: Annotated[dt.datetime, doc("Time at which it was printed.")]
 
 
 class Move(HistoryEntry, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -205,15 +202,15 @@ class Move(HistoryEntry, frozen=True, kw_only=True, forbid_unknown_fields=False)
 
 
 class Output(ApiObject, frozen=True, kw_only=True):
-    """A value that a step has made. A withheld one never leaves its cluster: `value` is empty."""
+    """An output of a step. A withheld output never leaves its cluster, so its `value` is empty."""
 
-    resource: str
-    step: str
-    output: str
-    value: str
-    encoding: Literal["utf-8", "base64"]
-    sensitive: bool
-    withheld: bool = False
+    resource: Annotated[str, doc("Name of the resource; empty for a hook.")]
+    step: Annotated[str, doc("Name of the step.")]
+    output: Annotated[str, doc("Name of the output.")]
+    value: Annotated[str, doc("Value in the encoding `encoding`; empty if withheld.")]
+    encoding: Annotated[Literal["utf-8", "base64"], doc("`base64` if the bytes are not valid UTF-8.")]
+    sensitive: Annotated[bool, doc("Whether the plugin declares it as sensitive.")]
+    withheld: Annotated[bool, doc("Whether the value stays in its cluster.")] = False
 
     @property
     def content(self) -> bytes:

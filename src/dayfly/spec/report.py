@@ -5,9 +5,10 @@ A host of a newer release may send more fields. Unlike a document, a report is r
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Annotated, Final
 
 from dayfly.spec.lifecycle import WireStruct
+from dayfly.spec.meta import doc
 from dayfly.spec.run import EndRequest, Phase
 
 FAILED = frozenset({"ResourceFailed", "HookFailed", "ForkFailed"})
@@ -51,23 +52,23 @@ class UnitReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     has its `template` (`plan.messages.ClockedText`), for a later display.
     """
 
-    id: str
-    resource: str = ""
-    name: str
-    event: str
-    kind: str
-    state: str
-    attempt: int = 0
-    reason: str = ""
-    message: str = ""
-    template: str = ""
-    since: int = 0
-    until: int = 0
-    started_at: int = 0
-    ended_at: int = 0
-    reads: tuple[str, ...] = ()
-    waits_on: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
+    id: Annotated[str, doc("ID: `db/provision` for a step, `fork:shop/web` for a fork.")]
+    resource: Annotated[str, doc("Name of the resource; empty for a hook or a fork.")] = ""
+    name: Annotated[str, doc("Name of the step, or of the baseline of a fork.")]
+    event: Annotated[str, doc("`preStart`, `start` (forks and routes), `postStart`, `preStop` or `postStop`.")]
+    kind: Annotated[str, doc("`exec`, `webhook`, `object`, `fork`, `route` or `preview`.")]
+    state: Annotated[str, doc(f"One of {', '.join(f'`{each}`' for each in STATES)}.")]
+    attempt: Annotated[int, doc("Number of the current or last attempt; 0 for none yet.")] = 0
+    reason: Annotated[str, doc("Reason of the state, as in `/meta/reasons`.")] = ""
+    message: Annotated[str, doc("Explanation of the state.")] = ""
+    template: Annotated[str, doc("The message with placeholders for its times, for a later display.")] = ""
+    since: Annotated[int, doc("Beginning of the state, in Unix milliseconds; 0 for not yet.")] = 0
+    until: Annotated[int, doc("Time at which the state changes by itself, in Unix milliseconds; 0 if unknown.")] = 0
+    started_at: Annotated[int, doc("Start of the attempt, in Unix milliseconds; 0 for not yet.")] = 0
+    ended_at: Annotated[int, doc("End of the attempt, in Unix milliseconds; 0 for not yet.")] = 0
+    reads: Annotated[tuple[str, ...], doc("IDs of the units whose outputs it reads.")] = ()
+    waits_on: Annotated[tuple[str, ...], doc("IDs of the units that it waits for.")] = ()
+    outputs: Annotated[tuple[str, ...], doc("Names of its outputs so far.")] = ()
 
 
 class RunReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):

@@ -1,6 +1,9 @@
 """Data that a host keeps about a run, beside its report."""
 
+from typing import Annotated
+
 from dayfly.spec.lifecycle import WireStruct
+from dayfly.spec.meta import doc
 
 
 class RunEndpoint(WireStruct, frozen=True, kw_only=True):
@@ -24,19 +27,19 @@ class Value(WireStruct, frozen=True, kw_only=True):
 class LogInfo(WireStruct, frozen=True, kw_only=True):
     """The log of one attempt: its size, and whether it may grow."""
 
-    unit: str
-    attempt: int
-    size: int
-    sealed: bool
+    unit: Annotated[str, doc("ID of the unit.")]
+    attempt: Annotated[int, doc("Number of the attempt.")]
+    size: Annotated[int, doc("Bytes of the log so far.")]
+    sealed: Annotated[bool, doc("Whether the log is complete.")]
 
 
 class HistoryEntry(WireStruct, frozen=True, kw_only=True):
     """One entry of a run's history."""
 
-    seq: int
-    at: int
-    unit: str
-    attempt: int
-    move: str
-    reason: str
-    message: str
+    seq: Annotated[int, doc("Number of the commit that made the move.")]
+    at: Annotated[int, doc("Time of the move, in Unix milliseconds.")]
+    unit: Annotated[str, doc("ID of the unit; empty for a move of the whole run.")]
+    attempt: Annotated[int, doc("Number of the attempt; 0 for none.")]
+    move: Annotated[str, doc("Kind of the move, such as `Claim` or `Record`.")]
+    reason: Annotated[str, doc("Reason, in one word; empty if there is none.")]
+    message: Annotated[str, doc("Explanation; for `Born`, the digest of the sealed documents.")]

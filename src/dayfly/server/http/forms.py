@@ -11,10 +11,10 @@ import msgspec
 
 from dayfly.compile.preview import CompilePreview
 from dayfly.spec import api
+from dayfly.spec.meta import doc
 from dayfly.spec.routing.rules import RoutingRule
 
-Time = str
-"""RFC 3339."""
+Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 RoleWord = Literal["viewer", "member", "admin"]
 
 
@@ -29,198 +29,242 @@ class Nothing(Form):
 class Error(Form):
     """An error. Nothing was changed, unless the message says otherwise."""
 
-    error: str
-    requestId: str  # noqa: N815 # the name in JSON
+    error: Annotated[str, doc("The problem; several problems are on separate lines, each with its place.")]
+    requestId: Annotated[str, doc("ID of the request in the log of the server.")]  # noqa: N815 # the name in JSON
 
 
 class Document(Form):
     """An OpenAPI document."""
 
-    openapi: str
-    info: dict[str, Any]
-    paths: dict[str, Any]
-    components: dict[str, Any]
-    servers: list[dict[str, Any]] = []
+    openapi: Annotated[str, doc("Version of OpenAPI.")]
+    info: Annotated[dict[str, Any], doc("Title and version.")]
+    paths: Annotated[dict[str, Any], doc("Operations by path.")]
+    components: Annotated[dict[str, Any], doc("Schemas, responses and security schemes.")]
+    servers: Annotated[list[dict[str, Any]], doc("Prefix of all paths.")] = []
 
 
 class Health(Form):
-    version: str
-    ok: bool
+    """The state of a server that responds."""
+
+    version: Annotated[str, doc("Version of the server.")]
+    ok: Annotated[bool, doc("Always true: a server without its store returns an error.")]
 
 
 class ReasonMeaning(Form):
-    reason: str
-    of: str
-    severity: str
-    meaning: str
+    """A reason of reports, conditions and errors, and its meaning."""
+
+    reason: Annotated[str, doc("Reason, in one word.")]
+    of: Annotated[str, doc("Subject of the reason, such as `run`, `wait` or `webhook`.")]
+    severity: Annotated[str, doc("`progress`, `trouble`, `warning` or `failed`.")]
+    meaning: Annotated[str, doc("Meaning, in one sentence.")]
 
 
 class Organisation(Form):
-    name: str
-    display_name: str
+    """An organisation."""
+
+    name: Annotated[str, doc("Name, as in paths.")]
+    display_name: Annotated[str, doc("Name for people.")]
 
 
 class User(Form):
-    role: RoleWord
-    scope: list[str] = []
+    """The caller: its role and scope."""
+
+    role: Annotated[RoleWord, doc("Role of the key.")]
+    scope: Annotated[list[str], doc("Terms of the key's scope; absent for the whole organisation.")] = []
 
 
 class Organisations(Form):
-    orgs: list[Organisation]
-    user: User
-    feature_flags: dict[str, bool]
+    """The organisation and the rights of a key."""
+
+    orgs: Annotated[list[Organisation], doc("The organisation of the key.")]
+    user: Annotated[User, doc("Role and scope of the key.")]
+    feature_flags: Annotated[dict[str, bool], doc("Always empty; clients of Signadot expect it.")]
 
 
 class OperatorVersion(Form):
-    version: str
+    """The operator of a cluster."""
+
+    version: Annotated[str, doc("Version of the operator; empty before it has connected.")]
 
 
 class Cluster(Form):
-    name: str
-    created_at: Time
-    operator: OperatorVersion
-    cluster_config: dict[str, Any]
+    """A cluster in which sandboxes run."""
+
+    name: Annotated[str, doc("Name of the cluster.")]
+    created_at: Annotated[Time, doc("Time at which it was added.")]
+    operator: Annotated[OperatorVersion, doc("Its operator.")]
+    cluster_config: Annotated[dict[str, Any], doc("Always empty; clients of Signadot expect it.")]
 
 
 class ClusterToken(Form):
     """A token of a cluster. Only the answer that creates it contains the secret `token`."""
 
-    id: str
-    masked_value: str
-    created_at: Time
-    status: dict[str, str]
-    token: str = ""
+    id: Annotated[str, doc("ID of the token.")]
+    masked_value: Annotated[str, doc("Token with its secret replaced by stars.")]
+    created_at: Annotated[Time, doc("Time of its creation.")]
+    status: Annotated[dict[str, str], doc("`lastConnectedAt` and `lastConnectedIp`, once connected.")]
+    token: Annotated[str, doc("The token itself; only in the answer that creates it.")] = ""
 
 
 class NewKey(Form):
-    """A key to create. `scope` has at least one term such as `name:ci-*`; without it the scope is the organisation."""
+    """A key to create. A scope has terms `cluster:PATTERN`, `name:PATTERN` and `plugin:PATTERN`."""
 
-    name: str
-    role: RoleWord
-    expires_in_seconds: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType = msgspec.UNSET
-    scope: Annotated[list[str], msgspec.Meta(min_length=1)] | msgspec.UnsetType = msgspec.UNSET
+    name: Annotated[str, doc("Name for people.")]
+    role: Annotated[RoleWord, doc("Role of the key.")]
+    expires_in_seconds: Annotated[
+        Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType,
+        doc("Seconds until it expires; without it, it does not expire."),
+    ] = msgspec.UNSET
+    scope: Annotated[
+        Annotated[list[str], msgspec.Meta(min_length=1)] | msgspec.UnsetType,
+        doc("Terms like `name:ci-*`; without it, the organisation."),
+    ] = msgspec.UNSET
 
 
 class Key(Form):
     """A key. Only the answer that creates it contains the secret `key`."""
 
-    id: str
-    name: str
-    role: RoleWord
-    created_at: Time
-    created_by: str
-    expires_at: Time = ""
-    last_used_at: Time = ""
-    key: str = ""
-    scope: list[str] = []
+    id: Annotated[str, doc("ID of the key.")]
+    name: Annotated[str, doc("Name for people.")]
+    role: Annotated[RoleWord, doc("Role of the key.")]
+    created_at: Annotated[Time, doc("Time of its creation.")]
+    created_by: Annotated[str, doc("ID of the key that created it.")]
+    expires_at: Annotated[Time, doc("Time of its expiry; absent if it does not expire.")] = ""
+    last_used_at: Annotated[Time, doc("Time of its last use, to the minute; absent if it was not used.")] = ""
+    key: Annotated[str, doc("The key itself; only in the answer that creates it.")] = ""
+    scope: Annotated[list[str], doc("Terms of its scope; absent for the whole organisation.")] = []
 
 
 class AuditEntry(Form):
-    number: int
-    at: int
-    key: str
-    name: str
-    program: str
-    action: str
-    object: str
-    spec: str
-    previous: str
-    digest: str
+    """One change of one object."""
+
+    number: Annotated[int, doc("Number of the entry, from 1 on, without gaps.")]
+    at: Annotated[int, doc("Time of the change, in Unix milliseconds.")]
+    key: Annotated[str, doc("ID of the key.")]
+    name: Annotated[str, doc("Name of the key.")]
+    program: Annotated[str, doc("User-Agent of the client.")]
+    action: Annotated[str, doc("Action, such as `create`.")]
+    object: Annotated[str, doc("Object, as in its path below the organisation.")]
+    spec: Annotated[str, doc("SHA-256 of the stored spec; empty if there is none.")]
+    previous: Annotated[str, doc("Digest of the previous entry.")]
+    digest: Annotated[str, doc("SHA-256 of the organisation and all other fields.")]
 
 
 class AuditHead(Form):
-    number: int
-    digest: str
+    """The last entry of an audit log."""
+
+    number: Annotated[int, doc("Number of the last entry.")]
+    digest: Annotated[str, doc("Digest of the last entry.")]
 
 
 class AuditPage(Form):
-    entries: list[AuditEntry]
-    head: AuditHead
+    """Entries of the audit log."""
+
+    entries: Annotated[list[AuditEntry], doc("Entries, the oldest first.")]
+    head: Annotated[AuditHead, doc("The last entry of the log.")]
 
 
 class NewPlugin(Form):
-    """A version to publish. `readme` is Markdown; it is the only field that can change after the publication."""
+    """A version to publish. `readme` is the only field that can change after the publication."""
 
-    spec: dict[str, Any]
-    name: str = ""
-    readme: str | None = None
+    spec: Annotated[dict[str, Any], doc("Spec of the plugin, as in its file.")]
+    name: Annotated[str, doc("Name, with or without a version: `db@1.2.0`.")] = ""
+    readme: Annotated[str | None, doc("README in Markdown, at most 64 KiB; empty removes it.")] = None
 
 
 class RoutingRules(Form):
-    routing_rules: list[RoutingRule]
+    """The current routing rules."""
+
+    routing_rules: Annotated[list[RoutingRule], doc("Rules of all forks that answer now.")]
 
 
 class Seconds(Form):
-    seconds: int
+    """A lease."""
+
+    seconds: Annotated[int, doc("Seconds from now, at most 86400.")]
 
 
 class NewSandbox(Form):
-    """A sandbox. `secrets` are values of secret params by resource and name; only `dayfly up` accepts them."""
+    """A sandbox to create or change. Only `dayfly up` accepts `secrets`."""
 
-    spec: dict[str, Any]
-    name: str = ""
-    lease: Seconds | None = None
-    secrets: dict[str, dict[str, str]] = {}
+    spec: Annotated[dict[str, Any], doc("Spec of the sandbox, as in its file.")]
+    name: Annotated[str, doc("Name; if given, the same as in the path.")] = ""
+    lease: Annotated[Seconds | None, doc("Lease after which the sandbox is deleted, unless it is renewed.")] = None
+    secrets: Annotated[dict[str, dict[str, str]], doc("Values of secret params, by resource and name.")] = {}
 
 
 class Extend(Form):
     """The new end: `seconds` from now, or `until`; with neither, the current time to live starts again now."""
 
-    seconds: int = 0
-    until: Time = ""
+    seconds: Annotated[int, doc("Seconds from now.")] = 0
+    until: Annotated[Time, doc("New end.")] = ""
 
 
 class NewRouteGroup(Form):
-    spec: dict[str, Any]
-    name: str = ""
+    """A route group to create or change."""
+
+    spec: Annotated[dict[str, Any], doc("Spec of the route group, as in its file.")]
+    name: Annotated[str, doc("Name; if given, the same as in the path.")] = ""
 
 
 class WhyAbandon(Form):
     """Why the cleanup is abandoned. Without `force`, the sandbox or route group must already be being deleted."""
 
-    reason: str
-    force: bool = False
+    reason: Annotated[str, doc("Reason for the record: one line, at most 1000 characters.")]
+    force: Annotated[bool, doc("Whether to end it even if it is not being deleted.")] = False
 
 
 class Units(Form):
-    unit: str = ""
+    """Units to retry."""
+
+    unit: Annotated[str, doc("ID of one unit, like `db/drop`; without it, all units that wait for a retry.")] = ""
 
 
 class RetriedUnit(Form):
-    unit: str
-    attempt: int
+    """A unit that is retried now."""
+
+    unit: Annotated[str, doc("ID of the unit.")]
+    attempt: Annotated[int, doc("Number of its last attempt, after which the delay is skipped.")]
 
 
 class Retried(Form):
-    retried: list[RetriedUnit]
+    """Units that are retried now."""
+
+    retried: Annotated[list[RetriedUnit], doc("Units whose delay was skipped.")]
 
 
 class Until(Form):
-    seconds: int
-    until: Time
+    """A renewed lease."""
+
+    seconds: Annotated[int, doc("Duration of the lease, in seconds.")]
+    until: Annotated[Time, doc("End of the lease.")]
 
 
 class LogPiece(Form):
-    unit: str
-    attempt: int
-    offset: int
-    next: int
-    sealed: bool
-    data: str
-    encoding: Literal["utf-8", "base64"]
-    times: list[api.LogTime] = []
-    """Present if requested; parts of the log without an entry have no known time."""
+    """A part of one log. Parts of the log without an entry in `times` have no known time."""
+
+    unit: Annotated[str, doc("ID of the unit.")]
+    attempt: Annotated[int, doc("Number of the attempt.")]
+    offset: Annotated[int, doc("Offset of the first byte in `data`.")]
+    next: Annotated[int, doc("Offset for the next request.")]
+    sealed: Annotated[bool, doc("Whether this is the end of the log.")]
+    data: Annotated[str, doc("Part of the log, at most 256 KiB.")]
+    encoding: Annotated[Literal["utf-8", "base64"], doc("`base64` if the bytes are not valid UTF-8.")]
+    times: Annotated[list[api.LogTime], doc("Times of lines, if requested.")] = []
 
 
 class LogLine(Form):
-    message: str
-    time: Time = ""
-    """Present if requested; empty if it is not known."""
+    """A line of a log."""
+
+    message: Annotated[str, doc("The line.")]
+    time: Annotated[str, doc("Time of the line; empty if unknown, absent with `timestamps=false`.")] = ""
 
 
 class ContainerLog(Form):
-    container: str
-    logs: list[LogLine]
+    """The last part of the log of one unit."""
+
+    container: Annotated[str, doc("Always `main`.")]
+    logs: Annotated[list[LogLine], doc("Lines of the last 256 KiB.")]
 
 
 class Events(Form):
@@ -228,14 +272,14 @@ class Events(Form):
 
 
 class Frozen(Form):
-    """The state of a frozen cluster. Once `compared`, `onlyInCluster` has UIDs and `onlyHere` names of runs."""
+    """The state of a frozen cluster. Once `compared`, it has the runs that only one side has."""
 
-    frozen: bool
-    compared: bool = False
-    why: str = ""
-    since: Time = ""
-    only_in_cluster: list[str] = []
-    only_here: list[str] = []
+    frozen: Annotated[bool, doc("Whether the cluster is frozen.")]
+    compared: Annotated[bool, doc("Whether the cluster has reported its runs since then.")] = False
+    why: Annotated[str, doc("Reason, in one sentence.")] = ""
+    since: Annotated[Time, doc("Time at which it was frozen.")] = ""
+    only_in_cluster: Annotated[list[str], doc("UIDs of runs that only the cluster has.")] = []
+    only_here: Annotated[list[str], doc("Names of runs that only the server has.")] = []
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
@@ -244,48 +288,49 @@ Plan = CompilePreview
 
 
 class PageLink(Form):
-    """A link that signs in on the page once. `path` is relative to the server's address."""
+    """A link that signs in on the web page once."""
 
-    path: str
-    expires_in_seconds: int
+    path: Annotated[str, doc("Path of the link, relative to the address of the server.")]
+    expires_in_seconds: Annotated[int, doc("Seconds until the link expires.")]
 
 
 class PageCode(Form):
-    code: str
+    """The code of a sign-in link."""
+
+    code: Annotated[str, doc("Code of the link: the part after `#`.")]
 
 
 class PagePlace(Form):
-    """A cluster without a server, by its context in the kubeconfig. An empty namespace means all namespaces."""
+    """A cluster without a server, by its context in the kubeconfig."""
 
-    context: str
-    namespace: str
+    context: Annotated[str, doc("Context in the kubeconfig.")]
+    namespace: Annotated[str, doc("Namespace; empty for all.")]
 
 
 class PageSession(Form):
-    """The signed-in key. `expiresAt` is missing if the request has a key and no session.
+    """The signed-in key."""
 
-    `place` is given for the page of a cluster without a server.
-    """
-
-    org: str
-    role: RoleWord
-    name: str
-    key: str
-    expires_at: Time = ""
-    place: PagePlace | None = None
+    org: Annotated[str, doc("Organisation of the key.")]
+    role: Annotated[RoleWord, doc("Role of the key.")]
+    name: Annotated[str, doc("Name of the key.")]
+    key: Annotated[str, doc("ID of the key.")]
+    expires_at: Annotated[Time, doc("End of the session; absent if the request has a key and no session.")] = ""
+    place: Annotated[PagePlace | None, doc("Cluster of a page without a server.")] = None
 
 
 class OutputName(Form):
-    unit: str
-    output: str
+    """An output to reveal."""
+
+    unit: Annotated[str, doc("ID of the unit, like `db/create`.")]
+    output: Annotated[str, doc("Name of the output.")]
 
 
 class Ended(Form):
     """A sandbox that has ended."""
 
-    uid: str
-    name: str
-    cluster: str
-    routing_key: str
-    created_at: Time
-    ended_at: Time
+    uid: Annotated[str, doc("Identity of the run, for the query parameter `uid`.")]
+    name: Annotated[str, doc("Name of the sandbox.")]
+    cluster: Annotated[str, doc("Cluster in which it ran.")]
+    routing_key: Annotated[str, doc("Its routing key.")]
+    created_at: Annotated[Time, doc("Time of its creation.")]
+    ended_at: Annotated[Time, doc("Time of its end.")]

@@ -25,12 +25,21 @@ _ERRORS = {
     "501": "Dayfly does not support this.",
     "5XX": "The server, its store or a cluster is unavailable.",
 }
+_PATH = {
+    "org": "The organisation; `dayfly up` has only `local`.",
+    "name": "The name of the object.",
+    "namespace": "The namespace of the baseline.",
+    "id": "The ID of the key or token.",
+}
 # Endpoints of the public API whose error message names an alternative.
 _UNSUPPORTED = ("/orgs/{org}/sandboxes/{name}/status/explain",)
 
 
 def document(version: str) -> dict[str, Any]:
-    """Return the document: all paths with methods, roles, parameters, bodies and answers."""
+    """Return the document: all paths with methods, roles, parameters, bodies and answers.
+
+    docs/reference/rest.md is generated from it.
+    """
     operations = [each for methods in ROUTES.values() for each in methods.values()]
     types = {
         forms.Error,
@@ -80,7 +89,8 @@ def _operation(path: str, method: str, operation: RouteOperation) -> dict[str, A
         found["x-dayfly-scope"] = reach(path, method).value
     if operation.query:
         found["parameters"] = [
-            {"name": name, "in": "query", "schema": {"type": type_}} for name, type_ in operation.query.items()
+            {"name": name, "in": "query", "description": each.meaning, "schema": {"type": each.type}}
+            for name, each in operation.query.items()
         ]
     if operation.body is not None:
         found["requestBody"] = {"required": True, "content": _content(operation.body)}
@@ -108,7 +118,7 @@ def _errors(path: str, method: str, operation: RouteOperation) -> list[str]:
 
 def _path_parameters(path: str) -> list[dict[str, Any]]:
     return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        {"name": name, "in": "path", "required": True, "description": _PATH[name], "schema": {"type": "string"}}
         for name in re.findall(r"{(\w+)}", path)
     ]
 

@@ -21,6 +21,13 @@ API = "/api/v2"
 VIEWER, MEMBER, ADMIN = Role.VIEWER, Role.MEMBER, Role.ADMIN
 
 
+class QueryParameter(NamedTuple):
+    """A query parameter: its JSON type, and its meaning in the OpenAPI document."""
+
+    type: str
+    meaning: str
+
+
 class RouteOperation(NamedTuple):
     """One method of one path.
 
@@ -28,14 +35,14 @@ class RouteOperation(NamedTuple):
         role: The lowest role that may use it; None if it needs no key.
         summary: Its summary in the OpenAPI document.
         answer: The type of the answer 200; in a list for a list of this type.
-        query: The query parameters, with their JSON types.
+        query: The query parameters by name.
         body: The type of the body; None if it has none.
     """
 
     role: Role | None
     summary: str
     answer: Any = forms.Nothing
-    query: Mapping[str, str] = {}
+    query: Mapping[str, QueryParameter] = {}
     body: Any = None
 
 
@@ -44,27 +51,75 @@ _CLUSTER = _ORG + "/clusters/{name}"
 _PLUGIN = _ORG + "/resource-plugins/{name}"
 _SANDBOX = _ORG + "/sandboxes/{name}"
 _GROUP = _ORG + "/routegroups/{name}"
-_PAGE = {"after": "string", "limit": "integer"}
-_COLLECT = {"session": "integer", "after": "integer", "digest": "string", "wait": "integer"}
-_VERSION = {"version": "string"}
-_ENDED = {"before": "integer", "limit": "integer"}
-_MASKED = {"masked": "boolean"}
-_TIMES = {"timestamps": "boolean", "sinceTime": "string"}
-_LOG = {"unit": "string", "attempt": "integer", "offset": "integer", "wait": "integer", **_TIMES}
-_RULES = dict.fromkeys(PARAMETERS, "string")
-_LOGS = dict.fromkeys(("resource", "step", "workload", "container"), "string") | _TIMES
+_AFTER_NAME = QueryParameter("string", "Only objects with a later name.")
+_LIMIT = QueryParameter("integer", "The maximum number of objects, at least 1.")
+_LABEL = QueryParameter("string", "Only objects with these labels: `team=pay,!draft`. May be repeated.")
+_WAIT = QueryParameter("integer", "Seconds to wait for something new, at most 30.")
+_PAGE = {"after": _AFTER_NAME, "limit": _LIMIT}
+_AUDIT = {
+    "after": QueryParameter("integer", "Only entries with a higher number."),
+    "limit": QueryParameter("integer", "The maximum number of entries, at most 500; by default 500."),
+}
+_COLLECT = {
+    "session": QueryParameter("integer", "Number of the session."),
+    "after": QueryParameter("integer", "Number of the last received message."),
+    "digest": QueryParameter("string", "Digest of the last received message."),
+    "wait": _WAIT,
+}
+_VERSION = {"version": QueryParameter("string", "A version, like `1.2.3`; by default the highest.")}
+_VERSIONS = {"version": QueryParameter("string", "`latest` (the default) or `all`.")}
+_ENDED = {
+    "before": QueryParameter("integer", "Only sandboxes that ended before this time, in Unix milliseconds."),
+    "limit": QueryParameter("integer", "The maximum number of sandboxes, at most 1000; by default 200."),
+}
+_FORCE = {"force": QueryParameter("boolean", "Whether to abandon the cleanup.")}
+_MASKED = {"masked": QueryParameter("boolean", "Whether to leave out the values of sensitive outputs.")}
+_REPORT = {"after": QueryParameter("integer", "Wait for a report with a higher version."), "wait": _WAIT}
+_SINCE = {"sinceTime": QueryParameter("string", "Only lines since this time, in RFC 3339.")}
+_LOG = {
+    "unit": QueryParameter("string", "ID of the unit, like `db/provision`."),
+    "attempt": QueryParameter("integer", "Number of the attempt; by default the newest."),
+    "offset": QueryParameter("integer", "First byte of the log."),
+    "wait": _WAIT,
+    "timestamps": QueryParameter("boolean", "Whether to return `times`; by default false."),
+    **_SINCE,
+}
+_FILTERS = dict(
+    zip(
+        PARAMETERS,
+        ("kind of baseline", "namespace of the baseline", "name of the baseline", "routing key", "sandbox"),
+        strict=True,
+    )
+)
+_RULES = {name: QueryParameter("string", f"Only rules with this {what}.") for name, what in _FILTERS.items()}
+_LOGS = {
+    "resource": QueryParameter("string", "Name of a resource."),
+    "step": QueryParameter("string", "Name of a step of the resource, or of a hook."),
+    "workload": QueryParameter("string", "Name of the baseline of a fork, instead of `resource` and `step`."),
+    "container": QueryParameter("string", "Only `main`."),
+    "timestamps": QueryParameter("boolean", "Whether lines have their time; by default true."),
+    **_SINCE,
+}
+_GROUPS = {
+    "label": _LABEL,
+    "sandbox": QueryParameter("string", "Only the route groups that this sandbox belongs to now."),
+    **_PAGE,
+}
+_UID = QueryParameter("string", "The UID of the run, if several runs had the name.")
 
 ROUTES: dict[str, dict[str, RouteOperation]] = {
     "/meta/health": {"GET": RouteOperation(None, "Check whether the server and its store respond.", forms.Health)},
     "/meta/reasons": {"GET": RouteOperation(VIEWER, "List all reasons with their meanings.", [forms.ReasonMeaning])},
     "/meta/openapi.json": {"GET": RouteOperation(None, "Return this document.", forms.Document)},
-    "/page/links": {"POST": RouteOperation(VIEWER, "Create a link that signs in on the page once.", forms.PageLink)},
+    "/page/links": {
+        "POST": RouteOperation(VIEWER, "Create a link that signs in on the web page once.", forms.PageLink)
+    },
     "/page/enter": {
-        "POST": RouteOperation(None, "Sign in on the page with a link.", forms.PageSession, body=forms.PageCode)
+        "POST": RouteOperation(None, "Sign in on the web page with a link.", forms.PageSession, body=forms.PageCode)
     },
     "/page/session": {
-        "GET": RouteOperation(VIEWER, "Return who is signed in on the page.", forms.PageSession),
-        "DELETE": RouteOperation(VIEWER, "Sign out."),
+        "GET": RouteOperation(VIEWER, "Return the key that is signed in on the web page.", forms.PageSession),
+        "DELETE": RouteOperation(VIEWER, "Sign out of the web page."),
     },
     "/orgs": {"GET": RouteOperation(VIEWER, "Return the organisation of the key.", forms.Organisations)},
     _ORG + "/clusters": {"GET": RouteOperation(VIEWER, "List all clusters.", [forms.Cluster], _PAGE)},
@@ -105,10 +160,10 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
             ADMIN,
             "List the entries of the audit log, the oldest first.",
             forms.AuditPage,
-            {"after": "integer", "limit": "integer"},
+            _AUDIT,
         )
     },
-    _ORG + "/resource-plugins": {"GET": RouteOperation(VIEWER, "List all resource plugins.", [api.Plugin], _VERSION)},
+    _ORG + "/resource-plugins": {"GET": RouteOperation(VIEWER, "List all resource plugins.", [api.Plugin], _VERSIONS)},
     _PLUGIN: {
         "GET": RouteOperation(VIEWER, "Return one version of a plugin, by default the highest.", api.Plugin, _VERSION),
         "PUT": RouteOperation(ADMIN, "Publish a version of a plugin.", body=forms.NewPlugin),
@@ -129,7 +184,7 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
         "DELETE": RouteOperation(MEMBER, "Delete a baseline that no fork uses."),
     },
     _ORG + "/sandboxes": {
-        "GET": RouteOperation(VIEWER, "List all sandboxes.", [api.Sandbox], {"label": "string", **_PAGE})
+        "GET": RouteOperation(VIEWER, "List all sandboxes.", [api.Sandbox], {"label": _LABEL, **_PAGE})
     },
     _ORG + "/attention": {
         "GET": RouteOperation(VIEWER, "List what needs attention, the most severe first.", [attention.Concern])
@@ -137,16 +192,18 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
     _ORG + "/ended-sandboxes": {
         "GET": RouteOperation(VIEWER, "List ended sandboxes, the newest first.", [forms.Ended], _ENDED)
     },
-    _SANDBOX + "/plan": {"GET": RouteOperation(VIEWER, "Return the units of a sandbox.", forms.Plan)},
+    _SANDBOX + "/plan": {
+        "GET": RouteOperation(VIEWER, "Return the units of a sandbox by event, and its cleanup in order.", forms.Plan)
+    },
     _SANDBOX + "/reveal": {
         "POST": RouteOperation(
-            MEMBER, "Return one output and record it in the audit log.", api.Output, body=forms.OutputName
+            MEMBER, "Return one output, and record this access in the audit log.", api.Output, body=forms.OutputName
         )
     },
     _SANDBOX: {
         "GET": RouteOperation(VIEWER, "Return a sandbox.", api.Sandbox),
         "PUT": RouteOperation(MEMBER, "Create or change a sandbox.", api.Sandbox, body=forms.NewSandbox),
-        "DELETE": RouteOperation(MEMBER, "Delete a sandbox.", query={"force": "boolean"}),
+        "DELETE": RouteOperation(MEMBER, "Delete a sandbox; its cleanup continues after the answer.", query=_FORCE),
     },
     _SANDBOX + "/abandon": {
         "POST": RouteOperation(MEMBER, "Delete a sandbox without its cleanup.", body=forms.WhyAbandon)
@@ -160,21 +217,17 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
     _SANDBOX + "/extend": {
         "POST": RouteOperation(MEMBER, "Extend the time to live of a sandbox.", api.Sandbox, body=forms.Extend)
     },
-    _ORG + "/routegroups": {
-        "GET": RouteOperation(
-            VIEWER, "List all route groups.", [api.RouteGroup], {"label": "string", "sandbox": "string", **_PAGE}
-        )
-    },
-    _GROUP + "/plan": {"GET": RouteOperation(VIEWER, "Return the units of a route group.", forms.Plan)},
+    _ORG + "/routegroups": {"GET": RouteOperation(VIEWER, "List all route groups.", [api.RouteGroup], _GROUPS)},
+    _GROUP + "/plan": {"GET": RouteOperation(VIEWER, "Return the hooks of a route group by event.", forms.Plan)},
     _GROUP + "/reveal": {
         "POST": RouteOperation(
-            MEMBER, "Return one output and record it in the audit log.", api.Output, body=forms.OutputName
+            MEMBER, "Return one output, and record this access in the audit log.", api.Output, body=forms.OutputName
         )
     },
     _GROUP: {
         "GET": RouteOperation(VIEWER, "Return a route group and its current sandboxes.", api.RouteGroup),
         "PUT": RouteOperation(MEMBER, "Create or change a route group.", api.RouteGroup, body=forms.NewRouteGroup),
-        "DELETE": RouteOperation(MEMBER, "Delete a route group.", query={"force": "boolean"}),
+        "DELETE": RouteOperation(MEMBER, "Delete a route group; its cleanup continues after the answer.", query=_FORCE),
     },
     _GROUP + "/abandon": {
         "POST": RouteOperation(MEMBER, "Delete a route group without its hooks.", body=forms.WhyAbandon)
@@ -190,11 +243,9 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
     _ORG + "/changes": {
         "GET": RouteOperation(VIEWER, "Stream the changes of all sandboxes and route groups.", forms.Events)
     },
-    _SANDBOX + "/status/explain": {"GET": RouteOperation(VIEWER, "Not supported.")},
+    _SANDBOX + "/status/explain": {"GET": RouteOperation(VIEWER, "Not supported: use `why`.")},
     _SANDBOX + "/report": {
-        "GET": RouteOperation(
-            VIEWER, "Return the state of each unit of a sandbox.", api.Report, {"after": "integer", "wait": "integer"}
-        )
+        "GET": RouteOperation(VIEWER, "Return the state of each unit of a sandbox.", api.Report, _REPORT)
     },
     _SANDBOX + "/why": {
         "GET": RouteOperation(VIEWER, "Return what blocks a sandbox, down to the root cause.", api.Blocker)
@@ -202,11 +253,13 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
     _SANDBOX + "/outputs": {
         "GET": RouteOperation(MEMBER, "List all outputs, including sensitive ones.", [api.Output], _MASKED)
     },
-    _SANDBOX + "/attempts": {"GET": RouteOperation(VIEWER, "List the available logs.", [api.Attempt])},
-    _SANDBOX + "/log": {"GET": RouteOperation(VIEWER, "Return a part of a log.", forms.LogPiece, _LOG)},
+    _SANDBOX + "/attempts": {"GET": RouteOperation(VIEWER, "List the attempts that have a log.", [api.Attempt])},
+    _SANDBOX + "/log": {
+        "GET": RouteOperation(VIEWER, "Return a part of the log of one attempt.", forms.LogPiece, _LOG)
+    },
     _SANDBOX + "/logs": {
         "GET": RouteOperation(
-            VIEWER, "Return the newest logs of a resource, a step or a fork.", [forms.ContainerLog], _LOGS
+            VIEWER, "Return the last lines of a resource, a step or a fork.", [forms.ContainerLog], _LOGS
         )
     },
     _SANDBOX + "/history": {"GET": RouteOperation(VIEWER, "List all moves of a sandbox's ledger.", [api.Move])},
@@ -214,7 +267,7 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
 # Route groups have the same endpoints for reading. `uid` selects one of several runs that had the name.
 for _name in ("report", "why", "outputs", "attempts", "log", "logs", "history"):
     _operation = ROUTES[f"{_SANDBOX}/{_name}"]["GET"]
-    _operation = _operation._replace(query={**_operation.query, "uid": "string"})
+    _operation = _operation._replace(query={**_operation.query, "uid": _UID})
     ROUTES[f"{_SANDBOX}/{_name}"] = {"GET": _operation}
     _summary = _operation.summary.replace("sandbox", "route group")
     ROUTES[f"{_GROUP}/{_name}"] = {"GET": _operation._replace(summary=_summary)}

@@ -7,11 +7,12 @@ or after it has ended.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 
 from dayfly.spec.lifecycle import Baseline, fork_id, route_id
+from dayfly.spec.meta import doc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,38 +27,38 @@ class _JsonObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class RoutedDestination(_JsonObject, frozen=True, kw_only=True):
     """The address of a fork."""
 
-    host: str
-    port: int
+    host: Annotated[str, doc("Host name or IP address.")]
+    port: Annotated[int, doc("Port of the fork.")]
 
 
 class RoutedPort(_JsonObject, frozen=True, kw_only=True):
     """The address of a fork for one port of its baseline."""
 
-    workload_port: int
-    destinations: tuple[RoutedDestination, ...]
+    workload_port: Annotated[int, doc("Port of the baseline.")]
+    destinations: Annotated[tuple[RoutedDestination, ...], doc("Addresses of the fork for this port.")]
 
 
 class RoutedBaseline(_JsonObject, frozen=True, kw_only=True):
     """The workload to which a request or message was addressed."""
 
-    kind: str
-    namespace: str
-    name: str
+    kind: Annotated[str, doc("Kind, `Deployment`.")]
+    namespace: Annotated[str, doc("Namespace.")]
+    name: Annotated[str, doc("Name.")]
 
 
 class RoutedSandbox(_JsonObject, frozen=True, kw_only=True):
     """The sandbox whose fork receives it."""
 
-    name: str
+    name: Annotated[str, doc("Name of the sandbox.")]
 
 
 class RoutingRule(_JsonObject, frozen=True, kw_only=True):
     """One routing key, one baseline and one fork. A baseline and a key have at most one rule: `id`."""
 
-    routing_key: str
-    baseline: RoutedBaseline
-    destination_sandbox: RoutedSandbox
-    mappings: tuple[RoutedPort, ...]
+    routing_key: Annotated[str, doc("Routing key of a sandbox or a route group.")]
+    baseline: Annotated[RoutedBaseline, doc("Baseline that requests are addressed to.")]
+    destination_sandbox: Annotated[RoutedSandbox, doc("Sandbox whose fork receives them.")]
+    mappings: Annotated[tuple[RoutedPort, ...], doc("Addresses of the fork, by port of the baseline.")]
 
     @property
     def id(self) -> RuleId:
