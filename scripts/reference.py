@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Generate the pages of docs/reference/ that have a source: the types of files, the lint rules."""
+"""Generate the pages of docs/reference/ that have a source in the code or in the manifests."""
 
 import sys
 from pathlib import Path
@@ -7,12 +7,26 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "scripts")]
 
-import lint_reference  # noqa: E402 - found beside this script
+import cli_reference  # noqa: E402 - found beside this script
+import grants_page  # noqa: E402 - as above
+import limits_page  # noqa: E402 - as above
+import lint_reference  # noqa: E402 - as above
+import metrics_page  # noqa: E402 - as above
+import reason_reference  # noqa: E402 - as above
 
-from dayfly.spec.schema import reference  # noqa: E402 - found beside this script, installed or not
+from dayfly.spec.schema import reference  # noqa: E402 - found in this checkout, installed or not
 
-PAGES = {"files.md": reference.page, "lint-rules.md": lint_reference.page}
+FOLDER = ROOT / "docs" / "reference"
+PAGES = {
+    "cli.md": cli_reference.page,
+    "files.md": reference.page,
+    "grants.md": grants_page.page,
+    "limits.md": limits_page.page,
+    "lint-rules.md": lint_reference.page,
+    "metrics.md": metrics_page.page,
+    "reasons.md": reason_reference.page,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():
-        (ROOT / "docs" / "reference" / name).write_text(page())
+        (FOLDER / name).write_text(page())

@@ -1,4 +1,4 @@
-"""The page on routing: what it says to type is typed, and no form or bound is missing."""
+"""The commands of the page on routing have the shown output, and the page has every key form and limit."""
 
 from tests.docs.conftest import ROOT, Person
 

@@ -1,7 +1,7 @@
 """Errors of the client, with their cause and the next step.
 
 `DayflyError` is the base class; its subclasses let programs react. Each error has a one-line message, and most have
-advice. `code` is the exit code of the command line for the same error (docs/guides/command-line.md).
+advice. `code` is the exit code of the command line for the same error (docs/reference/environment.md).
 """
 
 from __future__ import annotations
