@@ -34,8 +34,9 @@ Dayfly runs in a separate Kubernetes cluster, and the sandbox notes-demo has a d
     kubectl delete -f deploy/example/sandbox.yaml     # and the database is gone
     kubectl apply -f deploy/example/sandbox.yaml      # another one
 
-docs/guides/cluster.md can be followed in this cluster, which has busybox:stable. Other images are pulled if this
-machine can reach their registry, or loaded: testcluster/README.md. `make uninstall` removes the cluster.
+Continue with docs/tutorials/first-cluster.md or docs/guides/cluster.md. The cluster has their image, busybox:stable.
+Other images are pulled if this machine can reach their registry, or loaded: testcluster/README.md.
+`make uninstall` removes the cluster.
 """
 
 

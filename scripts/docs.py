@@ -99,9 +99,11 @@ class Site:
 
     def _text(self, source: Path) -> str:
         if source.is_dir():
-            pages = sorted(path for path in self.files if path.name == "README.md" and source in path.parents)
-            rows = (f"- [{page.parent.relative_to(source)}]({page.relative_to(source)})" for page in pages)
-            return "\n".join([f"# {source.name.capitalize()}", "", *rows, ""])
+            own = source / "README.md"
+            head = own.read_text() if own in self.files else f"# {source.name.capitalize()}\n"
+            below = (path for path in self.files if path.name == own.name and source in path.parents and path != own)
+            rows = (f"- [{page.parent.relative_to(source)}]({page.relative_to(source)})" for page in sorted(below))
+            return "\n".join([head, *rows, ""])
         if source.suffix != ".md":
             return f"# {source.name}\n\n```text\n{source.read_text()}```\n"
         text = source.read_text()
@@ -131,7 +133,9 @@ class Site:
 
 
 def _source(target: Path) -> Path:
-    """Return the file shown for a target: the README of an example for all of its files."""
+    """Return the file or folder shown for a target: for all files of an example, its README."""
+    if target == EXAMPLES / "README.md":
+        return EXAMPLES
     for folder in (target, *target.parents):
         if EXAMPLES in folder.parents and (folder / "README.md").is_file():
             return folder / "README.md"

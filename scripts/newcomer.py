@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Follow the pages as a newcomer would, and measure the time: newcomer.py bench/first-steps.md writes the table there.
+"""Follow the pages as a newcomer would, and measure the time: newcomer.py PAGE [JOURNEY...] writes it into PAGE.
 
-It uses a fresh clone and an empty HOME, and follows the pages literally. The time is the sum of three parts: words to
-read, commands to type or copy, and the measured time of the machine. It needs the environment of `make dev` and, for
-the last journey, that of `make cluster`.
+PAGE is bench/results/newcomer.md. Without names of journeys, it measures all. It uses a fresh clone and an empty HOME,
+and follows the pages literally. The time is the sum of three parts: words to read, commands to type or copy, and the
+measured time of the machine. It needs the environment of `make dev` and, for the journey "cluster", that of `make
+cluster`.
 """
 
 from __future__ import annotations
@@ -32,22 +33,23 @@ TYPING_S = 5.0  # seconds for a command that is typed or a block that is copied
 KEPT = {"PATH", "LANG", "LC_ALL", "SSL_CERT_FILE", "SSL_CERT_DIR", "TERM"}
 REGISTRIES = ("PIP_", "GO", "UV_", "http", "HTTP", "https", "HTTPS", "no_proxy", "NO_PROXY")  # package registries
 BEGIN, END = "<!-- measured: scripts/newcomer.py writes it -->\n", "<!-- end -->"
-HEAD = "| journey | reading | typing | machine | total | target |\n|---|---|---|---|---|---|\n"
+HEAD = "| goal | read | type | the machine | all | target | commit |\n|---|---|---|---|---|---|---|\n"
+TUTORIALS = "docs/tutorials"
 
 
 class Part(NamedTuple):
-    """The part of a page to read: between the lines that start with `begin` and `end`."""
+    """The part of a page to read: between the lines that start with `begin` and `end`, or to the end of the page."""
 
     page: str
-    begin: str
-    end: str
+    begin: str = ""
+    end: str = ""
 
     @property
     def text(self) -> str:
         """The Markdown of this part."""
         whole = (ROOT / self.page).read_text()
         begin = whole.index(f"\n{self.begin}") if self.begin else 0
-        return whole[begin : whole.index(f"\n{self.end}", begin + 1)]
+        return whole[begin : whole.index(f"\n{self.end}", begin + 1)] if self.end else whole[begin:]
 
 
 class Journey(NamedTuple):
@@ -73,13 +75,13 @@ class Effort(NamedTuple):
 
 JOURNEYS = {
     "resource": Journey("the first resource", 2, (Part("README.md", "", "## Use it"),)),
-    "plugin": Journey("a tested plugin", 10, (Part("docs/guides/plugins.md", "", "## A program of the image"),)),
+    "plugin": Journey("a tested plugin", 10, (Part(f"{TUTORIALS}/write-a-plugin.md"),)),
     "cluster": Journey(
         "a sandbox in a cluster",
         20,
         (
             Part("README.md", "## Use it in Kubernetes", "## Write"),
-            Part("docs/guides/cluster.md", "", "## Read logs and outputs"),
+            Part(f"{TUTORIALS}/first-cluster.md"),
         ),
     ),
 }
@@ -122,10 +124,10 @@ class Newcomer:
         exports = "".join(f"{line}\n" for line in re.findall(r"^    (export .*)$", said, re.MULTILINE))
         self._page.write_text((f"```sh\n{exports}```\n" if exports else "") + part.text)
         folder, environment = self.checkout, self.environment
-        if part.page == "docs/guides/plugins.md":  # the page requires an empty folder, and dayfly on the path
+        if part.page == f"{TUTORIALS}/write-a-plugin.md":  # it requires an empty folder, and dayfly on the path
             folder = Path(tempfile.mkdtemp(dir=self.home))
             environment = {**environment, "PATH": f"{environment['PATH']}:{self.checkout}"}
-        if part.page == "docs/guides/cluster.md":
+        if part.page == f"{TUTORIALS}/first-cluster.md":
             folder = self.home
         return "\n".join(line for _, lines in follow(self._page, folder, environment, {}, 1500) for line in lines)
 
@@ -146,7 +148,7 @@ def newcomer() -> Iterator[Newcomer]:
         shutil.rmtree(home)
 
 
-def row(journey: Journey, effort: Effort) -> str:
+def row(journey: Journey, effort: Effort, commit: str) -> str:
     """Return a row of the table."""
     reading, typing = effort.words / WORDS_PER_MIN * 60, effort.typed * TYPING_S
     cells = (
@@ -156,6 +158,7 @@ def row(journey: Journey, effort: Effort) -> str:
         _span(effort.machine),
         f"**{_span(effort.seconds)}**",
         f"{journey.minutes:g} min",
+        f"`{commit}`",
     )
     return f"| {' | '.join(cells)} |"
 
@@ -165,11 +168,13 @@ def _span(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def updated_page(page: str, rows: list[str], commit: str) -> str:
-    """Return the page with a new measured part."""
+def updated_page(page: str, measured: dict[str, str]) -> str:
+    """Return the page with new rows, by the goal of their journey; other journeys keep their rows."""
     before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}{HEAD}" + "".join(f"{each}\n" for each in rows) + f"\nMeasured at `{commit}`.\n{END}{after}"
+    table, _, after = rest.partition(END)
+    kept = {line.split(" | ")[0].removeprefix("| "): line for line in table.splitlines()}
+    rows = [measured.get(journey.goal) or kept.get(journey.goal) for journey in JOURNEYS.values()]
+    return f"{before}{BEGIN}{HEAD}" + "".join(f"{each}\n" for each in rows if each) + f"{END}{after}"
 
 
 def measure(name: str) -> Effort:
@@ -182,14 +187,15 @@ def measure(name: str) -> Effort:
 
 
 def main() -> None:
-    rows = []
-    for name, journey in JOURNEYS.items():
-        print(f"following the pages to {journey.goal} ({name})", file=sys.stderr)
-        rows.append(row(journey, measure(name)))
-        print(rows[-1], file=sys.stderr)
+    page, names = Path(sys.argv[1]), sys.argv[2:] or list(JOURNEYS)
     commit = subprocess.check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True).strip()
-    page = Path(sys.argv[1])
-    page.write_text(updated_page(page.read_text(), rows, commit))
+    rows = {}
+    for name in names:
+        journey = JOURNEYS[name]
+        print(f"following the pages to {journey.goal} ({name})", file=sys.stderr)
+        rows[journey.goal] = row(journey, measure(name), commit)
+        print(rows[journey.goal], file=sys.stderr)
+    page.write_text(updated_page(page.read_text(), rows))
 
 
 if __name__ == "__main__":

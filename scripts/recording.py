@@ -60,7 +60,7 @@ class Said(NamedTuple):
 
 def commands(readme: str) -> list[str]:
     """Return the README's commands that are recorded, without comments."""
-    block = re.search(r"## Use it\n+```sh\n(.*?)```", readme, re.DOTALL)
+    block = re.search(r"## Use it\n.*?```sh\n(.*?)```", readme, re.DOTALL)
     assert block, "the README begins with a block of commands"
     typed = [line.partition("  #")[0].rstrip() for line in block[1].splitlines()]
     return [line for line in typed if f"{line.removeprefix('./dayfly ')} ".startswith(SHOWN)]

@@ -12,6 +12,7 @@ import client_reference  # noqa: E402 - as above
 import grants_page  # noqa: E402 - as above
 import kube_reference  # noqa: E402 - as above
 import limits_page  # noqa: E402 - as above
+import lint_reference  # noqa: E402 - as above
 import metrics_page  # noqa: E402 - as above
 import reason_reference  # noqa: E402 - as above
 import rest_reference  # noqa: E402 - as above
@@ -25,6 +26,7 @@ PAGES = {
     "grants.md": grants_page.page,
     "kube-client.md": kube_reference.page,
     "limits.md": limits_page.page,
+    "lint-rules.md": lint_reference.page,
     "metrics.md": metrics_page.page,
     "python-client.md": client_reference.page,
     "reasons.md": reason_reference.page,

@@ -149,11 +149,12 @@ class TestTrial:
             lambda: len(databases(tried.own)) == 2 and not set(databases(tried.own)) & set(before), "another database"
         )
 
-    def test_cluster_page_shows_the_real_output(self, tried):
-        """docs/guides/cluster.md, typed as it stands, with nothing done before but what `make cluster` says."""
+    @pytest.mark.parametrize("name", ["tutorials/first-cluster.md", "guides/cluster.md"])
+    def test_cluster_page_shows_the_real_output(self, tried, name):
+        """Type a page's commands after `make cluster`, with the variables that `make cluster` prints."""
         ada = tried.newcomer
         page = ada.home / "page.md"
-        page.write_text(f"```sh\n{tried.exports}```\n{(ROOT / 'docs/guides/cluster.md').read_text()}")
+        page.write_text(f"```sh\n{tried.exports}```\n{(ROOT / 'docs' / name).read_text()}")
         names = {str(ada.home): "/home/ada", "testcluster": "here"}
         found = [
             text

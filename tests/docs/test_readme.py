@@ -1,4 +1,4 @@
-"""README, CONTRIBUTING and every other page are true: commands run, links lead somewhere, nothing foreign stands in them."""
+"""The commands of README and CONTRIBUTING run, links of all pages work, and no file contains an outside address."""
 
 import ast
 import re
@@ -11,21 +11,21 @@ from tests.docs.conftest import ROOT, Person
 from tests.docs.transcript import commands
 
 README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
-# Ends of host names that lead nowhere outside: reserved ones, and those within a cluster.
-# Names by which a document says in what language it is written; nobody is asked there.
-_DIALECTS = ("json-schema.org", "www.w3.org")
-_NOWHERE = (".example", ".example.com", ".invalid", ".test", ".localhost", ".svc", ".deploy", ".local", ".internal")
-# Loopback, also as senders of webhooks must not be led astray by it, and an address of nobody in particular.
-_HERE = ("127.", "0x7f.", "010.0.0.1")
+# Hosts in the names of document formats; no program sends requests to them.
+_FORMATS = ("json-schema.org", "www.w3.org")
+# Ends of host names that do not exist outside: reserved ones, and those within a cluster.
+_INSIDE = (".example", ".example.com", ".invalid", ".test", ".localhost", ".svc", ".deploy", ".local", ".internal")
+# Loopback addresses, in the forms that tests of webhooks use.
+_LOOPBACK = ("127.", "0x7f.", "010.0.0.1")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
-_PLACE = re.compile(r"\bhttps?://([^/\s\"'`<>(){}\\]+)")
+_HOST = re.compile(r"\bhttps?://([^/\s\"'`<>(){}\\]+)")
 _INDEX = re.compile(r"--(?:extra-)?index-url[ =]\S|\bGO(?:PROXY)=(?!off\b)|^registry=")
-# Written apart, so that this file is not one that holds it.
-_UNDONE = re.compile(r"\b(?:TO)DO\b|\b(?:FIX)ME\b|\b(?:X)XX\b")
+# Split, so that this file does not contain these words.
+_UNFINISHED = re.compile(r"\b(?:TO)DO\b|\b(?:FIX)ME\b|\b(?:X)XX\b")
 
 
 def tracked() -> list[Path]:
-    """The files of the project, as git knows them."""
+    """Return the files that git tracks."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
     return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 
@@ -39,7 +39,7 @@ def relative(path: Path) -> str:
 
 
 def lines() -> Iterator[tuple[str, str]]:
-    """Every line of the project's texts with its place; the licence is not ours to change."""
+    """Yield the place and text of each line of the project's texts, without the licence."""
     for path in TRACKED:
         if path.name == "LICENSE" or path.suffix == ".png":
             continue
@@ -49,7 +49,7 @@ def lines() -> Iterator[tuple[str, str]]:
 
 
 def typed(person: Person, script: str) -> str:
-    """What a script prints, typed at the root of the checkout."""
+    """Run a script at the root of the checkout and return its output."""
     ended = subprocess.run(
         ["/bin/sh", "-c", f"set -eu\n{script}"],
         cwd=ROOT,
@@ -69,19 +69,19 @@ def targets() -> set[str]:
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_readme_can_be_typed(person: Person):
+def test_readme_commands_work(person: Person):
     script = "".join(command.text for command in commands(README) if "make " not in command.text)
     assert script.count("./dayfly ") >= 8
-    # The usual port may be somebody else's on this machine.
+    # Another program may use the default port.
     said = typed(person, script.replace("up --detach", "up --detach --port 0"))
     assert "accounts-demo is not waiting for anything" in said
     assert "USERS_REGISTER_NAMES=" in said
     assert 'Sandbox "accounts-demo" is gone.' in said
     assert "SQLITE_NOTES_PROVISION_PATH=" in said
-    assert [list(folder.iterdir()) for folder in person.home.glob("tmp.*")] == [[]], "both left nothing"
+    assert [list(folder.iterdir()) for folder in person.home.glob("tmp.*")] == [[]], "both commands left nothing"
 
 
-def test_the_plugin_of_the_readme_works(person: Person):
+def test_readme_plugin_creates_and_deletes_its_folder(person: Person):
     (plugin,) = re.findall(r"^```yaml\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
     assert plugin.count("/srv") == 3
     place = person.home / "srv"
@@ -95,7 +95,7 @@ def test_the_plugin_of_the_readme_works(person: Person):
 
 
 @pytest.mark.slow
-def test_make_run_shows_a_sandbox_from_birth_to_death(person: Person):
+def test_make_run_shows_a_whole_sandbox(person: Person):
     said = typed(person, "make run")
     assert "Dayfly made this database for one sandbox" in said
     assert "Nothing: the database is gone.\n" in said
@@ -109,12 +109,12 @@ def test_every_make_command_is_a_target(page: Path):
     assert found <= targets()
 
 
-def test_make_help_lists_the_targets_of_the_readme(person: Person):
+def test_make_help_lists_the_main_targets(person: Person):
     said = typed(person, "make help")
     assert {"run", "test", "check", "bench"} <= {line.split()[0] for line in said.splitlines() if line.strip()}
 
 
-def test_a_schedule_can_be_replayed_as_contributing_says(person: Person):
+def test_simulator_command_of_contributing_repeats_a_schedule(person: Person):
     (command,) = re.findall(r"`(\.venv/bin/python -m tests\.simulator --seed) N`", CONTRIBUTING.read_text())
     first, second = typed(person, f"{command} 7"), typed(person, f"{command} 7")
     assert first == second
@@ -133,12 +133,12 @@ def _purpose(init: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=relative)
-def test_links_lead_somewhere(page: Path):
-    broken = [link for link in _LINK.findall(page.read_text()) if not _leads(page, link)]
+def test_all_links_of_a_page_work(page: Path):
+    broken = [link for link in _LINK.findall(page.read_text()) if not _link_works(page, link)]
     assert broken == []
 
 
-def _leads(page: Path, link: str) -> bool:
+def _link_works(page: Path, link: str) -> bool:
     name, _, anchor = link.partition("#")
     target = (page.parent / name).resolve() if name else page
     if not target.exists() or (target.is_file() and target not in TRACKED):
@@ -147,28 +147,26 @@ def _leads(page: Path, link: str) -> bool:
 
 
 def _anchors(page: Path) -> set[str]:
-    """The anchors that a forge makes of a page's headings."""
+    """Return the anchors that a forge creates for the headings of a page."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-def test_no_address_leads_outside():
-    """Where packages come from is the machine's business: no registry, mirror or index stands in any file."""
-    outside = [
-        f"{where}: {place}" for where, line in lines() for place in _PLACE.findall(line) if not _is_nowhere(place)
-    ]
+def test_no_file_contains_an_outside_address():
+    """No file names a registry, mirror or index, because each machine has its own settings for packages."""
+    outside = [f"{place}: {host}" for place, line in lines() for host in _HOST.findall(line) if not _is_inside(host)]
     assert outside == []
     assert [place for place, line in lines() if _INDEX.search(line)] == []
 
 
-def _is_nowhere(place: str) -> bool:
-    host = place.rpartition("@")[2].partition(":")[0]
-    return host.startswith(_HERE) or "." not in host or host.endswith(_NOWHERE) or host in _DIALECTS
+def _is_inside(host: str) -> bool:
+    name = host.rpartition("@")[2].partition(":")[0]
+    return name.startswith(_LOOPBACK) or "." not in name or name.endswith(_INSIDE) or name in _FORMATS
 
 
 @pytest.mark.parametrize(
-    ("place", "nowhere"),
+    ("host", "inside"),
     [
         ("127.0.0.1:80", True),
         ("shop.default.svc", True),
@@ -177,19 +175,19 @@ def _is_nowhere(place: str) -> bool:
         ("x@acme.org:443", False),
     ],
 )
-def test_outside_addresses_are_recognised(place: str, nowhere: bool):
-    assert _is_nowhere(place) is nowhere
+def test_outside_addresses_are_recognised(host: str, inside: bool):
+    assert _is_inside(host) is inside
 
 
 @pytest.mark.parametrize(("line", "word"), [("pip --@-url x", "index"), ("GO@=direct", "PROXY"), ("@=x", "registry")])
-def test_a_setting_of_an_index_is_found(line: str, word: str):
+def test_index_settings_are_recognised(line: str, word: str):
     assert _INDEX.search(line.replace("@", word))
 
 
-def test_no_file_knows_where_this_checkout_lies():
+def test_no_file_contains_the_path_of_this_checkout():
     here = re.compile(re.escape(str(ROOT)) + r"\b")
     assert [place for place, line in lines() if here.search(line)] == []
 
 
-def test_nothing_is_left_to_do():
-    assert [place for place, line in lines() if _UNDONE.search(line)] == []
+def test_no_file_contains_a_reminder():
+    assert [place for place, line in lines() if _UNFINISHED.search(line)] == []

@@ -48,9 +48,9 @@ def merged(examples: list[Example]) -> dict[str, str]:
     return {**environment, "PATH": ":".join([*paths, os.environ["PATH"]])}
 
 
-def test_the_page_lists_every_example():
+def test_gallery_page_lists_every_example():
     page = (ROOT / "docs" / "guides/gallery.md").read_text()
-    listed = re.findall(r"^\| \[[\w-]+\]\(\.\./examples/([\w-]+)\)", page, re.MULTILINE)
+    listed = re.findall(r"^\| \[[\w-]+\]\(\.\./\.\./examples/([\w-]+)\)", page, re.MULTILINE)
     assert set(listed) >= {*STEPS, *GALLERY}
     assert [name for name in listed if not (FOLDER / name / "plugin.yaml").exists()] == []
 

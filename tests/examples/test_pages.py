@@ -66,12 +66,11 @@ _SEEN = {
 
 
 @pytest.mark.parametrize("example", ["python-step"], indirect=True)
-def test_the_page_on_plugins_can_be_followed_in_an_empty_folder(
-    example: Example, typist: dict[str, str], tmp_path: Path
-):
+def test_plugin_tutorial_works_in_an_empty_folder(example: Example, typist: dict[str, str], tmp_path: Path):
     empty = tmp_path / "empty"
     empty.mkdir()
-    said = follow(ROOT / "docs" / "guides/plugins.md", empty, {**typist, "PATH": f"{typist['PATH']}:{ROOT}"})
+    tutorial = ROOT / "docs" / "tutorials" / "write-a-plugin.md"
+    said = follow(tutorial, empty, {**typist, "PATH": f"{typist['PATH']}:{ROOT}"})
     assert "workspaces:" in said, "the folder was there while the command ran"
     assert "Welcome, Grace!" in said
     assert said.count("ok            ") == 23, "the page says so"

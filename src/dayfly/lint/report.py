@@ -62,7 +62,7 @@ def as_tables() -> str:
     """Return all rules as Markdown, with a table for each group."""
     text = ""
     for group in dict.fromkeys(rule.group for rule in rules()):
-        text += f"### {group}\n\n| code | name | problem | remedy |\n|---|---|---|---|\n"
+        text += f"## {group}\n\n| code | name | problem | remedy |\n|---|---|---|---|\n"
         for rule in rules():
             if rule.group == group:
                 cells = (rule.code, rule.name, rule.wrong, rule.advice)
