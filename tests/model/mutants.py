@@ -1,7 +1,8 @@
-"""The protocol with one guard taken away at a time. The search must find each, or the guard, or the model, is idle.
+"""Mutants of the protocol: each lacks one guard. The search must find each mutant, otherwise the guard or the model is
+useless.
 
-A guard of the operator is a bit of the search (`Mutation` in search.h); one of the core is an edit of a module of the
-product, whose old text must occur exactly once, else this list is stale.
+A guard of the operator is a bit of the search (`Mutation` in search.h). A guard of the core is an edit of a module. Its
+old text must occur exactly once, otherwise this list is stale.
 """
 
 import ast
@@ -17,7 +18,7 @@ from tests.model.cases import Case
 from dayfly.plan import closed_run, decide, open_run, retry
 
 PLAIN = Case("one", 2, ())
-# A Run that is born again first falls over what the former one has left; what follows from that is worse.
+# A Run that was created again finds the objects of the former one first. The ignored violations follow from that.
 REBORN = Case("one", 2, (), uids=2, ignored=("VANISHED", "LEDGER_LOST", "AFTER_END", "ORDER"))
 DELETED = Case("one", 2, ("DELETE_PODS",))
 UNKNOWN = Case("one", 2, ("LOSE_STATUS", "FAIL_CREATE"))
@@ -33,7 +34,7 @@ JOB, CLAIM = Case("job", 2, ("STILL", "CRASH")), Case("claim", 2, ("CRASH",))
 
 
 class Mutant(NamedTuple):
-    """What is missing, where it is looked for, and what must come of it."""
+    """A mutant: the missing guard, the case to search, and the expected violation."""
 
     name: str
     case: Case

@@ -50,7 +50,7 @@ class Answer(NamedTuple):
 
 
 class Product:
-    """Asks `decide` on behalf of the search."""
+    """Calls `decide` for the search."""
 
     def __init__(self, plan: Plan, config: Config) -> None:
         self.plan = plan
@@ -64,7 +64,7 @@ class Product:
         for uid in ("1", "2"):
             self._number(Run(uid=uid, target=target, plan=plan.digest))
 
-    # --- what the search asks ---------------------------------------------------------------------------------------
+    # --- callbacks of the search --------------------------------------------------------------------------------------
 
     def summarize(self, number: int, out: LedgerView) -> None:
         run = self.runs[number]
@@ -106,7 +106,7 @@ class Product:
         return self._write(decision.effects, seen, run, out)
 
     def _object(self, unit: str) -> Object | None:
-        """What a unit makes or removes, of those that do."""
+        """Return the object that a unit creates or removes; None for other units."""
         step = self.plan.steps.get(unit)
         return step.unit.object if step else None
 
@@ -165,7 +165,7 @@ class Product:
         return beyond
 
     def _launch_object(self, seen: dict[AttemptKey, int], run: Run, unit: str, attempt: int) -> list[tuple[str, int]]:
-        """ObjectExecutor.launch: one that is at rest is released, one that is not there made, one that is to go deleted."""
+        """Return the effects of ObjectExecutor.launch: release an object at rest, create a missing one, or delete it."""
         item = self._object(unit)
         assert item is not None, "asked of objects alone"
         if item.remove:

@@ -1,4 +1,4 @@
-"""A trace as prose: who did what, one line for each step."""
+"""A trace as text: the actor and the action, one line for each step."""
 
 from tests.model.engine import CONST, OPS, Engine
 from tests.model.product import Product
@@ -44,7 +44,7 @@ WHAT = {
     "EFFECT_UNBORN": "deletes the Run, which it believes empty",
     "EFFECT_UNBORN_UNFINALIZE": "takes the finalizer off the Run, if it is empty still",
 }
-# Of these the place is a name, and which of that name it is becomes known when they are done.
+# The place of these effects is a name. The object with that name is known when they are carried out.
 OF_NAMES = frozenset(
     f"EFFECT_{each}" for each in ("PREPARE", "OBJECT_LOOK", "OBJECT_POST", "OBJECT_REMOVE", "OBJECT_CLEAR")
 )
@@ -81,7 +81,7 @@ WORLD = {
 
 
 class Trace:
-    """Tells one search's way to a state, or to the step that must not be."""
+    """The path of one search to a state, or to the step that violates an invariant."""
 
     def __init__(self, engine: Engine, product: Product, uids: int) -> None:
         self._engine, self._product, self._uids = engine, product, uids

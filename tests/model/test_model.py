@@ -52,7 +52,7 @@ def test_each_guard_of_the_operator_is_taken_away_once():
 
 
 def test_shortest_trace_to_a_violation_is_readable(engine):
-    """One line for each step, the last of which says what is wrong."""
+    """The trace has one line for each step, and the last line states the violation."""
     mutant = next(mutant for mutant in MUTANTS if mutant.name == "pods are born without a gate")
     outcome = search(engine, mutant.case)
     assert outcome.trace.splitlines() == [
