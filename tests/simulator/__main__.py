@@ -1,4 +1,4 @@
-"""Replay one schedule and tell its story, or run many: `python -m tests.simulator --seed 7`."""
+"""Replay one schedule and print each step, or run many schedules: `python -m tests.simulator --seed 7`."""
 
 import argparse
 import time

@@ -1,8 +1,8 @@
-"""Seeded bugs: for each guard, what the code would be without it. The simulator must find every one.
+"""Seeded bugs: each removes one guard of the code. The simulator must find every bug.
 
-Each edit's old text must occur exactly once in its file, else the list is stale. A guard that stands in two places (the
-decision and the table behind it) is seeded twice: alone, where the table must stop it with a loud error, and together
-with the table's own, where the truth must.
+The old text of an edit must occur exactly once in its file, otherwise the list is stale. Some guards are in two places:
+the decision and the table of legal changes. Each of them is seeded twice. If only the decision lacks it, the table must
+raise an error. If both lack it, the oracle must find the violation.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ class Bug(NamedTuple):
     name: str
     edits: tuple[Edit, ...]
     found_by: tuple[int, ...]
-    host: str = ""  # where it is looked for first
+    host: str = ""  # the first host to search
 
 
 def _bug(name: str, file: str, old: str, new: str, *found_by: int, host: str = "machine") -> Bug:
@@ -490,7 +490,7 @@ BUGS: tuple[Bug, ...] = (
         "if ref.resource and not document:",
         5,
     ),
-    # --- doubled guards: alone (the table is loud) and together (the truth is) ---
+    # --- guards in two places: removed from the decision (the table finds it) and from both (the oracle finds it) ---
     Bug("open while closed, alone", (OPEN_WHILE_CLOSED,), (0, 13), "machine"),
     Bug("open while closed, and the table lets it", (OPEN_WHILE_CLOSED, TABLE_LETS_CLAIM), (0, 3, 13), "machine"),
     Bug("an attempt is left out, alone", (SKIPPED_ATTEMPT,), (0,), "machine"),

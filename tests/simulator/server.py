@@ -40,7 +40,7 @@ class Crash(BaseException):
 
 
 class _Pause:
-    """A point at which everybody else may move."""
+    """A point at which any other part of the simulation may take a step."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield
@@ -76,7 +76,7 @@ class Server:
         return self.simulation.now + self.skew
 
     def due(self) -> bool:
-        """Whether there is news, a turn under way, or a moment that has come."""
+        """Return whether there is a change, a turn in progress, or an expired timer."""
         return self.dirty or self.coroutine is not None or 0 < self.wake <= self.now
 
     # --- the port of a turn -----------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class Server:
         return self.scene
 
     def _blur(self, run: Run, facts: dict[AttemptKey, Fact]) -> None:
-        """News of living attempts may be late or missing. Of recorded ones it may not: see `World`."""
+        """Make facts of living attempts late or missing. Facts of recorded attempts are always current: see `World`."""
         rng = self.simulation.rng
         for key in list(facts):
             if run.unit(key[0]).attempt == key[1] and run.unit(key[0]).state in ALIVE:
