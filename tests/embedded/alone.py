@@ -44,7 +44,7 @@ class Starter:
         return self.child
 
     def close(self):
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 class Bench:
@@ -116,7 +116,7 @@ class StepFolders:
         return folder.leave_beginning()
 
     def close(self):
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 KEPT = {"generation": "g"}
