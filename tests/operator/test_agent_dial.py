@@ -235,7 +235,7 @@ class TestHearing:
 
     @with_bench
     async def test_session_ends_if_the_cursor_is_deleted(self, bench: Bench):
-        """Each retry fails the same way. Without an end, no message would be received or sent any more."""
+        """Each retry fails the same way. If the session did not end, no message would be received or sent."""
 
         async def late():
             await bench.client.delete(SECRETS, NAME, "dayfly-system")

@@ -125,7 +125,7 @@ async def settled(world: World, so: Callable[[], bool], most: int) -> None:
 async def ended(world: World, plural: str, path: str, targets: str = "") -> None:
     """Delete all objects of a kind, and abandon those whose steps have begun: without a kubelet no step ends.
 
-    Hooks have their runs with objects, which are at `targets`.
+    The runs of hooks have objects at `targets`.
     """
 
     def there() -> list[str]:

@@ -117,7 +117,7 @@ def test_its_removal_waits_for_the_delete_step_that_needs_it():
 
 
 def test_a_namespace_that_is_gone_is_proof():
-    """Its permissions are gone as well, so that nobody can read objects in it."""
+    """The permissions in the namespace are gone as well, so its objects cannot be read."""
 
     async def story(world: World) -> None:
         world.sandbox(wish())
@@ -247,7 +247,7 @@ def test_object_not_ready_in_time_is_removed():
 
 
 def test_object_that_becomes_ready_at_the_deadline_stays():
-    """It is only deleted in the observed version: a peer may have recorded in the meantime that it is ready."""
+    """The object is only deleted in the observed version: a peer may have recorded since then that it is ready."""
     made = alone(ready={"condition": "Late"})
     made["create"][0]["timeouts"] = {"run": "5m"}
     asked = 0

@@ -37,8 +37,8 @@ def whole(name: str) -> tuple[int, list[Outage]]:
 
 
 def cells(name: str, numbers: range) -> list[tuple[Outage, int]]:
-    """Return outages and the changes at which they begin. The proof omits those that no request would meet any more: one
-    story without an outage that ends at that change represents all of them.
+    """Return outages and the changes at which they begin. The proof omits outages that no request would meet: one story
+    without an outage that ends at that change represents all of them.
     """
     every = whole(name)[1]
     if not SELECTION.is_complete:

@@ -1,4 +1,4 @@
-"""How often the Events of pods are queried."""
+"""The rate at which the Events of pods are queried."""
 
 import asyncio
 
@@ -136,7 +136,7 @@ def test_busy_kubelet_has_more_time_for_a_first_status():
 
 
 def test_pods_of_forgotten_runs_do_not_count_as_waiting():
-    """They only count as waiting pods while their runs remember them."""
+    """The pods of a run only count as waiting while the run remembers them."""
     events = PodEvents(_Server(), lambda: STARTED)
     pod = msgspec.convert({"metadata": {"name": "p", "uid": "u"}}, Pod)
     fact = Waiting(since=STARTED, reason="Starting")

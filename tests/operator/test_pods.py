@@ -431,7 +431,7 @@ def test_steps_run_on_nodes_that_can_start_the_runner(machine: int, architecture
 
 
 def test_runner_that_was_taken_away_is_put_back():
-    """Its namespace may have been created again; without the ConfigMap no step can start."""
+    """The namespace may have been created again. Without the ConfigMap no step can start."""
 
     async def story(world: World) -> None:
         world.runner = RunnerConfigMap.from_program(b"\x7fELF...")

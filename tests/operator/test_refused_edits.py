@@ -54,7 +54,7 @@ class TestRefusedEdit:
         play(story)
 
     def test_accepted_sandbox_is_not_refused_after_a_restart(self):
-        """Its plugin is gone; its spec has not changed since."""
+        """The plugin is gone, and the spec has not changed since."""
 
         async def story(world: World) -> None:
             await made(world)

@@ -274,7 +274,7 @@ class TestWriting:
         played(story)
 
     def test_withdrawn_route_that_was_deleted_is_forgotten(self):
-        """Its route stays, next to fewer of the baseline's routes."""
+        """The route of the fork stays, next to fewer routes of the baseline."""
 
         async def story(bench: Bench):
             [ours] = await bench.keep()

@@ -95,7 +95,7 @@ def test_sandbox_that_was_fenced_before_is_not_born_again():
 
 
 def test_expired_sandbox_is_deleted():
-    """It is deleted by the UID that was meant; the rig checks that."""
+    """The sandbox is deleted by UID; the rig checks that."""
 
     async def story(world: World) -> None:
         world.sandbox(wish(ttl={"duration": "1m"}))

@@ -133,7 +133,7 @@ class TestBound:
         play(story)
 
     def test_newcomer_waits_behind_runs_already_waiting(self):
-        """Its turn may be taken before theirs, which are queued but not taken yet."""
+        """The new run may take its turn before the waiting runs, which are queued but have not taken theirs yet."""
         plan = seal((Lifecycle(target=target("a"), pre_start=(Step(name="wait", kind="exec"),)),))
         claim = Claim(unit="wait", attempt=1, kind="exec", ref="r", at=1)
 

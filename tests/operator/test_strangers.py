@@ -153,7 +153,7 @@ def test_logs_that_wear_the_label_of_a_run():
 
 
 def test_service_that_was_put_in_the_place_of_a_forks_own():
-    """Its ports are its owner's choice, whatever happens to the baseline's Service."""
+    """The owner of the Service chose its ports, whatever happens to the baseline's Service."""
 
     async def story(world: World) -> None:
         name = (await made(world))["metadata"]["name"]

@@ -94,7 +94,7 @@ async def test_refused_deletion_does_not_stop_the_rest_of_a_cleanup():
     "fault", [UndecidableError("no"), errors.NotFound("GET", "no", status=404), ValueError("a defect")]
 )
 async def test_failing_sweep_does_not_stop_the_others(fault, caplog):
-    """Such an error would end the operator's process, and the next one's, since each begins with a sweep."""
+    """An error in a sweep would end the process of every operator, since each begins with a sweep."""
     done: list[str] = []
 
     async def fails() -> None:

@@ -86,7 +86,7 @@ class TestPods:
 
     @pytest.mark.parametrize("act", ["delete", "evict"])
     def test_pod_taken_away_while_it_runs_is_failed(self, act):
-        """Its runner is asked to end and reports that; a step that must not run twice is not retried."""
+        """The runner is asked to end and reports that; a step that must not run twice is not retried."""
 
         async def story(world: World) -> None:
             await world.until(running(world, "db/make"), "the step")
@@ -106,7 +106,7 @@ class TestPods:
         assert world.cloud.starts("db/make") == 1
 
     def test_pod_taken_away_before_it_was_placed_is_made_again(self):
-        """It is proven that nothing ran, so another attempt is not a second run."""
+        """The pod is proof that nothing ran, so another attempt is not a second run."""
 
         async def story(world: World) -> None:
             await world.until(
@@ -349,7 +349,7 @@ class TestSweeper:
 
     @pytest.mark.parametrize("told_of_its_start", [True, False])
     def test_pod_of_an_abandoned_run_on_a_lost_node_is_removed_late(self, told_of_its_start):
-        """Its node never reports that, and only we may remove our finalizer."""
+        """The node of the pod never reports its end, and only the operator may remove its finalizer."""
 
         async def story(world: World) -> None:
             world.cloud.lossy = world.cloud.forgiven = True

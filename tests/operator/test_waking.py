@@ -200,7 +200,7 @@ def test_pod_without_a_run_wakes_nothing(cluster, woken):
 
 
 def test_a_fork_of_an_open_run_is_always_news(cluster, woken):
-    """Its unit is kept and not done once, whatever its record is."""
+    """The unit of a fork is kept and not done once, whatever its record is."""
     begin(cluster, State.DONE)
     woken.clear()
     meta = ObjectMeta(name="f", namespace="shop", uid="pod", resource_version="1", labels={names.RUN_LABEL: "box"})
@@ -216,7 +216,7 @@ def test_a_running_steps_pod_that_goes_is_looked_at_at_once(cluster, woken):
 
 
 def test_ended_pod_of_a_recorded_step_wakes_its_release(cluster, woken):
-    """Its receipt may be known before its end; after that, only a remaining finalizer needs a turn."""
+    """The receipt of the pod may be known before its end; after that, only a remaining finalizer needs a turn."""
     begin(cluster, State.DONE)
     woken.clear()
     cluster.pods.put(pod(2, node="n", seen=True))

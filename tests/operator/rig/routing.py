@@ -1,4 +1,4 @@
-"""A route to a fork alone: the test controls the caches and the API server."""
+"""A route to a fork without other controllers: the test controls the caches and the API server."""
 
 from __future__ import annotations
 
