@@ -1,4 +1,4 @@
-"""Beside a log lies when it was printed: as exact as it says, no larger than it may be, and of no harm to the log."""
+"""The times of log lines, in a file next to the log: exact, limited in size, without effect on the log."""
 
 import struct
 import subprocess
@@ -68,7 +68,7 @@ def test_text_masked_at_the_end_shifts_no_offsets(noted, tmp_path):
 
 
 def test_a_chatty_step_has_no_more_entries_than_its_log_pays_for(noted):
-    """Each line comes alone, so that only the clock keeps entries from being one for each."""
+    """Each line arrives separately, so only the clock limits the number of entries."""
     log, entries = noted("#!/bin/sh\ni=0; while [ $i -lt 3000 ]; do echo $i; i=$((i+1)); done\n")
     assert len(log) == sum(len(str(number)) + 1 for number in range(3000))
     steps = [later - earlier for (_, earlier), (_, later) in pairwise(entries)]
@@ -114,7 +114,7 @@ def test_half_an_entry_at_the_end_is_none():
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory):
-    """The part that notes, with a clock of the test's: it says which notes it made of lines "PLACE TIME"."""
+    """The writer of times with the clock of the test. It prints the entries that it made of lines "PLACE TIME"."""
     folder = tmp_path_factory.mktemp("times")
     (folder / "bench.c").write_text(BENCH)
     root = __file__.rpartition("/tests/")[0] + "/runner"
