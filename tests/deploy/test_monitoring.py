@@ -86,7 +86,7 @@ SERIES: dict[str, list[tuple[str, str]]] = {
     "DayflyServerUnreachable": [("dayfly_server_connected", "0x60")],
     "DayflyServerFrozen": [("dayfly_server_frozen", "1x60")],
 }
-"""What lets each alert come, once it has lasted: a value each minute for an hour."""
+"""Series that raise each alert after its duration: a value each minute for an hour."""
 CALM = [
     ("dayfly_leading", "1x60"),
     ("dayfly_watch_age_seconds", "20x60"),
@@ -98,7 +98,7 @@ CALM = [
 
 
 def test_each_has_its_series():
-    """So that an alert which is new is missed at once, and not by the proof alone."""
+    """A new alert without a series fails here at once, and not only in the proof."""
     assert set(SERIES) == {rule["alert"] for rule in RULES}
 
 
@@ -129,7 +129,7 @@ def _input(series: list[tuple[str, str]]) -> list[dict[str, str]]:
 
 
 def _played(rule: dict[str, Any]) -> dict[str, Any]:
-    """It is not there before it has lasted, and there afterwards."""
+    """Return a test in which the alert is absent before its duration, and firing afterwards."""
     minutes = int(rule["for"][:-1])
     begins = 1 if "rate(" in rule["expr"] else 0
     return {
@@ -150,6 +150,6 @@ def _firing(rule: dict[str, Any], at: str, *, there: bool) -> dict[str, Any]:
 
 
 def _calm() -> dict[str, Any]:
-    """Where all is well there is none."""
+    """Return a test with healthy series, in which no alert fires."""
     asked = {"expr": 'count(ALERTS{alertstate="firing"})', "eval_time": "59m", "exp_samples": []}
     return {"name": "calm", "interval": "1m", "input_series": _input(CALM), "promql_expr_test": [asked]}
