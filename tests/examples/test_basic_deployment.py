@@ -85,7 +85,7 @@ def test_its_life():
 
 @pytest.mark.parametrize("harm", WRITE_HARMS, ids=lambda harm: harm.name.lower())
 def test_a_crash_or_loss_at_any_write_makes_nothing_twice(harm):
-    """Before it and after it. The process that follows goes on from what there is."""
+    """The crash is before or after the write. The next process continues from the existing objects."""
     writes = len(played().writes)
     assert writes > 20
     for number in SELECTION.sample(range(1, writes + 1), 16, f"writes of basic-deployment with {harm.name}"):
@@ -96,7 +96,7 @@ def test_a_crash_or_loss_at_any_write_makes_nothing_twice(harm):
 
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_two_at_once_with_views_of_the_past_make_nothing_twice(seed):
-    """Without a lease, and each hears of everything late, half a minute at the most."""
+    """There is no lease, and each process sees every change up to half a minute late."""
 
     async def story(world: World) -> None:
         await world.until(lambda: len(world.clients) == 2, "two processes")
@@ -155,7 +155,7 @@ def test_refused_pod_is_shown_in_the_status_and_retried():
 
 
 def test_the_flag_speaks_of_the_wish_as_it_is_now():
-    """What the set has said of an earlier wish counts for nothing; here the set's controller is the test."""
+    """The status of the set for an earlier generation counts for nothing. Here the test is the set's controller."""
 
     async def story(world: World) -> None:
         def says(generation: int) -> None:

@@ -1,4 +1,4 @@
-"""What is special about single examples: that what they make is real, and their worst moments."""
+"""Special cases of single examples: their resources are real, and faults at their worst moments."""
 
 import json
 import sqlite3

@@ -10,7 +10,7 @@ from tests.examples.home import ROOT, Home
 from tests.examples.kinds import FOLDER
 from tests.examples.v1.image import programs
 
-# Nobody's machine gets a folder at its root: the server sees one that is this machine's but for that.
+# The test creates no folder at the root of this machine: the server sees a copy of the root with one more folder.
 ENTER = """
 set -e
 root=$1 bin=$2; shift 2
