@@ -1,4 +1,4 @@
-"""The page of a plain cluster, as its script asks: the same as the verbs say, with the rights of whoever started it."""
+"""The API of the page of a plain cluster: the data of the verbs, with the permissions of the user who started it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MASKED = "sandboxes/box/outputs?masked=true"
 
 
 def until(events, wanted):
-    """All events up to the first of that kind."""
+    """Return all events up to the first of that kind."""
     found = []
     for event in events:
         found.append(event)
@@ -227,7 +227,7 @@ class TestWhatItSays:
             assert served.call("GET", "sandboxes/box").status == 404
 
     def test_unreadable_sandbox_hides_no_other(self, stage):
-        """Whoever may write Sandboxes may nest what Dayfly keeps as it came."""
+        """Users who may write Sandboxes may nest fields that Dayfly stores unchanged."""
 
         async def another(world: World) -> None:
             await up(world)
