@@ -13,12 +13,12 @@ STEP = {"name": "make", "script": "#!/bin/sh\n"}
 # More than may wait for their image, and less than the node's places.
 MANY = 30
 BOUND = 5
-# So many waiting for their image are too many (operator/pods/step_slots.py).
+# The maximum number of pods that wait for their image (operator/pods/step_slots.py).
 IMAGES = 20
 
 
 def sandbox(name: str, namespace: str, image: str) -> dict:
-    """With one step whose image is there or is not: no registry is asked, whose silence would be another matter."""
+    """Return a sandbox with one step whose image exists or not; no registry is used."""
     runner = {"image": image, "podTemplateOverlay": "spec: {containers: [{name: main, imagePullPolicy: Never}]}"}
     resource = {"name": "thing", "spec": {"runner": runner, "create": [STEP]}}
     meta = {"name": name, "namespace": namespace}

@@ -1,6 +1,6 @@
-"""The route server as its manifest has it, on a whole cluster: both replicas tell the rules of a fork that is led to.
+"""The route server from its manifest on a whole cluster: both replicas serve the rules of a routed fork.
 
-What leads is Istio, as far as its definitions go: the operator finds them while it runs, and no proxy is needed.
+Only the definitions of Istio are installed. The operator finds them while it runs, and no proxy is needed.
 """
 
 import http.client

@@ -1,4 +1,4 @@
-"""Hostile text (names, labels, outputs, logs, errors) is displayed as text: it runs no script, sends no request, and its control characters are visible."""
+"""Hostile text (names, labels, outputs, logs, errors) is displayed: it runs no script and sends no request."""
 
 from __future__ import annotations
 
