@@ -43,7 +43,7 @@ def told(name: str, expression: str) -> dict[str, Any]:
 
 
 def sandbox(journal: Journal) -> dict[str, Any]:
-    """Return a sandbox whose object stores values of the fork. A script reads them; a later one reads the fork again."""
+    """Return a sandbox whose object stores values of the fork, whose scripts read the object and the fork."""
 
     def says(name: str, *said: str, inputs: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
         script = "\n".join(("#!/bin/sh", *map(journal.tell, said)))
