@@ -56,6 +56,9 @@ PATTERNS = [(reason, re.compile(pattern)) for reason, pattern in HABITS]
 PRONOUN = re.compile(r"(?:Its?|They|Those|These|This|That|None|All of|Something|Every ?thing) ")
 
 
+Comment = tuple[int, str, bool]  # line, text, and whether it is after code
+
+
 class Text(NamedTuple):
     line: int
     text: str
@@ -70,26 +73,30 @@ def python_texts(source: str, *, only_module: bool) -> Iterator[Text]:
             yield Text(node.body[0].lineno, docstring, is_docstring=True)
     if not only_module:
         tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-        yield from joined((token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT)
+        comments = [token for token in tokens if token.type == tokenize.COMMENT]
+        yield from joined((each.start[0], each.string, bool(each.line[: each.start[1]].strip())) for each in comments)
 
 
-def c_comments(source: str) -> Iterator[tuple[int, str]]:
+def c_comments(source: str) -> Iterator[Comment]:
     for match in C_TOKEN.finditer(source):
         if match["quoted"] is None:
-            yield from enumerate(match[0].split("\n"), source.count("\n", 0, match.start()) + 1)
+            first = source.count("\n", 0, match.start()) + 1
+            is_trailing = bool(source[source.rfind("\n", 0, match.start()) + 1 : match.start()].strip())
+            for number, line in enumerate(match[0].split("\n"), first):
+                yield number, line, is_trailing and number == first
 
 
-def shell_comments(source: str) -> Iterator[tuple[int, str]]:
+def shell_comments(source: str) -> Iterator[Comment]:
     for number, line in enumerate(source.split("\n"), 1):
         if match := re.search(r"(?:^|\s)(#(?:\s.*|!.*)?)$", line):
-            yield number, match[1]
+            yield number, match[1], bool(line[: match.start(1)].strip())
 
 
-def joined(comments: Iterable[tuple[int, str]]) -> Iterator[Text]:
-    """Join the comments of consecutive lines."""
+def joined(comments: Iterable[Comment]) -> Iterator[Text]:
+    """Join the comments of consecutive lines; a comment after code begins a new text."""
     first, lines = 0, list[str]()
-    for number, comment in comments:
-        if number != first + len(lines):
+    for number, comment, is_trailing in comments:
+        if is_trailing or number != first + len(lines):
             yield Text(first, "\n".join(lines))
             first, lines = number, []
         lines.append("" if PRAGMA.match(comment) else COMMENT_EDGE.sub("", comment))
