@@ -184,7 +184,7 @@ class Installed:
         return f"{meta['name']} gates {gates} deleted {meta.get('deletionTimestamp')} {status} {said}"
 
     def replicas(self) -> list[dict[str, Any]]:
-        """Return the operator's pods, without those that a rollout has replaced."""
+        """Return the operator's pods, without replaced ones of a rollout."""
         every = self.items(f"/api/v1/namespaces/{SYSTEM}/pods")
         return [pod for pod in every if "deletionTimestamp" not in pod["metadata"]]
 

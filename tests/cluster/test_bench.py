@@ -34,7 +34,7 @@ print(urllib.request.urlopen("http://127.0.0.1:2379/v3/kv/range", every, timeout
 
 
 def stored(where: Place) -> int:
-    """Return the number of writes to etcd, without those that bypass the log."""
+    """Return the number of writes to etcd without writes that bypass the log."""
     found = json.loads(where.cluster.run_inside([sys.executable, "-c", _EVERY_KEY]))
     own = [int(each["version"]) for each in found["kvs"] if b64decode(each["key"]).decode().startswith(_ITS_OWN)]
     assert own
@@ -60,7 +60,7 @@ def test_steps_and_bare_pods_are_timed(real):
     assert [row.what[:3] for row in rows] == ["(a)", "(b)"]
     assert all(float(row.value.split()[0]) > 0 for row in rows)
     lives = timeline.lives(Audit(real.cluster.audit_log).events(), by=timeline.ASKED)
-    assert len(lives) == 2  # one to warm up, and one that is measured
+    assert len(lives) == 2  # one to warm up, and a measured one
     for life in lives:
         told = [life[moment] for moment in (Moment.SEALED, Moment.RECORDED, Moment.STARTED, Moment.RECORDED_TOO)]
         assert sorted(told) == told

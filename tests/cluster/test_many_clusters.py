@@ -145,7 +145,7 @@ def test_three_clusters_survive_killed_replicas(plane, played):
 
 
 def a_bad_token_is_refused_and_does_no_harm(plane: Plane, names: list[str]) -> None:
-    """Nothing is started there, and both sides report the bad token."""
+    """The cluster starts nothing, and both sides report the bad token."""
     with plane.north.dialling("dfc_nobody_knows_this_one") as running:
         eventually(lambda: running.figure("dayfly_server_refusals") > 0, "it is refused")
         assert running.figure("dayfly_server_connected") == 0
@@ -224,7 +224,7 @@ def milliseconds(time_: str) -> int:
 
 
 def a_database_that_was_restored_freezes(plane: Plane) -> None:
-    """Nothing is started, stopped or deleted until a person has decided, and then nothing runs a second time."""
+    """The clusters start, stop and delete nothing until a person has decided, and then nothing runs a second time."""
     asking = plane.asking
     names = {each: [f"{each}-{what}" for what in ("kept", "before", "after", "new")] for each in (EAST, WEST, NORTH)}
     for cluster, (kept, before, _, _) in names.items():

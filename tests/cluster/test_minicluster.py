@@ -1,4 +1,4 @@
-"""Example minicluster: one, four and eight ranks that send each other real messages; nothing is left."""
+"""Example minicluster: one, four and eight ranks that send each other real messages, and a complete removal."""
 
 import contextlib
 import json

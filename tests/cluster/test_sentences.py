@@ -51,7 +51,7 @@ def wait_said(operator: Installed, wishes: Wishes, record_property: Callable[[st
         return any(cause in each for each in told)
 
     def wait(name: str, text: str, cause: str = "", state: str = "") -> dict:
-        """Wait for the text in the step's message; `cause`: the cluster's wording, `state`: the unit's state then."""
+        """Wait for the text in the step's message, with the cluster's wording `cause` and the state of the unit."""
 
         def so(status: dict) -> bool:
             line = unit(status, name)

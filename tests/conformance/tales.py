@@ -20,7 +20,7 @@ class Behaviour(NamedTuple):
     fails: int = 0
     outputs: dict[str, bytes] = {}
     endless: bool = False
-    # For a webhook: the status codes of the server in order, the last one repeatedly; 0 closes the connection.
+    # Status codes of a webhook's server in order, the last one repeatedly. 0 closes the connection.
     statuses: tuple[int, ...] = ()
     # Its script names an interpreter that does not exist, or its webhook an address that is not allowed.
     broken: bool = False

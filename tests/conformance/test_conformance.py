@@ -89,7 +89,7 @@ def test_every_story_has_a_golden_file():
 
 @pytest.mark.parametrize("title", APART)
 def test_host_specific_goldens_differ_only_in_moves(title):
-    """All reports are the same."""
+    """The reports of both files are the same."""
     told = [(GOLDEN / f"{title.replace(' ', '_')}.{host}.golden").read_text() for host in ("cluster", "machine")]
     assert told[0] != told[1]
     spoken = [text.partition("written:")[0] for text in told]

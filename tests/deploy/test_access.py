@@ -1,4 +1,4 @@
-"""Permissions after the installation: of a tenant with all RBAC permissions, and of the operator with its role."""
+"""Permissions after the installation. A tenant has all RBAC permissions, and the operator has its role."""
 
 import copy
 

@@ -124,7 +124,7 @@ def test_written_routes_are_stored_unchanged(installed, fork, kind, case):
 
 
 def test_operator_labels_on_routes_are_refused_for_others(installed):
-    """With these labels the operator would take a user's route for one of its own."""
+    """With these labels the operator would adopt a user's route."""
     for key in (RUN_LABEL, ROUTE_LABEL):
         body = thing(HTTP_ROUTES.api_version, "HTTPRoute", "forged", spec={"rules": [EVERYTHING]})
         body["metadata"]["labels"] = {key: "box-run"}

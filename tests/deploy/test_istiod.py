@@ -193,7 +193,7 @@ def test_copied_rule_matches_only_requests_with_its_key(api, mesh):
 def test_each_protocol_is_led_as_it_came(api, mesh):
     """HTTP/1.1, HTTP/2 and WebSocket use one Service, gRPC another with a port of that name.
 
-    Each Service has one port. With several, a proxy that is called as an HTTP proxy cannot tell them apart.
+    Each Service has one port. With several, a proxy that is called as an HTTP proxy cannot distinguish the ports.
     """
     address = reachable(api.cluster.network.node)
     keyed = {"baggage": f"sd-routing-key={KEY}"}

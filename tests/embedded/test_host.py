@@ -45,7 +45,7 @@ async def test_left_over_proxy_is_ended_by_a_server_without_routing(machine):
 
 
 async def test_closed_host_leaves_no_task_or_descriptor(machine, monkeypatch):
-    """Check that no task is running and no descriptor is open: of files, watches or servers."""
+    """Check that no task is running, and that no file, watch or server is open."""
 
     async def serve(_app, sockets, *, stop):
         await stop.wait()

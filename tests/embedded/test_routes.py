@@ -61,7 +61,7 @@ async def test_every_key_form_reaches_the_fork_and_no_other_does(ways):
         assert await ways.who((name, value)) == "u", name
         assert await ways.who((name, value.replace(KEY[1:], OTHER[1:]))) == "app", name
     assert await ways.who(path=f"/a?x=1&sd-key={KEY}") == "u"
-    # Of two headers with the same name both count; a request without a key reaches the baseline.
+    # If two headers have the same name, both count. A request without a key reaches the baseline.
     assert await ways.who(("baggage", "a=b"), key(KEY)) == "u"
     assert await ways.who() == await ways.who(("cookie", f"sd-routing-key={KEY}")) == "app"
     await ways.machine.finish("u")

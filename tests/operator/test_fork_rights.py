@@ -1,4 +1,4 @@
-"""Limits of forks: no more rights than the baseline, no access to namespaces that did not grant it, no excessive load."""
+"""Limits of forks: the rights of the baseline, no access to namespaces that did not grant it, no excessive load."""
 
 from __future__ import annotations
 

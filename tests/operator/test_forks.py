@@ -38,7 +38,7 @@ class TestStoryboards:
 
 class TestBirth:
     def test_missing_baseline_is_said_and_waited_for(self):
-        """Nothing is written while the baseline is missing. The fork is created within seconds after the baseline."""
+        """The operator writes nothing while the baseline is missing, and creates the fork within seconds after it."""
 
         async def story(world: World) -> None:
             world.sandbox(wish(forks=[fork()]))
@@ -83,7 +83,7 @@ class TestBirth:
 
     @pytest.mark.parametrize("plural", ["deployments", "services"])
     def test_name_that_is_taken(self, plural):
-        """An object of another owner with that name is left alone until its owner deletes it."""
+        """An object of another owner with that name stays unchanged until its owner deletes it."""
 
         async def story(world: World) -> None:
             name = (await made(world))["metadata"]["name"]

@@ -1,4 +1,4 @@
-"""A hook that cannot become active yet: its condition says why, and no object is changed."""
+"""A hook that cannot become active yet: its condition has the reason, and no object is changed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 
 @pytest.mark.parametrize("verb", ["list", "patch"])
 def test_grant_is_noticed_as_soon_as_the_role_changes(verb):
-    """Until then, a hook without the grant sends no more requests than usual."""
+    """Until then, a hook without the grant sends requests at the usual rate."""
 
     async def story(world: World) -> None:
         world.ask("POST", ROLES, {"metadata": {"name": "dayfly-operator-targets"}, "rules": []})

@@ -188,7 +188,7 @@ def test_a_warning_without_a_reason_keeps_that_of_the_status():
 
 
 def test_an_image_that_is_there_is_nothing_to_wait_for():
-    """Of two Events in one second, the later one in the kubelet's order counts."""
+    """If two Events have the same second, the later one in the kubelet's order counts."""
     pulling, pulled = event(1, "Pulling", 'Pulling image "x:1"'), event(1, "Pulled", "it is there")
     assert explained(pulled, pulling)[0] == MUTE
     said = explained(pulling)[0]

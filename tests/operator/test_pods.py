@@ -97,7 +97,7 @@ def test_missing_namespace_is_said_and_waited_for():
 
 
 def test_step_is_no_services_endpoint():
-    """Services in the namespace of steps get no requests of theirs, and no plugin can answer for a Service."""
+    """Services in the namespace of steps get no requests from their clients, and no plugin can answer for a Service."""
 
     async def story(world: World) -> None:
         service = {"metadata": {"name": "database"}, "spec": {"ports": [{"port": 1}]}}

@@ -168,7 +168,7 @@ class TestStanding:
         played(story)
 
     def test_wait_for_a_gateway_survives_a_restart(self):
-        """A resting run has no memory, and the server's clock may be ahead of ours."""
+        """A resting run has no memory, and the server's clock may be ahead of the operator's."""
 
         async def story(bench: Bench):
             bench.sync_cache()

@@ -8,7 +8,7 @@ from tests.operator.rig.world import World
 
 
 class TestRefusedEdit:
-    """A spec that cannot be applied changes nothing of what runs, and is not reported as applied."""
+    """A spec that cannot be applied changes no running unit, and is not reported as applied."""
 
     WRONG = fork(env=[{"name": "URL", "valueFrom": {"resource": {"name": "db", "outputKey": "make.nosuch"}}}])
 

@@ -192,7 +192,7 @@ def test_unanswered_dry_run_of_an_object_blocks_no_other_step(does):
 
 
 def test_refused_end_of_a_run_is_not_sent_with_each_turn():
-    """All steps are done. Our finalizer may not be removed from an object that the run created."""
+    """Every step is done. Our finalizer may not be removed from an object that the run created."""
     life = LIVES["mixed"]
 
     async def story(world: World) -> None:

@@ -64,7 +64,7 @@ class TestPlugins:
         play(story)
 
     def test_said_once_for_each_published_plugin(self):
-        """This includes a plugin that is published under the name of an older one."""
+        """The status is also set for a plugin that is published under the name of an older one."""
 
         async def story(world: World) -> None:
             world.plugin("new", CYCLE)

@@ -334,7 +334,7 @@ def test_without_the_wing_nothing_is_done():
 
 @pytest.mark.parametrize("harm", [Harm.CRASH_BEFORE, Harm.CRASH_AFTER])
 def test_operator_crash_at_any_write_loses_nothing(harm):
-    """All four hooks run once and in order, and nothing is left. Each commit plays a sample of the writes."""
+    """The four hooks run once and in order, and nothing is left. Each commit plays a sample of the writes."""
 
     async def whole(world):
         world.start()

@@ -111,7 +111,7 @@ async def test_second_reconcile_requests_nothing(bench):
 
 
 async def test_a_run_that_a_peer_bore_of_an_older_wish_is_revised(bench):
-    """This operator compiles the newer spec, and finds a run that a peer created from the older one."""
+    """The operator compiles the newer spec, and finds a run that a peer created from the older one."""
     first = await bench.born(wish(forks=[fork()]))
     other = Bench(bench)
     other.box(wish(forks=[fork(images=[{"image": "web:2"}])]))

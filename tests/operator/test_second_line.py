@@ -138,7 +138,7 @@ def test_pod_with_an_open_ended_start_window_is_not_claimed():
 
 
 def test_pod_that_a_peer_made_for_a_later_attempt_is_left_to_it():
-    """An operator without that attempt in its ledger would release the valid pod and create one that can never start."""
+    """An operator without that attempt in its ledger would release the valid pod. Its own pod could never start."""
 
     async def story(world: World) -> None:
         await world.until(lambda: world.cloud.starts("db/make") == 2, "the second try")

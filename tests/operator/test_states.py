@@ -182,7 +182,7 @@ class TestKeeping:
 
     @pytest.mark.parametrize("harm", [Harm.UNREACHABLE, Harm.THROTTLE])
     async def test_version_without_a_written_head_leaves_no_chunks(self, server, harm):
-        """These writes certainly changed nothing, so no late head refers to the chunks."""
+        """The writes certainly changed nothing, so no late head refers to the chunks."""
         mine = server.client()
         await mine.lock("a")
 

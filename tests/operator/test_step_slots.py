@@ -29,7 +29,7 @@ LONG = {"resources": [{"name": "x", "plugin": "slow"}]}
 
 
 def play(story, steps: int = DEFAULT_LIMIT, **scripts: Script) -> None:
-    """Return a story with two plugins: a quick one, and one whose steps behave as `wait` and `end` define."""
+    """Return a story with two plugins. One is quick, the steps of the other behave as `wait` and `end` define."""
     units = {**RETRY_UNITS, **SLOW_UNITS}
     known = {"x/wait": scripts.get("wait", Script(runs=30)), "x/end": scripts.get("end", Script())}
     known |= {name: dataclasses.replace(Script(), outputs=OUTPUTS.get(name, {})) for name in RETRY_UNITS}
@@ -93,7 +93,7 @@ class TestBound:
     @pytest.mark.slow
     @pytest.mark.parametrize(("said", "limit"), [("3", 3), ("many", 4)])
     def test_so_many_steps_run_at_once_and_no_more(self, said, limit):
-        """All runs get their turn, and waiting ones report the reason."""
+        """Each run gets its turn, and waiting ones report the reason."""
 
         async def story(world: World) -> None:
             say_steps(world, said)

@@ -33,7 +33,7 @@ def pod(name: str, labels: dict[str, str] | None) -> Pod:
 
 @pytest.mark.parametrize(("cached", "fresh", "goes"), [(True, True, False), (None, True, False), (None, None, True)])
 async def test_the_pods_of_forks_are_left_to_their_forks(cached, fresh, goes):
-    """Nothing is deleted while such a run may exist."""
+    """The sweeper deletes nothing while such a run may exist."""
     done: list[tuple[str, str]] = []
 
     async def read(_run: str) -> object:

@@ -37,7 +37,7 @@ STEPS = ("before", "warm", "drain", "report")
 
 
 class Map(Slim, frozen=True):
-    """A ConfigMap whose data says whether its target has started or stopped, and how long it is wanted."""
+    """A ConfigMap whose data states whether its target has started or stopped, and how long it is wanted."""
 
     metadata: AnnotatedMeta
     data: dict[str, str] = {}

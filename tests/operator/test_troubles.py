@@ -86,7 +86,7 @@ class TestPods:
 
     @pytest.mark.parametrize("act", ["delete", "evict"])
     def test_pod_taken_away_while_it_runs_is_failed(self, act):
-        """The runner is asked to end and reports that; a step that must not run twice is not retried."""
+        """The runner is stopped and reports that; a step that must not run twice is not retried."""
 
         async def story(world: World) -> None:
             await world.until(running(world, "db/make"), "the step")
@@ -212,7 +212,7 @@ class TestLedger:
         assert world.cloud.starts("db/make") == 1
 
     def test_lost_document_freezes_says_so_and_can_be_abandoned(self):
-        """Without the sealed plan nothing is decided; the only way out is to abandon the run, which is recorded."""
+        """Without the sealed plan the operator decides nothing. Only `abandon` ends the run, and it is recorded."""
 
         async def story(world: World) -> None:
             await world.until(running(world, "db/make"), "the step")

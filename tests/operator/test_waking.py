@@ -305,7 +305,7 @@ def test_forks_hear_of_another_form_of_their_baseline(cluster, asked):
 
 
 def test_forks_hear_of_services_in_their_namespace(cluster, asked):
-    """Routes to a baseline may be new, deleted or changed; a preview address alone needs no turn."""
+    """Routes to a baseline may be new, deleted or changed. A preview address without such a change needs no turn."""
 
     def service(version: int, *, run: str = "", **selector: str) -> ForkService:
         labels = {names.RUN_LABEL: run} if run else {}

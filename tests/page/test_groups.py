@@ -50,7 +50,7 @@ def forks(baseline, **labels):
 
 
 def say(client, host, name="pay", **more):
-    """Report a run of the group with one successful hook and one that fails."""
+    """Report a run of the group with one successful hook and a failing one."""
 
     def unit(name, event, state, **of):
         return UnitReport(id=name, resource="", name=name, event=event, kind="exec", state=state, attempt=1, **of)

@@ -56,7 +56,7 @@ def test_ended_sandboxes_of_one_name_are_shown_separately(client, host, enter):
 
 
 def test_new_sandbox_appears_at_once_on_its_open_page(client, host, enter):
-    """It appears before the timeout of a visit, which is shorter than the poll interval for missing objects."""
+    """The sandbox appears within the timeout of a visit, which is shorter than the poll interval for missing ones."""
     with enter() as visit:
         visit.open("/page/sandboxes/later", "text=There is no sandbox of this name")
         client.put("sandboxes/later", wishes.empty())

@@ -14,7 +14,7 @@ RECEIVING = ("45", "47", "207", "212")
 
 
 class Asked:
-    """A resident runner that can be asked for a waiting launcher and for launchers with an order."""
+    """A resident runner that can fork a waiting launcher, and launchers with an order."""
 
     def __init__(self, ours: socket.socket, process: subprocess.Popen[bytes], isolation: str, here: Path) -> None:
         self.ours, self.process, self.isolation = ours, process, isolation
@@ -26,7 +26,7 @@ class Asked:
             each.joinpath("old").write_text("old")
 
     def ask(self, packet: bytes) -> int:
-        """Send a packet; return the number in the answer: a process ID, 0, or a negative errno."""
+        """Send a packet and return the number in the answer: a process ID, 0, or a negative errno."""
         self.ours.send(packet)
         return int.from_bytes(self.ours.recv(4), sys.byteorder, signed=True)
 

@@ -1,4 +1,4 @@
-"""Private directories: new entries belong to the step; existing entries belong to the host and are unchanged."""
+"""Private directories: new entries belong to the step, and existing entries belong to the host and are unchanged."""
 
 import os
 import socket

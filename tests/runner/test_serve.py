@@ -176,7 +176,7 @@ def test_a_launcher_holds_nothing_of_the_resident_runner(attempt, serving, mark)
 
 
 def _open(pid):
-    """Return the open files of a process, without those that it closes during the loop."""
+    """Return the open files of a process, without files that it closes during the loop."""
     found = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):

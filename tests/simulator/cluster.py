@@ -133,7 +133,7 @@ class Cluster(Simulation):
         return facts
 
     def _reads(self, unit: str, run: Run) -> tuple[int, ...]:
-        """Return the attempt of each output that the unit reads: claimed or recorded; 0 if there is none."""
+        """Return the attempt of each output that the unit reads, claimed or recorded; 0 if there is none."""
         told = []
         for read, output in self.scenario.shapes[unit].reads:
             record = run.unit(read)

@@ -370,7 +370,7 @@ class Oracle:
                 raise Violation(7, f"{unit}#{attempt} reads {found!r}, recorded last is {read}#{last}")
 
     def released(self, unit: str, attempt: int, *, held: bool) -> None:
-        """Check an attempt whose evidence is deleted; `held`: it was still behind its gate."""
+        """Check an attempt whose evidence is deleted; `held` if it was still behind its gate."""
         record = self.run.unit(unit)
         over = self.gone or self.run.phase in (Phase.CLEANED, Phase.ABANDONED)
         settled = attempt < record.attempt or (attempt == record.attempt and record.state in (State.DONE, State.VOID))

@@ -37,7 +37,7 @@ class Simulation(abc.ABC):
         self.now = START
         self.faulty = True
         self.interleaving = 0.3
-        self.crash_in = 0  # boundaries until the server is killed; 0: never
+        self.crash_in = 0  # boundaries until the server is killed; 0 for never
         self.refuse = 0  # the number of writes for which the disk is full
         self.pending: tuple[Run, tuple[Move, ...]] | None = None
         self.objections: dict[str, UnitRefusal] = {}
@@ -376,7 +376,7 @@ class Simulation(abc.ABC):
             self.revise(rng.randrange(len(self.scenario.revisions)))
 
     def hurry(self) -> dict[str, int]:
-        """Skip the back-off after random attempts: ended ones, future ones, and ones that the ledger no longer has."""
+        """Skip the back-off after random attempts: ended, future and forgotten ones."""
         records = self.oracle.run.units
         chosen = {unit: max(record.attempt + self.rng.choice((-1, 0, 0, 0, 1)), 1) for unit, record in records.items()}
         self.oracle.hurried |= set(chosen.items())

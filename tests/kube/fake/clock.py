@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class DeadlockError(Exception):
-    """All tasks wait, and no event can wake them."""
+    """Every task waits, and no event can wake them."""
 
 
 class _Jump(selectors.BaseSelector):

@@ -103,7 +103,7 @@ def every() -> Iterator[Plan]:
 
 
 def shares() -> list[list[Plan]]:
-    """All faults, in 120 shares. In eight consecutive shares each change has one fault; each has an eighth of these."""
+    """Return all faults in 120 shares. Eight consecutive shares contain one fault of each change."""
     turns = {harm: turn for turn, harm in enumerate(Harm)}
     found: dict[tuple[int, int], list[Plan]] = collections.defaultdict(list)
     for plan in every():

@@ -177,7 +177,7 @@ class Bench(Timed):
         return (await self.observe()).facts[NAME, 1]
 
     async def read_ending_fact(self) -> Any:
-        """Return the fact of the route if its sandbox no longer asks for it."""
+        """Return the fact of a route that its sandbox no longer requires."""
         self.later.clear()
         sight = await self.routes.observe(self.run, seal((), (UNIT,)), self.clock, self.noted)
         return sight.facts[NAME, 1]

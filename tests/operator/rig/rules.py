@@ -1,4 +1,4 @@
-"""Checks each change by an operator in every test: what it must contain, and which objects it may name.
+"""Checks the content of each change by an operator in every test, and the objects that it names.
 
 A stale cache names objects that have been replaced. So every change names its object by UID. If it replaces a list, or
 an item of one, it names the version too. An operator only writes objects that belong to a Run.
