@@ -183,7 +183,7 @@ class Cluster(Simulation):
             if pod.broken:
                 return NeverRan(reason=Reason.NOT_EXECUTABLE, message="its interpreter does not exist")
             if not pod.result.outcome:
-                return NeverRan(reason="NotStarted", message="its node says that it never started")
+                return NeverRan(reason="NotStarted", message="its node reports that it never started")
             return Ended(result=pod.result)
         if pod.lost:
             dead_by = pod.created + DEAD_BY + max(record.claimed_at - pod.created, 0)
@@ -308,7 +308,7 @@ class Cluster(Simulation):
         awaited = record.state in HOPED and record.ref == pod.uid and not (self.faulty or self.oracle.gone)
         awaited = awaited and pod.created + ACTIVE > self.calmed  # before that operators may have had no turn
         if awaited and not pod.deleting and 0 < pod.recalled < self.now - RECALL_TIMEOUT_MS - MARGIN:
-            raise Violation(13, f"{pod.unit}#{pod.attempt} is waited for long after its recall")
+            raise Violation(13, f"{pod.unit}#{pod.attempt} was not fenced after its recall")
 
     def _move(self, pod: Pod) -> None:
         shape = self.scenario.shapes[pod.unit]

@@ -71,7 +71,7 @@ class Machine(Simulation):
     def _markerless(self, boot: str, since: int) -> Fact:
         if boot == self.ref():
             return Stalled(since=since)
-        return Unclear(since=since, reason="Rebooted", message="the machine was started anew", dead_by=0)
+        return Unclear(since=since, reason="Rebooted", message="the machine was restarted", dead_by=0)
 
     def _holder(self, folder: Folder) -> Launcher | None:
         return next((who for who in self.launchers if who.folder is folder and LOCKED <= who.stage <= DYING), None)
@@ -245,7 +245,7 @@ class Machine(Simulation):
     def _reboot(self) -> None:
         """Power is gone: nothing lives on, what was not synced may be lost, servers start again."""
         self.boot += 1
-        self.say("the machine", f"is started anew as {self.ref()}")
+        self.say("the machine", f"is restarted as {self.ref()}")
         for who in self.launchers:
             if RUNNING <= who.stage <= DYING:
                 self.oracle.ended(who.unit, who.attempt)

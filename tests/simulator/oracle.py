@@ -152,7 +152,7 @@ class Oracle:
         void = {move.unit for move in moves if isinstance(move, Void)}
         given_up = world.run.abandon is not None or any(isinstance(move, GiveUp) for move in moves)
         if world.wish.abandon is not None and not given_up and any(isinstance(move, Finish) for move in moves):
-            raise Violation(13, "finished as if nobody had given it up")
+            raise Violation(13, "finished as if it had not been abandoned")
         for move in moves:
             if not isinstance(move, Claim) or move.unit in void:
                 continue
@@ -196,10 +196,10 @@ class Oracle:
                     phase = self._expect(phase, Phase.OPEN, Phase.CLOSED, "closed")
                 case Started():
                     if self.target is None or not self.target.began or before.started_at or before.stopped_at:
-                        raise Violation(8, "the ledger says that the target has started")
+                        raise Violation(8, "the ledger records a start of the target")
                 case Stopped():
                     if self.target is None or self.target.stage != STOPPED or before.stopped_at:
-                        raise Violation(8, "the ledger says that the target has stopped")
+                        raise Violation(8, "the ledger records a stop of the target")
                     if phase is not Phase.CLOSED:
                         raise Violation(8, f"stopped while {phase}")
                 case GiveUp():
@@ -413,7 +413,7 @@ class Oracle:
         """Check a decision: it must have a move, an effect or a wait, and must report unknown outcomes."""
         silent = not (decision.moves or decision.effects or decision.waits)
         if silent and world.run.seq == self.run.seq and not self.at_rest():
-            raise Violation(0, "nothing happens, nothing is waited for, and the run is not at rest")
+            raise Violation(0, "no move, no effect and no wait, and the run is not at rest")
         if world.run.abandon is not None or world.run.phase in (Phase.CLEANED, Phase.ABANDONED):
             return
         if any(isinstance(move, GiveUp) for move in decision.moves):
@@ -422,11 +422,11 @@ class Oracle:
         for name, record in world.run.units.items():
             fact = world.facts.get((name, record.attempt))
             if record.state is State.CLAIMED and name not in moved and isinstance(fact, Unclear):
-                raise Violation(12, f"{name} cannot be seen, and the ledger is not told")
+                raise Violation(12, f"{name} is unclear, and the ledger is not changed")
             if record.state is State.UNKNOWN and name not in moved:
                 said = [wait for wait in decision.waits if wait.unit == name]
                 if not said:
-                    raise Violation(12, f"{name} is unknown and nothing is said of it")
+                    raise Violation(12, f"{name} is unknown without a reason")
                 if isinstance(fact, Unclear) and not any(w.reason == "OutcomeUnknown" and w.until for w in said):
                     raise Violation(12, f"{name} is unknown, said is {said[0].message}")
 

@@ -139,7 +139,7 @@ class Server:
         sim.say(f"{self.name} {'writes' if after is not None else 'is refused'}", moves)
         self.run = after or self.run
         if after is None and not (sim.faulty or sim.gated):
-            raise Violation(13, "a commit is refused though nobody else writes")
+            raise Violation(13, "a commit is refused without another writer")
         if after is not None and sim.news_of_writes:
             sim.news()
         return after is not None and not (sim.gated and sim.faulty and sim.rng.random() < 0.03)
@@ -155,7 +155,7 @@ class Server:
                 sim.prepare(self, unit, attempt)
             case Launch(unit=unit, attempt=attempt):
                 if scene.world.run.phase is not Phase.OPEN and sim.scenario.shapes[unit].creates:
-                    raise Violation(3, f"{unit}#{attempt} is let go in a run that is known to be closed")
+                    raise Violation(3, f"{unit}#{attempt} is launched in a run that is known to be closed")
                 if sim.scenario.shapes[unit].reads and not sim.oracle.gone:
                     sim.oracle.launched(unit, attempt, sim.ledger.values(sim.uid))
                 sim.launch(self, scene, unit, attempt)

@@ -228,7 +228,7 @@ class Simulation(abc.ABC):
         for forks, plan in zip(self.scenario.revisions, self.scenario.plans, strict=True):
             if forks == stored.forks:
                 return plan
-        raise Violation(10, "the ledger holds forks that nobody wished for")
+        raise Violation(10, "the ledger contains forks that are not in the spec")
 
     def free_slots(self, run: Run) -> int:
         """Return the number of steps that may start besides the attempts that are alive in the ledger."""
