@@ -80,7 +80,7 @@ class Product:
     def decide(self, question: Question, out: Decision) -> int:
         """Fills `out`; returns how many effects lie beyond the attempts that the model has room for."""
         run = self.runs[question.ledger]
-        assert run is not None, "nobody looks without a Run"
+        assert run is not None, "there is no decision without a Run"
         seen: dict[AttemptKey, int] = {}
         facts: dict[AttemptKey, Fact] = {}
         since = 0 if question.overdue else NOW
@@ -167,7 +167,7 @@ class Product:
     def _launch_object(self, seen: dict[AttemptKey, int], run: Run, unit: str, attempt: int) -> list[tuple[str, int]]:
         """Return the effects of ObjectExecutor.launch: release an object at rest, create a missing one, or delete it."""
         item = self._object(unit)
-        assert item is not None, "asked of objects alone"
+        assert item is not None, "only for objects"
         if item.remove:
             maker = unit_id(self.plan.steps[unit].resource, item.remove)
             return [("OBJECT_REMOVE", self._name(maker, run.unit(maker).attempt))] if run.unit(maker).attempt else []
