@@ -107,7 +107,7 @@ class Member:
         """Check that each create step was launched at most once, and never after a delete step of its run."""
         begun = self.begun()
         twice = [each for each, count in Counter(begun).items() if count > 1 and each.unit.endswith("/make")]
-        assert not twice, f"let go more than once in {self.name}: {twice}"
+        assert not twice, f"launched more than once in {self.name}: {twice}"
         over: set[str] = set()
         for each in begun:
             assert each.unit.endswith("/drop") or each.run not in over, f"created after cleanup in {self.name}: {each}"

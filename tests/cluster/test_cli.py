@@ -83,7 +83,7 @@ def test_developer_follows_a_run_and_reads_logs_after_it(operator, wishes, journ
         done = person.dayfly("logs", wishes.name, "pair", "make", *HERE)
         assert (done.code, done.out, done.err) == (0, "making\nmade\n", "")
     kept = bob.dayfly("logs", wishes.name, "pair", "make", "--timestamps", *HERE).out
-    assert kept.startswith(timed), "what the kubelet knew is kept"
+    assert kept.startswith(timed), "the kubelet's log is stored"
     made = kept.removeprefix(timed).partition(" ")[0]
     assert kept == f"{timed}{made} made\n"
     assert made > stamp

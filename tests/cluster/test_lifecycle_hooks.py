@@ -119,13 +119,13 @@ def hook_up(operator: Installed) -> None:
         status = hook(operator).get("status", {})
         return status if status.get("reason") in ("TargetsNotGranted", "HookActive") else None
 
-    status = eventually(judged, "the grant to be asked for, or not to be needed")
+    status = eventually(judged, "a request for the grant, unless it exists")
     if not status["ready"]:
         for command in status["message"].rpartition("can run: ")[2].split(" && "):
             kubectl, *words = shlex.split(command)
             assert kubectl == "kubectl"
             operator.own.kubectl(*words)
-    eventually(lambda: hook(operator)["status"]["ready"], "the hook to be taken up")
+    eventually(lambda: hook(operator)["status"]["ready"], "the operator to accept the hook")
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ def test_deleted_hook_finishes_backups_and_releases_machines(operator, folders, 
     operator.apply(wished("living", "data"), wished("leaving", "leaving", finalizers=[WITNESS]))
     living, leaving = held(operator, "living"), held(operator, "leaving")
     operator.own.kubectl("delete", "machines.cluster.example.org", "leaving", "-n", TEAM, "--wait=false")
-    eventually(lambda: units(operator, leaving), "the end of the machine to be taken up")
+    eventually(lambda: units(operator, leaving), "the operator to see the deletion")
     operator.own.kubectl("delete", "lifecyclehook", "volume-backup", "--wait=false")
 
     def freed() -> bool:
@@ -233,9 +233,7 @@ def test_deleted_hook_finishes_backups_and_releases_machines(operator, folders, 
         return "finalizers" not in found["metadata"] and HOLD not in found["metadata"].get("annotations", {})
 
     eventually(freed, "the machine that lives on to be free")
-    eventually(
-        lambda: units(operator, leaving).get("backup", {}).get("outcome") == "succeeded", "the backup that is owed"
-    )
+    eventually(lambda: units(operator, leaving).get("backup", {}).get("outcome") == "succeeded", "the required backup")
     assert hook(operator)["metadata"]["deletionTimestamp"]
     let_go(operator, "leaving")
     eventually(lambda: machine(operator, "leaving") is None, "the end of the other machine")

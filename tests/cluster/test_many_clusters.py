@@ -149,7 +149,9 @@ def a_bad_token_is_refused_and_does_no_harm(plane: Plane, names: list[str]) -> N
     with plane.north.dialling("dfc_nobody_knows_this_one") as running:
         eventually(lambda: running.figure("dayfly_server_refusals") > 0, "it is refused")
         assert running.figure("dayfly_server_connected") == 0
-        eventually(lambda: "no operator has connected yet" in plane.message(names[0]), "its sandbox says why it waits")
+        eventually(
+            lambda: "no operator has connected yet" in plane.message(names[0]), "its sandbox reports why it waits"
+        )
         assert not plane.north.sandboxes()
     assert "no valid cluster token" in plane.north.words()
 
@@ -179,7 +181,7 @@ def a_day_away(plane: Plane, names: list[str]) -> float:
     assert day.done == CHANGES
     others_go_on(plane)
     # The cluster applies the received times to live, and the server does not guess.
-    eventually(lambda: drops(west) == BRIEF, "their time is over, in the cluster alone", seconds=240)
+    eventually(lambda: drops(west) == BRIEF, "they expire in the cluster", seconds=240)
     here = plane.sandboxes(WEST)
     assert {*names, *day.living, *day.brief} <= here.keys()
     assert all("last report" in here[name]["status"]["message"] for name in names[:BRIEF])
@@ -240,7 +242,7 @@ def a_database_that_was_restored_freezes(plane: Plane) -> None:
         eventually(lambda at=each.name, name=after: plane.ready(at, name), f"{after} is ready")
         eventually(lambda name=before: plane.gone(name), f"{before} is gone")
         # The server records its end first, and the cluster learns of that later.
-        eventually(lambda at=each, name=before: name not in at.sandboxes(), f"{before} is let go")
+        eventually(lambda at=each, name=before: name not in at.sandboxes(), f"{before} is released")
     with plane.replicas.stopped():
         plane.database.restore()
     for each in plane.members:

@@ -49,7 +49,7 @@ def test_others_do_not_feel_a_missing_image(operator, namespace, record_property
             every = operator.items(f"/apis/{API}/namespaces/{namespace}/sandboxes")
             return sum(words in each.get("status", {}).get("message", "") for each in every) >= MANY - IMAGES - BOUND
 
-        eventually(all_said, "those that wait for a place to say so")
+        eventually(all_said, "waiting sandboxes to report that")
         beside = [taken(operator, f"beside-{number}", TEAM) for number in range(5)]
         lacking = [pod for pod in operator.pods() if pod["spec"]["containers"][0]["image"] == MISSING]
         assert IMAGES <= len(lacking) < IMAGES + BOUND
@@ -62,7 +62,7 @@ def test_others_do_not_feel_a_missing_image(operator, namespace, record_property
     def free() -> bool:
         return "dayfly.dev/in-use" not in operator.get(f"/api/v1/namespaces/{namespace}")["metadata"]["labels"]
 
-    eventually(free, "nobody to need the namespace")
+    eventually(free, "the namespace to be unused")
 
 
 def test_cleanup_finds_room_where_create_steps_have_none(operator, wishes, journal):

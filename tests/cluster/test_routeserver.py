@@ -82,7 +82,7 @@ def test_both_replicas_serve_the_rule_while_a_fork_is_routed(operator: Installed
             operator.apply(sandbox())
             status = operator.wait_status(NAME, TEAM, led, "Ready, with a route")
             [shared] = operator.items(f"/apis/networking.istio.io/v1/namespaces/{TEAM}/virtualservices")
-            assert status["routingKey"] in json.dumps(shared["spec"]), "by its rules calls are led"
+            assert status["routingKey"] in json.dumps(shared["spec"]), "calls follow its rules"
             for address in servers:
                 [rule] = eventually(lambda address=address: asked(address, f"baselineName={NAME}"), "the rule")
                 assert rule["routingKey"] == status["routingKey"]

@@ -306,7 +306,7 @@ def test_each_protocol_is_led_as_it_came(edge):
     assert all_by("baseline", "")
     assert all_by("baseline", "nobodys-key")
     edge.operator.delete("spoken", TEAM)
-    eventually(lambda: all_by("baseline", key), "the key to be nobody's")
+    eventually(lambda: all_by("baseline", key), "the key to be unknown")
     edge.operator.check_nothing_left()
 
 
@@ -360,6 +360,6 @@ def test_a_groups_key_leads_to_its_oldest_member(edge):
     edge.operator.delete("one", TEAM)
     eventually(lambda: edge.get(key) == (200, "two"), "the group's key to lead to the other one")
     edge.operator.own.kubectl("delete", "dfg", "edges", "-n", TEAM, "--timeout=60s")
-    eventually(lambda: edge.get(key) == (200, "baseline"), "the group's key to be nobody's")
+    eventually(lambda: edge.get(key) == (200, "baseline"), "the group's key to be unknown")
     edge.operator.delete("two", TEAM)
     edge.operator.check_nothing_left()

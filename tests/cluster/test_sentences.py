@@ -57,7 +57,7 @@ def wait_said(operator: Installed, wishes: Wishes, record_property: Callable[[st
             line = unit(status, name)
             return text in line.get("message", "") and state in ("", line.get("state"))
 
-        eventually(lambda: known(name, cause or text), "what the cluster says")
+        eventually(lambda: known(name, cause or text), "the cluster's report")
         began = time.monotonic()
         status = operator.wait_status(wishes.name, wishes.namespace, so, f"{text!r}")
         took = time.monotonic() - began
@@ -97,7 +97,7 @@ def gone_unbegun(operator: Installed, wishes: Wishes, journal: Journal, reasons:
         told = [each for pod in operator.pods("pair/first") for each in pod["status"].get("containerStatuses", ())]
         return any(each["state"].get("waiting", {}).get("reason") in reasons for each in told)
 
-    eventually(waits, "what the kubelet says")
+    eventually(waits, "the kubelet's report")
     began = time.monotonic()
     operator.delete(wishes.name, wishes.namespace)
     assert in_time(time.monotonic() - began, GONE_S)

@@ -51,4 +51,4 @@ def test_sandbox_produces_events_and_traces(operator, collector, wishes, journal
     (attempt,) = collector.below(collector.below(create)[0])
     assert journal.of(f"create first of {attempt.trace}-{attempt.id}"), "a step knows the span that its own hang below"
     assert delete.links == ((create.trace, create.id),)
-    assert "hello" not in str([collector.spans, collector.events]), "no output is told"
+    assert "hello" not in str([collector.spans, collector.events]), "no output is sent"
