@@ -233,7 +233,7 @@ class TestHearing:
         heard(bench, "box", 2, LED)
         assert "group" not in dict(bench.later), "it leads where it led"
         heard(bench, "box", 3, LED, state=State.DONE)
-        assert keys.find_forks("k", "shop") == [], "its route is no more"
+        assert keys.find_forks("k", "shop") == [], "its route is gone"
         heard(bench, "group", 2)
         heard(bench, "box", 4, LED)
         bench.later.clear()

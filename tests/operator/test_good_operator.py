@@ -140,7 +140,7 @@ class TestStatusIsNoInput:
         async def story(world: World) -> None:
             world.start()
             hook(world)
-            await world.until(lambda: is_active(world), "the hook to be taken up")
+            await world.until(lambda: is_active(world), "the operator to accept the hook")
             await world.rest(30)
             spoil(world)
             await world.rest(3)

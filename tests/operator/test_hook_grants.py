@@ -116,7 +116,7 @@ def test_refused_finalizer_is_reported_until_it_is_allowed():
         assert (is_active(world), hook_status(world)["message"]) == (True, told)
         world.cluster.admission.clear()
         await world.until(lambda: held(world), "our finalizer", 600)
-        await world.until(lambda: hook_status(world)["troubled"] == 0, "it to be said no longer", 60)
+        await world.until(lambda: hook_status(world)["troubled"] == 0, "the report to disappear", 60)
         assert hook_status(world)["message"] == "active for 1 object"
 
     hooking(story)

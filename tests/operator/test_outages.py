@@ -64,7 +64,7 @@ def test_each_taken_away_object_is_waited_for(name, slice_, played):
     assert count > 40
     assert len(every) > 50
     numbers = range(1 + slice_, count + 1, SLICES)
-    share = SELECTION.sample(cells(name, numbers), PARTS, f"what is taken from {name}")
+    share = SELECTION.sample(cells(name, numbers), PARTS, f"removed from {name}")
     played("lives of which something is taken away", len(share))
     for outage, number in share:
         try:

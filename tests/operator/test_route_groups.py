@@ -220,7 +220,7 @@ def test_group_expires_after_its_ttl_without_sandboxes():
         await world.until(lambda: "expiresAt" in status(world), "its end to be known", 60)
         await world.rest(300)
         world.sandbox({"labels": {"team": "pay"}}, "two")
-        await world.until(lambda: "expiresAt" not in status(world), "somebody to come in time", 60)
+        await world.until(lambda: "expiresAt" not in status(world), "a sandbox to come in time", 60)
         await world.rest(3_600)
         assert status(world)["ready"]
         world.delete("two")

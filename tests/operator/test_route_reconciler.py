@@ -247,7 +247,7 @@ class TestWriting:
             bench.ask("PATCH", named, {"metadata": {"labels": {"theirs": "x"}}}, MERGE)
             bench.look()
             await bench.keep()
-            assert bench.changes == [], "what somebody has added is no label of the baseline's"
+            assert bench.changes == [], "a label that a user has added is not the baseline's"
             bench.ask("PATCH", f"{PATH}/web", {"metadata": off}, MERGE)
             bench.look()
             [ours] = await bench.keep()

@@ -328,7 +328,7 @@ class TestKeeping:
         async def story(world: World) -> None:
             key, _ = await routed(world)
             world.delete()
-            await world.until(lambda: world.gateways.leads(key) == "web", "the key to be nobody's", 30)
+            await world.until(lambda: world.gateways.leads(key) == "web", "the key to be unknown", 30)
             [ours] = world.gateways.ours()
             assert "deletionTimestamp" not in ours["metadata"]
             await gone(world)

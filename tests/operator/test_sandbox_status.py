@@ -176,7 +176,7 @@ class TestRestart:
             await world.rest(60)
             assert ready(world)
             world.start()
-            await world.until(lambda: world.status()["phase"] == "Deleting", "the deletion is said", 30)
+            await world.until(lambda: world.status()["phase"] == "Deleting", "the deletion is reported", 30)
             await world.until(lambda: world.events()[-1] == ("Normal", "Deleting"), "and its Event", 30)
             await gone(world)
 

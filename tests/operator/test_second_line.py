@@ -120,10 +120,10 @@ def test_pod_with_an_open_ended_start_window_is_not_claimed():
     async def story(world: World) -> None:
         world.cluster.admission.append(widened)
         world.sandbox(wish())
-        await world.until(lambda: "changed by an admission webhook" in message(world), "what its maker says", 30)
+        await world.until(lambda: "changed by an admission webhook" in message(world), "the answer to its creator", 30)
         await world.processes.pop().end()
         world.start()
-        await world.until(lambda: "later start deadline than Dayfly sets" in message(world), "what a peer says", 30)
+        await world.until(lambda: "later start deadline than Dayfly sets" in message(world), "the answer to a peer", 30)
         await world.rest(60)
         assert not world.cloud.log
         [pod] = world.pods()

@@ -222,7 +222,7 @@ class TestKeeping:
         assert await mine.write(b"other", "a") == 200
         [head] = [each for each in server.secrets() if state_secrets.STORED in each["metadata"].get("annotations", {})]
         await server.kube.patch(SECRETS, {"metadata": {"annotations": None}}, head["metadata"]["name"], SYSTEM)
-        assert await mine.write(b"third", "a") == 200, "of one that does not say how much it is nothing is counted"
+        assert await mine.write(b"third", "a") == 200, "a body without a length counts as nothing"
 
     async def test_older_versions_go_by_uid(self, server, monkeypatch):
         monkeypatch.setattr("dayfly.execute.state.head.MAX_VERSIONS", 2)

@@ -254,7 +254,7 @@ class TestImages:
             await world.rest(60)
             assert len(world.pods("x/wait")) == 6
             world.sandbox(QUICK)
-            await world.until(lambda: ready(world), "the one that has its image", 20)
+            await world.until(lambda: ready(world), "the step with its image", 20)
             world.kubelet.scripts["x/wait"].image_missing = ""
             await end(world, ["box", *(f"box{number}" for number in range(6))])
             await gone(world)

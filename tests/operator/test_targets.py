@@ -281,7 +281,7 @@ def test_held_target_without_a_run_is_reported_to_its_adapter():
     async def story(world: World) -> None:
         place(world, TARGET_FINALIZER)
         world.start()
-        await world.until(lambda: journal, "its adapter to be told", 120)
+        await world.until(lambda: journal, "the report to its adapter", 120)
 
     tell(story, journal)
     assert set(journal) == {"no run of box"}

@@ -166,7 +166,7 @@ class TestLedger:
         async def story(world: World) -> None:
             await world.until(lambda: ready(world), "ready")
             world.lose_ledger()
-            await world.until(lambda: reason(world) == "LedgerLost", "the loss to be said", 120)
+            await world.until(lambda: reason(world) == "LedgerLost", "the report of the loss", 120)
             assert world.status()["phase"] == "Failed"
             world.delete()
             await world.rest(3600)
@@ -187,7 +187,7 @@ class TestLedger:
             await world.processes.pop().end()
             world.lose_ledger()
             world.start()
-            await world.until(lambda: reason(world) == "LedgerLost", "the loss to be said", 120)
+            await world.until(lambda: reason(world) == "LedgerLost", "the report of the loss", 120)
             assert world.cloud.starts("db/make") == 1
 
         play(story)
@@ -221,7 +221,7 @@ class TestLedger:
                 path = f"/apis/dayfly.dev/v1alpha1/objectlifecyclemethods/{document['metadata']['name']}"
                 world.take_away(path)
             world.start()
-            await world.until(lambda: reason(world) == "PlanLost", "the loss to be said", 60)
+            await world.until(lambda: reason(world) == "PlanLost", "the report of the loss", 60)
             world.delete()
             await world.rest(600)
             assert world.box() is not None
@@ -262,7 +262,7 @@ class TestLedger:
                 "PUT", f"/apis/dayfly.dev/v1alpha1/objectlifecyclemethods/{document['metadata']['name']}", document
             )
             world.start()
-            await world.until(lambda: reason(world) == "PlanLost", "the loss to be said", 60)
+            await world.until(lambda: reason(world) == "PlanLost", "the report of the loss", 60)
 
         play(story)
 

@@ -136,7 +136,7 @@ def test_other_changes_of_a_running_step_wake_at_once(cluster, woken):
     begun = pod(4, node="n")
     early = msgspec.structs.replace(begun.status, phase="Running")
     cluster.pods.put(msgspec.structs.replace(begun, status=early))
-    assert woken.pop() == 0.0, "its phase says that it runs, and its container does not"
+    assert woken.pop() == 0.0, "its phase is Running, and its container does not run"
     begun = pod(5, node="n", runs=True)
     over = msgspec.structs.replace(begun.status, phase="Succeeded")
     cluster.pods.put(msgspec.structs.replace(begun, status=over))
@@ -168,7 +168,7 @@ def test_pod_prepared_by_us_wakes_with_other_changes(cluster, woken, ahead, gate
     woken.clear()
     cluster.pods.put(pod(2, gated=gated))
     cluster.pods.put(pod(3, gated=gated, held=False))
-    assert woken == [after, 0.0], "whatever becomes of it later is looked at at once"
+    assert woken == [after, 0.0], "every later change is handled at once"
 
 
 def test_deletion_of_a_released_pod_wakes_nothing(cluster, woken):
@@ -258,7 +258,7 @@ def test_our_finalizer_on_a_sandbox_is_no_news(cluster, woken):
     cluster.sandboxes.put(box(2, finalizers=["theirs", TARGET_FINALIZER]))
     assert woken == []
     cluster.sandboxes.put(box(3, finalizers=["theirs"]))
-    assert woken == [0.0], "somebody has taken it off"
+    assert woken == [0.0], "another client has removed it"
     cluster.sandboxes.put(box(4, finalizers=["theirs", TARGET_FINALIZER], cluster="other"))
     assert woken == [0.0, 0.0], "with another spec"
 

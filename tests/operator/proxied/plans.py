@@ -25,7 +25,7 @@ class End(enum.Enum):
     READY = "ready"
     STARTED = "its first step runs"
     CLAIMED = "its fork is claimed"
-    FOLLOWED = "its fork has followed a new wish and a changed baseline, and the baseline is gone"
+    FOLLOWED = "its fork has followed a new spec and a changed baseline, and the baseline is gone"
 
 
 @dataclasses.dataclass(frozen=True)
