@@ -32,7 +32,7 @@ def test_kinds_are_summed_up_over_their_tests():
     for test, played, failed in tests:
         for when in ("setup", "call", "teardown"):
             told.pytest_runtest_logreport(Report(test, when=when, failed=failed and when == "call", played=played))
-    assert told.rows == {"lives": Row(7, 1, 280.0), "guards": Row(1, 1, 140.0)}, "what sets them up is of it, too"
+    assert told.rows == {"lives": Row(7, 1, 280.0), "guards": Row(1, 1, 140.0)}, "their setup is part of it, too"
 
 
 def test_a_figure_stands_where_nothing_failed():
@@ -155,7 +155,7 @@ def test_passed_tests_are_added_to_the_next_run(tmp_path: Path):
     with file.open("a") as open_file:
         open_file.write('{"test": "d", "kin')  # its writer was killed
     again = Proof(None, whole=True, journal=Journal(file))
-    assert again.before == {"tests/a"}, "who failed, or did not clean up, is played again"
+    assert again.before == {"tests/a"}, "failed tests and failed cleanups are played again"
     assert again.rows == {"lives": Row(3, 0, 70.0, "many"), "every test": Row(1, 0, 70.0)}
     again.pytest_runtest_logreport(Report("tests/b", played='{"lives": 4}'))
     assert again.rows["lives"] == Row(7, 0, 140.0, "many")

@@ -18,10 +18,10 @@ from dayfly.spec.lifecycle import UnitTimeouts
 # Stories whose golden files differ by host, with the reason. All other stories have one file.
 APART = {
     "a kind that this host has not": "objects are for clusters, so the kinds that a host names are not the same",
-    "a fork follows its baseline": "a Deployment is changed where it stands; a process has the form it began with, so "
-    "another attempt takes its place",
-    "the host ends between a claim and its start": "a pod that was claimed stands behind its gate, and anybody may open "
-    "it; what was to start a process is gone, so it is fenced, and there is another attempt",
+    "a fork follows its baseline": "a Deployment is changed in place; a process keeps its form, so another attempt "
+    "replaces it",
+    "the host ends between a claim and its start": "any operator may open the gate of a claimed pod; the launcher of a "
+    "process is gone, so the attempt is fenced and another one follows",
 }
 
 

@@ -74,7 +74,7 @@ class Toys:
         await self.cancel(view, effect)
 
     async def recall(self, view: Any, effect: Any) -> None:
-        raise AssertionError("a toy that is held can always be let go")
+        raise AssertionError("a held toy can always be released")
 
     async def cancel(self, view: Any, effect: Any) -> None:
         at = self._ledger(view).unit(effect.unit).claimed_at

@@ -307,7 +307,7 @@ class TestTenant:
         free = [{"op": "remove", "path": "/metadata/finalizers/0"}]
         refused(installed.ask("PATCH", one, free, user=TENANT, kind=JSON), "")
         assert installed.ask("DELETE", f"{one}?gracePeriodSeconds=0", user=TENANT).status == 200
-        assert installed.ask("GET", one).status == 200, "our finalizer keeps what the pod tells"
+        assert installed.ask("GET", one).status == 200, "our finalizer keeps the status of the pod"
         assert installed.ask("PATCH", one, free, user=OPERATOR, kind=JSON).status == 200
         if namespace != "dayfly-runners":
             assert installed.ask("POST", path, thing("v1", "Pod", "web", spec=POD["spec"]), user=TENANT).status == 201

@@ -148,7 +148,7 @@ def test_rule_routes_every_form_of_its_key_and_no_other(api, mesh):
             assert asked(mesh, headers) == fork, headers
         assert asked(mesh, path=f"/?a=1&sd={key}") == fork
     both = {"baggage": f"sd-routing-key={OTHER},sd-routing-key={KEY}"}
-    assert asked(mesh, both) == "f-old", "of several keys that of the oldest counts"
+    assert asked(mesh, both) == "f-old", "the oldest of several keys counts"
     for headers in ({}, *ways("nobodys"), {"baggage": f"other={KEY}"}, {"baggage": f"xsd-routing-key={KEY}"}):
         assert asked(mesh, headers) == "web", headers
     assert asked(mesh, {"baggage": f"sd-routing-key={KEY}"}, host="api") == "api"

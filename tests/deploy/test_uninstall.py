@@ -92,7 +92,7 @@ def test_sandbox_made_during_uninstall_with_kept_crds_is_safe(uninstall, tmp_pat
     assert started == cleaned
     assert ("shop:late" in started) is (moment in ("apply", "--dry-run=server"))
     assert (tmp_path / "kind").exists()
-    assert not (tmp_path / "barred").exists(), "whoever installs Dayfly again can make sandboxes"
+    assert not (tmp_path / "barred").exists(), "after a new installation sandboxes can be created"
     assert not [call for call in calls if "crds/" in call]
 
 

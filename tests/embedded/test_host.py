@@ -144,7 +144,7 @@ async def test_each_change_raises_the_version_and_notifies_the_link(machine):
     assert set(heard.changed) == {"u"}
     assert heard.ended == []
     await machine.delete()
-    await until(lambda: heard.ended, "its end to be told")
+    await until(lambda: heard.ended, "the report of its end")
     assert heard.ended == ["u"]
     assert machine.host.version("u") > made + len(heard.changed) - heard.changed.count("u")
 

@@ -42,7 +42,7 @@ def key(value):
 async def test_next_baseline_takes_over_the_routed_port(ways):
     """A baseline that is declared again under another name."""
     await ways.host.forget_baseline(Workload(name="app", command=()))
-    await until(lambda: is_closed(ways.port), "nobody to listen there")
+    await until(lambda: is_closed(ways.port), "the port to be free")
     assert await ways.declare("web", routed_port=ways.port) == ways.port
     assert await ways.who() == "web"
 

@@ -123,7 +123,7 @@ def test_pod_failure_is_shown_in_the_status_of_both_objects():
             ]
             return [each.get("message") for each in of] == [said, said]
 
-        await world.until(tells, "what the kubelet says")
+        await world.until(tells, "the kubelet's report")
         assert status(world)["ready"] is False
         world.kubelet.missing.clear()
         await world.until(lambda: ready(world, 2, "web:1"), "two pods")
@@ -142,7 +142,7 @@ def test_refused_pod_is_shown_in_the_status_and_retried():
         world.server.admission.append(quota)
         deploy(world)
         await world.until(
-            lambda: "exceeded quota" in str(status(world).get("conditions")), "the quota to be told", within=5
+            lambda: "exceeded quota" in str(status(world).get("conditions")), "the report of the quota", within=5
         )
         assert ("BasicReplicaSet", "Refused", 'pods "web-0" is forbidden: exceeded quota: small') in world.events()
         before = len(world.writes)
@@ -186,7 +186,7 @@ def test_pod_of_another_owner_is_left_unchanged():
         body = {"metadata": {"name": "web-1"}, "spec": {"containers": [container]}}
         theirs = world.ask("POST", "/api/v1/namespaces/default/pods", body)["metadata"]["uid"]
         deploy(world)
-        await world.until(lambda: "web-1 already exists" in str(status(world)), "the taken name to be told")
+        await world.until(lambda: "web-1 already exists" in str(status(world)), "the report of the taken name")
         world.ask("DELETE", f"{PATH}/web")
         await world.until(lambda: len(world.server.objects("pods")) == 1, "its own pods to go")
         assert [pod["metadata"]["uid"] for pod in world.server.objects("pods")] == [theirs]

@@ -41,7 +41,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
         home.down()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a server a root of its own")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the root of a server")
 def test_its_programs_run_as_they_did(home: Home):
     home.dayfly("apply", "-f", str(FOLDER / "v1-plugin"), "--set", "image=unused")
     key = home.json("sandbox", "get", "v1-demo")["routingKey"]

@@ -350,7 +350,7 @@ class TestRights:
             assert [(each["output"], each["value"], each["sensitive"]) for each in found] == [
                 ("url", "", True),
                 ("user", "", True),
-            ], "without the ledger nobody knows that they are not"
+            ], "without the ledger they may be sensitive"
             said = served.call("POST", "sandboxes/box/reveal", {"unit": "db/make", "output": "url"})
             assert (said.status, said.json["value"]) == (200, "db://1")
             assert served.call("POST", "sandboxes/box/reveal", {"unit": "db/make", "output": "no"}).status == 404

@@ -50,7 +50,7 @@ def test_ended_sandboxes_of_one_name_are_shown_separately(client, host, enter):
             page.click(".node:has-text('make')")
             page.wait_for_selector(f".log pre:has-text('{text}')")
             page.click(".attempts button[aria-pressed=true]")
-            assert page.locator(".actions").count() == 0, "nobody ends the one that lives by mistake"
+            assert page.locator(".actions").count() == 0, "a living sandbox is not ended by mistake"
         visit.open("/page/ended?q=oth", "text=0 of 2 in the last week")
         visit.open("/page/sandboxes/again", ".standing .state:has-text('ready')")
 

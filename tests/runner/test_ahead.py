@@ -59,7 +59,7 @@ def test_change_after_the_prefork_is_seen(attempt, asked: Asked, change: str):
     CHANGES[change](folder / "old")
     early, plain = (order(attempt, asked, script) for _ in range(2))
     assert asked.launch(early) != first
-    assert os.waitpid(first, 0) == (first, 0), "nobody needs it any more"
+    assert os.waitpid(first, 0) == (first, 0), "it is no longer needed"
     asked.waiting.remove(first)
     asked.launch(plain)
     assert early.log == plain.log
@@ -158,7 +158,7 @@ def test_released_prefork_ends_without_launching(attempt, asked: Asked):
     os.kill(first, signal.SIGCONT)
     assert os.waitpid(first, 0) == (first, 0)
     asked.waiting.remove(first)
-    assert asked.ask(b"let go") == 0, "nobody is there to be let go"
+    assert asked.ask(b"let go") == 0, "there is no launcher to release"
 
 
 @pytest.mark.parametrize("isolated", ["root"], indirect=True)

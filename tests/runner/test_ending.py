@@ -63,7 +63,7 @@ def test_endless_writer_on_the_log_does_not_delay_the_end(attempt, isolation, ma
     os.kill(step, signal.SIGKILL)
     assert launcher.wait(30) == 0
     assert (one.receipt().outcome, one.receipt().code) == ("signaled", 9)
-    assert [-each.wait(30) for each in writers] == [signal.SIGPIPE] * 4, "nobody reads any more"
+    assert [-each.wait(30) for each in writers] == [signal.SIGPIPE] * 4, "there is no reader left"
 
 
 def test_a_signal_to_the_launcher_cancels_the_step(attempt, isolation, mark):

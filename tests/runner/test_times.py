@@ -39,7 +39,7 @@ def test_each_line_has_its_time_and_the_log_has_only_lines(noted):
     script = "#!/bin/sh\necho one\n{0} 4; sleep 0.3\nprintf 'two\\nthree\\n'\n{0} 14; sleep 0.2\necho four\n"
     log, entries = noted(script.format(heard))
     assert log == b"one\ntwo\nthree\nfour\n"
-    assert [at for at, _ in entries] == [0, 4, 14], "what is printed at once has one entry"
+    assert [at for at, _ in entries] == [0, 4, 14], "lines printed at once have one entry"
     first, second, third = (ms for _, ms in entries)
     assert began <= first <= second - 300
     assert second <= third - 200
@@ -154,4 +154,4 @@ def test_times_pause_until_a_clock_set_back_catches_up(bench):
 def test_they_stay_in_proportion_to_the_log(bench):
     short = bench(*((number, 1_000 + number * 20) for number in range(FREE + 900)))
     assert FREE <= len(short) <= FREE + (FREE + 900) // SHARE + 1
-    assert short[-1][0] > 100 + FREE + 800, "beyond what is free there is one for each so many bytes"
+    assert short[-1][0] > 100 + FREE + 800, "beyond the free entries, one for each SHARE bytes"
