@@ -65,14 +65,14 @@ mutants: dev  ## report which small changes of the code no test notices: PACKAGE
 	@$(PY) scripts/mutants.py $(or $(PACKAGE),plan) --sample $(or $(SAMPLE),0) $(if $(SEED),--seed $(SEED)) \
 		$(if $(TESTS),--tests $(TESTS)) $(if $(MARKS),--marks '$(MARKS)') $(ARGS)
 
-bench: setup  ## measure speed and memory beside their yardsticks, and write docs/performance.md
-	$(PY) -m bench.report docs/performance.md
+bench: setup  ## measure speed and memory on one machine, and write bench/results/machine.md
+	$(PY) -m bench.report machine
 
-bench-cluster: dev  ## the same on a real Kubernetes of its own, and with KWOK's nodes
-	$(PY) -m bench.report docs/performance.md bench-cluster
+bench-cluster: dev  ## the same in a separate Kubernetes and on KWOK nodes: bench/results/cluster.md
+	$(PY) -m bench.report cluster
 
-bench-server: dev  ## a server with 50 agents and 10,000 sandboxes at work, and requests to forks, into the same page
-	$(PY) -m bench.report docs/performance.md bench-server
+bench-server: dev  ## a server with 50 agents and 10,000 sandboxes, and routes: bench/results/server.md
+	$(PY) -m bench.report server
 
 operator-setup:
 	@scripts/setup.sh operator

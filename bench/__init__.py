@@ -3,8 +3,7 @@
 The results are ratios or differences of medians, and never compare seconds of different machines. `step` compares one
 step with a bare process, `bulk` a thousand sandboxes with a plain pool, `start` the command line with the bare
 interpreter. `deciding` measures one decision, `memory` a server with many idle sandboxes. Each has
-`measure(...) -> list[Row]` and can run separately (`python -m bench.step`). `report` runs all in a separate `/tmp`
-(`quiet`), and writes the table in docs/performance.md. Benchmarks use only public interfaces: the class of the embedded
-host, the server, the command line. They do not check correctness; the tests do. `make bench` runs them. Benchmarks that
-need Kubernetes are in `bench.cluster`, and `report` writes their part of the page for `make bench-cluster`.
+`measure(...) -> list[Row]` and can run separately (`python -m bench.step`). `report` runs a group in a separate `/tmp`
+(`quiet`), and writes its page in `bench/results/`. Benchmarks use only public interfaces: the class of the embedded
+host, the server, the command line. They do not check correctness; the tests do. README.md describes each measurement.
 """

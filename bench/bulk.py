@@ -32,7 +32,8 @@ def measure(rounds: int = ROUNDS) -> list[Row]:
     per_step = median(used) / (2 * SANDBOXES) * 1e3
     return [
         Row(
-            f"(b) {SANDBOXES:,} sandboxes of two chained steps of 20 ms, {PARALLEL} at once, against a plain pool",
+            f"(b) {SANDBOXES:,} sandboxes of two chained steps of 20 ms, {PARALLEL} at once "
+            "(yardstick: a process pool)",
             f"{median(ours):.2f} s",
             f"{median(pool):.2f} s",
             f"{median(ratios):.2f} x ({spread(ratios)}; {per_step:.1f} ms of CPU time a step in total)",

@@ -56,7 +56,7 @@ def measure(sandboxes: int = SANDBOXES) -> list[Row]:
         _wait_until_ready(server, sandboxes)
         time.sleep(SETTLE_S)
         full = resident(server.pid)
-    what = f"(e) memory of `dayfly up` with {sandboxes:,} idle sandboxes, made and listed through its REST API"
+    what = f"(e) memory of `dayfly up` with {sandboxes:,} idle sandboxes, created and listed with its REST API"
     return [
         Row(
             what,

@@ -1,7 +1,6 @@
-"""Run the benchmarks of one `make` target and write the results to a page, with machine and date.
+"""Run one group of benchmarks and write `bench/results/GROUP.md`, with machine and date.
 
-Usage: `python -m bench.report PAGE [TARGET]`. It replaces the text between that target's two marks.
-stays.
+Usage: `python -m bench.report [machine|cluster|server]`.
 """
 
 from __future__ import annotations
@@ -12,26 +11,35 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from bench import bulk, deciding, memory, quiet, start, step, webhook
 from bench.rows import Row, Table
 
-END = "<!-- until here -->\n"
-HEADER = "| what, and against what | ours | yardstick | apart | aim | met |\n|---|---|---|---|---|---|\n"
+FOLDER = Path(__file__).resolve().parent / "results"
+HEADER = "| measurement | Dayfly | yardstick | result | target | met |\n|---|---|---|---|---|---|\n"
 
 
-def _machine_alone() -> Iterator[Row | Table]:
+class Group(NamedTuple):
+    """Benchmarks that run together: their title, their `make` target, and the function that measures."""
+
+    title: str
+    target: str
+    measure: Callable[[], Iterable[Row | Table]]
+
+
+def _measure_machine() -> Iterator[Row | Table]:
     for bench in (step, bulk, start, deciding, memory, webhook):
         yield from bench.measure()
 
 
-def _cluster() -> Iterable[Row | Table]:
+def _measure_cluster() -> Iterable[Row | Table]:
     from bench.cluster import suite  # its imports are not installed for the other benchmarks
 
     return suite.measure()
 
 
-def _server() -> Iterator[Row | Table]:
+def _measure_server() -> Iterator[Row | Table]:
     from bench import route  # as above
     from bench.cluster import link
     from bench.cluster import route as in_cluster
@@ -44,44 +52,51 @@ def _server() -> Iterator[Row | Table]:
     yield from link.measure()
 
 
-TARGETS: dict[str, Callable[[], Iterable[Row | Table]]] = {
-    "bench": _machine_alone,
-    "bench-cluster": _cluster,
-    "bench-server": _server,
+GROUPS = {
+    "machine": Group("Results on one machine", "bench", _measure_machine),
+    "cluster": Group("Results in a cluster", "bench-cluster", _measure_cluster),
+    "server": Group("Results of a server and of routes", "bench-server", _measure_server),
 }
 
 
-def main(page: Path, target: str = "bench") -> None:
-    """Measure everything, print each result, then write the tables."""
-    begin = f"<!-- written by `make {target}` -->\n"
-    _parts(page, begin)  # fails early if the page has no marks
-    if target == "bench":
+def main(name: str = "machine") -> None:
+    """Measure everything in the group, print each result, then write the page."""
+    group = GROUPS[name]
+    if name == "machine":
         quiet.own_tmp()
     about = machine()
-    lines: list[str] = []
-    tables: list[str] = []
-    for found in TARGETS[target]():
-        text = line(found) if isinstance(found, Row) else f"\n{found.title}\n\n{found.text}"
-        (lines if isinstance(found, Row) else tables).append(text)
-        sys.stdout.write(text)
+    found: list[Row | Table] = []
+    for each in group.measure():
+        found.append(each)
+        sys.stdout.write(line(each) if isinstance(each, Row) else section(each))
         sys.stdout.flush()
-    before, after = _parts(page, begin)
-    written = [begin, about, "\n", HEADER, *lines, *tables, END]
-    page.write_text(f"{before}{''.join(written)}{after}", encoding="utf-8")
+    FOLDER.joinpath(f"{name}.md").write_text(page(group, about, found), encoding="utf-8")
 
 
-def _parts(page: Path, begin: str) -> tuple[str, str]:
-    before, found, rest = page.read_text(encoding="utf-8").partition(begin)
-    _, closed, after = rest.partition(END)
-    if not found or not closed:
-        raise SystemExit(f"{page}: has no lines {begin.strip()} and {END.strip()}; put them where the table belongs")
-    return before, after
+def page(group: Group, about: str, found: Iterable[Row | Table]) -> str:
+    """Return the page of a group: machine and date, one table of all rows, and a section for each further table."""
+    rows, tables = [], []
+    for each in found:
+        if isinstance(each, Row):
+            rows.append(line(each))
+        else:
+            tables.append(section(each))
+    head = (
+        f"<!-- Written by `make {group.target}` -->\n# {group.title}\n\n{about}"
+        f"[README.md](../README.md) describes each measurement. `make {group.target}` repeats them.\n\n"
+    )
+    return "".join([head, HEADER, *rows, *tables])
 
 
 def line(row: Row) -> str:
     """Return one line of the table."""
     met = "yes" if row.met else "**no**"
     return f"| {row.what} | {row.ours} | {row.yardstick} | {row.value} | {row.aim} | {met} |\n"
+
+
+def section(table: Table) -> str:
+    """Return a further table below its heading."""
+    return f"\n## {table.title}\n\n{table.text}"
 
 
 def machine() -> str:
@@ -105,4 +120,4 @@ def _lines(path: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])
+    main(*sys.argv[1:])

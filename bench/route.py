@@ -51,8 +51,8 @@ def measure(rounds: int = ROUNDS) -> Iterator[Row]:
                 ours.append(_routed(server.client(), f"s{number}", what, port))
             apart = median(ours) / median(bare)
             yield Row(
-                f"(i) PUT of a sandbox to the first request that its fork answers through Envoy, a service {what}, "
-                "against the start of its program to its first answer",
+                f"(i) from the PUT of a sandbox to its fork's first response through Envoy, a service {what} "
+                "(yardstick: from the start of its program to its first response)",
                 f"{median(ours) * 1e3:.0f} ms ({spread(ours)} s)",
                 f"{median(bare) * 1e3:.0f} ms ({spread(bare)} s)",
                 f"{apart:.2f} x ({(median(ours) - median(bare)) * 1e3:+.0f} ms)",

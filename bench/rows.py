@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A separate table below all lines, with a sentence above it."""
+    """A separate table below all lines, with its heading."""
 
     title: str
     text: str
@@ -65,4 +65,4 @@ def show(measure: Callable[[], list[Row]]) -> None:
     """Run one benchmark and print its lines."""
     for row in measure():
         verdict = "met" if row.met else "NOT MET"
-        sys.stdout.write(f"{row.what}: {row.ours} against {row.yardstick}: {row.value}, aim {row.aim}, {verdict}\n")
+        sys.stdout.write(f"{row.what}: {row.ours}, {row.yardstick}: {row.value}, target {row.aim}, {verdict}\n")

@@ -46,7 +46,7 @@ def measure() -> list[Row]:
         ratio = median(found[name]) / median(nothing)
         rows.append(
             Row(
-                f"(c) {name}, against `python -c pass`",
+                f"(c) {name} (yardstick: `python -c pass`)",
                 f"{median(found[name]):.1f} ms",
                 f"{median(nothing):.1f} ms",
                 f"{ratio:.1f} x",

@@ -47,7 +47,7 @@ async def _measure(home: Path) -> list[Row]:
     more_cpu = median(ours_cpu) - median(bare_cpu)
     return [
         Row(
-            "(a) one step, outputs and durable commits included, against `subprocess.run`",
+            "(a) one step with outputs and a durable commit (yardstick: `subprocess.run`)",
             f"{median(ours):.2f} ms",
             f"{median(bare):.2f} ms",
             f"+{median(more):.2f} ms ({spread(more)}; +{more_cpu:.2f} ms of CPU time)",

@@ -86,7 +86,7 @@ async def _measure(home: Path, url: str, name: str) -> list[Row]:
     cpu = f"CPU time {median(ours_cpu):.1f} and {median(bare_cpu):.1f} ms"
     return [
         Row(
-            "(f) one webhook, a value taken from its answer, against `urllib` in a fresh process",
+            "(f) one webhook with a value from its response (yardstick: `urllib` in a new process)",
             f"{median(ours):.1f} ms",
             f"{median(bare):.1f} ms",
             f"{median(ratios):.2f} x ({spread(ratios)}; {cpu})",

@@ -34,8 +34,8 @@ Dayfly runs in a separate Kubernetes cluster, and the sandbox notes-demo has a d
     kubectl delete -f deploy/example/sandbox.yaml     # and the database is gone
     kubectl apply -f deploy/example/sandbox.yaml      # another one
 
-docs/cluster.md can be followed in this cluster, which has busybox:stable. Other images are pulled if this machine can
-reach their registry, or loaded: testcluster/README.md. `make uninstall` removes the cluster.
+docs/guides/cluster.md can be followed in this cluster, which has busybox:stable. Other images are pulled if this
+machine can reach their registry, or loaded: testcluster/README.md. `make uninstall` removes the cluster.
 """
 
 
@@ -65,7 +65,7 @@ def up(record: Path, *, server: bool) -> None:
         # Detect missing requirements before a cluster is started.
         build.check_machine()
         build.install_tools()
-    _say("making what is not there yet of the images of the operator, of the example and of docs/cluster.md")
+    _say("making what is not there yet of the images of the operator, of the example and of docs/guides/cluster.md")
     archives = image.kept(), stand_ins.postgres(), stand_ins.busybox()
     if here is None:
         _say("starting a Kubernetes; the first time it is built, which takes a quarter of an hour")

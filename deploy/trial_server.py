@@ -1,8 +1,9 @@
 # ruff: noqa: INP001 - beside trial.py, which imports it from this folder
-"""A server in the trial's cluster, installed as docs/server.md describes: `make cluster SERVER=1`.
+"""A server in the trial's cluster, installed as docs/guides/server.md describes: `make cluster SERVER=1`.
 
-It applies deploy/server.yaml with a separate PostgreSQL, and connects the operator to it (docs/agents.md).
-Existing objects are kept, so it can be repeated. Secrets of the administrator are stored in the cluster's folder.
+It applies deploy/server.yaml with a separate PostgreSQL, and connects the operator to it
+(docs/guides/connect-a-cluster.md). Existing objects are kept, so it can be repeated. Secrets of the
+administrator are stored in the cluster's folder.
 """
 
 import json
@@ -21,7 +22,7 @@ SERVER, DATABASE, SYSTEM, ORG, SANDBOXES = "dayfly-server", "dayfly-db", "dayfly
 CONNECTED_S = 120  # the current leader may have to stop first
 
 HOW = """
-It also has a server, with the organisation "trial" and its cluster "trial" (docs/server.md). Log in as its admin:
+It also has a server, with organisation "trial" and cluster "trial" (docs/guides/server.md). Log in as its admin:
 
     ./dayfly login {url} --name trial --ca {ca} <{key}
     ./dayfly cluster list --server trial

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draw the ledger's moves and the default clocks into docs/how-it-works.md, from the code that implements them.
+"""Draw the ledger's moves and the default clocks into docs/explanation/guarantees.md, from the code that has them.
 
 With --check the script writes nothing, and fails if the page is not current.
 """
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 from dayfly import compile as compiler  # noqa: E402 - found beside this script, installed or not
-from dayfly.plan import reason_catalog, retry, transitions  # noqa: E402 - as above
+from dayfly.plan import retry, transitions  # noqa: E402 - as above
 from dayfly.plan.actions import Finish, Move  # noqa: E402 - as above
 from dayfly.plan.messages import span  # noqa: E402 - as above
 from dayfly.plan.sealed import SealedStep, seal  # noqa: E402 - as above
@@ -24,7 +24,7 @@ from dayfly.spec.parsing import text  # noqa: E402 - as above
 from dayfly.spec.run import EndRequest, Phase, Run, State  # noqa: E402 - as above
 from dayfly.spec.sandbox import Sandbox  # noqa: E402 - as above
 
-PAGE = ROOT / "docs" / "how-it-works.md"
+PAGE = ROOT / "docs" / "explanation/guarantees.md"
 LANE = 12
 _END = "<!-- end -->"
 
@@ -71,10 +71,10 @@ def run_moves() -> str:
 
 
 def clocks() -> str:
-    """Return a table of default tries, backoff and timeouts for a step of each event."""
+    """Return a table of the default attempts, back-off and timeouts of a step of each event."""
     plan = _bare_plan()
     lines = [
-        "| step | tries | between tries | to be placed | to start then | to run | from SIGTERM to SIGKILL |",
+        "| step | attempts | back-off | scheduling | image pull | run | grace period |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, step in plan.items():
@@ -90,26 +90,13 @@ def clocks() -> str:
         )
         lines.append(f"| {' | '.join(cells)} |")
     first, most = span(retry.FORK_BACKOFF_MS), span(retry.FORK_BACKOFF_MAX_MS)
-    lines.append(f"| a fork | without end | {first}, doubled up to {most} | | | |")
-    asked = f"{span(retry.RECALL_TIMEOUT_MS)}, to say that it never began"
+    lines.append(f"| a fork | unlimited | {first}, doubled up to {most} | | | |")
+    asked = f"{span(retry.RECALL_TIMEOUT_MS)} to prove that it never began"
     lines.append(f"| a `create` step that is recalled (in a cluster) | 1 | | | {asked} | | |")
     return "\n".join(lines)
 
 
-def reasons() -> str:
-    """Return the catalogue of reasons, with a table for each kind of subject."""
-    lines: list[str] = []
-    for of, rows in reason_catalog.SECTIONS.items():
-        lines += [f"**{of}**", "", "| reason | what it means | what to do |", "|---|---|---|"]
-        for reason in rows:
-            entry = reason_catalog.CATALOGUE[reason]
-            said = {"look": "read its log (`dayfly logs`)", "logs": "dayfly logs SANDBOX STEP", "sandbox": "SANDBOX"}
-            lines.append(f"| `{reason}` | {entry.meaning} | {entry.advice.format(**said)} |")
-        lines.append("")
-    return "\n".join(lines[:-1])
-
-
-PARTS: dict[str, Callable[[], str]] = {"units": unit_moves, "runs": run_moves, "clocks": clocks, "reasons": reasons}
+PARTS: dict[str, Callable[[], str]] = {"units": unit_moves, "runs": run_moves, "clocks": clocks}
 
 
 def updated_page(page: str) -> str:
@@ -180,7 +167,7 @@ def _bare_plan() -> dict[str, SealedStep]:
 
 def _tries(step: SealedStep) -> str:
     most = retry.attempt_limit(step)
-    return "without end" if most == float("inf") else f"{most:.0f}"
+    return "unlimited" if most == float("inf") else f"{most:.0f}"
 
 
 def _between(step: SealedStep) -> str:

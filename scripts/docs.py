@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Build a site from the docs: docs.py FOLDER, with the packages of requirements/docs.txt (`make docs` installs them).
 
-The pages stay as they are, readable on a forge. Sphinx gets a copy with three differences: the README is the first
-page, its tables under "Read on" are the navigation, and linked files and folders (an example, the licence) become
-pages. A broken link or anchor fails the build.
+The pages stay as they are, readable on a forge. Sphinx gets a copy with three differences: docs/README.md is the first
+page, its tables are the sidebar, and linked files and folders (an example, the licence) become pages. A broken link or
+anchor fails the build.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from os.path import relpath
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
+FRONT = ROOT / "docs" / "README.md"
 EXAMPLES = ROOT / "examples"
 STAGE = ROOT / ".cache" / "site"
 PICTURES = {".png", ".svg"}
@@ -53,10 +53,10 @@ def tracked() -> set[Path]:
     return {path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()}
 
 
-def navigation(readme: str) -> dict[str, list[str]]:
-    """Return the pages in each of the README's tables under "Read on", by heading."""
+def navigation(front: str) -> dict[str, list[str]]:
+    """Return the pages in each table of the front page, by heading."""
     groups: dict[str, list[str]] = {}
-    for part in readme.partition("\n## Read on\n")[2].partition("\n## ")[0].split("\n### ")[1:]:
+    for part in front.split("\n## ")[1:]:
         heading, _, rows = part.partition("\n")
         groups[heading] = re.findall(r"^\| \[[^\]]+\]\(([^)]+)\)", rows, re.MULTILINE)
     return groups
@@ -90,7 +90,7 @@ class Site:
                 shutil.copy(picture, stage / "docs")
         shown = {Path("index.md"), Path("examples/index.md")}
         for heading, names in groups.items():
-            pages = [_place(_source((ROOT / name).resolve())) for name in names]
+            pages = [_place(_source((FRONT.parent / name).resolve())) for name in names]
             _navigate(stage / "index.md", f":caption: {heading}", pages)
             shown.update(pages)
         # All other pages are below the examples, because Sphinx requires each page to be in the navigation.
@@ -140,7 +140,7 @@ def _source(target: Path) -> Path:
 
 def _place(source: Path) -> Path:
     """Return the path of a file's page in the site."""
-    if source == README:
+    if source == FRONT:
         return Path("index.md")
     here = source.relative_to(ROOT)
     return here / "index.md" if source.is_dir() else here.with_suffix(".md")
@@ -164,9 +164,9 @@ def _navigate(page: Path, option: str, pages: list[Path]) -> None:
 
 
 def main() -> None:
-    groups = navigation(README.read_text())
+    groups = navigation(FRONT.read_text())
     site = Site(tracked())
-    site.add(README)
+    site.add(FRONT)
     site.write(STAGE, groups)
     out = Path(sys.argv[1]).resolve()
     shutil.rmtree(out, ignore_errors=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Follow the pages as a newcomer would, and measure the time: newcomer.py docs/first-steps.md writes the table there.
+"""Follow the pages as a newcomer would, and measure the time: newcomer.py bench/first-steps.md writes the table there.
 
 It uses a fresh clone and an empty HOME, and follows the pages literally. The time is the sum of three parts: words to
 read, commands to type or copy, and the measured time of the machine. It needs the environment of `make dev` and, for
@@ -32,7 +32,7 @@ TYPING_S = 5.0  # seconds for a command that is typed or a block that is copied
 KEPT = {"PATH", "LANG", "LC_ALL", "SSL_CERT_FILE", "SSL_CERT_DIR", "TERM"}
 REGISTRIES = ("PIP_", "GO", "UV_", "http", "HTTP", "https", "HTTPS", "no_proxy", "NO_PROXY")  # package registries
 BEGIN, END = "<!-- measured: scripts/newcomer.py writes it -->\n", "<!-- end -->"
-HEAD = "| way | read | type | the machine | all | target |\n|---|---|---|---|---|---|\n"
+HEAD = "| journey | reading | typing | machine | total | target |\n|---|---|---|---|---|---|\n"
 
 
 class Part(NamedTuple):
@@ -73,13 +73,13 @@ class Effort(NamedTuple):
 
 JOURNEYS = {
     "resource": Journey("the first resource", 2, (Part("README.md", "", "## Use it"),)),
-    "plugin": Journey("a plugin of one's own, tested", 10, (Part("docs/plugins.md", "", "## A program of the image"),)),
+    "plugin": Journey("a tested plugin", 10, (Part("docs/guides/plugins.md", "", "## A program of the image"),)),
     "cluster": Journey(
         "a sandbox in a cluster",
         20,
         (
             Part("README.md", "## Use it in Kubernetes", "## Write"),
-            Part("docs/cluster.md", "", "## What a fork may change"),
+            Part("docs/guides/cluster.md", "", "## Read logs and outputs"),
         ),
     ),
 }
@@ -122,10 +122,10 @@ class Newcomer:
         exports = "".join(f"{line}\n" for line in re.findall(r"^    (export .*)$", said, re.MULTILINE))
         self._page.write_text((f"```sh\n{exports}```\n" if exports else "") + part.text)
         folder, environment = self.checkout, self.environment
-        if part.page == "docs/plugins.md":  # the page requires an empty folder, and dayfly on the path
+        if part.page == "docs/guides/plugins.md":  # the page requires an empty folder, and dayfly on the path
             folder = Path(tempfile.mkdtemp(dir=self.home))
             environment = {**environment, "PATH": f"{environment['PATH']}:{self.checkout}"}
-        if part.page == "docs/cluster.md":
+        if part.page == "docs/guides/cluster.md":
             folder = self.home
         return "\n".join(line for _, lines in follow(self._page, folder, environment, {}, 1500) for line in lines)
 

@@ -98,7 +98,7 @@ def rows(ours: Cost, bare: Cost, sandboxes: int) -> list[Row]:
     asked = f"{ours.changes.total() / steps:.1f} and {bare.changes.total() / steps:.1f} requested changes a step"
     return [
         Row(
-            f"(d) {sandboxes:,} sandboxes of {STEPS} steps on KWOK, against a bare loop with the same writes",
+            f"(d) {sandboxes:,} sandboxes of {STEPS} steps on KWOK nodes (yardstick: a loop with the same requests)",
             f"{steps / ours.seconds:.0f} steps/s",
             f"{steps / bare.seconds:.0f} steps/s",
             f"{rate:.2f} x ({asked})",
@@ -106,7 +106,7 @@ def rows(ours: Cost, bare: Cost, sandboxes: int) -> list[Row]:
             rate >= AIM_RATE,
         ),
         Row(
-            "(d) CPU time of the operator for each of these steps, against the loop's",
+            "(d) CPU time of the operator for each of these steps (yardstick: the same loop)",
             f"{ours.cpu / steps * 1e3:.1f} ms",
             f"{bare.cpu / steps * 1e3:.1f} ms",
             f"{cost:.2f} x",

@@ -59,7 +59,7 @@ def measure(rounds: int = ROUNDS) -> Iterator[Row]:
         yield Row(f"(l) {what}", middle, "-", f"{spread(took)} s", aimed, median(took) <= aim)
     ready = [each.known for each in found]
     yield Row(
-        "(l) ready at the server, against ready with kubectl",
+        "(l) ready at the server (yardstick: ready with kubectl)",
         f"{median(ready):.2f} s ({spread(ready)})",
         f"{median(alone):.2f} s ({spread(alone)})",
         f"{median(ready) - median(alone):+.2f} s",

@@ -54,13 +54,13 @@ def measure(sandboxes: int = SANDBOXES_EACH, noise: int = NOISE) -> list[Row]:
     apart, theirs = slowest / calm, percentile(beside.bare, 99) / percentile(alone.bare, 99)
     return [
         Row(
-            f"(f) sandboxes of {STEPS} steps beside a namespace with {noise} whose steps take {TAKES}, 99th percentile "
-            f"of {sandboxes}, against the same alone",
+            f"(f) 99th percentile of {sandboxes} sandboxes of {STEPS} steps, while another namespace has {noise} "
+            f"sandboxes with steps of {TAKES} (yardstick: without that namespace)",
             f"{slowest:.2f} s",
             f"{calm:.2f} s",
             f"{apart:.2f} x (medians {percentile(beside.ours, 50):.2f} and {percentile(alone.ours, 50):.2f} s; "
-            f"bare pods in turns with them {theirs:.2f} x, medians {percentile(beside.bare, 50):.2f} and "
-            f"{percentile(alone.bare, 50):.2f} s; the neighbour claimed {claimed} in that time)",
+            f"bare pods {theirs:.2f} x, medians {percentile(beside.bare, 50):.2f} and "
+            f"{percentile(alone.bare, 50):.2f} s; that namespace claimed {claimed} steps)",
             f"{AIM:g} x",
             apart < AIM,
         )

@@ -74,8 +74,8 @@ def measure(rounds: int = ROUNDS) -> Iterator[Row]:
                 ours.append(_routed(edge, f"s-{slow}-{number}", name))
             apart = median(ours) / median(bare)
             yield Row(
-                f"(j) PUT of a sandbox at a server to the first request that its fork answers through Envoy "
-                f"Gateway, a service {what}, against a Deployment of its own until its Service answers",
+                f"(j) from the PUT of a sandbox at a server to its fork's first response through Envoy Gateway, a "
+                f"service {what} (yardstick: a Deployment until its Service responds)",
                 f"{median(ours):.2f} s ({spread(ours)})",
                 f"{median(bare):.2f} s ({spread(bare)})",
                 f"{apart:.2f} x ({median(ours) - median(bare):+.2f} s)",

@@ -65,8 +65,8 @@ async def _measure(where: Place, rounds: int) -> list[Row]:
 def _row(length: int, ours: list[float], bare: list[float]) -> Row:
     ratios = [one / other for one, other in zip(ours, bare, strict=True)]
     what = {
-        1: "(a) one exec step on a real kubelet, against a bare pod",
-        2: "(b) two chained steps with an output passed, against two bare pods in sequence",
+        1: "(a) one step on a real kubelet (yardstick: a bare pod)",
+        2: "(b) two chained steps with an output (yardstick: two bare pods in sequence)",
     }
     return Row(
         what[length],

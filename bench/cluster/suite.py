@@ -25,5 +25,5 @@ def measure() -> Iterator[Row | Table]:
     yield from bulk.measure()
     yield from idle.measure()
     yield from neighbours.measure()
-    yield Table("Between the two steps of (b), in milliseconds; medians:", moments)
-    yield Table("Writes counted in (c), by writer and object:", writes.table(counted))
+    yield Table("Between the two steps of (b)", moments)
+    yield Table("Writes counted in (c)", writes.table(counted))

@@ -49,7 +49,7 @@ _OF_PODS = {
 def table(events: Iterable[dict[str, Any]]) -> str:
     """Return medians over all chains in a log."""
     chains = lives(events)
-    lines = ["| moment | ms after the first | from | to |\n|---|---|---|---|\n"]
+    lines = ["| event | median, ms | least | most |\n|---|---|---|---|\n"]
     for moment in Moment:
         after = [(life[moment] - life[Moment.SEALED]) * 1000 for life in chains]
         lines.append(f"| {moment} | {median(after):.0f} | {min(after):.0f} | {max(after):.0f} |\n")

@@ -91,10 +91,10 @@ def rows(counted: Counted) -> list[Row]:
     idle = sum(times for key, times in counted.quiet.items() if key[1] == "operator")
     return [
         Row(
-            "(c) stored writes of the operator for each further step, its clean-up, Secret and Events included",
+            "(c) stored writes of the operator for each further step with cleanup, Secret and Events (yardstick: all)",
             f"{step:.1f}",
-            f"{all_of_it:.1f} by all",
-            f"{step:.1f}, and {fixed:.1f} once a run",
+            f"{all_of_it:.1f}",
+            f"{step:.1f}, and {fixed:.1f} for each run",
             f"{AIM:g}",
             step <= AIM,
         ),
@@ -111,7 +111,7 @@ def rows(counted: Counted) -> list[Row]:
 
 def table(counted: Counted) -> str:
     """Return a table by writer and object: the cost of a further step, and of a run without its steps."""
-    lines = ["| writer | stored | a further step | once a run |\n|---|---|---|---|\n"]
+    lines = ["| writer | stored request | for each further step | for each run |\n|---|---|---|---|\n"]
     for key in counted.stored():
         step, fixed = counted.a_step(key), counted.fixed(key)
         if abs(step) >= 0.05 or abs(fixed) >= 0.05:

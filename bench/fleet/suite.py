@@ -212,7 +212,8 @@ def _rows(database: str, found: Found, agents: int) -> Iterator[Row]:
         idle, busy = (_all(phases, kind) for phases in (found.idle, found.busy))
         apart = _high(busy) / _high(idle)
         yield Row(
-            f"(g) reading {kind} during {PER_SECOND} changes a second, {database}, p99 against the same at rest",
+            f"(g) reading {kind} during {PER_SECOND} changes a second, {database}, 99th percentile "
+            "(yardstick: at rest)",
             f"{_high(busy) * 1e3:.1f} ms",
             f"{_high(idle) * 1e3:.1f} ms",
             f"{apart:.1f} x (medians {_middle(busy) * 1e3:.1f} and {_middle(idle) * 1e3:.1f} ms)",
@@ -250,7 +251,7 @@ def _table(found: dict[str, Found], agents: int, sandboxes: int) -> Table:
     line("bytes to an agent for each change, least and most", _sent)
     line("changes that failed, of all", lambda each: f"{each.failed} of {each.changes + each.failed}")
     line("load average at the start and the end", lambda each: "{:.1f} and {:.1f}".format(*each.loads))
-    title = f"{agents} agents with {sandboxes:,} sandboxes, and one client that watches all changes:"
+    title = f"{agents} agents with {sandboxes:,} sandboxes, and one client that watches all changes"
     return Table(title, "\n".join(lines) + "\n")
 
 

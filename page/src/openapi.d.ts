@@ -1814,7 +1814,7 @@ export interface components {
         };
         /**
          * Unit
-         * @description One step or fork. `state` is a word of docs/how-it-works.md: waiting, running, succeeded, failed, retrying ...
+         * @description One step or fork. `state` is in docs/reference/reasons.md: waiting, running, succeeded, failed, retrying ...
          */
         Unit: {
             id: string;

@@ -109,7 +109,7 @@ def test_a_shell_reads_every_value_back(value: str):
 @example("a\\\\b")
 @example("\\'\"")
 def test_dotenv_reader_reads_back_documented_values(value: str):
-    """The exceptions are those of docs/cli.md: values that no syntax expresses for both this reader and a shell."""
+    """docs/guides/automate-the-command-line.md lists the exceptions: no syntax expresses them for both readers."""
     expanded = {"$", "`"} & {*value}
     apart = value.endswith("\\") or "\r" in value or "${" in value
     assume(not apart and not (expanded and ("'" in value or "\\\\" in value)))

@@ -55,7 +55,7 @@ def certificate(folder: Path, *names: str) -> Path:
 
 @contextlib.contextmanager
 def dialling(operator: Installed, url: str, bound: str, token: str, trusted: Path) -> Iterator[None]:
-    """Connect the installed operator to this server as in docs/agents.md, and disconnect it afterwards."""
+    """Connect the installed operator to this server as in docs/guides/connect-a-cluster.md, and disconnect it afterwards."""
     kubectl = operator.own.kubectl
     patch = yaml.safe_load((ROOT / "deploy" / "agent-patch.yaml").read_text())
     [container] = patch["spec"]["template"]["spec"]["containers"]

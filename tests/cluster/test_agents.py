@@ -1,4 +1,4 @@
-"""A real server with its own certificate, and the installed operator connected to it as in docs/agents.md."""
+"""A real server with its own certificate, and the installed operator connected to it as in docs/guides/connect-a-cluster.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The previous release's operator with the current server, which docs/agents.md guarantees to work.
+"""The previous release's operator with the current server, which docs/guides/connect-a-cluster.md guarantees to work.
 
 Until there is a release, it is the operator of the first commit of the current protocol, with its manifests.
 """

@@ -1,4 +1,4 @@
-"""deploy/server.yaml as docs/server.md has it installed, on a real PostgreSQL; and the way back from a backup."""
+"""deploy/server.yaml on a real PostgreSQL, installed as docs/guides/server.md and restored as docs/guides/back-up.md."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ PLUGIN = {
     ],
     "delete": [{"name": "unmake", "script": "#!/bin/sh\nexit 0"}],
 }  # fmt: skip
-PAGE = (ROOT / "docs" / "server.md").read_text()
+PAGES = "\n".join((ROOT / "docs" / "guides" / name).read_text() for name in ("server.md", "back-up.md"))
 
 
 class Administrator:
-    """Runs commands of the page, with values for its words in capitals."""
+    """Executes lines of the pages, with values for their words in capitals."""
 
     def __init__(self, operator: Installed, folder: Path) -> None:
         self.folder = folder
@@ -41,8 +41,8 @@ class Administrator:
         (folder / "deploy").symlink_to(ROOT / "deploy")
 
     def types(self, beginning: str, **values: str) -> str:
-        """Run the only command of the page with this beginning; return its output."""
-        [line] = re.findall(rf"^    ({re.escape(beginning)}.*)$", PAGE, re.MULTILINE)
+        """Execute the only line of the pages with this beginning, and return its output."""
+        [line] = re.findall(rf"^    ({re.escape(beginning)}.*)$", PAGES, re.MULTILINE)
         for name, value in values.items():
             assert name in line
             line = line.replace(name, value)

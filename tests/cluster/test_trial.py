@@ -150,10 +150,10 @@ class TestTrial:
         )
 
     def test_cluster_page_shows_the_real_output(self, tried):
-        """The commands of docs/cluster.md, run literally after `make cluster`."""
+        """The commands of docs/guides/cluster.md, run literally after `make cluster`."""
         ada = tried.newcomer
         page = ada.home / "page.md"
-        page.write_text(f"```sh\n{tried.exports}```\n{(ROOT / 'docs' / 'cluster.md').read_text()}")
+        page.write_text(f"```sh\n{tried.exports}```\n{(ROOT / 'docs/guides/cluster.md').read_text()}")
         names = {str(ada.home): "/home/ada", "testcluster": "here"}
         found = [
             text

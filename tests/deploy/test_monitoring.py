@@ -1,4 +1,4 @@
-"""Alerts and dashboard read figures that there are, and each alert comes when it should."""
+"""Alerts and dashboard read existing metrics, each alert fires when its condition holds, and the pages list them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ FOLDER = ROOT / "deploy" / "monitoring"
 ALERTS = yaml.safe_load((FOLDER / "alerts.yaml").read_text())
 RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text())
-PAGE = (ROOT / "docs" / "monitoring.md").read_text()
+GUIDE = (ROOT / "docs" / "guides" / "alerts.md").read_text()
+REFERENCE = (ROOT / "docs" / "reference" / "metrics.md").read_text()
 
 
-def figures() -> set[str]:
-    """Return the names of all figures that an operator with a server reports."""
+def operator_metrics() -> set[str]:
+    """Return the names of all metrics of an operator with a server."""
 
     async def reported() -> str:
         operator = Operator(
@@ -37,23 +38,25 @@ def figures() -> set[str]:
         return operator.metrics.render().decode()
 
     names = re.findall(r"^# TYPE (dayfly_\w+) ", run(reported()), re.MULTILINE)
-    return {name for name in read(" ".join(names)) if not name.endswith("_created")}
+    return {name for name in metrics_in(" ".join(names)) if not name.endswith("_created")}
 
 
-def read(expression: str) -> set[str]:
-    """The figures that it reads, by the names that the operator gives them."""
+def metrics_in(expression: str) -> set[str]:
+    """Return the metrics in an expression, by their names in the operator."""
     return {re.sub(r"_(total|bucket|sum|count)$", "", name) for name in re.findall(r"\bdayfly_\w+", expression)}
 
 
-def test_every_figure_that_is_read_is_there():
-    there = figures()
+def test_alerts_dashboard_and_reference_match_the_metrics():
+    there = operator_metrics()
     assert {"dayfly_turns", "dayfly_runs", "dayfly_leading", "dayfly_server_frozen"} <= there
     for rule in RULES:
-        assert read(rule["expr"]) <= there, rule["alert"]
+        assert metrics_in(rule["expr"]) <= there, rule["alert"]
     shown = {target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]}
-    assert set().union(*map(read, shown)) == there, "the dashboard shows all of them"
-    told = {name for row in re.findall(r"^\| (`dayfly_.*?) \|", PAGE, re.MULTILINE) for name in read(row)}
-    assert told == there
+    assert set().union(*map(metrics_in, shown)) == there, "the dashboard shows all of them"
+    documented = {
+        name for row in re.findall(r"^\| (`dayfly_.*?) \|", REFERENCE, re.MULTILINE) for name in metrics_in(row)
+    }
+    assert documented == there
 
 
 def test_alerts_count_all_turns_but_done_ones():
@@ -65,8 +68,10 @@ def test_alerts_have_summary_severity_and_a_table_row():
     for rule in RULES:
         assert set(rule["annotations"]) == {"summary", "description"}, rule["alert"]
         assert rule["labels"]["severity"] in ("warning", "critical")
-    rows = re.findall(r"^\| `(Dayfly\w+)` \| (\d+) min \|", PAGE, re.MULTILINE)
-    assert [(rule["alert"], rule["for"]) for rule in RULES] == [(name, f"{minutes}m") for name, minutes in rows]
+    rows = re.findall(r"^\| `(Dayfly\w+)` \| \w+ \| `.*` \| (\d+m) \|", REFERENCE, re.MULTILINE)
+    assert [(rule["alert"], rule["for"]) for rule in RULES] == rows
+    responses = re.findall(r"^\| `(Dayfly\w+)` \| \S", GUIDE, re.MULTILINE)
+    assert [rule["alert"] for rule in RULES] == responses
 
 
 SERIES: dict[str, list[tuple[str, str]]] = {
@@ -86,7 +91,7 @@ SERIES: dict[str, list[tuple[str, str]]] = {
     "DayflyServerUnreachable": [("dayfly_server_connected", "0x60")],
     "DayflyServerFrozen": [("dayfly_server_frozen", "1x60")],
 }
-"""Series that raise each alert after its duration: a value each minute for an hour."""
+"""Series that make each alert fire: a value each minute for an hour."""
 CALM = [
     ("dayfly_leading", "1x60"),
     ("dayfly_watch_age_seconds", "20x60"),
@@ -97,14 +102,14 @@ CALM = [
 ]
 
 
-def test_each_has_its_series():
-    """A new alert without a series fails here at once, and not only in the proof."""
+def test_every_alert_has_a_series():
+    """Without this check, only `make proof` would notice a new alert without a series."""
     assert set(SERIES) == {rule["alert"] for rule in RULES}
 
 
 @pytest.mark.proof
-def test_each_comes_when_it_should_and_not_before(tmp_path: Path):
-    """Prometheus' own promtool, of Debian's package, which is unpacked and not installed."""
+def test_each_alert_fires_after_its_time_and_not_before(tmp_path: Path):
+    """Use Prometheus' promtool from Debian's package, which is unpacked and not installed."""
     subprocess.run(["apt-get", "download", "prometheus"], cwd=tmp_path, check=True, capture_output=True)
     (package,) = tmp_path.glob("prometheus_*.deb")
     subprocess.run(["dpkg", "-x", package, tmp_path / "there"], check=True)
@@ -129,7 +134,7 @@ def _input(series: list[tuple[str, str]]) -> list[dict[str, str]]:
 
 
 def _played(rule: dict[str, Any]) -> dict[str, Any]:
-    """Return a test in which the alert is absent before its duration, and firing afterwards."""
+    """Return a test in which the alert does not fire before its time, and fires afterwards."""
     minutes = int(rule["for"][:-1])
     begins = 1 if "rate(" in rule["expr"] else 0
     return {
@@ -144,12 +149,12 @@ def _played(rule: dict[str, Any]) -> dict[str, Any]:
 
 
 def _firing(rule: dict[str, Any], at: str, *, there: bool) -> dict[str, Any]:
-    """Prometheus' own series of alerts that are firing."""
+    """Return a check of Prometheus' series of firing alerts."""
     asked = f'count(ALERTS{{alertname="{rule["alert"]}", alertstate="firing"}})'
     return {"expr": asked, "eval_time": at, "exp_samples": [{"labels": "{}", "value": 1}] if there else []}
 
 
 def _calm() -> dict[str, Any]:
-    """Return a test with healthy series, in which no alert fires."""
+    """Return a test of a healthy cluster, in which no alert fires."""
     asked = {"expr": 'count(ALERTS{alertstate="firing"})', "eval_time": "59m", "exp_samples": []}
     return {"name": "calm", "interval": "1m", "input_series": _input(CALM), "promql_expr_test": [asked]}

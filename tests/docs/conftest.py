@@ -1,4 +1,4 @@
-"""A person's home folder with the checkout in it, as the pages describe it."""
+"""A home folder with the checkout, in which tests type the commands of pages."""
 
 import os
 import shutil
@@ -12,24 +12,24 @@ import pytest
 from tests.docs.transcript import differences, follow
 
 ROOT = Path(__file__).resolve().parents[2]
-# What would make somebody's Dayfly another one than a newcomer's, and what `make test` tells a `make` below it.
-_STEERS = ("DAYFLY_", "XDG_STATE_HOME", "MAKE", "MFLAGS", "PYTHONUNBUFFERED")
+# Prefixes of variables that would change Dayfly or `make` for a new user.
+_CONFIGURING = ("DAYFLY_", "XDG_STATE_HOME", "MAKE", "MFLAGS", "PYTHONUNBUFFERED")
 
 
 class Person(NamedTuple):
-    """Somebody who types what pages say, in a home folder of their own."""
+    """A new user with a separate home folder."""
 
     home: Path
     environment: dict[str, str]
 
     def follow(self, page: Path) -> list[str]:
-        """Type a page's commands; how each that prints other than the page shows differs from it."""
+        """Type the commands of a page. Return a description of each difference between output and page."""
         typed = follow(page, self.home, self.environment, {str(self.home): "/home/ada"})
         return [found for command, printed in typed if (found := differences(command, printed))]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Who types a page is given up by `follow` once nothing happens any more, and not before."""
+    """Raise the timeout of tests that type a page: `follow` ends a page without output earlier."""
     for item in items:
         if "person" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(1200))
@@ -37,10 +37,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def person() -> Iterator[Person]:
-    # Not in pytest's folder: a plan cuts long values, and a home's path is not as long as that.
+    # pytest's folders have long paths, and a plan shortens long values.
     home = Path(tempfile.mkdtemp(prefix="ada-"))
     (home / "dayfly").symlink_to(ROOT)
-    machine = {name: value for name, value in os.environ.items() if not name.startswith(_STEERS)}
+    machine = {name: value for name, value in os.environ.items() if not name.startswith(_CONFIGURING)}
     found = Person(home, {**machine, "HOME": str(home), "NO_COLOR": "1"})
     yield found
     left = (home / ".local" / "state" / "dayfly" / "url").exists()

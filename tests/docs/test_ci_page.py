@@ -14,7 +14,7 @@ from tests.docs.conftest import ROOT, Person
 
 from dayfly.client.errors import Exit
 
-PAGE = (ROOT / "docs" / "ci.md").read_text()
+PAGE = (ROOT / "docs" / "guides/ci.md").read_text()
 FILES = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)]
 GITHUB = [each for each in FILES if "jobs" in each]
 GITLAB = [each for each in FILES if "jobs" not in each and "spec" not in each]

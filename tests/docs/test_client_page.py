@@ -14,7 +14,7 @@ from tests.docs.conftest import ROOT, Person
 
 import dayfly.client
 
-PAGE = ROOT / "docs" / "client.md"
+PAGE = ROOT / "docs" / "guides/python.md"
 PROGRAMS = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""The page on events shows one as it is sent, and all types."""
+"""The reference of events has the form and the types of events that are sent."""
 
 import json
 import re
@@ -6,18 +6,43 @@ import re
 from tests.docs.conftest import ROOT
 from tests.server.test_cloud_event_publisher import report
 
-from dayfly.plan import cloud_events
+from dayfly.lib import delivery
+from dayfly.operator.status import sandbox_events
+from dayfly.plan import cloud_events, retry
+from dayfly.server.events import cloud_event_publisher, event_rows
 
-PAGE = (ROOT / "docs" / "events.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "events.md").read_text()
+GUIDE = (ROOT / "docs" / "guides" / "cloud-events.md").read_text()
+ABOUT = cloud_events.EventSubject("u", 1, "urn:x", "demo", "demo", "local")
+SENT = cloud_events.cloud_event(ABOUT, "ready", report(ready=True))
 
 
-def test_its_event_has_the_form_of_those_that_are_sent():
+def first_column(heading: str) -> set[str]:
+    """Return the names in the first column of the table below a heading."""
+    table = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(.+?)`", row)}
+
+
+def test_example_event_has_the_form_of_sent_events():
     (shown,) = re.findall(r"^```json\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    about = cloud_events.EventSubject("u", 1, "urn:x", "demo", "demo", "local")
-    sent = cloud_events.cloud_event(about, "ready", report(ready=True))
-    assert json.loads(shown).keys() == sent.keys()
-    assert json.loads(shown)["data"].keys() == sent["data"].keys()
+    assert json.loads(shown).keys() == SENT.keys()
+    assert json.loads(shown)["data"].keys() == SENT["data"].keys()
 
 
 def test_every_event_type_is_documented():
-    assert set(re.findall(r"^\| `dev\.dayfly\.sandbox\.(\w+)`", PAGE, re.MULTILINE)) == set(cloud_events.KINDS)
+    assert first_column("Types") == {f"{cloud_events.TYPE}{kind}" for kind in cloud_events.KINDS}
+
+
+def test_every_event_attribute_and_data_field_is_documented():
+    assert first_column("Attributes") | {"data"} == SENT.keys()
+    assert first_column("Data") == SENT["data"].keys()
+
+
+def test_numbers_of_events_are_those_of_the_code():
+    assert (retry.STUCK_AFTER, delivery.MAX_CONCURRENT, delivery.DROP_AFTER_S) == (5, 8, 86_400)
+    assert "five times" in PAGE
+    assert "eight events" in PAGE
+    assert cloud_events.CONTENT_TYPE in PAGE
+    assert f"at most {event_rows.MAX_PENDING} for each organisation" in GUIDE
+    assert f"in memory, at most {sandbox_events.MAX_WAITING_EVENTS:,}." in GUIDE
+    assert f"takes over within {cloud_event_publisher.LEASE_MS // 1000} seconds" in GUIDE

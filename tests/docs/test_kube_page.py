@@ -17,7 +17,7 @@ from tests.kube.websites import MAPS, SITES, ask, cluster, manager, running, sit
 
 import dayfly.kube
 
-PAGE = ROOT / "docs" / "kube.md"
+PAGE = ROOT / "docs" / "guides/controllers.md"
 CODE = "\n\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL))
 
 

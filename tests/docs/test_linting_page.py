@@ -4,7 +4,7 @@ from tests.docs.conftest import ROOT, Person
 
 from dayfly.lint import as_tables
 
-PAGE = ROOT / "docs" / "linting.md"
+PAGE = ROOT / "docs" / "guides/lint-plugins.md"
 
 
 def test_linting_page_shows_the_output_of_lint(person: Person):

@@ -1,4 +1,4 @@
-"""Each way of docs/first-steps.md, followed literally by somebody new, takes no longer than the page allows."""
+"""Each journey of bench/first-steps.md takes no longer than its target."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ SCRIPT = runpy.run_path(str(ROOT / "scripts" / "newcomer.py"))
 WAYS = SCRIPT["JOURNEYS"]
 
 
-def test_the_page_has_the_figures_of_each_way():
-    told = (ROOT / "docs" / "first-steps.md").read_text().partition(SCRIPT["BEGIN"])[2].partition(SCRIPT["END"])[0]
-    lines = [line.strip("| ").split(" | ") for line in told.splitlines() if line.startswith("| ")][1:]
+def test_page_has_the_figures_of_each_journey():
+    table = (ROOT / "bench" / "first-steps.md").read_text().partition(SCRIPT["BEGIN"])[2].partition(SCRIPT["END"])[0]
+    lines = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
     assert [(line[0], line[-1]) for line in lines] == [(way.goal, f"{way.minutes:g} min") for way in WAYS.values()]
 
 
 def waited() -> float:
-    """Seconds since the machine's start in which somebody waited for a processor; 0 where the kernel does not tell."""
+    """Return the seconds since boot in which a process waited for a CPU; 0 if the kernel does not report it."""
     pressure = Path("/proc/pressure/cpu")
-    told = re.search(r"^some .*total=(\d+)", pressure.read_text(), re.MULTILINE) if pressure.exists() else None
-    return int(told[1]) / 1e6 if told else 0.0
+    found = re.search(r"^some .*total=(\d+)", pressure.read_text(), re.MULTILINE) if pressure.exists() else None
+    return int(found[1]) / 1e6 if found else 0.0
 
 
 @pytest.mark.proof
@@ -31,7 +31,7 @@ def waited() -> float:
 @pytest.mark.timeout(1800, func_only=True)
 @pytest.mark.parametrize("name", WAYS)
 def test_newcomer_path_takes_no_longer_than_promised(name, played):
-    """On a quiet machine: beside other work, nobody knows how long it would have taken."""
+    """Skip a journey that other work on the machine may have delayed."""
     before, way = waited(), WAYS[name]
     took = SCRIPT["measure"](name)
     seconds, busy = took.seconds, waited() - before

@@ -14,7 +14,7 @@ from dayfly.spec import documents
 from dayfly.spec.parsing import text
 from dayfly.spec.steps import kube_object, object_fields
 
-PAGE = ROOT / "docs" / "objects.md"
+PAGE = ROOT / "docs" / "guides/kubernetes-objects.md"
 
 
 def test_objects_page_shows_the_real_output(person: Person):

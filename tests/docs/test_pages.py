@@ -1,5 +1,6 @@
-"""What the pages show is what one gets."""
+"""The commands on the pages print what the pages show, and the pages list every command, variable and file."""
 
+import functools
 import importlib
 import os
 import re
@@ -15,26 +16,29 @@ from tests.processes import processes
 
 from dayfly.cli.verbs import root
 from dayfly.client.errors import Exit
+from dayfly.client.home import Home
 from dayfly.server.http import openapi
 
 DOCS = ROOT / "docs"
+ENVIRONMENT = (DOCS / "reference/environment.md").read_text()
 
 
 @pytest.mark.slow
-def test_cli_page_shows_the_real_output(person: Person):
-    found = person.follow(DOCS / "cli.md")
+@pytest.mark.parametrize("page", ["command-line.md", "automate-the-command-line.md"])
+def test_command_line_page_shows_the_real_output(person: Person, page: str):
+    found = person.follow(DOCS / "guides" / page)
     assert not found, "\n".join(found)
 
 
 @pytest.mark.slow
 @pytest.mark.builds("page")
 def test_server_page_shows_the_real_output(person: Person):
-    found = person.follow(DOCS / "server.md")
+    found = person.follow(DOCS / "guides/server.md")
     assert not found, "\n".join(found)
 
 
 def every_command() -> list[str]:
-    """`up`, `sandbox apply` and so on, as the command line itself has them."""
+    """Return all commands, such as `up` and `sandbox apply`."""
     found = []
     context = click.Context(root)
     for name in root.list_commands(context):
@@ -44,56 +48,78 @@ def every_command() -> list[str]:
     return found
 
 
+@functools.cache
+def typed_commands() -> str:
+    """Return the commands of all pages whose output a test compares, one in a line."""
+    pages = [page for page in DOCS.rglob("*.md") if "\n```console\n" in page.read_text()]
+    return "\n".join(command.text for page in pages for command in commands(page) if command.shown is not None)
+
+
 @pytest.mark.parametrize("name", every_command())
 def test_every_command_is_shown(name: str):
-    pages = [*commands(DOCS / "cli.md"), *commands(DOCS / "server.md")]
-    typed = "\n".join(command.text for command in pages if command.shown is not None)
-    assert re.search(rf"^dayfly {name}\b", typed, re.MULTILINE)
+    assert re.search(rf"^dayfly {name}\b", typed_commands(), re.MULTILINE)
 
 
-def test_every_command_that_asks_a_cluster_is_shown_there():
-    """Of those that answer: `page`, `operator` and `routeserver` serve. What it prints is compared in tests/cluster."""
-    typed = "\n".join(command.text for command in commands(DOCS / "cluster.md"))
+def test_cluster_page_shows_every_command_with_context():
+    """`page`, `operator` and `routeserver` do not return by themselves. tests/cluster compares the output."""
+    typed = "\n".join(command.text for command in commands(DOCS / "guides/cluster.md"))
     context = click.Context(root)
-    asking = [
+    names = [
         name
         for name in root.list_commands(context)
         if name not in ("operator", "page", "routeserver")
         and any(param.name == "context" for param in root.get_command(context, name).params)
     ]
-    assert len(asking) == 7
-    for name in asking:
+    assert len(names) == 7
+    for name in names:
         assert re.search(rf"^dayfly {name}\b.* --context ", typed, re.MULTILINE), name
 
 
-def test_the_exit_codes_are_those_of_the_program():
-    section = (DOCS / "cli.md").read_text().partition("## Exit codes")[2].partition("\n## ")[0]
+def test_environment_page_lists_each_exit_code():
+    section = ENVIRONMENT.partition("## Exit codes")[2].partition("\n## ")[0]
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)} == set(Exit)
 
 
-def test_cli_page_lists_every_variable_and_file():
-    page = (DOCS / "cli.md").read_text()
+def test_environment_page_lists_each_variable_of_the_source():
     source = "\n".join(
         path.read_text()
-        for room in ("dayfly.cli", "dayfly.client")
-        for path in Path(importlib.import_module(room).__file__).parent.rglob("*.py")
+        for package in ("dayfly.cli", "dayfly.client")
+        for path in Path(importlib.import_module(package).__file__).parent.rglob("*.py")
     )
     read = set(re.findall(r"environ(?:\.get\(|\[)\"(\w+)\"", source))
     assert {"DAYFLY_HOME", "DAYFLY_URL"} <= read, "the search finds what is there"
-    assert {name for name in read if f"`{name}`" not in page} - {"XDG_STATE_HOME"} == set()
-    assert "$XDG_STATE_HOME" in page
+    assert {name for name in read if f"`{name}`" not in ENVIRONMENT} - {"XDG_STATE_HOME"} == set()
+    assert "$XDG_STATE_HOME" in ENVIRONMENT
+
+
+def test_environment_page_lists_each_variable_of_an_option():
+    def variables(command: click.Command) -> set[str]:
+        found = {param.envvar for param in command.params if param.envvar}
+        names = command.list_commands(click.Context(command)) if isinstance(command, click.Group) else ()
+        return found.union(*(variables(command.get_command(click.Context(command), name)) for name in names))
+
+    found = variables(root)
+    assert {"DAYFLY_DATABASE", "DAYFLY_STEPS"} <= found
+    assert {name for name in found if f"| `{name}` |" not in ENVIRONMENT} == set()
+
+
+def test_environment_page_lists_each_file_of_a_home():
+    home = Home.of("/home")
+    files = {value.name for name in dir(Home) if isinstance(value := getattr(home, name), Path)} - {"home"}
+    assert {"key", "url", "servers"} <= files
+    assert {name for name in files if f"| `{name}` |" not in ENVIRONMENT} == set()
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="NOT TESTED: curl is not on this machine: install it")
 def test_api_page_shows_the_real_answers(person: Person):
-    found = person.follow(DOCS / "api.md")
+    found = person.follow(DOCS / "guides/rest-api.md")
     assert not found, "\n".join(found)
 
 
 def test_api_page_requests_each_address_and_method():
     # Only hosts use the addresses below /agent/.
     paths = {path: of for path, of in openapi.document("0")["paths"].items() if "/agent/" not in path}
-    typed = [command.text for command in commands(DOCS / "api.md") if command.shown is not None]
+    typed = [command.text for command in commands(DOCS / "guides/rest-api.md") if command.shown is not None]
     assert len(paths) > 10
     missing = []
     for path, methods in paths.items():
@@ -135,7 +161,7 @@ def test_transcript_ignores_times_and_progress(shown: list[str], printed: list[s
         (["it is ... there"], ["it is anything here"]),
     ],
 )
-def test_another_text_is_a_difference(shown: list[str], printed: list[str]):
+def test_transcript_reports_different_text(shown: list[str], printed: list[str]):
     assert "it prints:" in differences(Command("c", shown), printed)
 
 
@@ -146,5 +172,5 @@ def test_hanging_page_is_killed_with_its_processes(tmp_path: Path):
     environment = {**os.environ, "PLAYED_IN": str(tmp_path)}
     with pytest.raises(AssertionError, match=r"page\.md has printed nothing for 0\.5 s, so far:[^$]*\none\n"):
         follow(page, tmp_path, environment, {}, seconds=0.5)
-    # It is killed, and the kernel takes its time to take it down.
-    eventually(lambda: not processes(str(tmp_path)), "the end of what the page has started")
+    # The kernel needs some time to end a killed process.
+    eventually(lambda: not processes(str(tmp_path)), "the end of the processes of the page")

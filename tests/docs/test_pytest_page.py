@@ -14,7 +14,7 @@ from tests.docs.conftest import ROOT
 
 from dayfly import pytest_plugin
 
-PAGE = (ROOT / "docs" / "pytest.md").read_text()
+PAGE = (ROOT / "docs" / "guides/pytest.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 

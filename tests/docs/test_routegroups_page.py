@@ -1,4 +1,4 @@
-"""The page on route groups: what it says to type is typed, and no form, offset or bound is missing."""
+"""The commands of the page on route groups have the shown output, and the page has every form, offset and limit."""
 
 import pytest
 from tests.docs.conftest import ROOT, Person
@@ -13,7 +13,7 @@ from dayfly.spec.route_group import OFFSETS
 from dayfly.spec.routing import label_match
 from dayfly.spec.scalars.glob import MAX_NON_ASCII_LENGTH, MAX_PATTERN_LENGTH, MAX_VALUE_LENGTH, MAX_WILDCARDS
 
-PAGE = ROOT / "docs" / "routegroups.md"
+PAGE = ROOT / "docs" / "guides/route-groups.md"
 
 
 @pytest.mark.slow
@@ -30,7 +30,7 @@ def test_every_match_form_offset_and_limit_is_documented():
     assert all(f"| `{offset}` |" in page for offset in OFFSETS)
     assert f"at most {label_match.MAX_LABELS} labels, {label_match.MAX_DEPTH} deep" in page
     assert f"at most {MAX_PATTERN_LENGTH} characters and {MAX_WILDCARDS} of " in page
-    assert f"a server has at most {MAX_GROUPS} groups. A value longer than {MAX_VALUE_LENGTH} characters" in page
+    assert f"A server has at most {MAX_GROUPS} groups. A value longer than {MAX_VALUE_LENGTH} characters" in page
     assert f"({MAX_NON_ASCII_LENGTH} if they are not" in page
     assert f"the first {MAX_QUERIED} in that order" in page
     assert f"first {MAX_LISTED}; `matched`" in page

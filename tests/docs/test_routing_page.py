@@ -1,4 +1,4 @@
-"""The page on routing: what it says to type is typed, and no form or bound is missing."""
+"""The commands of the page on routing have the shown output, and the page has every key form and limit."""
 
 from tests.docs.conftest import ROOT, Person
 
@@ -9,7 +9,7 @@ from dayfly.spec.routing.routing_keys import KEY_NAMES, MAX_KEY_LENGTH, PLAIN
 from dayfly.spec.unsupported_fields import PREVIEWED
 from dayfly.spec.workload import ROUTED_PORT
 
-PAGE = ROOT / "docs" / "routing.md"
+PAGE = ROOT / "docs" / "guides/routing.md"
 
 
 def test_routing_page_shows_the_real_output(person: Person):

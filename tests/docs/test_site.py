@@ -21,54 +21,52 @@ from tests.page.network import own_network
 SCRIPT = ROOT / "scripts" / "docs.py"
 DOCS = runpy.run_path(str(SCRIPT))
 SPHINX = ROOT / ".cache" / "docs" / "bin" / "python"
-README = "# A\n\n## Read on\n\n### People\n\n| page | for |\n|---|---|\n| [it](docs/it.md) | them |\n| [all](examples/) | all |\n"
+FRONT = "# A\n\n## People\n\n| page | for |\n|---|---|\n| [it](it.md) | them |\n| [all](../examples/) | all |\n"
 GOOD = "# It\n\n## A part\n\n[here](#a-part), [there](../examples/one/deep/run.sh), [all](../examples/), [law](../LICENSE)\n"
 
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
     site = DOCS["Site"](DOCS["tracked"]())
-    site.add(ROOT / "README.md")
+    site.add(ROOT / "docs" / "README.md")
     return {str(at): text for at, text in site.pages.items()}
 
 
 def test_every_page_has_one_place_in_the_navigation():
-    groups = DOCS["navigation"]((ROOT / "README.md").read_text())
-    assert len(groups) == 4
+    groups = DOCS["navigation"]((ROOT / "docs" / "README.md").read_text())
+    assert list(groups) == ["Tutorials", "How-to guides", "Reference", "Explanation"]
     named = Counter(name for names in groups.values() for name in names)
-    there = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
+    there = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").glob("*/*.md")}
     assert set(named) >= there
     assert set(named.values()) == {1}
 
 
 def test_site_contains_each_link_target(pages: dict[str, str]):
     example = pages["examples/postgres-schema/README.md"]
-    assert "](../examples/postgres-schema/README.md#provisionsh)" in pages["docs/plugins.md"]
+    assert "](../../examples/postgres-schema/README.md#provisionsh)" in pages["docs/guides/plugins.md"]
     assert "### provision.sh\n\n```sh\n#!/bin/sh\n" in example
     assert "[machinery/](README.md)" in pages["examples/minicluster/README.md"]
-    assert "[examples/](examples/index.md)" in pages["index.md"]
+    assert "[Examples](examples/index.md)" in pages["index.md"]
     assert "- [controllers/machine](controllers/machine/README.md)" in pages["examples/index.md"]
-    assert "[Apache-2.0](LICENSE.md)" in pages["index.md"]
-    assert "Apache License" in pages["LICENSE.md"]
 
 
 def test_links_in_code_blocks_are_unchanged(tmp_path: Path):
     for name in ("scripts", "docs"):
         (tmp_path / name).mkdir()
     script = Path(shutil.copy(SCRIPT, tmp_path / "scripts"))
-    readme, page = tmp_path / "README.md", tmp_path / "docs" / "it.md"
-    readme.write_text(README)
-    page.write_text("[a](../README.md)\n```md\n[a](../README.md)\n```\n")
-    site = runpy.run_path(str(script))["Site"]({readme, page})
+    front, page = tmp_path / "docs" / "README.md", tmp_path / "docs" / "it.md"
+    front.write_text(FRONT)
+    page.write_text("[a](README.md)\n```md\n[a](README.md)\n```\n")
+    site = runpy.run_path(str(script))["Site"]({front, page})
     site.add(page)
-    assert site.pages[Path("docs/it.md")] == "[a](../index.md)\n```md\n[a](../README.md)\n```\n"
+    assert site.pages[Path("docs/it.md")] == "[a](../index.md)\n```md\n[a](README.md)\n```\n"
 
 
 def build(project: Path, page: str) -> subprocess.CompletedProcess[str]:
     """A site of a project with one page."""
     subprocess.run([ROOT / "scripts" / "setup.sh", "docs"], check=True)
     texts = {
-        "README.md": README,
+        "docs/README.md": FRONT,
         "LICENSE": "Do.\n",
         "docs/it.md": page,
         "examples/one/README.md": "# One\n",
@@ -95,7 +93,7 @@ def test_a_site_is_made_of_pages_that_lead_somewhere(tmp_path: Path):
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("link", ["none.md", "#none", "../README.md#none", "../examples/none", "none.png"])
+@pytest.mark.parametrize("link", ["none.md", "#none", "README.md#none", "../examples/none", "none.png"])
 def test_a_link_that_leads_nowhere_ends_the_build(tmp_path: Path, link: str):
     made = build(tmp_path, f"# It\n\n{'!' * link.endswith('png')}[a]({link})\n")
     assert made.returncode != 0
@@ -108,9 +106,9 @@ def test_site_sends_no_outside_requests_and_has_a_search(tmp_path: Path):
     said = subprocess.run(["make", "docs"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=110).stdout
     (folder,) = re.findall(r"http\.server --directory (\S+)", said)
     with own_network(), serving(ROOT / folder) as url, chromium() as browser, visit(browser, url) as seen:
-        seen.open("/index.html", "text=Use sandboxes")
+        seen.open("/index.html", "text=How-to guides")
         seen.open("/search.html?q=routing+key", "ul.search li:has-text('Routing')")
-        seen.open("/docs/plugins.html", "h1")
+        seen.open("/docs/guides/plugins.html", "h1")
         for each in (ROOT / folder).rglob("*.html"):
             assert not re.search(r'(?:src|<link[^>]* href)="(?:https?:)?//', each.read_text()), each
 

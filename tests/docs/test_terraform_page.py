@@ -9,7 +9,7 @@ from tests.examples import outside
 from dayfly.execute.state import access, head, seal
 from dayfly.operator.states import state_secrets
 
-PAGE = ROOT / "docs" / "terraform.md"
+PAGE = ROOT / "docs" / "guides/terraform.md"
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from tests.docs.conftest import ROOT, Person
 
 from dayfly.testing import Fault
 
-PAGE = ROOT / "docs" / "testing-plugins.md"
+PAGE = ROOT / "docs" / "guides/test-plugins.md"
 
 
 def test_testing_page_shows_the_real_output(person: Person):

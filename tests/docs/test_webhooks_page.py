@@ -10,7 +10,7 @@ from dayfly.execute.webhook.exit_codes import ExitCode
 from dayfly.execute.webhook.read import explain_exit_code
 from dayfly.spec.steps import webhook
 
-PAGE = ROOT / "docs" / "webhooks.md"
+PAGE = ROOT / "docs" / "guides/webhooks.md"
 
 
 def test_webhooks_page_shows_the_real_output(person: Person):

@@ -1,8 +1,8 @@
-"""A page as somebody types it: its `sh` blocks run, its `console` blocks run and print what the page shows.
+"""Type the commands of a page: run its `sh` blocks, and compare the output of its `console` blocks with the page.
 
-In a `console` block a line that begins with `$ ` is a command, and the lines below it are all it prints, on either
-stream. What differs from one run to the next is compared by its kind (`KINDS`); `...` stands for anything within a
-line. All commands of a page run in one shell, in one folder.
+In a `console` block, a line that begins with `$ ` is a command, and the lines below it are its complete output on both
+streams. Text that differs from one run to the next is compared by its kind (`KINDS`), and `...` matches any text within
+a line. All commands of a page run in one shell, in one folder.
 """
 
 import os
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-# What is never the same twice, and what it is compared as.
+# Patterns of text that differs in each run, and the words that replace it before a comparison.
 KINDS = (
     (r"127\.0\.0\.1:\d+", "ADDRESS"),
     (r"(?<=\"port\":)\d+", "PORT"),
@@ -33,8 +33,8 @@ KINDS = (
     (r"(?<=\"requestId\":\")[0-9a-f]{16}", "REQUEST"),
     (r"\bsha256:[0-9a-f]{64}\b", "DIGEST"),
 )
-# Progress is what is seen between two looks, so it depends on the machine. What is passing may be seen or not, or be
-# other than shown; an end that is shown may be missed, but not be another one.
+# Progress depends on the speed of the machine. A temporary state may be missing or different. A final state that the page
+# shows may be missing, but not different.
 _PASSING = re.compile(r": (waiting|running|retrying\b.*)$|^Waiting for deployment ")
 _END = re.compile(r"^\S+: \S+: (succeeded|stopped)$")
 _BLOCK = re.compile(r"^```(sh|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -42,14 +42,14 @@ _MARK = "=== what the next command prints ==="
 
 
 class Command(NamedTuple):
-    """One command and what the page shows below it. `shown` is None where the page shows nothing on purpose."""
+    """A command and its output on the page. `shown` is None for a command of an `sh` block."""
 
     text: str
     shown: list[str] | None
 
 
 def commands(page: Path) -> list[Command]:
-    """All commands of a page, in their order."""
+    """Return all commands of a page, in their order."""
     found: list[Command] = []
     for kind, block in _BLOCK.findall(page.read_text()):
         if kind == "sh":
@@ -66,25 +66,24 @@ def commands(page: Path) -> list[Command]:
 def follow(
     page: Path, folder: Path, environment: Mapping[str, str], named: Mapping[str, str], seconds: float = 110
 ) -> list[tuple[Command, list[str]]]:
-    """Type a page's commands in `folder`; each with the lines it printed, in which `named` texts have their new names.
+    """Type the commands of a page in `folder`. Return each with its output, in which the texts of `named` are replaced.
 
-    A command of an `sh` block has to succeed; of one in a `console` block the page shows how it ends.
-    A page is given up after so many `seconds` without anything printed: it has up to a hundred commands, and no bound for
-    all of them holds on every machine.
+    The commands of an `sh` block must succeed. The page fails after `seconds` without any output. There is no limit for
+    the whole page, because it can have a hundred commands and machines differ.
     """
     typed = commands(page)
-    code, said = _played(page, _script(typed), folder, environment, seconds)
+    code, output = _run(page, _script(typed), folder, environment, seconds)
     for before, after in named.items():
-        said = said.replace(before, after)
-    assert code == 0, f"{page} ended with {code}:\n{said}"
-    parts = said.split(f"{_MARK}\n")[1:]
-    assert len(parts) == len(typed), f"{page}: {len(parts)} of {len(typed)} commands ran:\n{said}"
+        output = output.replace(before, after)
+    assert code == 0, f"{page} ended with {code}:\n{output}"
+    parts = output.split(f"{_MARK}\n")[1:]
+    assert len(parts) == len(typed), f"{page}: {len(parts)} of {len(typed)} commands ran:\n{output}"
     return [(command, part.splitlines()) for command, part in zip(typed, parts, strict=True)]
 
 
-def _played(page: Path, script: str, folder: Path, environment: Mapping[str, str], seconds: float) -> tuple[int, str]:
-    """How a shell ended that was given all of it, and what was printed, also by what it left running, to its end."""
-    said = bytearray()
+def _run(page: Path, script: str, folder: Path, environment: Mapping[str, str], seconds: float) -> tuple[int, str]:
+    """Run a script. Return its exit code and its output, including that of processes that it leaves running."""
+    output = bytearray()
     with subprocess.Popen(
         ["/bin/sh", "-c", script],
         cwd=folder,
@@ -97,15 +96,15 @@ def _played(page: Path, script: str, folder: Path, environment: Mapping[str, str
         printed = shell.stdout.fileno()
         while select.select([printed], [], [], seconds)[0]:
             if not (more := os.read(printed, 1 << 16)):
-                return shell.wait(), said.decode(errors="replace")
-            said += more
+                return shell.wait(), output.decode(errors="replace")
+            output += more
         os.killpg(shell.pid, signal.SIGKILL)
-    so_far = said.decode(errors="replace")
+    so_far = output.decode(errors="replace")
     raise AssertionError(f"{page} has printed nothing for {seconds:g} s, so far:\n{so_far}")
 
 
 def differences(command: Command, printed: list[str]) -> str:
-    """How what was printed differs from what the page shows; empty if it does not."""
+    """Return a description of the difference between output and page; empty if there is none."""
     if command.shown is None:
         return ""
     wanted, got = _comparable(command.shown), _comparable(printed)

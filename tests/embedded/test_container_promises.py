@@ -1,4 +1,4 @@
-"""The promises of docs/embedded.md for processes, with containers: the same tests again."""
+"""The promises of docs/reference/embedded-host.md for processes, with containers: the same tests again."""
 
 import stat
 

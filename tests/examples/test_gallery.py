@@ -49,7 +49,7 @@ def merged(examples: list[Example]) -> dict[str, str]:
 
 
 def test_the_page_lists_every_example():
-    page = (ROOT / "docs" / "gallery.md").read_text()
+    page = (ROOT / "docs" / "guides/gallery.md").read_text()
     listed = re.findall(r"^\| \[[\w-]+\]\(\.\./examples/([\w-]+)\)", page, re.MULTILINE)
     assert set(listed) >= {*STEPS, *GALLERY}
     assert [name for name in listed if not (FOLDER / name / "plugin.yaml").exists()] == []

@@ -71,7 +71,7 @@ def test_the_page_on_plugins_can_be_followed_in_an_empty_folder(
 ):
     empty = tmp_path / "empty"
     empty.mkdir()
-    said = follow(ROOT / "docs" / "plugins.md", empty, {**typist, "PATH": f"{typist['PATH']}:{ROOT}"})
+    said = follow(ROOT / "docs" / "guides/plugins.md", empty, {**typist, "PATH": f"{typist['PATH']}:{ROOT}"})
     assert "workspaces:" in said, "the folder was there while the command ran"
     assert "Welcome, Grace!" in said
     assert said.count("ok            ") == 23, "the page says so"

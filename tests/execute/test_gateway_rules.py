@@ -244,7 +244,7 @@ class TestMeaning:
         before = choose(routes(base), asked)
         equals = [each for each in fitting(routes(base), asked) if before and each.rank[:-1] == before.rank[:-1]]
         if len({json.dumps(backends(each.rule)) for each in equals}) > 1:
-            return  # they differ only by their order: see docs/routing-kubernetes.md
+            return  # they differ only by their order: see docs/guides/routing-gateway-api.md
         web, api = copy(base, others=("api",)), copy(base, forks=(("api", "f-api"),), others=("web",))
         now = choose(routes(base, web, api), asked)
         if before is None:

@@ -1,4 +1,4 @@
-"""A backup of a server's file, made while it serves as docs/server.md describes, and a server restored from it."""
+"""A backup of a server's file, made while it serves as docs/guides/back-up.md describes, and a server restored from it."""
 
 from __future__ import annotations
 

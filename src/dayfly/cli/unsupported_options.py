@@ -18,8 +18,12 @@ _KUBECTL = "is for a server; in a cluster, type: "
 _APPLY = f"{_KUBECTL}dayfly manifest -f FILE | kubectl apply --context NAME -f -"
 _ACCOUNTS = "is for a server; a cluster has its own users, rights and audit log: ask its administrator"
 _AGENTS = "is for a server, which has many clusters; read a single cluster with: dayfly get --context NAME"
-_OPERATOR = "is for the server on this machine; a cluster runs the Deployment dayfly-operator: see docs/cluster.md"
-_SHARED = "is for the server on this machine; a shared server is stopped by its administrator: see docs/server.md"
+_OPERATOR = (
+    "is for the server on this machine; a cluster runs the Deployment dayfly-operator: see docs/guides/cluster.md"
+)
+_SHARED = (
+    "is for the server on this machine; a shared server is stopped by its administrator: see docs/guides/server.md"
+)
 _DATABASE = "works on a database; name it with --database URL and remove {option}"
 
 _HOME_OR_CLUSTER = "runs on this machine or in a cluster, not on another server; type: --context NAME"

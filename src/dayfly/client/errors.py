@@ -1,7 +1,7 @@
 """Errors of the client, with their cause and the next step.
 
 `DayflyError` is the base class; its subclasses let programs react. Each error has a one-line message, and most have
-advice. `code` is the exit code of the command line for the same error (docs/cli.md).
+advice. `code` is the exit code of the command line for the same error (docs/reference/environment.md).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class DayflyError(Exception):
         code: The exit code of the command line.
         message: The problem, in one line.
         advice: The next step; may be empty if the message contains it.
-        reason: One word for programs: a reason of docs/how-it-works.md if there is one, otherwise the name of the
+        reason: One word for programs: a reason of docs/reference/reasons.md if there is one, otherwise the name of the
         class.
     """
 

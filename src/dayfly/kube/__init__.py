@@ -2,8 +2,8 @@
 
 It knows nothing of Dayfly except `lib`; callers bring the kinds (`objects.Resource`). No change is sent twice: a lost
 response to a change raises `errors.OutcomeUnknown`. A cache may be stale, so each write is guarded by UID and resource
-version. `execute` and `operator` call it. The names in `__all__` are also for other projects (docs/kube.md); each is
-imported on first use.
+version. `execute` and `operator` call it. The names in `__all__` are also for other projects
+(docs/guides/controllers.md); each is imported on first use.
 """
 
 import importlib

@@ -1,7 +1,7 @@
 """The catalogue of reasons: the subject, severity, meaning and advice of each reason.
 
-A component that gives a reason takes it from `reasons`. The table in docs/how-it-works.md and the API's `/meta/reasons`
-are generated from this catalogue. A reason that is not in it comes from Kubernetes and is reported unchanged.
+A component that gives a reason takes it from `reasons`. docs/reference/reasons.md and the API's `/meta/reasons` are
+generated from this catalogue. A reason that is not in it comes from Kubernetes and is reported unchanged.
 """
 
 import enum

@@ -134,7 +134,7 @@ class Request(run.EndRequest, frozen=True, kw_only=True, forbid_unknown_fields=F
 
 
 class Unit(UnitReport, frozen=True, kw_only=True):
-    """One step or fork. `state` is a word of docs/how-it-works.md: waiting, running, succeeded, failed, retrying ..."""
+    """One step or fork. `state` is in docs/reference/reasons.md: waiting, running, succeeded, failed, retrying ..."""
 
 
 class Report(ApiObject, frozen=True, kw_only=True):

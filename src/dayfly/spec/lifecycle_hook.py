@@ -132,7 +132,7 @@ class Hold(WireStruct, frozen=True, kw_only=True):
 class HookInput(Input, frozen=True, kw_only=True):
     """One input of a step, with exactly one source: a constant, another step, or a field of the object.
 
-    `value_from_target` is a JSONPath into the object, evaluated when the step is about to start.
+    `value_from_target` is a JSONPath into the object. It is evaluated just before the step starts.
     """
 
     value: Annotated[str | None, doc("A constant.", 131_072)] = None

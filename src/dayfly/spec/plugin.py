@@ -72,9 +72,9 @@ class Input(WireStruct, frozen=True, kw_only=True):
             "input", "Name of the input, unique in its step; with valueFromSandbox it is the name of the param."
         ),
     ]
-    type: Annotated[str, doc("A note for readers.", 64)] = ""
+    type: Annotated[str, doc("Type of the value, for readers only.", 64)] = ""
     value: Annotated[str | None, doc("A constant; only in a sandbox's hooks.", 131_072)] = None
-    value_from_sandbox: Annotated[bool, doc("The sandbox's param with the input's name.")] = False
+    value_from_sandbox: Annotated[bool, doc("Whether the value is the sandbox's param with the input's name.")] = False
     required: Annotated[bool, doc("Whether the sandbox must set the param, for all steps that read it.")] = False
     default: Annotated[str | None, doc("Default of the param, for all steps that read it.", 65_536)] = None
     secret: Annotated[
@@ -132,8 +132,8 @@ class Output(WireStruct, frozen=True, kw_only=True):
     value_from_secret: Annotated[
         FromSecret | None, doc("For an object: a key of a Secret in its namespace. Always sensitive.")
     ] = None
-    description: Annotated[str, doc("For readers.", 4096)] = ""
-    type: Annotated[str, doc("A note for readers.", 64)] = ""
+    description: Annotated[str, doc("Description for readers.", 4096)] = ""
+    type: Annotated[str, doc("Type of the value, for readers only.", 64)] = ""
     sensitive: Annotated[bool, doc("Whether the value is never displayed and stored only in Secrets.")] = False
 
 
@@ -209,11 +209,11 @@ class Step(WireStruct, frozen=True, kw_only=True):
 class PluginSpec(WireStruct, frozen=True, kw_only=True):
     """The steps of a plugin: `create` runs before the sandbox's workloads start, `delete` after they have stopped.
 
-    With `state` its scripts get a Terraform state of the resource, which outlives them. `inventory` scripts list what
-    exists of a resource; only `plugin test` runs them.
+    With `state` its scripts share a Terraform state, which Dayfly stores for the resource. `inventory` scripts list the
+    existing parts of a resource; only `dayfly plugin test` runs them.
     """
 
-    description: Annotated[str, doc("For readers.", 4096)] = ""
+    description: Annotated[str, doc("Description for readers.", 4096)] = ""
     runner: Annotated[Runner, doc("Image and namespace of the steps.")] = Runner()
     state: Annotated[
         bool,

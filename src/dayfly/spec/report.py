@@ -14,9 +14,17 @@ FAILED = frozenset({"ResourceFailed", "HookFailed", "ForkFailed"})
 """Reasons after which a run does not become ready without a change or a new object."""
 
 _INNER_WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
-# waiting: not started yet; running; succeeded; failed: not retried; retrying: will be retried; unknown: may have run;
-# stopped: ended because the run closes; skipped: will not run
-STATES = ("waiting", "running", "succeeded", "failed", "retrying", "unknown", "stopped", "skipped")
+STATES: Final = {
+    "waiting": "It has not started.",
+    "running": "A step runs. A fork answers.",
+    "succeeded": "It has ended, and its outputs are recorded.",
+    "failed": "It has failed and is not retried.",
+    "retrying": "An attempt has failed or never ran, and another one follows.",
+    "unknown": "It may have run, and its outcome is not known yet.",
+    "stopped": "It has ended because the sandbox closes.",
+    "skipped": "It will not run, because the sandbox closed before it started.",
+}
+"""The reported states of a unit (a step or fork), and their meanings."""
 _CREATING, _CLEANING = ("preStart", "start", "postStart"), ("preStop", "postStop")
 _MOVING = ("running", "retrying", "unknown")
 

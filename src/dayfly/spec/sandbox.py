@@ -97,7 +97,7 @@ class Customizations(WireStruct, frozen=True, kw_only=True):
 
 
 class PortEndpoint(WireStruct, frozen=True, kw_only=True):
-    """A named port of a fork, or of the cluster if `host` is given. Kept for old sandboxes."""
+    """A named port of a fork, or of the cluster if `host` is given. Kept for compatibility."""
 
     name: Annotated[str, identifier("endpoint", "Name of the endpoint, unique in the sandbox.")]
     host: Annotated[str, doc("Host in the cluster; empty in a fork.", 253, pattern=f"^({kube_names.HOST})?$")] = ""
@@ -109,7 +109,12 @@ class Fork(WireStruct, frozen=True, kw_only=True):
     """A workload derived from a baseline."""
 
     name: Annotated[
-        str, doc("Name of the fork.", maxLength=63, pattern=NAME_PATTERN.replace("^", "^(").replace("$", ")?$"))
+        str,
+        doc(
+            "Name of the fork. By default the name of its baseline.",
+            maxLength=63,
+            pattern=NAME_PATTERN.replace("^", "^(").replace("$", ")?$"),
+        ),
     ] = ""
     fork_of: Annotated[WorkloadRef, doc("The workload from which the fork is derived.")]
     customizations: Annotated[Customizations | None, doc("The differences from the baseline.")] = None
@@ -183,8 +188,8 @@ class SandboxSpec(WireStruct, frozen=True, kw_only=True):
     """The spec of a sandbox."""
 
     cluster: Annotated[str, doc("Name of the sandbox's cluster. It cannot change.", 255, minLength=1)] = ""
-    description: Annotated[str, doc("For readers.", 4096)] = ""
-    labels: Annotated[dict[str, str], map_of("Labels, for people and route groups.", 1024)] = {}
+    description: Annotated[str, doc("Description for readers.", 4096)] = ""
+    labels: Annotated[dict[str, str], map_of("Labels, by which route groups match the sandbox.", 1024)] = {}
     ttl: Annotated[Ttl | None, doc("Time to live. By default the sandbox lives until it is deleted.")] = None
     forks: Annotated[
         tuple[Fork, ...],
@@ -205,10 +210,11 @@ class SandboxSpec(WireStruct, frozen=True, kw_only=True):
     runner: Annotated[Runner | None, doc("Image and namespace of the hooks' steps. It cannot change.")] = None
     default_route_group: Annotated[DefaultRouteGroup | None, doc("The sandbox's own route.")] = None
     endpoints: Annotated[
-        tuple[PortEndpoint, ...], list_of("Ports of the cluster, by name. Kept for old sandboxes.", MAX_VALUES)
+        tuple[PortEndpoint, ...], list_of("Ports of the cluster, by name. Kept for compatibility.", MAX_VALUES)
     ] = ()
     local: Annotated[
-        tuple[dict[str, Any], ...], doc("Workloads on a developer's machine. Stored, without effect.")
+        tuple[dict[str, Any], ...],
+        doc("Workloads that a developer runs. They get requests from dayfly up --routing. No effect elsewhere."),
     ] = ()
     virtual: Annotated[tuple[dict[str, Any], ...], doc("Workloads that represent others. Stored, without effect.")] = ()
     middleware: Annotated[tuple[dict[str, Any], ...], doc("Middleware for requests. Stored, without effect.")] = ()
@@ -216,10 +222,10 @@ class SandboxSpec(WireStruct, frozen=True, kw_only=True):
     connection: Annotated[
         dict[str, Any] | None, doc("Settings of the connection to a developer's machine. Stored, without effect.")
     ] = None
-    local_machine_id: Annotated[str, doc("The developer's machine.", 255)] = msgspec.field(
+    local_machine_id: Annotated[str, doc("The developer's machine. Stored, without effect.", 255)] = msgspec.field(
         name="localMachineID", default=""
     )
-    disable_sandbox_traffic_manager: Annotated[bool, doc("Leave requests unchanged.")] = False
+    disable_sandbox_traffic_manager: Annotated[bool, doc("Stored, without effect.")] = False
 
 
 class Sandbox(WireStruct, frozen=True, kw_only=True):

@@ -23,15 +23,11 @@ CONTAINER: Path = ("spec", "template", "spec", "containers", 0)
 
 
 class Workload(WireStruct, frozen=True, kw_only=True):
-    """A process: its command line, environment, the port on which it listens, and its working directory ("" = the
-    host's).
+    """A process from which forks are derived."""
 
-    `routed_port` is the port at which the host receives its requests, to route those with a routing key to forks.
-    """
-
-    kind: Annotated[str, doc("The only kind, Deployment.", 63)] = "Deployment"
-    name: Annotated[str, dns_label("Its name.")]
-    namespace: Annotated[str, dns_label("Namespace; default by default.")] = "default"
+    kind: Annotated[str, doc("Always Deployment.", 63)] = "Deployment"
+    name: Annotated[str, dns_label("Name of the workload.")]
+    namespace: Annotated[str, dns_label("Namespace of the workload.")] = "default"
     command: Annotated[tuple[str, ...], list_of("The program and its arguments.", 256)]
     env: Annotated[dict[str, str], map_of("Variables of its environment.", MAX_VALUE_LENGTH)] = {}
     port: Annotated[
@@ -39,7 +35,7 @@ class Workload(WireStruct, frozen=True, kw_only=True):
     ] = None
     routed_port: Annotated[
         int | None,
-        doc("The port for its requests, from which those with a routing key are routed to forks.", minimum=1),
+        doc("The port on which the host accepts its requests, to route those with a routing key to forks.", minimum=1),
     ] = None
     workdir: Annotated[str, doc("Working directory. By default the server's own.", 4096)] = ""
 

@@ -45,7 +45,7 @@ def summary(results: Sequence[ScenarioResult], *, inventory: bool) -> str:
     if count < len(results):
         text += f" {len(results) - count} more skipped."
     if not inventory:
-        text += " Leftovers were not checked: the plugin has no inventory (docs/testing-plugins.md)."
+        text += " Leftovers were not checked: the plugin has no inventory (docs/guides/test-plugins.md)."
     return text
 
 

@@ -168,7 +168,11 @@ _SYSTEM = "dayfly-system"
 )
 @options.events_to(of="this cluster's sandboxes", envvar="DAYFLY_EVENTS_TO")
 @click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="Log messages of this level and above.",
 )
 def command(
     context: str | None,

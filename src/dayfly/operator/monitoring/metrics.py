@@ -12,21 +12,36 @@ from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.spec.run import State
 
 CONTENT_TYPE = prometheus.CONTENT_TYPE_LATEST
+# Help texts of the gauges that other parts of the operator supply.
+GAUGE_HELP = {
+    "leading": "1 on the replica that is the leader, otherwise 0.",
+    "orphans": "Pods of steps that belong to no run and may still be running.",
+    "frozen": "Runs that do not continue because their ledger and their objects are inconsistent.",
+    "events_lost": "Events that could not be written since the start of the replica.",
+    "nodes_without_logs": "Nodes whose kubelet does not return the logs of steps.",
+    "server_connected": "1 while the server answers and the cluster has a session with it, otherwise 0.",
+    "server_frozen": "1 while the cluster accepts no orders of the server until an administrator decides, otherwise 0.",
+    "server_refusals": "How often the server has refused the connection since the start of the replica.",
+}
 
 
 class Metrics:
     """The metrics of one operator."""
 
     def __init__(self, cluster: ClusterWatches, **gauges: Callable[[], float]) -> None:
-        """`gauges` are additional gauges by name, evaluated at each scrape."""
+        """`gauges` are additional gauges by their name in `GAUGE_HELP`, evaluated at each scrape."""
         self._registry = prometheus.CollectorRegistry()
         self.turns = prometheus.Counter(
-            "dayfly_turns", "Turns over runs, by result.", ["result"], registry=self._registry
+            "dayfly_turns", "Turns by result: done, error, frozen or defect.", ["result"], registry=self._registry
         )
         self.turn_seconds = prometheus.Histogram(
             "dayfly_turn_seconds", "Duration of a turn, including its requests.", registry=self._registry
         )
         self._registry.register(_ClusterGauges(cluster, gauges))
+
+    def collect(self) -> Iterator[Metric]:
+        """Return all metrics with their help texts and current values."""
+        yield from self._registry.collect()
 
     def render(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
@@ -46,13 +61,13 @@ class _ClusterGauges(Collector):
         for run in self._cluster.runs:
             runs[run.ledger.phase.value] += 1
             unknown += sum(record.state is State.UNKNOWN for record in run.ledger.units.values())
-        family = GaugeMetricFamily("dayfly_runs", "Runs by phase.", labels=["phase"])
+        family = GaugeMetricFamily("dayfly_runs", "Runs by phase: open (alive), closed (in cleanup).", labels=["phase"])
         for phase, count in sorted(runs.items()):
             family.add_metric([phase], count)
         yield family
-        yield GaugeMetricFamily("dayfly_units_unknown", "Units whose outcome is unknown.", value=unknown)
+        yield GaugeMetricFamily("dayfly_units_unknown", "Steps whose outcome is unknown.", value=unknown)
         yield GaugeMetricFamily(
-            "dayfly_queue_depth", "Runs that are waiting for a worker.", value=len(self._cluster.queue)
+            "dayfly_queue_depth", "Runs that wait for a worker; 0 without leadership.", value=len(self._cluster.queue)
         )
         yield GaugeMetricFamily(
             "dayfly_watch_age_seconds",
@@ -65,4 +80,4 @@ class _ClusterGauges(Collector):
             value=(now_ms() - self._cluster.now()) / 1000,
         )
         for name, ask in self._gauges.items():
-            yield GaugeMetricFamily(f"dayfly_{name}", name.replace("_", " ").capitalize() + ".", value=ask())
+            yield GaugeMetricFamily(f"dayfly_{name}", GAUGE_HELP[name], value=ask())

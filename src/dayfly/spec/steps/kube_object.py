@@ -86,7 +86,7 @@ class ReadyRule(WireStruct, frozen=True, kw_only=True):
 
 
 class FromSecret(WireStruct, frozen=True, kw_only=True):
-    """A key of a Secret beside the object. Its name is constant, or a JSONPath finds it in the object."""
+    """A key of a Secret in the namespace of the object. Its name is constant, or a JSONPath finds it in the object."""
 
     key: Annotated[str, doc("Key of the Secret.", 253, pattern=f"^{kube_names.KEY}$")]
     name: Annotated[str, or_empty(dns_name("Name of the Secret, in the object's namespace."))] = ""

@@ -49,8 +49,8 @@ class WorkloadRef(WireStruct, frozen=True, kw_only=True):
     """A baseline workload."""
 
     kind: Annotated[str, doc("Kind of the baseline workload.", enum=list(FORK_KINDS))]
-    namespace: Annotated[str, dns_label("Its namespace.", minLength=1)]
-    name: Annotated[str, dns_name("Its name.", minLength=1)]
+    namespace: Annotated[str, dns_label("Namespace of the baseline workload.", minLength=1)]
+    name: Annotated[str, dns_name("Name of the baseline workload.", minLength=1)]
 
     @property
     def baseline(self) -> Baseline:

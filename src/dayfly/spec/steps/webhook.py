@@ -58,7 +58,7 @@ _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", 
 _BEGUN = (202,)
 
 
-_VARIABLE = "A string, {$input: name} or {$env: NAME}."
+_VARIABLE = "Each is a string, {$input: name} or {$env: NAME}."
 
 
 def _duration(about: str) -> msgspec.Meta:
@@ -92,16 +92,18 @@ class Expect(WireStruct, frozen=True, kw_only=True):
 
 
 class Poll(WireStruct, frozen=True, kw_only=True):
-    """A long job: a response with one of these `status` codes has its address; `until` holds when it is done."""
+    """A long job. A response with one of these `status` codes has its address, which is polled until `until` holds."""
 
     status: Annotated[tuple[int, ...], _statuses("Status codes that start a job.")] = _BEGUN
-    location: Annotated[str, doc("A JSONPath of the job's address; empty: the header Location.", 1024)] = ""
+    location: Annotated[
+        str, doc("A JSONPath of the job's address in the response. By default the header Location.", 1024)
+    ] = ""
     until: Annotated[Comparison, doc("Holds when the job is done.")]
     failed: Annotated[Comparison | None, doc("Holds when the job has failed.")] = None
 
 
 class Find(WireStruct, frozen=True, kw_only=True):
-    """A GET that finds out, without a response, whether the request was executed."""
+    """A GET request that determines whether the request was executed, if its response was lost."""
 
     path: Annotated[tuple[Any, ...], doc(f"Further segments of the path. {_VARIABLE}", maxItems=MAX_VALUES)] = ()
     query: Annotated[dict[str, Any], doc(f"Parameters of the query. {_VARIABLE}")] = {}
@@ -117,10 +119,12 @@ class Tls(WireStruct, frozen=True, kw_only=True):
 
 
 class WebhookTimeouts(WireStruct, frozen=True, kw_only=True):
-    """Durations: to connect (name, connection, handshake), and from the request to the end of its response."""
+    """Time limits of one exchange: for the connection, and for the response."""
 
-    connect: Annotated[str, _duration("Maximum time to resolve the name, connect and do the handshake, like 10s.")] = ""
-    answer: Annotated[str, _duration("Maximum time from the request to the end of its response, like 60s.")] = ""
+    connect: Annotated[
+        str, _duration("Maximum time to resolve the name, connect and do the handshake. Default: 10s.")
+    ] = ""
+    answer: Annotated[str, _duration("Maximum time from the request to the end of its response. Default: 60s.")] = ""
 
 
 class Webhook(WireStruct, frozen=True, kw_only=True):
@@ -138,13 +142,15 @@ class Webhook(WireStruct, frozen=True, kw_only=True):
     path: Annotated[tuple[Any, ...], doc(f"Further segments of the path. {_VARIABLE}", maxItems=MAX_VALUES)] = ()
     query: Annotated[dict[str, Any], doc(f"Parameters of the query. {_VARIABLE}")] = {}
     headers: Annotated[
-        dict[str, Any], doc(f"Headers. {_VARIABLE} Or {{$secret: {{name, key}}}}, each with a constant prefix.")
+        dict[str, Any], doc(f"Headers. {_VARIABLE} Or {{$secret: {{name, key}}}}, with a constant prefix.")
     ] = {}
     body: Annotated[Any, doc("Sent as JSON; {$input: name} may replace any value in it.")] = None
     expect: Annotated[Expect | None, doc("The meaning of the response's status code.")] = None
     poll: Annotated[Poll | None, doc("How a long job is polled.")] = None
-    find: Annotated[Find | None, doc("How to find out, without a response, whether the request was executed.")] = None
-    tls: Annotated[Tls | None, doc("Whom to believe.")] = None
+    find: Annotated[
+        Find | None, doc("How to determine whether the request was executed, if its response was lost.")
+    ] = None
+    tls: Annotated[Tls | None, doc("Trusted certificates of the server.")] = None
     idempotency_key: Annotated[
         str,
         doc(
