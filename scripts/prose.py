@@ -11,20 +11,17 @@ from __future__ import annotations
 
 import ast
 import bisect
-import io
 import itertools
 import re
 import subprocess
 import sys
-import tokenize
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-TEST_DOCSTRINGS = "tests (module docstrings)"
-PACKAGES = ["CONTRIBUTING.md", "page", "runner", "examples", "deploy", "scripts", "bench", "testcluster"]
+PACKAGES = ["CONTRIBUTING.md", "page", "runner", "examples", "deploy", "scripts", "bench", "testcluster", "tests"]
 LIMITS = dict.fromkeys(PACKAGES, 40)
 SRC_LIMIT = 40  # of each package of src/dayfly
 MAX_WORDS = 30
@@ -32,6 +29,7 @@ MAX_WORDS = 30
 C_LIKE = {".c", ".h", ".ts", ".tsx", ".js"}
 C_QUOTED = r""""(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`"""
 C_TOKEN = re.compile(rf"(?P<quoted>{C_QUOTED})|//[^\n]*|/\*.*?\*/", re.DOTALL)
+PYTHON_TOKEN = re.compile(r"""(?P<quoted>(?P<quote>\"{3}|'''|["'])(?:\\.|[^\\])*?(?P=quote))|#[^\n]*""", re.DOTALL)
 PRAGMA = re.compile(r"#!|#\s*(noqa|type:|shellcheck|pragma|fmt:|mypy:|ruff:)|//\s*(eslint|@ts-)")
 COMMENT_EDGE = re.compile(r"^\s*(?:#+|//+|/\*+!?|\*(?!/))?\s?|\s*\*+/\s*$")
 BLOCK = re.compile(r"#|\||```|~~~|:::|>>>|\$ ")  # a line which starts like this is not part of a paragraph
@@ -53,9 +51,8 @@ HABITS = [
     ("archaic word", r"(?<!it )(?<!them )(?<!stand )\balone\b|\b[tw]here(?:of|in|upon)\b|\blest\b"),
 ]  # fmt: skip
 PATTERNS = [(reason, re.compile(pattern)) for reason, pattern in HABITS]
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 PRONOUN = re.compile(r"(?:Its?|They|Those|These|This|That|None|All of|Something|Every ?thing) ")
-
-
 Comment = tuple[int, str, bool]  # line, text, and whether it is after code
 
 
@@ -65,20 +62,16 @@ class Text(NamedTuple):
     is_docstring: bool = False
 
 
-def python_texts(source: str, *, only_module: bool) -> Iterator[Text]:
-    tree = ast.parse(source)
-    for node in [tree] if only_module else ast.walk(tree):
-        kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        if isinstance(node, kinds) and (docstring := ast.get_docstring(node)):
-            yield Text(node.body[0].lineno, docstring, is_docstring=True)
-    if not only_module:
-        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-        comments = [token for token in tokens if token.type == tokenize.COMMENT]
-        yield from joined((each.start[0], each.string, bool(each.line[: each.start[1]].strip())) for each in comments)
+def docstrings(node: ast.AST) -> Iterator[Text]:
+    if isinstance(node, DOCUMENTED) and (docstring := ast.get_docstring(node)):
+        yield Text(node.body[0].lineno, docstring, is_docstring=True)
+    for child in getattr(node, "body", ()):
+        if hasattr(child, "body"):
+            yield from docstrings(child)
 
 
-def c_comments(source: str) -> Iterator[Comment]:
-    for match in C_TOKEN.finditer(source):
+def token_comments(token: re.Pattern[str], source: str) -> Iterator[Comment]:
+    for match in token.finditer(source):
         if match["quoted"] is None:
             first = source.count("\n", 0, match.start()) + 1
             is_trailing = bool(source[source.rfind("\n", 0, match.start()) + 1 : match.start()].strip())
@@ -130,14 +123,14 @@ def sentences(paragraph: Text) -> Iterator[Text]:
         yield Text(paragraph.line + bisect.bisect_left(ends, start), sentence, paragraph.is_docstring and not start)
 
 
-def check(path: str, source: str, *, only_module: bool = False) -> tuple[int, list[str]]:
+def check(path: str, source: str) -> tuple[int, list[str]]:
     """Return the number of words of a file, and a line of output for each habit."""
     if path.endswith(".py"):
-        texts = python_texts(source, only_module=only_module)
+        texts = [*docstrings(ast.parse(source)), *joined(token_comments(PYTHON_TOKEN, source))]
     elif Path(path).suffix in C_LIKE:
-        texts = joined(c_comments(source))
+        texts = [*joined(token_comments(C_TOKEN, source))]
     else:
-        texts = iter([Text(1, source)]) if path.endswith(".md") else joined(shell_comments(source))
+        texts = [Text(1, source)] if path.endswith(".md") else [*joined(shell_comments(source))]
     words, places = 0, list[str]()
     for line, sentence, is_docstring in (
         part for text in texts for block in paragraphs(text) for part in sentences(block)
@@ -157,14 +150,11 @@ def main(below: list[str]) -> int:
     listed = subprocess.run(["git", "ls-files", "--", *below], cwd=ROOT, capture_output=True, text=True, check=True)
     for path in filter(lambda name: Path(name).suffix in {".md", ".py", ".sh", *C_LIKE}, listed.stdout.split("\n")):
         parts = path.split("/")
-        packages = ["/".join(parts[:3] if path.startswith("src/dayfly/") and len(parts) > 3 else parts[:1])]
-        if path.startswith("tests/") and path.endswith(".py"):
-            packages.append(TEST_DOCSTRINGS)
-        for package in packages:
-            if below or package in LIMITS or package.startswith("src/"):
-                count, found = check(path, (ROOT / path).read_text(), only_module=package == TEST_DOCSTRINGS)
-                words[package] += count
-                places[package] += found
+        package = "/".join(parts[:3] if path.startswith("src/dayfly/") and len(parts) > 3 else parts[:1])
+        if (ROOT / path).exists() and (below or package in LIMITS or package.startswith("src/")):
+            count, found = check(path, (ROOT / path).read_text())
+            words[package] += count
+            places[package] += found
     code = 0
     for package, count in sorted(words.items()):
         rate = len(places[package]) * 10_000 / max(count, 1)
