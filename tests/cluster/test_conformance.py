@@ -28,7 +28,7 @@ from dayfly.plan import messages
 from dayfly.spec.kinds import SandboxStatus
 from dayfly.spec.lifecycle import Lifecycle, Unit, unit_id
 
-# Stories without toys, a crash at a given moment, changed clocks, or a webhook server: a real host has none of these.
+# Stories without toys, a crash at a given moment, changed clocks or a webhook server, which a real cluster cannot provide.
 PLAYED = (
     "created and cleaned up",
     "a create fails",
