@@ -108,7 +108,7 @@ def type_the_line(installed, error):
 
 
 def asked(installed):
-    """Yield the requests for jobs from the audit log: user, groups, verb and status."""
+    """Yield impersonated user, verb and status code of the operator's requests for jobs, from the audit log."""
     for line in installed.cluster.audit_log.read_text().splitlines():
         event = json.loads(line)
         if event["objectRef"]["resource"] == "jobs" and event["user"]["username"] == OPERATOR:

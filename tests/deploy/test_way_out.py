@@ -30,7 +30,7 @@ def listening() -> socket.socket:
 
 @pytest.fixture
 def echo() -> Iterator[str]:
-    """A server that repeats its input once the other end is silent, and then sends a final mark."""
+    """A server that echoes its input until the other end closes, and then sends `, and no more`."""
 
     def answer(server: socket.socket) -> None:
         with contextlib.suppress(OSError):

@@ -134,9 +134,7 @@ class Oracle:
         return anything or (self.target is not None and self.target.began)
 
     def due(self, shape: Shape) -> bool:
-        """Return whether a stop unit runs at the end of this run. If the target lives on, only units that undo a begun
-        unit run.
-        """
+        """Return whether a stop unit runs at the end. If the target lives on, it must undo a begun unit."""
         return not self.leaves or (bool(shape.undoes) and _begun(self.run.unit(shape.undoes)))
 
     @property
