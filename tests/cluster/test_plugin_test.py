@@ -155,7 +155,7 @@ THING = {
 @pytest.mark.proof
 @pytest.mark.timeout(900, func_only=True)
 def test_edited_or_deleted_object_is_still_removed(operator, admin):
-    """Scenarios that need other permissions are skipped."""
+    """Scenarios with the pod of a step are skipped, because the step is an object."""
     spec = {"create": [THING]}
     (admin.home / "plugin.json").write_text(json.dumps({"name": "things@1.0.0", "spec": spec}))
     with rights.granted(operator, TEAM, "configmaps"):
