@@ -21,7 +21,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ["CONTRIBUTING.md", "page", "runner", "examples", "deploy", "scripts", "bench", "testcluster", "tests"]
+PACKAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs",
+    "page",
+    "runner",
+    "examples",
+    "deploy",
+    "scripts",
+    "bench",
+    "testcluster",
+    "tests",
+]
 LIMITS = dict.fromkeys(PACKAGES, 40)
 SRC_LIMIT = 40  # of each package of src/dayfly
 MAX_WORDS = 30
