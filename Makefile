@@ -17,11 +17,12 @@ dev:
 
 # What one checkout's types were found to be, the next one takes: a second of a processor where all of it takes 35.
 lint: export MYPY_CACHE_DIR ?= $(or $(DAYFLY_CACHE),$(HOME)/.cache/dayfly)/mypy
-lint: dev  ## style, types, walls between rooms, formatting
+lint: dev  ## style, types, imports between packages, formatting, prose
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
+	$(PY) scripts/prose.py
 
 format: dev  ## lay the code out as the linter wants it
 	.venv/bin/ruff check --fix .

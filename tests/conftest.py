@@ -52,7 +52,7 @@ CLUSTERS = "tests/cluster/"
 PROOFS = Path(os.environ.get("DAYFLY_CACHE") or Path.home() / ".cache" / "dayfly") / "proof"
 # Tests with these fixtures are skipped by `make check`: the real CLI, a person who types the commands of a page, a browser.
 HEAVY_FIXTURES = {"cli", "served", "person", "browser", "enter"}
-# Tests with these fixtures are long stories, of which a run has a slice (tests/selection.py).
+# Tests with these fixtures are long stories; a run plays a slice of these (tests/selection.py).
 LONG_FIXTURES = {"browser", "enter"}
 
 

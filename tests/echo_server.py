@@ -76,7 +76,7 @@ def echo_server(word: str, host: str) -> Iterator[Ports]:
 
 
 class Echoes(NamedTuple):
-    """The response in each protocol; it contains the word of the server that sent it."""
+    """The response in each protocol, with the word of the answering server."""
 
     http: str
     http2: str

@@ -26,7 +26,7 @@ def processes(mark: str) -> list[int]:
 
 
 def end(mark: str) -> None:
-    """Kill these processes and those that they start during this call.
+    """Kill these processes and their new children.
 
     Raises:
         TimeoutError: some are still running.

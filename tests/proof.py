@@ -111,7 +111,7 @@ class Proof:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Send each worker the tests to skip, also one that starts later."""
+        """Send each worker the tests to skip, also to workers that start later."""
         node.workerinput[BEFORE] = sorted(self.before)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -32,7 +32,7 @@ def test_kinds_are_summed_up_over_their_tests():
     for test, played, failed in tests:
         for when in ("setup", "call", "teardown"):
             told.pytest_runtest_logreport(Report(test, when=when, failed=failed and when == "call", played=played))
-    assert told.rows == {"lives": Row(7, 1, 280.0), "guards": Row(1, 1, 140.0)}, "what sets them up is of it, too"
+    assert told.rows == {"lives": Row(7, 1, 280.0), "guards": Row(1, 1, 140.0)}, "their setup is part of it, too"
 
 
 def test_a_figure_stands_where_nothing_failed():
@@ -60,7 +60,7 @@ def test_failure_at_teardown_counts_as_a_finding():
 
 
 class Item:
-    """As pytest's: of a class, or by itself."""
+    """An item like pytest's: with or without a class."""
 
     def __init__(self, nodeid: str, of: str = "") -> None:
         self.nodeid, self.of = nodeid, of
@@ -71,7 +71,7 @@ class Item:
 
 
 def test_class_is_skipped_only_if_all_its_tests_passed():
-    """Its tests may go on where the one before has ended."""
+    """The tests of a class may continue from the state of the one before."""
     items = [Item("a"), Item("b"), Item("C::a", "C"), Item("C::b", "C"), Item("D::a", "D"), Item("D::b", "D")]
     config = SimpleNamespace(workerinput={proof.BEFORE: ["a", "C::a", "C::b", "D::a"]})
     assert [each.nodeid for each in proof.proven(items, config)] == ["a", "C::a", "C::b"]
@@ -155,14 +155,14 @@ def test_passed_tests_are_added_to_the_next_run(tmp_path: Path):
     with file.open("a") as open_file:
         open_file.write('{"test": "d", "kin')  # its writer was killed
     again = Proof(None, whole=True, journal=Journal(file))
-    assert again.before == {"tests/a"}, "who failed, or did not clean up, is played again"
+    assert again.before == {"tests/a"}, "failed tests and failed cleanups are played again"
     assert again.rows == {"lives": Row(3, 0, 70.0, "many"), "every test": Row(1, 0, 70.0)}
     again.pytest_runtest_logreport(Report("tests/b", played='{"lives": 4}'))
     assert again.rows["lives"] == Row(7, 0, 140.0, "many")
 
 
 def test_passed_tests_outside_this_run_are_not_added(tmp_path: Path):
-    """Of a kind that no test of this run is of nobody knows whether it is through."""
+    """If a run has no test of a kind, it does not know whether that kind is complete."""
     file = tmp_path / "journal"
     for test, kind in (
         ("tests/a/test_x.py::one", "lives"),
@@ -192,7 +192,7 @@ def test_run_without_remaining_tests_counts_as_complete(tmp_path: Path):
 
 
 def test_journal_belongs_to_one_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A find that is mended may have been in what had passed."""
+    """A fixed fault may be in tests that have already passed."""
     said = {"diff": ""}
     monkeypatch.setattr(proof, "git", lambda *words: said[words[0]])
     monkeypatch.setattr(proof, "commit", lambda: "aaa")

@@ -66,7 +66,7 @@ NOTHING, SERVER, CLUSTER = scopes.Need.NOTHING, scopes.Need.SERVER, scopes.Need.
     ],
 )
 def test_worker_prefers_its_assigned_needs(index: int, built: bool, needs: tuple[scopes.Need, ...]):
-    """Of four workers, two have clusters, and one has the API server while the others have other work."""
+    """With four workers, two have clusters, one has the API server, and the last has other work."""
     assert scopes.preferred(index, 4, built=built) == needs
 
 

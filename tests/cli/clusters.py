@@ -167,7 +167,7 @@ async def failing(world: World) -> None:
 
 
 async def stuck(world: World) -> None:
-    """Its cleanup has failed once and is tried again later."""
+    """Bring a sandbox to a state in which its cleanup has failed once and waits for its retry."""
     world.sandbox(wish())
     await world.until(lambda: ready(world), "ready")
     world.delete()

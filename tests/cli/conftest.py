@@ -114,7 +114,7 @@ def served(cli: Cli, standing: Standing) -> Iterator[Cli]:
         yield cli._replace(home=standing.home)
         standing.check()
     except BaseException:
-        standing.drop()  # the next test is to have a server as good as new
+        standing.drop()  # the next test needs an unchanged server
         raise
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def plugin(journal: Path, *, name: str = "notes@1.0", create: str = "", delete: str = "", extra: str = "") -> str:
-    """Return a plugin with two create steps, of which the second reads an output of the first, and a delete step."""
+    """Return a plugin with two create steps and a delete step; the second create step reads an output of the first."""
     return f"""\
 name: {name}
 spec:

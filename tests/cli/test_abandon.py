@@ -1,4 +1,4 @@
-"""A cleanup that cannot succeed: why says so, and abandon is the way out."""
+"""A cleanup that cannot succeed: `why` reports it, and `abandon` ends it."""
 
 from __future__ import annotations
 

@@ -313,7 +313,7 @@ def test_os_errors_are_reported_without_errno(cli: Cli):
 
 
 def test_logs_of_forgotten_sandbox_report_no_logs(cli: Cli, fake: Fake):
-    """Its trace in the server lives until the next sandbox ends, that of the ledger for a week."""
+    """The server keeps the tombstone until the next sandbox ends, and that of the ledger for a week."""
     fake.say("GET", "sandboxes/old/report", {"uid": "u-1", "name": "old", "version": 0, "endpoints": []})
     fake.say("GET", "sandboxes/old/attempts", [])
     refused(cli("logs", "old"), 3, '"old" has no step, hook or fork; so it has no logs')

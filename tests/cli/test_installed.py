@@ -96,7 +96,7 @@ def test_installed_wheel_runs_a_sandbox(program: Path, wheel: Path, tmp_path: Pa
     finally:
         assert dayfly("down").code == 0
     assert journal.read_text().split() == ["provision", "seed", "drop"] * 2
-    # Clusters need an extra; the error says how to install it.
+    # Clusters need an extra; the error contains the command to install it.
     said = dayfly("get", "--context", "nowhere")
     assert said.code == 1
     assert 'the extra "operator" is not installed' in said.err

@@ -37,7 +37,7 @@ class Relay:
                     end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Accept no more connections."""
+        """Close the listener."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

@@ -1,4 +1,4 @@
-"""All methods of both clients with the real API."""
+"""Tests of all methods of both clients with the real API."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_a_stream_that_is_cut_goes_on_where_it_was(cut, server):
 
 
 def test_follow_reports_deletions_during_a_server_restart():
-    """The restarted server numbers events anew, so it sends everything again."""
+    """The restarted server restarts its event numbers, so it sends everything again."""
     tracker: ChangeTracker[str] = ChangeTracker()
     said = [*tracker.record("a", "1"), *tracker.record("b", "1"), *tracker.end_pass()]
     assert [(each.kind, each.name) for each in said] == [("changed", "a"), ("changed", "b"), ("synced", "")]

@@ -1,6 +1,6 @@
-"""Whoever carries custom resources out: controllers as others write them, of kinds that Dayfly knows nothing of.
+"""Controllers of custom resources of other projects, whose kinds Dayfly does not know.
 
-They run beside the test, with an administrator's rights, and do one thing for each change that they hear of.
+They run beside the test with an administrator's permissions, and make one change for each event.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def kind(api_version: str, name: str, plural: str) -> Kind:
 
 
 def definition(of: Kind) -> dict[str, Any]:
-    """Its CustomResourceDefinition: whatever is written is kept, and the status is its controller's alone."""
+    """Return the CustomResourceDefinition: all fields are kept, and only the controller writes the status."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -76,8 +76,8 @@ DATABASES = kind("services.example.org/v1", "Database", "databases")
 
 
 def definitions() -> str:
-    """Those of all kinds here, for kubectl. Early: the garbage collector looks for new kinds every half minute, and an
-    object that is deleted after all that it owns waits for it.
+    """Return all definitions for kubectl. They are needed early: the garbage collector searches for new kinds only
+    every half minute, and an object whose dependents are deleted first waits for it.
     """
     every = [definition(of) for of in (WORKFLOWS, INSTANCES, DATABASES)]
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": every})
@@ -85,7 +85,7 @@ def definitions() -> str:
 
 @contextlib.contextmanager
 def carried(operator: Installed, of: Kind, carry: Carry) -> Iterator[None]:
-    """Meanwhile the kind's controller is at work. What went wrong there is raised here."""
+    """Run the controller of this kind; raise its errors here."""
     controller = _Controller(operator.own.kubeconfig, of, carry)
     try:
         yield
@@ -94,7 +94,7 @@ def carried(operator: Installed, of: Kind, carry: Carry) -> Iterator[None]:
 
 
 class _Controller:
-    """One thread with an event loop of its own, until it is ended."""
+    """A thread with a separate event loop."""
 
     def __init__(self, kubeconfig: Path, of: Kind, carry: Carry) -> None:
         self._of, self._carry = of, carry
@@ -136,7 +136,8 @@ class _Controller:
             while True:
                 key = await changed.get()
                 if (thing := cache.get(key.name, key.namespace)) is not None:
-                    with contextlib.suppress(errors.Conflict, errors.NotFound):  # it has changed since: heard again
+                    # it has changed since, so another event follows
+                    with contextlib.suppress(errors.Conflict, errors.NotFound):
                         await self._carry(client, self._of, thing)
         finally:
             watching.cancel()
@@ -210,7 +211,7 @@ async def binding(client: Client, of: Kind, thing: Thing) -> None:
 
 
 async def _speak(client: Client, of: Kind, thing: Thing, status: dict[str, Any]) -> None:
-    """Of that very version, so that nothing is said twice."""
+    """Write the status at this version, so that it is not written twice."""
     meta = thing.metadata
     patch = {"metadata": {"resourceVersion": meta.resource_version}, "status": status}
     await client.patch(of, patch, meta.name, meta.namespace, subresource="status")
@@ -224,7 +225,7 @@ async def _finalize(client: Client, of: Kind, thing: Thing, *, on: bool) -> None
 
 
 async def _secret(client: Client, of: Kind, thing: Thing, name: str, told: dict[str, str], type_: str) -> None:
-    """What it has made, owned by the object that it was made for."""
+    """Create a Secret that is owned by the object."""
     owner = {"apiVersion": of.api_version, "kind": of.kind, "name": thing.metadata.name, "uid": thing.metadata.uid}
     meta = {"name": name, "ownerReferences": [owner]}
     body = {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": type_, "stringData": told}

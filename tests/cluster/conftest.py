@@ -1,8 +1,8 @@
-"""A disposable cluster for one test session: one that is named to us, or else one of our own.
+"""A disposable cluster for a test session: a given one, or a new one.
 
-DAYFLY_TEST_KUBECONFIG names a cluster that these tests may use as they like; without it `testcluster/` builds and
-starts one. Where neither can be had the tests are skipped, and the session's last lines say how many and why;
-with CI=true such a skip is a failure.
+DAYFLY_TEST_KUBECONFIG names a cluster that these tests may change freely. Without it `testcluster/` builds and starts
+one. If neither is possible, the tests are skipped, and the last lines of the session state their number and the reason.
+With CI=true such a skip is a failure.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from tests.cluster.journal import Journal
 from tests.cluster.wishes import Wishes
 
 HERE = Path(__file__).resolve().parent
-# Files of which every run plays all tests; all other tests of this folder are long stories.
+# All tests of these files are in every run; all other tests of this folder are long stories.
 ALWAYS = (
     "test_conformance.py",
     "test_controllers.py",
@@ -32,11 +32,11 @@ ALWAYS = (
     "test_install.py",
     "test_object_examples.py",
 )
-# Names of what a report carries to the session's last lines, from whichever process it ran in.
+# Properties of reports for the last lines of the session, from any worker process.
 SKIPPED, TOOK = "skipped for want of a cluster", "took"
 # The namespace of the sandboxes of all tests.
 TEAM = "team"
-MOST_LETTERS = 30  # of a name of theirs
+MOST_LETTERS = 30  # the maximum length of a generated name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,7 @@ class DisposableCluster:
     own: clusters.Cluster | None
 
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
-        """What kubectl says, as an administrator; fails the test with what it said otherwise."""
+        """Return the output of kubectl as an administrator; fail the test with its error output."""
         if self.own:
             return self.own.kubectl(*arguments, stdin=stdin)
         command = ["kubectl", f"--kubeconfig={self.kubeconfig}", *arguments]
@@ -65,7 +65,7 @@ class DisposableCluster:
 
 @pytest.fixture(scope="session")
 def machine(request: pytest.FixtureRequest) -> None:
-    """This machine can run clusters of our own; else the test is skipped, or fails in CI."""
+    """Skip the test if this machine cannot run clusters; fail in CI."""
     try:
         build.check_machine()
     except build.UnavailableError as problem:
@@ -74,7 +74,7 @@ def machine(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[DisposableCluster]:
-    """The session's cluster. What a test makes in it, it removes, or keeps in a namespace of its own."""
+    """The session's cluster. A test removes its objects, or keeps them in a separate namespace."""
     named = os.environ.get("DAYFLY_TEST_KUBECONFIG")
     if named:
         yield DisposableCluster(Path(named), "busybox:stable", None)
@@ -120,7 +120,7 @@ def operator(cluster: DisposableCluster) -> Installed:
 
 @pytest.fixture
 def journal(operator: Installed) -> Iterator[Journal]:
-    """What the steps of one test did, held to the promise at its end."""
+    """The log of a test's steps, checked at the end of the test."""
     journal = Journal(operator.own.network.host)
     try:
         yield journal
@@ -131,7 +131,7 @@ def journal(operator: Installed) -> Iterator[Journal]:
 
 @pytest.fixture
 def wishes(request: pytest.FixtureRequest, operator: Installed, journal: Journal) -> Iterator[Wishes]:
-    """A plugin and a sandbox with names of their own. A sandbox that the test leaves is deleted, and all goes with it."""
+    """A plugin and a sandbox with unique names. A sandbox that the test leaves is deleted with all its resources."""
     name = "-".join(re.findall("[a-z0-9]+", request.node.name.removeprefix("test_").lower()))
     if len(name) > MOST_LETTERS:  # two that begin alike must not meet: a plugin never changes
         name = f"{name[: MOST_LETTERS - 5].strip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:4]}"
@@ -147,7 +147,7 @@ _NAMESPACE = '{"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateNa
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests of this folder need a cluster; building one may take minutes, which is not the test's own time."""
+    """Mark all tests of this folder. The creation of a cluster may take minutes and does not count as test time."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.cluster)
@@ -161,7 +161,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _logs(operator: Installed) -> str:
-    """Of the last test a report comes when its cluster has gone; an error here would end the whole session."""
+    """Return the operators' logs. They may be gone at the last report, where an error would end the session."""
     try:
         return operator.logs()
     except (AssertionError, OSError, clusters.CommandError) as fault:
@@ -170,7 +170,7 @@ def _logs(operator: Installed) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """Note what was skipped; in CI nothing may be. What has failed on the operators' watch comes with their logs."""
+    """Record skipped tests, which fail in CI, and add the operators' logs to failed ones."""
     report = yield
     operator = getattr(item, "funcargs", {}).get("operator")
     if report.failed and isinstance(operator, Installed):

@@ -59,11 +59,11 @@ class Installed:
         self.own.kubectl("apply", "-f", "-", stdin=_listed(objects))
 
     def apply_as(self, person: Sequence[str], *objects: dict[str, Any]) -> None:
-        """The same as somebody else, whom kubectl's options name."""
+        """Apply objects as another user, whom kubectl's options name."""
         self.own.kubectl(*person, "apply", "-f", "-", stdin=_listed(objects))
 
     def refused(self, *arguments: str, stdin: str = "") -> str:
-        """What kubectl says when the server refuses this, as it must."""
+        """Return kubectl's error output for a request that the server must refuse."""
         try:
             said = self.own.kubectl(*arguments, stdin=stdin)
         except clusters.CommandError as error:
@@ -75,7 +75,7 @@ class Installed:
 
         def answered() -> tuple[int, Any] | None:
             answer = self.own.get(path)
-            return None if answer[0] == 429 else answer  # a kind's storage is being prepared: asked too soon
+            return None if answer[0] == 429 else answer  # the storage of the kind is not ready yet
 
         status, body = eventually(answered, f"an answer to {path}")
         assert status in (200, 404), f"{path}: {status} {body}"
@@ -92,13 +92,13 @@ class Installed:
         return self.get(f"/apis/{API}/namespaces/{namespace}/sandboxes/{name}")
 
     def status(self, name: str, namespace: str) -> dict[str, Any]:
-        """What is said of a Sandbox; empty before anything is."""
+        """Return the status of a Sandbox; empty if it has none."""
         return (self.sandbox(name, namespace) or {}).get("status", {})
 
     def wait_status(
         self, name: str, namespace: str, check: Callable[[dict[str, Any]], Any], what: str
     ) -> dict[str, Any]:
-        """The first status that passes; the last one is told if none does."""
+        """Wait for a status that passes the check and return it; the error contains the last status."""
         last: dict[str, Any] = {}
 
         def passes() -> bool:
@@ -152,7 +152,7 @@ class Installed:
         return eventually(running, f"a running pod of {unit}")
 
     def left(self) -> list[str]:
-        """All that Dayfly has made and not taken away again, as `kind name`."""
+        """Return all remaining objects of Dayfly, as `kind name`."""
         lists = {
             "Run": f"/apis/{API}/runs",
             "ObjectLifecycleMethods": f"/apis/{API}/objectlifecyclemethods",
@@ -174,7 +174,7 @@ class Installed:
             raise AssertionError("\n".join([f"{error}: {self.left()}", *told])) from None
 
     def _told(self, pod: dict[str, Any]) -> str:
-        """What the cluster says of a pod that stays: its status, and its Events."""
+        """Return the status of a remaining pod, and its Events."""
         meta, status = pod["metadata"], pod["status"]
         events = self.items(
             f"/api/v1/namespaces/{meta['namespace']}/events?fieldSelector=involvedObject.uid={meta['uid']}"
@@ -184,12 +184,12 @@ class Installed:
         return f"{meta['name']} gates {gates} deleted {meta.get('deletionTimestamp')} {status} {said}"
 
     def replicas(self) -> list[dict[str, Any]]:
-        """The operator's pods; not those that a rollout has replaced, which take their time to go."""
+        """Return the operator's pods, without replaced ones of a rollout."""
         every = self.items(f"/api/v1/namespaces/{SYSTEM}/pods")
         return [pod for pod in every if "deletionTimestamp" not in pod["metadata"]]
 
     def logs(self) -> str:
-        """What the operators have logged last, for whoever reads of a failure: the end of each, and of its start before."""
+        """Return the end of each operator's log, and of its previous container's."""
         told = []
         for pod in self.replicas():
             name, restarted = pod["metadata"]["name"], pod["status"]["containerStatuses"][0]["restartCount"]

@@ -1,7 +1,7 @@
-"""What steps did, written down outside the cluster as they do it: the ground truth for "twice", "order" and "never".
+"""A log of steps outside the cluster, written as they run: the ground truth for "twice", "order" and "never".
 
-A step's script connects, says one line, and goes on when it is answered. Nothing of Dayfly takes part in that, and
-nothing that is killed in a test keeps the record.
+The script of a step connects, sends one line, and continues after the answer. Dayfly is not involved, and processes
+that a test kills do not write the log.
 """
 
 import socketserver
@@ -13,7 +13,7 @@ from tests.cluster.patience import eventually
 
 
 class Entry(NamedTuple):
-    """One line: which resource of which sandbox, which try, and what it does (`create first`, `delete gone`)."""
+    """One line: the resource, the attempt, and the action (`create first`, `delete gone`)."""
 
     resource: str
     attempt: int
@@ -21,7 +21,7 @@ class Entry(NamedTuple):
 
 
 class Journal:
-    """A server on the address under which pods reach this machine. Lines that are held are answered when let go."""
+    """A server at the address under which pods reach this machine. Held lines are answered when they are released."""
 
     def __init__(self, address: str) -> None:
         self.entries: list[Entry] = []
@@ -31,29 +31,29 @@ class Journal:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def tell(self, said: str) -> str:
-        """The shell command by which a step says that and waits for the answer; without one the step fails."""
+        """Return a shell command that sends a line and waits for the answer; without an answer it fails."""
         host, port = self._server.server_address[:2]
         line = f'"$DAYFLY_RESOURCE_ID $DAYFLY_ATTEMPT {said}"'
         return f'[ "$(echo {line} | nc {host} {port})" = on ] || exit 70'
 
     def hold(self, *said: str) -> None:
-        """From now on whoever says one of these waits."""
+        """Let steps that send one of these lines wait from now on."""
         with self._change:
             self._held.update(said)
 
     def let_go(self, *said: str) -> None:
-        """Answer those that wait, and hold the next ones no more; without a name all."""
+        """Answer the waiting steps and stop holding these lines; without arguments all lines."""
         with self._change:
             self._held.difference_update(said or set(self._held))
             self._change.notify_all()
 
     def wait_for(self, said: str, *, times: int = 1) -> Entry:
-        """The entry, as soon as there are so many of them."""
+        """Wait until there are `times` such entries; return the last of these."""
         found = eventually(lambda: self.of(said)[times - 1 :], f"the journal's line {said!r}")
         return found[0]
 
     def of(self, said: str) -> list[Entry]:
-        """All entries that say this."""
+        """Return all entries with this line."""
         return [entry for entry in self.entries if entry.said == said]
 
     def check(self) -> None:
@@ -73,7 +73,7 @@ class Journal:
                 deleting.add(entry.resource)
 
     def close(self) -> None:
-        """Answer all, listen no more."""
+        """Answer all steps and close the server."""
         self.let_go()
         self._server.shutdown()
         self._server.server_close()
@@ -103,6 +103,6 @@ class _Handler(socketserver.StreamRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        if line := self.rfile.readline().decode().strip():  # nothing is said by a step that was killed at once
+        if line := self.rfile.readline().decode().strip():  # a step that was killed at once sends no line
             self.server.journal.hear(line)
             self.wfile.write(b"on")

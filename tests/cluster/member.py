@@ -17,7 +17,7 @@ from tests.server.balancer import Address
 from tests.server.replicas import environment
 
 ORG, NAMESPACE = "acme", "acme-sandboxes"
-# Which pods the operator made, and which it let go: what a step did, as the API server tells it.
+# An audit policy for the pods that the operator creates and launches.
 _PODS = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -36,14 +36,14 @@ _PODS = {
 
 
 class Begun(NamedTuple):
-    """A step that was let go: of which run, and which one."""
+    """A launched step: its run and its unit."""
 
     run: str
     unit: str
 
 
 class Member:
-    """Of the organisation, under a name of its own."""
+    """A cluster of the organisation."""
 
     def __init__(self, name: str, where: Place, way: Address) -> None:
         self.name = name
@@ -60,7 +60,7 @@ class Member:
 
     @contextlib.contextmanager
     def dialling(self, token: str, *, source: Path | None = None) -> Iterator[Operator]:
-        """Its operator, with that token; of another checkout's source, if one is named."""
+        """Run an operator with this token, from the source of another checkout if one is given."""
         file = self.where.cluster.folder / "token"
         file.write_text(token + "\n")
         options = ["--server-url", self.way.url, "--token-file", str(file), "--agent-namespace"]
@@ -72,9 +72,9 @@ class Member:
             yield running
 
     def sandboxes(self) -> dict[str, dict[str, Any]]:
-        """The server's objects there, by what they are called at the server; else by their own names.
+        """Return the server's objects in the cluster by their names on the server, or else by their own.
 
-        What was never offered has no other: it stands there, deleted, until its end is noted.
+        An object that was never offered has no other name. It exists, deleted, until its end is recorded.
         """
         status, found = self.where.cluster.get(f"/apis/{API}/namespaces/{NAMESPACE}/sandboxes")
         assert status == 200, found
@@ -89,7 +89,7 @@ class Member:
         return {each["spec"]["offered"]["name"]: each for each in found["items"]}
 
     def begun(self) -> list[Begun]:
-        """All steps that were let go so far, in their order."""
+        """Return all launched steps in order."""
         for event in self._audit.events():
             if event.get("responseStatus", {}).get("code", 0) >= 300 or "dryRun=" in event["requestURI"]:
                 continue
@@ -104,10 +104,10 @@ class Member:
         return self._begun
 
     def check_once(self) -> None:
-        """Each create step was let go at most once, and none after a delete step of its run."""
+        """Check that each create step was launched at most once, and never after a delete step of its run."""
         begun = self.begun()
         twice = [each for each, count in Counter(begun).items() if count > 1 and each.unit.endswith("/make")]
-        assert not twice, f"let go more than once in {self.name}: {twice}"
+        assert not twice, f"launched more than once in {self.name}: {twice}"
         over: set[str] = set()
         for each in begun:
             assert each.unit.endswith("/drop") or each.run not in over, f"created after cleanup in {self.name}: {each}"
@@ -115,11 +115,11 @@ class Member:
                 over.add(each.run)
 
     def words(self) -> str:
-        """What its operators have said."""
+        """Return the log of its operators."""
         return (self.where.cluster.folder / "logs" / "operator.log").read_text(errors="replace")
 
     def check_nothing_left(self) -> None:
-        """No object of ours is there."""
+        """Check that no object of Dayfly is left."""
         lists = (f"/apis/{API}/sandboxes", f"/apis/{API}/runs", f"/apis/{API}/objectlifecyclemethods")
         lists += ("/api/v1/pods?labelSelector=dayfly.dev/run",)
 
@@ -135,6 +135,6 @@ class Member:
 
 @contextlib.contextmanager
 def member(name: str, way: Address, *, kubelet: bool = False, checkout: Path = ROOT) -> Iterator[Member]:
-    """A cluster of its own, with a node or with one that KWOK plays, and with what a checkout installs."""
+    """Start a cluster with a real node or a simulated one (KWOK), and install a checkout."""
     with place(kwok_nodes=0 if kubelet else 1, audit=_PODS, checkout=checkout) as where:
         yield Member(name, where, way)

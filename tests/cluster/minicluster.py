@@ -1,4 +1,4 @@
-"""The machinery of examples/minicluster, built here, and what a test asks of its clusters."""
+"""The example minicluster: its program, and the requests of tests to its clusters."""
 
 import base64
 import hashlib
@@ -60,7 +60,7 @@ class Ranks:
         return found
 
     def pods(self) -> dict[int, dict[str, Any]]:
-        """Those that run, by their ranks."""
+        """Return the running pods by rank."""
         found = self.operator.items(f"/api/v1/namespaces/{TEAM}/pods?labelSelector=job-name%3D{self.name}")
         index = "batch.kubernetes.io/job-completion-index"
         return {
@@ -70,13 +70,13 @@ class Ranks:
         }
 
     def scale(self, size: int) -> None:
-        """By hand, as anybody may who may change Jobs there; until there are so many ranks."""
+        """Scale the Job as a user with permission to change it; wait for the ranks."""
         patch = json.dumps({"spec": {"completions": size, "parallelism": size}})
         self.operator.own.kubectl("patch", "job", self.name, "-n", TEAM, "--type=merge", "-p", patch)
         eventually(lambda: set(self.pods()) == set(range(size)), f"{size} ranks")
 
     def sum(self, size: int, key: str = "") -> str:
-        """What the leader says once so many ranks have worked; asked from outside the cluster."""
+        """Return the leader's answer for this number of ranks, requested from outside of the cluster."""
         self._file.write_text(key or self.key)
         leader = f"{self.pods()[0]['status']['podIP']}:7700"
         command = [program(), "sum", f"--leader={leader}", f"--size={size}", f"--key={self._file}", "--within=1m"]

@@ -1,4 +1,4 @@
-"""What the ledger was told, as operators' logs have it: which unit was claimed, how each ended, in their order."""
+"""The moves of a ledger from the operators' logs: claims and results of units, in order."""
 
 import json
 from collections.abc import Iterator
@@ -10,17 +10,17 @@ from tests.conformance.telling import EVENTS, line
 
 
 def moves(operator: Installed, sandbox: str, namespace: str) -> list[str]:
-    """All moves of a sandbox's run, once the last one is told."""
+    """Return all moves of a sandbox's run, once the last one is logged."""
     return eventually(lambda: _ended(operator, f"{namespace}/{sandbox}"), "the last move in the operators' logs")
 
 
 def of_units(told: list[str], event: str) -> list[str]:
-    """The units of which this is told (`claimed`, `recorded`), in their order."""
+    """Return the units with this event (`claimed`, `recorded`), in order."""
     return [words[1].partition("#")[0] for words in map(str.split, told) if words[0] == event]
 
 
 def _ended(operator: Installed, sandbox: str) -> list[str]:
-    """Of an operator that begins anew there is no log for a moment."""
+    """Return the moves if the last one is logged. A restarting operator has no log for a moment."""
     try:
         told = sorted(_told(operator, sandbox), key=lambda move: move[0])  # of one write, as they stand
     except CommandError:

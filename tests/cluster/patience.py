@@ -1,4 +1,4 @@
-"""Waiting for what comes true by itself."""
+"""Wait for a condition."""
 
 import time
 from collections.abc import Callable

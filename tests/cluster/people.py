@@ -1,4 +1,4 @@
-"""People at a cluster with a command line each: what they may, and in which folder they work."""
+"""Users of a cluster with a command line: their permissions and their folders."""
 
 import json
 import os
@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from tests.cluster.installed import ROOT, Installed
 
-# What would make somebody's Dayfly another one than a newcomer's.
+# Prefixes of variables that a new user's environment does not have.
 STEERS = ("DAYFLY_", "KUBECONFIG", "XDG_STATE_HOME", "MAKE", "MFLAGS", "PYTHON")
 
 
 class Done(NamedTuple):
-    """What a command left behind."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -22,7 +22,7 @@ class Done(NamedTuple):
 
 
 class Person(NamedTuple):
-    """Somebody with a kubeconfig whose context is called `here`."""
+    """A user with a kubeconfig whose context is called `here`."""
 
     home: Path
     environment: dict[str, str]
@@ -36,20 +36,20 @@ class Person(NamedTuple):
         return Done(ended.returncode, ended.stdout, ended.stderr)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """One command that goes on; whoever starts it waits for its end."""
+        """Start a command; the caller waits for its end."""
         command = [sys.executable, "-m", "dayfly", *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
         return subprocess.Popen(command, text=True, env=self.environment, cwd=self.home, **pipes)
 
 
 def administrator(operator: Installed, home: Path) -> Person:
-    """Who may do everything."""
+    """Return a user with all permissions."""
     config = json.loads(operator.own.kubectl("config", "view", "--flatten", "-o", "json"))
     return _person(home, config)
 
 
 def developer(operator: Installed, home: Path, namespace: str, role: str) -> Person:
-    """Who has a role of the cluster in one namespace, and nothing else anywhere; their account goes with the namespace."""
+    """Return a user with one role in one namespace; the account is deleted with the namespace."""
     account, kubectl = f"ada-{role}", operator.own.kubectl
     kubectl("create", "serviceaccount", account, "-n", namespace)
     kubectl(

@@ -15,7 +15,7 @@ _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 
 class Registry(ThreadingHTTPServer):
-    """Serves the manifest and blobs of an archive, whatever name and tag are asked for."""
+    """Serves the manifest and blobs of an archive for any name and tag."""
 
     daemon_threads = True
 
@@ -35,7 +35,7 @@ class Registry(ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def registry(own: clusters.Cluster, archive: Path) -> Iterator[Registry]:
-    """One at this machine's address as the cluster's node sees it. The node is told that nobody vouches for its name."""
+    """A registry at an address that the node can reach. The node does not check its certificate."""
     server = Registry(own.network.host, archive)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(own.folder / "pki" / "kubelet.crt", own.folder / "pki" / "kubelet.key")
@@ -70,4 +70,4 @@ class _Answers(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 - as http.server has it
 
     def log_message(self, *_: object) -> None:
-        """Whoever asked is told by `asked_from`."""
+        """Drop the log: `asked_from` has the clients."""

@@ -1,4 +1,4 @@
-"""Rights of the account that makes objects: given, by the line that Dayfly says or at once, and taken back."""
+"""Permissions of the account that creates objects: granted by Dayfly's printed command or at once, and revoked."""
 
 import contextlib
 import shlex
@@ -11,7 +11,7 @@ from dayfly.operator.objects import grants
 
 
 def type_line(operator: Installed, line: str) -> None:
-    """Type what an administrator was told to."""
+    """Run the command that an administrator was given."""
     for command in line.split(" && "):
         kubectl, *words = shlex.split(command)
         assert kubectl == "kubectl"
@@ -25,7 +25,7 @@ def take_back(operator: Installed, namespace: str, resource: str) -> None:
 
 @contextlib.contextmanager
 def granted(operator: Installed, namespace: str, *resources: str) -> Iterator[None]:
-    """Meanwhile the account of a namespace may make these: `jobs.batch`, `secrets`."""
+    """Permit the account of a namespace to create these resources: `jobs.batch`, `secrets`."""
     apart = [resource.partition(".") for resource in resources]
     verbs = grants.VERBS.split(",")
     rules = [{"apiGroups": [group], "resources": [plural], "verbs": verbs} for plural, _, group in apart]

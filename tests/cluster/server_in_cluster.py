@@ -1,4 +1,4 @@
-"""A server that has a certificate of its own: asked by people, and dialled by the installed operator."""
+"""A server with its own certificate, with clients and with the installed operator as its agent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.cluster.installed import ACCOUNT, ROOT, SYSTEM, Installed
 
 
 class ServerInCluster:
-    """One organisation's API at a server, as whoever has that key."""
+    """The API of one organisation with one key."""
 
     def __init__(self, url: str, org: str, key: str, trusted: Path) -> None:
         self.url = url
@@ -45,7 +45,7 @@ class ServerInCluster:
 
 
 def certificate(folder: Path, *names: str) -> Path:
-    """A certificate for these names, such as IP:10.0.0.1, signed by itself; its key lies beside it as server.key."""
+    """Create a self-signed certificate for these names, such as IP:10.0.0.1; its key is next to it in server.key."""
     chain = folder / "server.pem"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     command += ["-subj", "/CN=dayfly", "-days", "1", "-addext", f"subjectAltName={','.join(names)}"]
@@ -55,7 +55,7 @@ def certificate(folder: Path, *names: str) -> Path:
 
 @contextlib.contextmanager
 def dialling(operator: Installed, url: str, bound: str, token: str, trusted: Path) -> Iterator[None]:
-    """Have the installed operator dial this server, as docs/guides/connect-a-cluster.md says; afterwards it dials nobody."""
+    """Connect the installed operator to this server as in docs/guides/connect-a-cluster.md, and disconnect it afterwards."""
     kubectl = operator.own.kubectl
     patch = yaml.safe_load((ROOT / "deploy" / "agent-patch.yaml").read_text())
     [container] = patch["spec"]["template"]["spec"]["containers"]

@@ -1,4 +1,4 @@
-"""A real server with a certificate of its own, and the installed operator that dials it as docs/guides/connect-a-cluster.md says."""
+"""A real server with its own certificate, and the installed operator connected to it as in docs/guides/connect-a-cluster.md."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Server(ServerInCluster):
 
 @pytest.fixture
 def server(operator: Installed, tmp_path: Path) -> Iterator[Server]:
-    """A server that the installed operator dials; afterwards it dials nobody."""
+    """A server to which the installed operator is connected during the test."""
     found = Server(operator.own.network.host, tmp_path)
     found.must("PUT", f"clusters/{CLUSTER}", {})
     token = found.must("POST", f"clusters/{CLUSTER}/tokens", {})["token"]

@@ -1,6 +1,6 @@
-"""The benches of bench/cluster with small numbers: they measure what they say, on clusters of their own.
+"""The benchmarks of bench/cluster with small numbers on separate clusters: they measure the documented events.
 
-Whether the aims are met is for `make bench-cluster` to say, on a machine that does nothing else.
+`make bench-cluster` checks the targets, on a machine without other work.
 """
 
 import json
@@ -24,7 +24,7 @@ def real(machine) -> Iterator[Place]:
         yield where
 
 
-# What the server stores past its log: that it lives, each ten seconds; what it has allocated; how far it has compacted.
+# Writes of the server that bypass its log: heartbeats every ten seconds, allocations, and the compaction revision.
 _ITS_OWN = ("/registry/masterleases/", "/registry/ranges/", "compact_rev_key")
 _EVERY_KEY = """
 import urllib.request
@@ -34,7 +34,7 @@ print(urllib.request.urlopen("http://127.0.0.1:2379/v3/kv/range", every, timeout
 
 
 def stored(where: Place) -> int:
-    """How often etcd has stored anything, but for what the server stores past its log."""
+    """Return the number of writes to etcd without writes that bypass the log."""
     found = json.loads(where.cluster.run_inside([sys.executable, "-c", _EVERY_KEY]))
     own = [int(each["version"]) for each in found["kvs"] if b64decode(each["key"]).decode().startswith(_ITS_OWN)]
     assert own
@@ -42,7 +42,7 @@ def stored(where: Place) -> int:
 
 
 def standstill(where: Place, audit: Audit) -> tuple[int, list[Write]]:
-    """What is stored, and what the log has told of it since it was read last, when for a second nothing was added."""
+    """Wait for a second without writes; return the number of writes, and the new writes in the log."""
     told: list[Write] = []
 
     def still() -> int:
@@ -55,12 +55,12 @@ def standstill(where: Place, audit: Audit) -> tuple[int, list[Write]]:
 
 
 def test_steps_and_bare_pods_are_timed(real):
-    """(a), (b): both sides run to their end, and the log tells where the time of a chain went, moment after moment."""
+    """(a), (b): both sides finish, and the log has the times of a chain in order."""
     rows = steps.measure(real, rounds=1)
     assert [row.what[:3] for row in rows] == ["(a)", "(b)"]
     assert all(float(row.value.split()[0]) > 0 for row in rows)
     lives = timeline.lives(Audit(real.cluster.audit_log).events(), by=timeline.ASKED)
-    assert len(lives) == 2  # one to warm up, one that counts
+    assert len(lives) == 2  # one to warm up, and a measured one
     for life in lives:
         told = [life[moment] for moment in (Moment.SEALED, Moment.RECORDED, Moment.STARTED, Moment.RECORDED_TOO)]
         assert sorted(told) == told
@@ -69,7 +69,7 @@ def test_steps_and_bare_pods_are_timed(real):
 
 @pytest.mark.proof
 def test_writes_are_counted_as_etcd_counts_them(real):
-    """(c): a further step has one pod, one Secret, one binding; beside a sandbox that is ready nothing is written."""
+    """(c): a further step has one pod, one Secret and one binding. A ready sandbox causes no writes."""
     audit = Audit(real.cluster.audit_log)
     before, _ = standstill(real, audit)
     counted = writes.count(real, rounds=1, lengths=(1, 2), idle=3)
@@ -85,7 +85,7 @@ def test_writes_are_counted_as_etcd_counts_them(real):
     assert not [key for key in counted.quiet if key[1] == "operator"]
     # The kubelet's last word on a pod, to delete it at once, is stored twice: as its grace, and as its end.
     twice = sum(write.what == "delete pods" and write.writer == "system:node:node" for write in told)
-    assert twice == 1 + 1 + 2 + 1  # steps: the first one, both chains, and the one that was left alone
+    assert twice == 1 + 1 + 2 + 1  # steps: the first one, both chains, and the idle one
     assert after - before == len(told) + twice
 
 
@@ -93,11 +93,11 @@ def test_writes_are_counted_as_etcd_counts_them(real):
 @pytest.mark.builds("kwok")
 @pytest.mark.timeout(400, func_only=True)  # two clusters
 def test_bare_loop_makes_the_same_requests_as_the_operator(machine):
-    """(d): what is compared has done the same work."""
+    """(d): both sides have done the same work."""
     sandboxes = 4
     ours, bare = bulk.compare(waves=2, of=sandboxes // 2)
     assert sandboxes * bulk.STEPS == ours.changes["create pods"] == bare.changes["create pods"]
-    # Where the operator wrote the ledger in fewer versions than the loop can, or a change of its own came too late.
+    # The operator may have written several changes of the ledger at once, or one of its changes came too late.
     assert abs(ours.changes.total() - bare.changes.total()) <= sandboxes, (ours.changes, bare.changes)
     assert all(row.ours and row.yardstick for row in bulk.rows(ours, bare, sandboxes))
 

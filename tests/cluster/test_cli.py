@@ -23,14 +23,14 @@ def admin(operator: Installed, tmp_path: Path) -> Person:
 
 @pytest.fixture
 def ada(operator: Installed, tmp_path: Path) -> Iterator[Person]:
-    """A developer: whoever may edit the team's namespace."""
+    """A developer with the role `edit` in the team's namespace."""
     yield developer(operator, tmp_path / "ada", TEAM, "edit")
     _forget(operator, "ada-edit")
 
 
 @pytest.fixture
 def bob(operator: Installed, tmp_path: Path) -> Iterator[Person]:
-    """An onlooker: whoever may view the team's namespace."""
+    """A viewer with the role `view` in the team's namespace."""
     yield developer(operator, tmp_path / "bob", TEAM, "view")
     _forget(operator, "ada-view")
 
@@ -51,7 +51,7 @@ def talkative(name: str, journal, *, drop: str = "echo gone") -> dict:
 
 
 def test_developer_follows_a_run_and_reads_logs_after_it(operator, wishes, journal, admin, ada, bob, tmp_path):
-    """Nothing more than the role `edit`, or `view`, in the sandbox's namespace is needed, but for live logs."""
+    """The role `edit` or `view` in the sandbox's namespace is enough, except for live logs."""
     journal.hold("create make")
     operator.apply(talkative(wishes.name, journal), wishes.sandbox())
     journal.wait_for("create make")
@@ -76,14 +76,14 @@ def test_developer_follows_a_run_and_reads_logs_after_it(operator, wishes, journ
     operator.wait_ready(wishes.name, wishes.namespace)
     out, err = follower.communicate(timeout=60)
     assert (follower.returncode, out) == (0, "made\n")
-    # A machine that takes its time to start the step is told of.
+    # A slow machine may start the step later, which is reported.
     assert not err or err.startswith("pair/make: not started yet")
     eventually(lambda: not operator.pods(), "the end of the pods")
     for person in (admin, ada, bob):
         done = person.dayfly("logs", wishes.name, "pair", "make", *HERE)
         assert (done.code, done.out, done.err) == (0, "making\nmade\n", "")
     kept = bob.dayfly("logs", wishes.name, "pair", "make", "--timestamps", *HERE).out
-    assert kept.startswith(timed), "what the kubelet knew is kept"
+    assert kept.startswith(timed), "the kubelet's log is stored"
     made = kept.removeprefix(timed).partition(" ")[0]
     assert kept == f"{timed}{made} made\n"
     assert made > stamp
@@ -123,7 +123,7 @@ def test_a_cleanup_that_fails_is_explained_and_given_up(operator, wishes, journa
     assert (logs.code, logs.out) == (0, "no network\n")
     done = ada.dayfly("abandon", wishes.name, "--reason", "the network is gone", *HERE)
     assert done.code == 0, done.err
-    # `edit` is a right in the namespace: which outputs are sensitive only the ledger says, and that is the cluster's.
+    # `edit` applies to the namespace. Only the ledger knows which outputs are sensitive, and it belongs to the cluster.
     assert f"  pair ({wishes.name}@1.0.0): make.word (sensitive)" in done.err
     operator.wait_gone(wishes.name, TEAM)
 
@@ -134,9 +134,9 @@ def attempts(status: dict) -> list[tuple[str, int]]:
 
 
 def leaky(name: str, journal) -> dict:
-    """A plugin whose steps print a secret and what lies in their folder, and leave a file there.
+    """Return a plugin whose steps print a secret and the content of their folder, and leave a file there.
 
-    The second create step fails; the first attempt of the delete step does, too.
+    The second create step fails, and the first attempt of the delete step.
     """
 
     def step(said: str, then: str = "") -> str:
@@ -154,7 +154,7 @@ def leaky(name: str, journal) -> dict:
 
 
 def test_failed_sandbox_masks_logs_and_retries_only_cleanup(operator, wishes, journal, ada, admin):
-    """Each attempt begins in an empty folder; what is sensitive is masked, also where it is kept; only cleanup is retried."""
+    """Each attempt starts in an empty folder, stored logs are masked too, and only cleanup is retried."""
     operator.apply(leaky(wishes.name, journal), wishes.sandbox())
     operator.wait_status(wishes.name, TEAM, lambda status: status["reason"] == "ResourceFailed", "the failure")
     refused = ada.dayfly("retry", wishes.name, "pair/break", *HERE)
@@ -183,7 +183,7 @@ def test_failed_sandbox_masks_logs_and_retries_only_cleanup(operator, wishes, jo
     again = ada.dayfly("retry", wishes.name, *HERE)
     assert (again.code, again.err.splitlines()[0]) == (0, "pair/drop: attempt 1 has failed; it is retried now."), again
     assert journal.wait_for("delete drop", times=2).attempt == 2
-    # What is followed is the latest attempt that the status tells of, and it is told a moment later.
+    # The command follows the latest attempt in the status, which may be a moment old.
     operator.wait_status(wishes.name, TEAM, lambda status: ("pair/drop", 2) in attempts(status), "the second attempt")
     follower = admin.start("logs", wishes.name, "pair", "drop", "-f", *HERE)
     assert follower.stdout.readline() == "0 here\n"

@@ -1,6 +1,6 @@
-"""The stories that both hosts tell alike, told once more: by an installed operator, a real kubelet and real scripts.
+"""The conformance stories with an installed operator, a real kubelet and real scripts.
 
-What a story's documents say is written as a plugin in place and as hooks; the golden files are those of
+The documents of a story are written as an inline plugin and as hooks. The golden files are those of
 `tests/conformance`.
 """
 
@@ -28,7 +28,7 @@ from dayfly.plan import messages
 from dayfly.spec.kinds import SandboxStatus
 from dayfly.spec.lifecycle import Lifecycle, Unit, unit_id
 
-# Not those that need a host which can be bent: toys, a death at one moment, clocks put forward, a server that answers.
+# Stories without toys, a crash at a given moment, changed clocks or a webhook server, which a real cluster cannot provide.
 PLAYED = (
     "created and cleaned up",
     "a create fails",
@@ -44,7 +44,7 @@ PLAYED = (
     "given up while it creates",
 )
 PARTS = 12
-# What a real cluster says beside the story, since it knows what leads requests and has nothing that does.
+# The additional message of a real cluster, which knows data planes for routes and has none.
 UNROUTED = f" {messages.unsupported((messages.no_data_plane(),))}"
 
 
@@ -120,7 +120,7 @@ class _Stage:
         self.looks: list[list[str]] = []
 
     def play(self) -> list[str]:
-        """Act after act; the moves that the ledger was told."""
+        """Play all acts; return the moves of the ledger."""
         about = {"name": self.name, "namespace": TEAM}
         spec = _spec(self.tale, self.journal)
         self.operator.apply({"apiVersion": API, "kind": "Sandbox", "metadata": about, "spec": spec})
@@ -165,7 +165,7 @@ class _Stage:
         return msgspec.convert(self.operator.status(self.name, TEAM), SandboxStatus)
 
     def _report(self) -> Any:
-        """What is said of it, as far as a story tells it."""
+        """Return its report, reduced to the fields of a story."""
         status = self._status()
         run = self.operator.get(f"/apis/{API}/runs/{status.run}") if status.run else None
         if run is None:
@@ -183,7 +183,7 @@ class _Stage:
 
 @pytest.fixture
 def baseline(operator: Installed) -> Iterator[None]:
-    """What the stories fork."""
+    """The baseline of the stories."""
     labels = {"app": "conformance"}
     container = {"name": "main", "image": images.SHELL, "command": ["sleep", "7200"]}
     pod = {"terminationGracePeriodSeconds": 1, "containers": [container]}

@@ -42,7 +42,7 @@ class Running:
         process.wait()
 
     def end(self) -> None:
-        """Asked to, each ends in order."""
+        """Send SIGTERM to all, and check that each ends in order."""
         for process in self.processes.values():
             process.send_signal(signal.SIGTERM)
         codes = {name: process.wait(timeout=30) for name, process in self.processes.items()}
@@ -76,12 +76,12 @@ def serving() -> Iterator[str]:
 
 
 def sample(path: Path) -> list[dict[str, Any]]:
-    """What the example applies, with an image that this cluster has."""
+    """Return the example's manifests with an image of this cluster."""
     return documents(path.read_text().replace("busybox:stable", images.SHELL))
 
 
 def table(operator: Installed, kind: str, name: str) -> list[str]:
-    """What `kubectl get` shows of an object but its age, the last column."""
+    """Return the columns of `kubectl get` for an object, without the age."""
     said = operator.own.kubectl("get", kind, name, "-n", TEAM, "--no-headers")
     return said.split()[:-1]
 
@@ -91,7 +91,7 @@ def pods_of(operator: Installed, label: str) -> list[dict[str, Any]]:
 
 
 def a_deployment(operator: Installed) -> None:
-    """Its controller is killed and comes again; its pods are the kubelet's."""
+    """The controller is killed and restarted; the kubelet runs its pods."""
     [wish] = sample(FOLDER / "basic-deployment" / "deployment.yaml")
     path, label = f"{BASIC}/basicdeployments/web", "basic.example.org/form"
 
@@ -130,7 +130,7 @@ def _message(operator: Installed, path: str) -> str:
 
 
 def machines(operator: Installed) -> None:
-    """Three controllers in three processes, each killed once; the end of each Machine is that of what it stands on."""
+    """Three controllers in three processes, each killed once. A Machine ends with its infrastructure."""
     items = sample(FOLDER / "machine" / "machines.yaml")
 
     def ready(name: str) -> bool:

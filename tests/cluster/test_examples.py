@@ -25,7 +25,7 @@ MOUNT = {"name": "main", "volumeMounts": [{"name": "kept", "mountPath": "/kept"}
 
 @pytest.fixture
 def volume(request, operator, tmp_path):
-    """A folder of this machine as a volume of the runners' namespace, claimed under the name that is asked for."""
+    """A folder of this machine as a volume in the runners' namespace, with a claim of the given name."""
     name, plugin = request.param
     with claimed(operator, name, f"cluster:{plugin}", tmp_path / "volume") as folder:
         yield folder
@@ -57,7 +57,7 @@ def wishes_of(example: str, **values: str) -> tuple[dict[str, Any], dict[str, An
 
 
 def outputs(operator: Installed, sandbox: str) -> dict[str, bytes]:
-    """What the Secret of the sandbox's one resource holds."""
+    """Return the values in the Secret of the sandbox's resource."""
     (resource,) = [
         each for each in operator.items(f"/apis/{API}/resources") if each["spec"]["sandbox"]["name"] == sandbox
     ]

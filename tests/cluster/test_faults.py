@@ -1,5 +1,7 @@
-"""What a cluster does to steps, done to them on purpose. Whatever it is, the journal outside the cluster shows that no
-create step ran twice and none after a cleanup, and in the end nothing is left.
+"""Faults of a cluster, caused on purpose.
+
+After each, the log outside of the cluster shows that no create step ran twice and none after a cleanup, and at the end
+nothing is left.
 """
 
 import json
@@ -26,7 +28,7 @@ def said(journal) -> list[str]:
 
 
 def unit(status, name) -> dict:
-    """What a status says of one step."""
+    """Return the status of one step."""
     return next(each for each in status.get("units", [{"id": ""}]) if each["id"] in (name, ""))
 
 
@@ -48,7 +50,7 @@ class TestOperator:
         assert said(journal) == ["create first", "create second", "delete gone"]
 
     def test_sandbox_recreated_at_once_is_another_resource(self, operator, wishes, journal):
-        """A name is free when its cleanup has ended, not before; whoever comes next is somebody else."""
+        """A name is free only after its cleanup. The next sandbox of that name is another one."""
         operator.apply(wishes.plugin(), wishes.sandbox())
         operator.wait_ready(wishes.name, wishes.namespace)
         operator.own.kubectl("delete", "sandbox.dayfly.dev", wishes.name, "-n", wishes.namespace, "--wait=false")
@@ -86,8 +88,8 @@ class TestNode:
         assert said(journal) == ["create first", "create second"]
 
     def test_rejected_by_a_new_kubelet_while_no_operator_looks(self, operator, wishes, journal):
-        """It admits what runs once more, and the node is not what it was: its word on the pod, that it was never let in,
-        is not the whole story.
+        """The new kubelet admits running pods again, and the node's label has changed. So it rejects the pod although
+        it was already running.
         """
         kubectl = operator.own.kubectl
         (node,) = [each["metadata"]["name"] for each in operator.items("/api/v1/nodes")]
@@ -116,7 +118,7 @@ class TestNode:
 class TestPod:
     @pytest.mark.parametrize("way", ["deleted", "evicted"])
     def test_taken_away(self, operator, begun, journal, way):
-        """A step's pod is taken from it as it runs: that is a failure, told as such, and no second try."""
+        """The step fails, the reason is reported, and the step is not retried."""
         pod = operator.pod("pair/first")["metadata"]["name"]
         if way == "deleted":
             operator.own.kubectl("delete", "pod", pod, "-n", RUNNERS, "--wait=false")
@@ -134,7 +136,7 @@ class TestPod:
 
     @pytest.mark.parametrize("asked", ["deadline", "deletion"])
     def test_script_ignoring_sigterm_is_killed_after_grace(self, operator, wishes, journal, asked):
-        """A script that ignores SIGTERM is ended all the same, one second after it was asked."""
+        """A script that ignores SIGTERM is killed one second later."""
         deaf = f"#!/bin/sh\ntrap '' TERM\n{journal.tell('create first')}\nwhile :; do sleep 1; done\n"
         timeouts = {"run": "5s" if asked == "deadline" else "1h", "grace": "1s"}
         operator.apply(wishes.plugin(script=deaf, timeouts=timeouts), wishes.sandbox())

@@ -1,4 +1,4 @@
-"""A fork of a real Deployment: reached over its own Service, with what a step made in its environment."""
+"""A fork of a real Deployment, reached by its own Service, with an output of a step in its environment."""
 
 import json
 import socket
@@ -27,7 +27,7 @@ class Shop:
         self._core = f"/api/v1/namespaces/{wishes.namespace}"
 
     def baseline(self, level: str, namespace: str = "") -> list[dict[str, Any]]:
-        """What everybody uses; it says its environment to whoever connects."""
+        """Return the baseline, which answers each connection with its environment."""
         labels = {"app": self.name}
         container = {
             "name": "main",
@@ -62,16 +62,16 @@ class Shop:
         return found["metadata"]["name"]
 
     def forks(self, besides: str = "") -> list[dict[str, Any]]:
-        """All Deployments that are forks, but the one of that UID."""
+        """Return all forks' Deployments except for the one with this UID."""
         found = self.operator.items(f"/apis/apps/v1/deployments?labelSelector={FORK_LABEL}")
         return [each for each in found if each["metadata"]["uid"] != besides]
 
     def pods(self, labels: str = FORK_LABEL) -> list[dict[str, Any]]:
-        """Those of the fork, or with other labels."""
+        """Return the pods of the fork, or those with other labels."""
         return self.operator.items(f"{self._core}/pods?labelSelector={labels}")
 
     def wait_answer(self, name: str, wanted: str) -> None:
-        """Until that is said under a Service's address."""
+        """Wait until a Service gives this answer."""
 
         def answer() -> str:
             service = self.operator.get(f"{self._core}/services/{name}")
@@ -94,7 +94,7 @@ class Shop:
 
 @pytest.fixture
 def shop(operator: Installed, wishes: Wishes) -> Iterator[Shop]:
-    """Its baseline goes with the test."""
+    """The baseline is deleted after the test."""
     shop = Shop(operator, wishes)
     yield shop
     for kind in ("deployment", "service"):
@@ -139,9 +139,10 @@ class TestForks:
         record_property("took", f"fork ready {ready:.1f} s after its baseline came")
 
     def test_made_again_too_late(self, operator, wishes, shop):
-        """A paused operator may do that (nobody else: see the policies). What nobody claimed goes, with pods or without.
+        """A paused operator may create an unclaimed Deployment again (other users may not: see the policies). It is
+        deleted, with or without pods.
 
-        Its ReplicaSet is not taken for something that is left of the fork that was claimed.
+        Its ReplicaSet does not count as a leftover of the claimed fork.
         """
 
         def make_again(replicas: int) -> str:
@@ -183,8 +184,8 @@ class TestForks:
         operator.check_nothing_left()
 
     def test_a_fork_has_no_more_than_its_baseline(self, operator, wishes, shop):
-        """Who may only write Sandboxes had by a patch a privileged pod with the node's root folder; and by another, one
-        of 1.3 KB, both operators out of memory.
+        """Patches of a fork could once give a user of Sandboxes a privileged pod with the root folder of the node.
+        Another patch of 1.3 KB could exhaust the memory of both operators.
         """
         container = {
             "name": "main",

@@ -34,18 +34,18 @@ def given(operator: Installed, plugin: str, **values: str) -> Iterator[None]:
 
 @pytest.fixture
 def account(operator: Installed) -> Iterator[None]:
-    """What the example's README has an administrator apply, for sandboxes of two namespaces."""
+    """The account that the example's README lets an administrator apply, for sandboxes of two namespaces."""
     operator.own.load(stand_ins.kubectl())
     given_to = [ACCOUNT.read_text(), ACCOUNT.read_text().replace("namespace: team", "namespace: default")]
     for each in given_to:
         operator.own.kubectl("apply", "-f", "-", stdin=each)
     yield
-    for each in given_to:  # the token goes with the account
+    for each in given_to:  # the token is deleted with the account
         operator.own.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=each)
 
 
 def manifest(example: str, *sets: str) -> str:
-    """What `dayfly manifest` makes of an example."""
+    """Return the output of `dayfly manifest` for an example."""
     words = [word for each in sets for word in ("--set", each)]
     command = [sys.executable, "-m", "dayfly", "manifest", "-f", str(ROOT / "examples" / example), *words]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -69,7 +69,7 @@ def config(name: str, **more: Any) -> str:
 
 
 def test_manifests_are_made_and_removed(operator: Installed, account: None):
-    """They arrive as they are. Half of an `apply` is found again, another's object is left alone, so is another namespace."""
+    """Manifests are applied unchanged. A half `apply` is cleaned up; objects of other owners and namespaces stay."""
     operator.apply(NOT_OURS)
     refused = {
         "twice": (f"{config('a-half')}\n---\n{config('a-half')}", "already exists"),
@@ -103,7 +103,7 @@ def test_manifests_are_made_and_removed(operator: Installed, account: None):
 
 
 def log(operator: Installed, sandbox: str) -> str:
-    """What the steps of a sandbox printed, once it is kept."""
+    """Return the stored log of a sandbox's steps."""
 
     def kept() -> str:
         found = json.loads(operator.own.kubectl("get", "steplogs", "-n", TEAM, "-o", "json"))["items"]
@@ -136,7 +136,7 @@ def test_servers_that_are_shared(operator: Installed):
                 plugin["spec"]["runner"]["image"] = stand_ins.PYTHON
             if (
                 name == "postgres-database"
-            ):  # psql runs what stands behind `\\!`: it is to find no administrator's password
+            ):  # psql runs the command after `\\!`, which must find no administrator's password
                 sandbox["spec"]["resources"][0]["params"]["seed"] += f"\n\\! {ENVIRONMENTS}\n"
             sandboxes.append(sandbox["metadata"]["name"])
             stack.enter_context(operator.ending(sandboxes[-1], TEAM))

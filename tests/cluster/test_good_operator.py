@@ -1,4 +1,4 @@
-"""Printer columns, the fifth of what good operators have learned: what `kubectl get` shows is worth reading.
+"""Printer columns, the fifth rule of good operators: `kubectl get` shows useful columns.
 
 tests/operator/test_good_operator.py has the list and the other six.
 """
@@ -18,7 +18,7 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
     for each in documents(file)
     if each["kind"] == "CustomResourceDefinition"
 }
-# What one looks for in a list of each kind: how a thing stands, or whose it is.
+# The required columns of each kind: its state or its owner.
 TELLS = {
     "sandboxes.dayfly.dev": ("PHASE", "READY", "REASON", "PROGRESS"),
     "resources.dayfly.dev": ("SANDBOX", "PLUGIN", "PHASE", "READY"),
@@ -42,14 +42,14 @@ def test_every_kind_is_judged():
 
 @pytest.fixture
 def shown(operator: Installed, wishes) -> dict[str, list[dict[str, str]]]:
-    """What kubectl shows of each kind, row by row, while a sandbox is ready."""
+    """The tables of kubectl for each kind, row by row, while a sandbox is ready."""
     operator.apply(wishes.plugin(), wishes.sandbox())
     operator.wait_ready(wishes.name, wishes.namespace)
     return {kind: rows(operator.own.kubectl("get", kind, "--all-namespaces")) for kind in TELLS}
 
 
 def rows(said: str) -> list[dict[str, str]]:
-    """A table, told apart by where its columns begin; what is empty is empty."""
+    """Split a table at the beginnings of its columns; empty cells are empty."""
     lines = said.splitlines()
     if not lines:
         return []
@@ -64,7 +64,7 @@ def rows(said: str) -> list[dict[str, str]]:
 
 
 def test_kubectl_shows_how_a_thing_stands_and_since_when(shown):
-    """The real API server's own table. No column is empty of a sandbox that is ready, and of what belongs to it."""
+    """The tables of the real API server: no column of a ready sandbox and its objects is empty."""
     for kind, definition in DEFINITIONS.items():
         [version] = definition["spec"]["versions"]
         columns = {each["name"]: each for each in version.get("additionalPrinterColumns", ())}

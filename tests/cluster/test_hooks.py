@@ -1,4 +1,4 @@
-"""Hooks of a sandbox around a fork, on a whole cluster: all four events, scripts and an object, told what the fork tells."""
+"""Hooks around a fork on a whole cluster: all four events, with scripts, an object, and values of the fork."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORKS = f"/apis/apps/v1/namespaces/{TEAM}/deployments?labelSelector={RUN_LABEL}"
 
 @pytest.fixture
 def baseline(operator: Installed) -> Iterator[None]:
-    """What is forked, with its Service."""
+    """The baseline with its Service."""
     labels = {"app": NAME}
     container = {"name": "main", "image": images.SHELL, "command": ["sleep", "7200"]}
     pod = {"terminationGracePeriodSeconds": 1, "containers": [container]}
@@ -43,7 +43,7 @@ def told(name: str, expression: str) -> dict[str, Any]:
 
 
 def sandbox(journal: Journal) -> dict[str, Any]:
-    """An object keeps what the fork tells, a script reads it there, and another one asks again before the end."""
+    """Return a sandbox whose object stores values of the fork, whose scripts read the object and the fork."""
 
     def says(name: str, *said: str, inputs: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
         script = "\n".join(("#!/bin/sh", *map(journal.tell, said)))

@@ -21,7 +21,7 @@ print(os.getuid(), sorted(each.name for each in runner.parent.iterdir()), ssl.cr
 
 @pytest.fixture
 def ran(operator, request):
-    """What the operator's pod says if it runs this in place of the operator."""
+    """Run a command in place of the operator; return the output of its pod."""
     manifest = documents(ROOT / "deploy" / "base" / "operator.yaml")
     spec = next(each for each in manifest if each["kind"] == "Deployment")["spec"]["template"]["spec"]
     spec |= {"restartPolicy": "Never"}
@@ -46,13 +46,13 @@ def test_is_this_version(ran):
 
 
 def test_has_all_that_the_operator_needs(ran):
-    """Its modules, their libraries, certificates and both runners, as 65532 over a read-only root."""
+    """The image has modules, libraries, certificates and both runners, and runs as 65532 with a read-only root."""
     said = ran(command=[PYTHON, "-c", PROGRAM], args=[])
     assert said == "65532 ['aarch64', 'x86_64'] True\n"
 
 
 def test_image_finds_its_modules_under_any_python(ran):
-    """Debian's looks for them in a folder of its own: without its habits (`-S`) both are the same."""
+    """Debian's Python searches in another folder. With `-S` both are the same."""
     assert ran(command=[PYTHON, "-S", "-c", "import dayfly, aiohttp; print(1)"], args=[]) == "1\n"
 
 

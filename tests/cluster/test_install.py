@@ -18,7 +18,7 @@ class TestOperator:
         pods = operator.replicas()
         assert len(pods) == 2
         names = [pod["metadata"]["name"] for pod in pods]
-        eventually(lambda: operator.leader() in names, "one leads")  # after a rollout nobody does for a moment
+        eventually(lambda: operator.leader() in names, "one leads")  # after a rollout no replica leads for a moment
         for pod in pods:
             path = f"/api/v1/namespaces/{SYSTEM}/pods/{pod['metadata']['name']}:8080/proxy"
             assert "dayfly_watch_age_seconds" in operator.get(f"{path}/metrics")
@@ -43,7 +43,7 @@ class TestOperator:
         record_property("took", ", ".join(f"{what} in {seconds:.1f} s" for what, seconds in took.items()))
 
     def test_nothing_is_refused_or_goes_wrong(self, operator, wishes):
-        """The operator's logs of a whole life have no warning: no right is missing, no policy stands in its way."""
+        """The log of a whole life has no warning: all permissions suffice, and no policy refuses a request."""
         began = datetime.now(UTC).isoformat()
         operator.apply(wishes.plugin(), wishes.sandbox())
         operator.wait_ready(wishes.name, wishes.namespace)

@@ -1,4 +1,4 @@
-"""Example volume-backup: what is deleted is archived before it goes, whole, with its own controller and without."""
+"""Example volume-backup: a deleted machine is archived completely first, with and without its controller."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ MANY = 200 if SELECTION.is_complete else 20
 
 
 class Folders(NamedTuple):
-    """Where the volumes of machines lie, and their archives."""
+    """The folders of the machines' volumes and of their archives."""
 
     disks: Path
     backups: Path
@@ -62,7 +62,7 @@ class Folders(NamedTuple):
 
 
 def told(folder: Path) -> dict[str, str]:
-    """What a folder holds: the way to each entry, and what it is."""
+    """Return the content of a folder: the path of each entry, and its type or digest."""
     return {str(path.relative_to(folder)): _what(path) for path in sorted(folder.rglob("*"))}
 
 
@@ -74,7 +74,7 @@ def _what(path: Path) -> str:
 
 @pytest.fixture
 def folders(operator: Installed, tmp_path: Path) -> Iterator[Folders]:
-    """The claims that the example speaks of, and the kind; machines and hook that a test leaves are removed before."""
+    """The claims and the kind of the example; machines and hooks that a test leaves are removed."""
     operator.own.kubectl("apply", "-f", str(EXAMPLE / "machines.yaml"))
     operator.own.kubectl("wait", "--for=condition=Established", "crd/machines.cluster.example.org", "--timeout=60s")
     reader = "hook:volume-backup"
@@ -110,7 +110,7 @@ def hook(operator: Installed) -> dict[str, Any]:
 
 
 def hook_up(operator: Installed) -> None:
-    """Apply the example's hook, with this cluster's image, and grant what it asks for by the line that it says."""
+    """Apply the example's hook with this cluster's image, and run the command from its condition."""
     wish = yaml.safe_load((EXAMPLE / "hook.yaml").read_text())
     wish["spec"]["runner"]["image"] = images.SHELL
     operator.apply(wish)
@@ -119,13 +119,13 @@ def hook_up(operator: Installed) -> None:
         status = hook(operator).get("status", {})
         return status if status.get("reason") in ("TargetsNotGranted", "HookActive") else None
 
-    status = eventually(judged, "the grant to be asked for, or not to be needed")
+    status = eventually(judged, "a request for the grant, unless it exists")
     if not status["ready"]:
         for command in status["message"].rpartition("can run: ")[2].split(" && "):
             kubectl, *words = shlex.split(command)
             assert kubectl == "kubectl"
             operator.own.kubectl(*words)
-    eventually(lambda: hook(operator)["status"]["ready"], "the hook to be taken up")
+    eventually(lambda: hook(operator)["status"]["ready"], "the operator to accept the hook")
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def machine(operator: Installed, name: str) -> dict[str, Any] | None:
 
 
 def held(operator: Installed, name: str) -> dict[str, Any]:
-    """The machine, once the hook goes with it."""
+    """Return the machine once it has the hold and finalizer of the hook."""
 
     def found() -> dict[str, Any] | None:
         item = machine(operator, name)
@@ -170,7 +170,7 @@ def let_go(operator: Installed, name: str) -> None:
 
 
 def units(operator: Installed, item: dict[str, Any]) -> dict[str, Any]:
-    """What the ledger of a machine knows of its steps."""
+    """Return the units of a machine's ledger."""
     every = operator.items(f"/apis/{API}/runs")
     [run] = [each for each in every if each["ledger"]["target"]["uid"] == item["metadata"]["uid"]]
     return run["ledger"].get("units", {})
@@ -216,14 +216,14 @@ def test_machine_is_archived_before_its_volume_is_destroyed(operator, folders, g
 
 
 def test_deleted_hook_finishes_backups_and_releases_machines(operator, folders, granted, tmp_path):
-    """Nothing was made for a living machine that would have to be undone; its hold and finalizer go with the hook."""
+    """A living machine has nothing to undo, so its hold and finalizer are removed with the hook."""
     hook_up(operator)
     folders.fill("leaving", 3, 1000)
     shutil.copytree(folders.volume("leaving"), tmp_path / "kept", symlinks=True)
     operator.apply(wished("living", "data"), wished("leaving", "leaving", finalizers=[WITNESS]))
     living, leaving = held(operator, "living"), held(operator, "leaving")
     operator.own.kubectl("delete", "machines.cluster.example.org", "leaving", "-n", TEAM, "--wait=false")
-    eventually(lambda: units(operator, leaving), "the end of the machine to be taken up")
+    eventually(lambda: units(operator, leaving), "the operator to see the deletion")
     operator.own.kubectl("delete", "lifecyclehook", "volume-backup", "--wait=false")
 
     def freed() -> bool:
@@ -233,9 +233,7 @@ def test_deleted_hook_finishes_backups_and_releases_machines(operator, folders, 
         return "finalizers" not in found["metadata"] and HOLD not in found["metadata"].get("annotations", {})
 
     eventually(freed, "the machine that lives on to be free")
-    eventually(
-        lambda: units(operator, leaving).get("backup", {}).get("outcome") == "succeeded", "the backup that is owed"
-    )
+    eventually(lambda: units(operator, leaving).get("backup", {}).get("outcome") == "succeeded", "the required backup")
     assert hook(operator)["metadata"]["deletionTimestamp"]
     let_go(operator, "leaving")
     eventually(lambda: machine(operator, "leaving") is None, "the end of the other machine")
@@ -246,7 +244,7 @@ def test_deleted_hook_finishes_backups_and_releases_machines(operator, folders, 
 
 @pytest.mark.timeout(1800 if SELECTION.is_complete else 300, func_only=True)
 def test_many_at_once_without_a_controller(operator, folders, granted, tmp_path):
-    """Nobody but the hook holds them, and still none goes before its own volume lies in its own archive."""
+    """Only the hook holds the machines, and each is deleted only after its volume is in its own archive."""
     hook_up(operator)
     kept = {f"many-{number}": tmp_path / "kept" / f"many-{number}" for number in range(MANY)}
     for number, (name, copy) in enumerate(kept.items()):

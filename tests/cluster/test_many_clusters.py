@@ -1,4 +1,4 @@
-"""Three clusters under one server of two replicas, of which one is killed every five seconds, whatever happens."""
+"""Three clusters under one server of two replicas, one of which is killed every five seconds."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.server.test_killed_replicas import check_audit
 
 EAST, WEST, NORTH = "east", "west", "north"
 AT_FIRST, BRIEF, CHANGES = 100, 20, 1000
-# A day passes by the clocks of the server alone: nothing starts in a cluster whose operator's clock is a day ahead
-# of its API server's. So those whose time is over there meanwhile were given minutes.
+# Only the clocks of the server advance by a day: a cluster starts nothing if the operator's clock is a day ahead of its
+# API server's. So the sandboxes that expire in the meantime have a time to live of minutes.
 DAY_H, MOVES, BRIEFLY = 24, 4, "2m"
 MERGED_S = 60.0
 # All of some hundred sandboxes is read from all sides: more often, and that would be most of the machine's work.
@@ -32,7 +32,7 @@ LOOK_S = 4.0
 
 
 class Plane(NamedTuple):
-    """The server, its clusters, and who asks it."""
+    """The server, its clusters, and a client."""
 
     database: Kept
     replicas: Replicas
@@ -47,7 +47,7 @@ class Plane(NamedTuple):
         return self.east, self.west, self.north
 
     def sandboxes(self, cluster: str) -> dict[str, dict[str, Any]]:
-        """All that it has for one, by name."""
+        """Return all its sandboxes for a cluster, by name."""
         found = self.asking.must("GET", "sandboxes")
         return {each["name"]: each for each in found if each["spec"]["cluster"] == cluster}
 
@@ -145,11 +145,13 @@ def test_three_clusters_survive_killed_replicas(plane, played):
 
 
 def a_bad_token_is_refused_and_does_no_harm(plane: Plane, names: list[str]) -> None:
-    """Nothing begins there, and it is said on both sides."""
+    """The cluster starts nothing, and both sides report the bad token."""
     with plane.north.dialling("dfc_nobody_knows_this_one") as running:
         eventually(lambda: running.figure("dayfly_server_refusals") > 0, "it is refused")
         assert running.figure("dayfly_server_connected") == 0
-        eventually(lambda: "no operator has connected yet" in plane.message(names[0]), "its sandbox says why it waits")
+        eventually(
+            lambda: "no operator has connected yet" in plane.message(names[0]), "its sandbox reports why it waits"
+        )
         assert not plane.north.sandboxes()
     assert "no valid cluster token" in plane.north.words()
 
@@ -178,8 +180,8 @@ def a_day_away(plane: Plane, names: list[str]) -> float:
     passing.join()
     assert day.done == CHANGES
     others_go_on(plane)
-    # What was received is carried out there, and nobody infers that here.
-    eventually(lambda: drops(west) == BRIEF, "their time is over, in the cluster alone", seconds=240)
+    # The cluster applies the received times to live, and the server does not guess.
+    eventually(lambda: drops(west) == BRIEF, "they expire in the cluster", seconds=240)
     here = plane.sandboxes(WEST)
     assert {*names, *day.living, *day.brief} <= here.keys()
     assert all("last report" in here[name]["status"]["message"] for name in names[:BRIEF])
@@ -209,7 +211,7 @@ def others_go_on(plane: Plane) -> None:
 
 
 def merged(plane: Plane, day: Day) -> bool:
-    """Whether the server, what people were told is done, and then the cluster say the same."""
+    """Return whether the server, the confirmed changes of the clients, and the cluster agree."""
     here = plane.sandboxes(WEST)
     wishes = {name: int(each["spec"]["labels"]["n"]) for name, each in here.items()}
     if wishes != day.living or not all(each["status"]["ready"] for each in here.values()):
@@ -224,7 +226,7 @@ def milliseconds(time_: str) -> int:
 
 
 def a_database_that_was_restored_freezes(plane: Plane) -> None:
-    """Nothing is begun, stopped or deleted until a human has looked, and then nothing runs a second time."""
+    """The clusters start, stop and delete nothing until a person has decided, and then nothing runs a second time."""
     asking = plane.asking
     names = {each: [f"{each}-{what}" for what in ("kept", "before", "after", "new")] for each in (EAST, WEST, NORTH)}
     for cluster, (kept, before, _, _) in names.items():
@@ -239,8 +241,8 @@ def a_database_that_was_restored_freezes(plane: Plane) -> None:
         _, before, after, _ = names[each.name]
         eventually(lambda at=each.name, name=after: plane.ready(at, name), f"{after} is ready")
         eventually(lambda name=before: plane.gone(name), f"{before} is gone")
-        # Its end is noted first, and only then heard of there.
-        eventually(lambda at=each, name=before: name not in at.sandboxes(), f"{before} is let go")
+        # The server records its end first, and the cluster learns of that later.
+        eventually(lambda at=each, name=before: name not in at.sandboxes(), f"{before} is released")
     with plane.replicas.stopped():
         plane.database.restore()
     for each in plane.members:

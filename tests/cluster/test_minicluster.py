@@ -1,4 +1,4 @@
-"""Example minicluster: ranks that really send each other messages, one, four and eight of them; nothing of it stays."""
+"""Example minicluster: one, four and eight ranks that send each other real messages, and a complete removal."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ LISTS = (
 
 
 def inventory(operator: Installed) -> set[str]:
-    """All that a batch cluster could leave behind, of whomever."""
+    """Return all objects that a batch cluster could leave behind."""
     return {f"{path} {each['metadata']['name']}" for path in LISTS for each in operator.items(path)}
 
 
@@ -46,7 +46,7 @@ def ready(operator: Installed):
 
 @contextlib.contextmanager
 def restricted(operator: Installed) -> Iterator[None]:
-    """Meanwhile the namespace takes no pod that asks for more than the strictest level gives."""
+    """Refuse pods in the namespace that exceed the strictest level of Pod Security."""
     level = "pod-security.kubernetes.io/enforce"
     operator.own.kubectl("label", "namespace", TEAM, f"{level}=restricted")
     try:
@@ -68,7 +68,7 @@ def said(size: int) -> str:
 
 
 def test_a_batch_cluster_works_and_is_scaled_and_goes(operator: Installed, ready: None, tmp_path: Path):
-    """One rank by its sandbox, then four, eight and two by hand; and somebody without the key asks."""
+    """One rank from the sandbox, then four, eight and two by hand, and a request without the key."""
     assert begin(operator, 1)["sum.sum"] == b"1"
     ranks = Ranks(operator, tmp_path)
     for size in (4, 8):
@@ -103,7 +103,7 @@ def test_wrong_param_is_refused_before_anything_is_made(machine: None, tmp_path:
 
 
 def check_who_knows_the_key(operator: Installed, ranks: Ranks) -> None:
-    """The key stands in Secrets alone: in no status, ledger, document or log, and no pod has an account's token."""
+    """Only Secrets contain the key: no status, ledger, document or log. No pod has an account's token."""
     lists = [f"/apis/{API}/{kind}" for kind in ("runs", "resources", "objectlifecyclemethods", "sandboxes", "steplogs")]
     for path in (*lists, *LISTS[:3], "/api/v1/events"):
         assert ranks.key not in json.dumps(operator.items(path)), path
@@ -120,7 +120,7 @@ def test_a_batch_cluster_begins_with_all_its_ranks(operator: Installed, ready: N
     found = begin(operator, size)
     assert (found["sum.sum"], found["sum.messages"]) == (b"%d" % (size * (size + 1) // 2), b"%d" % (size * (size - 1)))
     ranks = Ranks(operator, tmp_path)
-    # They have all worked already: that they run the kubelet says when it looks the next time.
+    # All ranks have worked already. The kubelet reports them as running a little later.
     eventually(lambda: set(ranks.pods()) == set(range(size)), f"{size} ranks")
     lost = ranks.pods()[1]["metadata"]
     operator.own.kubectl("delete", "pod", lost["name"], "-n", TEAM, "--wait=false")

@@ -13,12 +13,12 @@ STEP = {"name": "make", "script": "#!/bin/sh\n"}
 # More than may wait for their image, and less than the node's places.
 MANY = 30
 BOUND = 5
-# So many waiting for their image are too many (operator/pods/step_slots.py).
+# The maximum number of pods that wait for their image (operator/pods/step_slots.py).
 IMAGES = 20
 
 
 def sandbox(name: str, namespace: str, image: str) -> dict:
-    """With one step whose image is there or is not: no registry is asked, whose silence would be another matter."""
+    """Return a sandbox with one step whose image exists or not; no registry is used."""
     runner = {"image": image, "podTemplateOverlay": "spec: {containers: [{name: main, imagePullPolicy: Never}]}"}
     resource = {"name": "thing", "spec": {"runner": runner, "create": [STEP]}}
     meta = {"name": name, "namespace": namespace}
@@ -49,7 +49,7 @@ def test_others_do_not_feel_a_missing_image(operator, namespace, record_property
             every = operator.items(f"/apis/{API}/namespaces/{namespace}/sandboxes")
             return sum(words in each.get("status", {}).get("message", "") for each in every) >= MANY - IMAGES - BOUND
 
-        eventually(all_said, "those that wait for a place to say so")
+        eventually(all_said, "waiting sandboxes to report that")
         beside = [taken(operator, f"beside-{number}", TEAM) for number in range(5)]
         lacking = [pod for pod in operator.pods() if pod["spec"]["containers"][0]["image"] == MISSING]
         assert IMAGES <= len(lacking) < IMAGES + BOUND
@@ -62,7 +62,7 @@ def test_others_do_not_feel_a_missing_image(operator, namespace, record_property
     def free() -> bool:
         return "dayfly.dev/in-use" not in operator.get(f"/api/v1/namespaces/{namespace}")["metadata"]["labels"]
 
-    eventually(free, "nobody to need the namespace")
+    eventually(free, "the namespace to be unused")
 
 
 def test_cleanup_finds_room_where_create_steps_have_none(operator, wishes, journal):

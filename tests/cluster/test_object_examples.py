@@ -1,4 +1,4 @@
-"""The examples whose objects somebody else carries out, each lived through: what they tell is read, and nothing stays."""
+"""The examples with objects of other controllers: their outputs are read, and nothing is left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.selection import SELECTION
 
 
 class Carried(NamedTuple):
-    """An example of one object: its kind and controller, its sandbox and resource, and what the resource tells."""
+    """An example of one object: its kind and controller, its sandbox and resource, and the resource's outputs."""
 
     kind: Kind
     carry: Carry
@@ -90,7 +90,7 @@ def disk(operator: Installed, tmp_path: Path) -> Iterator[Path]:
     """A folder of this machine as a volume that a claim of the class `disk` finds."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    folder.chmod(0o777)  # the server is nobody in particular
+    folder.chmod(0o777)  # the server runs as any user
     shape = {"accessModes": ["ReadWriteOnce"], "storageClassName": "disk", "capacity": {"storage": "1Gi"}}
     meta = {"name": "disk-of-a-database"}
     spec = {**shape, "hostPath": {"path": str(folder)}}
@@ -103,7 +103,7 @@ KINDS = ("persistentvolumeclaims", "secrets", "services", "statefulsets.apps")
 
 
 def test_a_database_of_plain_objects(operator: Installed, disk: Path):
-    """Volume, address and server find each other by what they were told of each other; last of all goes the volume."""
+    """Volume, address and server refer to each other by outputs. The volume is deleted last."""
     operator.own.load(stand_ins.postgres())
     with granted(operator, TEAM, *KINDS), operator.ending("database-demo", TEAM):
         operator.apply(*wishes_of("object-database", image=stand_ins.POSTGRES, **{"storage-class": "disk"}))
@@ -126,7 +126,7 @@ def test_a_database_of_plain_objects(operator: Installed, disk: Path):
 
 
 def test_object_of_unserved_kind_does_not_count_as_gone(operator: Installed):
-    """Its kind is served no more while it is waited for to go; once it is again, the object goes, and only then all."""
+    """The kind of the object is not served during its deletion. The cleanup continues once it is served again."""
     kind, name = carriers.INSTANCES, "claim-demo"
     rights = granted(operator, TEAM, f"{kind.plural}.{kind.group}", "secrets")
 

@@ -13,7 +13,7 @@ def unit(status, name):
 
 
 def test_job_is_granted_by_the_printed_line_and_read(operator):
-    """Example object-job: nobody has granted anything when it begins."""
+    """Example object-job: no permissions are granted at first."""
     operator.apply(*wishes_of("object-job", image=images.SHELL))
     lacking = operator.wait_status(
         "parts-demo", TEAM, lambda status: unit(status, "work/work").get("reason") == "ObjectsNotGranted", "the lack"

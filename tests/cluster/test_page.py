@@ -1,4 +1,4 @@
-"""The page of a plain cluster, on a real one: as somebody who may look, and as somebody who may more."""
+"""The page of a plain cluster, on a real one, as a viewer and as an editor."""
 
 import contextlib
 import re
@@ -20,7 +20,7 @@ HERE = ("--context", "here", "-n", TEAM)
 
 @contextlib.contextmanager
 def page_of(person: Person) -> Iterator[tuple[str, str]]:
-    """What `dayfly page` serves while it runs, and its link; Ctrl-C ends it."""
+    """Run `dayfly page`; yield its link and output. Ctrl-C ends it."""
     serving = person.start("page", "--no-open", *HERE)
     try:
         link = serving.stdout.readline().strip()
@@ -46,7 +46,7 @@ def test_viewer_sees_and_editor_ends_a_sandbox(operator: Installed, wishes, jour
                 page = visit.page
                 page.wait_for_selector(f"tbody a:has-text('{wishes.name}')")
                 visit.open(at, ".unit")
-                # A Role in a namespace says nothing of what lies beside it.
+                # A Role in one namespace grants nothing in others.
                 page.wait_for_selector(".log:has-text('its log cannot be shown while it runs')")
                 assert 'cannot get resource "pods/log"' in page.inner_text(".log")
                 page.wait_for_selector("text=The receipt and history cannot be shown")
@@ -60,7 +60,7 @@ def test_viewer_sees_and_editor_ends_a_sandbox(operator: Installed, wishes, jour
             with page_of(editor) as (url, link), driven.visit(browser, url, link) as visit:
                 page = visit.page
                 visit.open(at, ".values button")
-                page.click(".values button")  # without the ledger nobody knows that it is not sensitive
+                page.click(".values button")  # without the ledger, the output may be sensitive
                 page.wait_for_selector(".values :text('hello')")
                 assert page.locator(".denied").count() == 0
                 page.click(".actions button:has-text('Delete')")

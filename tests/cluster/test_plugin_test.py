@@ -39,13 +39,13 @@ def admin(operator: Installed, tmp_path: Path) -> Iterator[Person]:
 
 @pytest.fixture
 def world(operator: Installed, tmp_path: Path) -> Iterator[Path]:
-    """What the plugin `planted` may claim, and nobody else."""
+    """A volume that only the plugin `planted` may claim."""
     with claimed(operator, "planted", "cluster:planted", tmp_path / "world") as folder:
         yield folder
 
 
 def made(operator: Installed) -> list[str]:
-    """What tests of plugins have made, and is there."""
+    """Return the objects that tests of plugins have created."""
     kinds = (f"namespaces/{TEAM}/sandboxes", "resourceplugins")
     lists = [operator.items(f"/apis/{API}/{kind}?labelSelector={LABEL}") for kind in kinds]
     return [each["metadata"]["name"] for found in lists for each in found]
@@ -67,18 +67,18 @@ def play(person: Person, spec: dict[str, Any], params: dict[str, str], *more: st
     try:
         out, err = running.communicate()  # the test's own time is its bound
     finally:
-        running.terminate()  # of one that has ended nothing
+        running.terminate()  # no effect on a process that has ended
     return Done(running.returncode, out, err)
 
 
 def from_outside(life: str) -> str:
-    """What a life is called where steps are pods."""
+    """Return the name of a scenario on a host with pods."""
     life = re.sub(r"^(\w+) is killed", r"the pod of \1 is deleted", life)
     return re.sub(r"deleted before (\w+)", r"deleted while \1 is at its start", life)
 
 
 def test_a_mistake_is_found_that_only_a_deleted_pod_shows(operator, admin, world):
-    """The plugin is published for the test alone, and so has what was granted to its name."""
+    """The plugin is published only for the test, with the permissions that its name has."""
     name = "another name with each attempt"
     planted = PLANTED[name]
     done = play(admin, planted.spec, {}, "--only", from_outside(planted.scenario), "-o", "json")
@@ -102,7 +102,7 @@ def test_after_ctrl_c_nothing_is_left(operator, admin, world):
         running.send_signal(signal.SIGINT)
         _, err = running.communicate()
     finally:
-        running.terminate()  # of one that has ended nothing
+        running.terminate()  # no effect on a process that has ended
     assert running.returncode == 128 + signal.SIGINT, err
     assert "deleting what the test has created" in err
     assert made(operator) == []
@@ -111,7 +111,7 @@ def test_after_ctrl_c_nothing_is_left(operator, admin, world):
 
 @pytest.mark.proof
 def test_a_developer_needs_no_more_than_to_edit_the_namespace(operator, tmp_path):
-    """What they may not do is not played, and told."""
+    """Scenarios that need further permissions are skipped and listed."""
     ada = developer(operator, tmp_path / "ada", TEAM, "edit")
     try:
         written(ada, plugin("touch /tmp/path", "true", look=""), "")
@@ -136,7 +136,7 @@ def test_a_developer_needs_no_more_than_to_edit_the_namespace(operator, tmp_path
 
 @pytest.mark.proof
 def test_plugin_test_leaves_other_sandboxes_untouched(operator, admin, world, wishes):
-    """Their sandbox has the label too; and a version that is in use stays, and is said."""
+    """The other sandbox has the label too. A version that is in use stays, and the command reports it."""
     operator.apply(wishes.plugin(), wishes.sandbox())
     operator.wait_ready(wishes.name, wishes.namespace)
     operator.own.kubectl("label", "sandbox.dayfly.dev", wishes.name, "-n", TEAM, f"{LABEL}=another")
@@ -155,7 +155,7 @@ THING = {
 @pytest.mark.proof
 @pytest.mark.timeout(900, func_only=True)
 def test_edited_or_deleted_object_is_still_removed(operator, admin):
-    """What the person may not lay hand on is not played."""
+    """Scenarios with the pod of a step are skipped, because the step is an object."""
     spec = {"create": [THING]}
     (admin.home / "plugin.json").write_text(json.dumps({"name": "things@1.0.0", "spec": spec}))
     with rights.granted(operator, TEAM, "configmaps"):

@@ -1,6 +1,6 @@
-"""The previous release's operator under this server, as docs/guides/connect-a-cluster.md promises: the server alone is brought up to date.
+"""The previous release's operator with the current server, which docs/guides/connect-a-cluster.md guarantees to work.
 
-Until there is a release it is the operator of the first commit of today's protocol, with what was installed then.
+Until there is a release, it is the operator of the first commit of the current protocol, with its manifests.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def journal(old: Member) -> Iterator[Journal]:
 
 
 def group(journal: Journal) -> dict[str, Any]:
-    """A route group with a step of its own."""
+    """Return a route group with one step."""
     hook = {"name": "say", "script": f"#!/bin/sh\n{journal.tell('create group')}\n"}
     match = {"label": {"key": "n", "value": "*"}}
     return {"spec": {"cluster": OLD, "match": match, "runner": {"image": images.SHELL}, "hooks": {"preStart": [hook]}}}

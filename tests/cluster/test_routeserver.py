@@ -1,6 +1,6 @@
-"""The route server as its manifest has it, on a whole cluster: both replicas tell the rules of a fork that is led to.
+"""The route server from its manifest on a whole cluster: both replicas serve the rules of a routed fork.
 
-What leads is Istio, as far as its definitions go: the operator finds them while it runs, and no proxy is needed.
+Only the definitions of Istio are installed. The operator finds them while it runs, and no proxy is needed.
 """
 
 import http.client
@@ -82,7 +82,7 @@ def test_both_replicas_serve_the_rule_while_a_fork_is_routed(operator: Installed
             operator.apply(sandbox())
             status = operator.wait_status(NAME, TEAM, led, "Ready, with a route")
             [shared] = operator.items(f"/apis/networking.istio.io/v1/namespaces/{TEAM}/virtualservices")
-            assert status["routingKey"] in json.dumps(shared["spec"]), "by its rules calls are led"
+            assert status["routingKey"] in json.dumps(shared["spec"]), "calls follow its rules"
             for address in servers:
                 [rule] = eventually(lambda address=address: asked(address, f"baselineName={NAME}"), "the rule")
                 assert rule["routingKey"] == status["routingKey"]

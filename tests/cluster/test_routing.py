@@ -108,7 +108,7 @@ class Edge:
         ]
 
     def get(self, key: str, *, headers: dict[str, str] | None = None, path: str = "/") -> tuple[int, str]:
-        """One request over a connection of its own."""
+        """Send one request over a new connection."""
         connection = http.client.HTTPConnection(self.address, 80, timeout=10)
         try:
             connection.request("GET", path, headers=headers or carrying(key, random.Random(key)))
@@ -126,7 +126,7 @@ class Edge:
         return {"apiVersion": API, "kind": "Sandbox", "metadata": {"name": name, "namespace": TEAM}, "spec": spec}
 
     def said_at(self, group: str) -> list[tuple[int, str]]:
-        """What a route group's addresses answer."""
+        """Return the answers of a route group's addresses."""
         found = json.loads(self.operator.own.kubectl("get", "dfg", group, "-n", TEAM, "-o", "json"))
         urls = [each["url"] for each in found.get("status", {}).get("endpoints", ())]
         return [self.get("", headers={"Host": url.removeprefix("http://")}) for url in urls]
@@ -165,7 +165,7 @@ def carrying(key: str, chance: random.Random) -> dict[str, str]:
 
 
 class Load(threading.Thread):
-    """Requests one after the other over a connection that stays, for ever another key."""
+    """Sends requests with changing keys over one connection."""
 
     def __init__(self, edge: Edge, keys: dict[str, str], seed: int) -> None:
         super().__init__(daemon=True)
@@ -191,13 +191,13 @@ class Load(threading.Thread):
 
 
 def served(load: list[Load], more: int) -> None:
-    """Wait until they have had so many further answers."""
+    """Wait for `more` further answers."""
     had = answered(load)
     eventually(lambda: answered(load) >= had + more, f"{more} more answers")
 
 
 def answered(load: list[Load]) -> int:
-    """How many answers they have had."""
+    """Return the number of answers."""
     return sum(len(each.answers) for each in load)
 
 
@@ -221,7 +221,7 @@ def edge(operator: Installed) -> Iterator[Edge]:
 def test_requests_are_routed_correctly_while_sandboxes_change(edge, played):
     """From Ready to its deletion each request with a sandbox's key is its fork's; all others are the baseline's."""
     edge.operator.apply(edge.sandbox("first"))
-    edge.routed("first")  # an operator that was there before the Gateway API asks each minute
+    edge.routed("first")  # an operator that started before the Gateway API polls for it every minute
     keys: dict[str, str] = {}
     spans: dict[str, tuple[str, float, float]] = {}  # by key: whose, from when until when it certainly leads there
     load = [Load(edge, keys, seed) for seed in range(4)]
@@ -263,7 +263,7 @@ def test_requests_are_routed_correctly_while_sandboxes_change(edge, played):
 
 
 def _told(answers: list[Answer], spans: dict[str, tuple[str, float, float]]) -> list[str]:
-    """Each with how long after its sandbox was Ready, and after it was deleted, it was asked for."""
+    """Describe each answer, with the time since its sandbox was Ready and since it was deleted."""
     found = [(each, spans.get(each.key, ("nobody", 0.0, 0.0))) for each in answers[:20]]
     return [
         f"{each.status} {each.said} for {whose}, {each.at - since:.2f} s after Ready, {each.at - until:.2f} s after its end"
@@ -284,12 +284,12 @@ def test_each_protocol_is_led_as_it_came(edge):
     """HTTP/1.1, HTTP/2, WebSocket, and gRPC by a GRPCRoute as well as by an HTTPRoute: to the fork, or the baseline."""
 
     def all_by(word: str, key: str) -> bool:
-        """Whether each of them is that one's."""
+        """Return whether all answers come from this workload."""
         carried = {"baggage": f"a=b,sd-routing-key={key}"} if key else {}
         try:
             found = echo_server.request(edge.address, 80, carried | {"Host": "talk.test"})
             said = [echo_server.call(edge.address, 80, carried | {"Host": each}) for each in ("say.test", "h2c.test")]
-        except (aiohttp.ClientError, AssertionError):  # the Gateway has not heard of it yet
+        except (aiohttp.ClientError, AssertionError):  # the Gateway does not have the route yet
             return False
         return found == echo_server.expected(word) and said == [[f"{word} one", f"{word} two"]] * 2
 
@@ -306,12 +306,12 @@ def test_each_protocol_is_led_as_it_came(edge):
     assert all_by("baseline", "")
     assert all_by("baseline", "nobodys-key")
     edge.operator.delete("spoken", TEAM)
-    eventually(lambda: all_by("baseline", key), "the key to be nobody's")
+    eventually(lambda: all_by("baseline", key), "the key to be unknown")
     edge.operator.check_nothing_left()
 
 
 def test_an_endpoint_has_an_address_that_leads_to_the_fork(edge):
-    """The operator is told a Gateway and a domain; `status.endpoints` has the address once it works."""
+    """The operator has options for a Gateway and a domain; `status.endpoints` contains the address once it works."""
     operator, of = edge.operator, ("-n", SYSTEM, "deployment/dayfly-operator")
     told = (f"DAYFLY_PREVIEW_GATEWAY={TEAM}/{GATEWAY}", "DAYFLY_PREVIEW_DOMAIN=preview.example.com")
     operator.own.kubectl("set", "env", *of, *told)
@@ -360,6 +360,6 @@ def test_a_groups_key_leads_to_its_oldest_member(edge):
     edge.operator.delete("one", TEAM)
     eventually(lambda: edge.get(key) == (200, "two"), "the group's key to lead to the other one")
     edge.operator.own.kubectl("delete", "dfg", "edges", "-n", TEAM, "--timeout=60s")
-    eventually(lambda: edge.get(key) == (200, "baseline"), "the group's key to be nobody's")
+    eventually(lambda: edge.get(key) == (200, "baseline"), "the group's key to be unknown")
     edge.operator.delete("two", TEAM)
     edge.operator.check_nothing_left()

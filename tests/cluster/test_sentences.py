@@ -1,7 +1,7 @@
-"""What is said of steps that do not start, or end badly: the cause, and what to do about it.
+"""Messages for steps that do not start or that fail: the cause, and what to do.
 
-Within ten seconds of what the cluster says, as the proof holds. The operator alone is held to that in virtual time, in
-`tests/operator/test_pods.py`.
+They appear within ten seconds of the cluster's own report; only the proof asserts that. `tests/operator/test_pods.py`
+tests the operator's part in virtual time.
 """
 
 import base64
@@ -32,7 +32,7 @@ ADVICE = "raise resources.limits.memory of container main in the plugin's podTem
 
 @pytest.fixture
 def why(operator: Installed, wishes: Wishes, tmp_path: Path) -> Callable[[], str]:
-    """Asks `dayfly why` about the sandbox."""
+    """Runs `dayfly why` for the sandbox."""
     person = administrator(operator, tmp_path)
     return lambda: person.dayfly("why", wishes.name, "--context", "here", "-n", wishes.namespace).out
 
@@ -42,7 +42,7 @@ def wait_said(operator: Installed, wishes: Wishes, record_property: Callable[[st
     """Gives the line of a step once its message holds the text, which must be soon; and notes how soon."""
 
     def known(name: str, cause: str) -> bool:
-        """Whether the cluster itself tells, in the status of the step's pod or in an Event about it."""
+        """Return whether the cluster reports the cause, in the status of the step's pod or in an Event."""
         pods = operator.pods(name)
         told = [json.dumps(pod["status"]) for pod in pods]
         about = {pod["metadata"]["uid"] for pod in pods}
@@ -51,13 +51,13 @@ def wait_said(operator: Installed, wishes: Wishes, record_property: Callable[[st
         return any(cause in each for each in told)
 
     def wait(name: str, text: str, cause: str = "", state: str = "") -> dict:
-        """`cause` is what the cluster itself says, if in other words; `state`, the unit's while the text is said of it."""
+        """Wait for the text in the step's message, with the cluster's wording `cause` and the state of the unit."""
 
         def so(status: dict) -> bool:
             line = unit(status, name)
             return text in line.get("message", "") and state in ("", line.get("state"))
 
-        eventually(lambda: known(name, cause or text), "what the cluster says")
+        eventually(lambda: known(name, cause or text), "the cluster's report")
         began = time.monotonic()
         status = operator.wait_status(wishes.name, wishes.namespace, so, f"{text!r}")
         took = time.monotonic() - began
@@ -97,7 +97,7 @@ def gone_unbegun(operator: Installed, wishes: Wishes, journal: Journal, reasons:
         told = [each for pod in operator.pods("pair/first") for each in pod["status"].get("containerStatuses", ())]
         return any(each["state"].get("waiting", {}).get("reason") in reasons for each in told)
 
-    eventually(waits, "what the kubelet says")
+    eventually(waits, "the kubelet's report")
     began = time.monotonic()
     operator.delete(wishes.name, wishes.namespace)
     assert in_time(time.monotonic() - began, GONE_S)
@@ -121,7 +121,7 @@ class TestMemory:
         ids=["script", "child"],
     )
     def test_script_killed(self, operator, wishes, journal, then, how):
-        """The kernel kills the script, or a child of it. The runner outlives that and tells of it and of the limit."""
+        """The kernel kills the script, or a child of it. The runner survives, and reports it with the limit."""
         operator.apply(
             wishes.plugin(overlay=MEMORY, script=wishes.script("create first", then)),
             wishes.sandbox(),
@@ -133,7 +133,7 @@ class TestMemory:
         assert said(journal) == ["create first", "delete gone"]
 
     def test_runner_killed_too(self, operator, wishes, journal):
-        """Where the kernel ends the whole container there is no receipt; the kubelet still says why."""
+        """If the kernel kills the whole container, there is no receipt, but the kubelet reports the reason."""
         journal.hold("create first")
         file_in_memory = wishes.script("create first", "cat /dev/zero >/dev/shm/hog")  # counts as no process's own
         operator.apply(wishes.plugin(overlay=MEMORY, script=file_in_memory), wishes.sandbox())
@@ -173,8 +173,8 @@ class TestPlace:
 
 class TestImage:
     def test_missing(self, operator, wishes, journal, why, wait_said):
-        """What the kubelet says of an image is the step's sentence. Deleted, the sandbox goes by itself: in another container of
-        the step's pod the runner proves that the step never began, so no cleanup is owed.
+        """The step's message contains the kubelet's error. The deleted sandbox ends without help: another container of
+        the step's pod proves that the step never began, so no cleanup is required.
         """
         image = "127.0.0.1:9/no-such-image:1"
         operator.apply(wishes.plugin(image=image), wishes.sandbox())
@@ -234,7 +234,7 @@ class TestImage:
         assert said(journal) == []
 
     def test_deleted_with_its_pod(self, operator, wishes, journal, why, wait_said):
-        """Whoever deletes the pod as well takes the proof: a cleanup is owed, lacks the same image, and `why` tells."""
+        """Without the pod there is no proof: a cleanup is required, lacks the same image, and `why` explains that."""
         image = "127.0.0.1:9/no-such-image:1"
         operator.apply(wishes.plugin(image=image), wishes.sandbox())
         wait_said("pair/first", image, "failed to pull")
@@ -263,9 +263,9 @@ class TestImage:
 
     @pytest.mark.proof
     def test_registry_that_does_not_answer(self, operator, wishes, journal, wait_said):
-        """Nothing is wrong yet as far as the kubelet can tell: it pulls. The pull's clock ends it, with proof as well.
+        """The kubelet reports no error, since it is still pulling. The pull timeout ends the attempt, also with proof.
 
-        It takes the kubelet half a minute to give that pull up and to see that it is to pull something else.
+        The kubelet needs half a minute to cancel the pull and to start another one.
         """
         with silent(operator.own.network.host) as registry:
             image = f"{registry}/slow:1"
@@ -301,7 +301,7 @@ def silent(address: str) -> Iterator[str]:
 
 class TestLog:
     def test_a_life_can_be_searched_for(self, operator, wishes, journal):
-        """Both replicas begin with what they are; the one that leads says of each run what became of it."""
+        """Both replicas first log their version; the leader logs the end of each run."""
         for pod in operator.replicas():
             first = lines(operator, pod["metadata"]["name"])[0]
             assert first["event"] == "begun"

@@ -55,7 +55,7 @@ class Administrator:
 
 @pytest.fixture
 def database(operator: Installed) -> Iterator[str]:
-    """The URL of a database on a PostgreSQL in a namespace of its own."""
+    """The URL of a PostgreSQL database in a separate namespace."""
     operator.own.load(stand_ins.postgres())
     kubectl = operator.own.kubectl
     manifest = (ROOT / "deploy" / "example" / "database.yaml").read_text()
@@ -73,7 +73,7 @@ def database(operator: Installed) -> Iterator[str]:
 
 
 def _address(operator: Installed, service: str, namespace: str) -> str:
-    """Of a Service, as a number: this cluster has no names."""
+    """Return the IP address of a Service, because this cluster has no DNS."""
     return operator.own.kubectl("get", "service", service, "-n", namespace, "-o", "jsonpath={.spec.clusterIP}")
 
 
@@ -137,4 +137,5 @@ def test_two_replicas_serve_and_a_restored_backup_ends_nothing(operator, adminis
         server.must("DELETE", "sandboxes/before")
         eventually(lambda: server.ask("GET", "sandboxes/before")[0] == 404, "what both know ends")
         assert living() == {"acme/after"}
-        operator.own.kubectl("delete", "dfs", "--all", "-n", TEAM, "--timeout=120s")  # nobody else has a wish there
+        # no other test has a sandbox there
+        operator.own.kubectl("delete", "dfs", "--all", "-n", TEAM, "--timeout=120s")

@@ -15,8 +15,8 @@ from tests.examples import outside
 NAME = "terraform-demo"
 THINGS = 4
 _STATES = f"/api/v1/namespaces/{SYSTEM}/secrets?fieldSelector=type%3Ddayfly.dev%2Fstate"
-# Slow to make and to destroy, one after the other, so that there are moments in between; Terraform itself takes all
-# things at once that do not wait for each other.
+# These resources take time to create and destroy, one after the other, so a test can interrupt them. Terraform handles
+# resources in parallel if they do not depend on each other.
 _THING = """
 resource "terraform_data" "thing%d" {
   input      = "hunter2-%d"
@@ -54,7 +54,7 @@ def states(operator: Installed) -> dict[str, Any]:
 
 @pytest.mark.builds("terraform")
 def test_a_state_lives_between_two_pods(terraform):
-    """It is read by nobody in the cluster who has not the key, and what opens it lies nowhere once the step has ended."""
+    """Without the key no user of the cluster can read the state, and the token is deleted when the step has ended."""
     terraform.apply(*stack())
     with terraform.ending(NAME, TEAM):
         terraform.wait_ready(NAME, TEAM)
@@ -72,7 +72,7 @@ def test_a_state_lives_between_two_pods(terraform):
 
 
 def life(operator: Installed, victim: str, phase: str, count: int) -> None:
-    """A sandbox's life of which somebody is killed in the middle; nothing but its deletion is asked for after that."""
+    """The life of a sandbox in which a process is killed. After that the test only deletes the sandbox."""
     operator.apply(*stack(module=_MODULE, variables=""))
     with operator.ending(NAME, TEAM):
         unit, word = ("stack/apply", "made") if phase == "apply" else ("stack/destroy", "gone")

@@ -1,4 +1,4 @@
-"""The installed operator tells a receiver of events and a collector of traces, as its manifest's comment has it."""
+"""The installed operator sends CloudEvents and traces, with the options from the comment of its manifest."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tests.cluster.installed import SYSTEM
 from tests.cluster.patience import eventually
 from tests.execute.collector import collecting
 
-# One that the operator's NetworkPolicy lets it reach.
+# A port that the operator's NetworkPolicy permits.
 PORT = 8443
 
 
 @pytest.fixture
 def collector(operator):
-    """Told by the installed operator; afterwards it tells nobody."""
+    """A collector that receives from the installed operator during the test."""
     kubectl, at = operator.own.kubectl, ("-n", SYSTEM, "deployment/dayfly-operator")
     with collecting(operator.own.network.host, PORT) as found:
         where = found.url.removeprefix("http://")
@@ -51,4 +51,4 @@ def test_sandbox_produces_events_and_traces(operator, collector, wishes, journal
     (attempt,) = collector.below(collector.below(create)[0])
     assert journal.of(f"create first of {attempt.trace}-{attempt.id}"), "a step knows the span that its own hang below"
     assert delete.links == ((create.trace, create.id),)
-    assert "hello" not in str([collector.spans, collector.events]), "no output is told"
+    assert "hello" not in str([collector.spans, collector.events]), "no output is sent"

@@ -1,4 +1,4 @@
-"""What one tenant's sandboxes may not do to another's, tried with a tenant's ordinary rights."""
+"""Protection between tenants: attempts with a tenant's ordinary permissions."""
 
 import base64
 import json
@@ -13,7 +13,7 @@ SYSTEM_GROUPS = ("system:authenticated", "system:serviceaccounts")
 
 
 class Tenant(NamedTuple):
-    """Who has the role `edit` in one namespace, and no other right anywhere."""
+    """A user with the role `edit` in one namespace and no other permissions."""
 
     operator: Installed
     namespace: str
@@ -31,7 +31,7 @@ class Tenant(NamedTuple):
 
 
 def tenant(operator: Installed, namespace: str) -> Tenant:
-    """Somebody who may edit that namespace."""
+    """Return a user with the role `edit` in the namespace."""
     operator.apply(
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -46,7 +46,7 @@ def tenant(operator: Installed, namespace: str) -> Tenant:
 
 @pytest.fixture
 def secret(operator):
-    """An ordinary Secret where steps run: somebody's way into a database. It outlives the sandboxes of a test."""
+    """An ordinary Secret in the namespace of steps. It outlives the sandboxes of a test."""
     name = "superuser"
     operator.own.kubectl("create", "secret", "generic", name, "-n", RUNNERS, "--from-literal=password=hunter2")
     yield name
@@ -60,7 +60,7 @@ def reading(secret: str) -> str:
 
 
 def inline(wishes, **runner: str) -> dict[str, Any]:
-    """A sandbox with a plugin of its author's own; its step tells what it finds in $FOUND."""
+    """Return a sandbox with an inline plugin; its step outputs the value of $FOUND."""
     made = wishes.sandbox()
     step = {
         "name": "look",
@@ -74,13 +74,13 @@ def inline(wishes, **runner: str) -> dict[str, Any]:
 
 
 def says(operator: Installed, wishes, words: str) -> dict[str, Any]:
-    """The status of the test's sandbox, once it says this."""
+    """Return the status of the test's sandbox once its message contains these words."""
     return operator.wait_status(wishes.name, wishes.namespace, lambda said: words in said["message"], words)
 
 
 class TestSecrets:
     def test_inline_plugin_reads_no_secret(self, operator, secret, wishes, journal):
-        """Who may write Sandboxes may not read what lies where steps run, whatever is written on it."""
+        """A user who may write Sandboxes may not read Secrets in the namespace of steps, whatever their annotations."""
         operator.own.kubectl("annotate", "secret", secret, "-n", RUNNERS, f"dayfly.dev/plugins=cluster:{wishes.name}")
         ada = tenant(operator, TEAM)
         operator.apply_as(ada.groups, inline(wishes, podTemplateOverlay=reading(secret)))
@@ -89,7 +89,7 @@ class TestSecrets:
         assert operator.pods() == journal.entries == []
 
     def test_published_plugin_reads_a_secret_that_names_it(self, operator, secret, wishes, journal):
-        """Its owner lets one plugin read a Secret; that is believed at once, and an output proves that it is so."""
+        """The owner of a Secret permits one plugin to read it. The permission works at once, as an output proves."""
         plugin = wishes.plugin(overlay=reading(secret))
         plugin["spec"]["create"][0]["script"] = wishes.script("create first", 'printf %s "$FOUND" >/tmp/word')
         operator.apply(plugin)
@@ -103,7 +103,7 @@ class TestSecrets:
         assert base64.b64decode(values["data"]["first.word"]) == b"hunter2"
 
     def test_annotations_of_clouds_are_refused(self, operator, wishes, journal):
-        """Where pods get rights by an annotation, whoever writes one would have them all."""
+        """In clusters where annotations of pods grant permissions, an author could grant all of them."""
         overlay = "metadata: {annotations: {iam.amazonaws.com/role: admin}}"
         operator.apply_as(tenant(operator, TEAM).groups, inline(wishes, podTemplateOverlay=overlay))
         says(operator, wishes, "metadata.annotations[iam.amazonaws.com/role] is not allowed on pods")
@@ -121,7 +121,7 @@ def granted(operator, namespace):
 
 class TestNamespaces:
     def test_takes_no_steps_of_others(self, operator, granted, wishes, journal):
-        """That a team's own steps run in its namespace opens it to nobody; what it names, it takes."""
+        """A namespace that runs its own team's steps accepts no others, except from namespaces in its annotation."""
         operator.apply_as(tenant(operator, TEAM).groups, inline(wishes, namespace=granted))
         says(operator, wishes, f"namespace {granted} does not accept steps of sandboxes in {TEAM}")
         assert operator.pods() == journal.entries == []
@@ -141,7 +141,7 @@ class TestNamespaces:
         assert operator.pods() == journal.entries == []
 
     def test_steps_in_a_team_namespace_are_protected_from_it(self, operator, granted, wishes, journal):
-        """Neither another image for a step that is let go later, nor a look into one that runs, for its own team."""
+        """The own team can neither change the image of a step before its launch nor enter a running one."""
         operator.own.kubectl("annotate", "namespace", granted, f"dayfly.dev/runners-from={TEAM}")
         owner = tenant(operator, granted)
         journal.hold("create look")

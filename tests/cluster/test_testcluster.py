@@ -102,7 +102,7 @@ class TestPods:
         assert host.spares_memory() == there
 
     def test_images_are_in_memory_if_there_is_enough(self, cluster):
-        """Images are seen by the cluster alone: its folder has none on a machine with memory enough."""
+        """Only the cluster sees the images: its folder contains none if the machine has enough memory."""
         said = cluster.own.run_inside(["stat", "--file-system", "--format=%T", components.CONTAINERD_ROOT])
         seen = list((cluster.own.folder / "containerd").iterdir())
         assert (said.strip() == "tmpfs") == (not seen)
@@ -111,7 +111,7 @@ class TestPods:
 class TestLife:
     @pytest.fixture(autouse=True)
     def _machine(self, machine):
-        """These tests start clusters of their own."""
+        """Each of these tests starts a separate cluster."""
 
     @pytest.mark.parametrize(
         "killed", ["nothing", *SELECTION.sample(["containerd", "kubelet", "unshare", "node"], 4, "killed")]
@@ -172,13 +172,13 @@ class TestLife:
         assert host.traces(own.name) == []
 
     def test_lives_as_long_as_a_process_of_it(self):
-        """Killed both, process 1 and its parent let go of the lock while others of the namespaces are still to go."""
+        """Process 1 and its parent have released the lock, but other processes of the namespaces still exist."""
         own = clusters.up(kubelet=False)
         first = int((own.folder / "pid").read_text())
         inside = subprocess.Popen(["nsenter", f"--target={first}", "--pid", "sleep", "1000"])
         try:
             eventually(lambda: "sleep" in processes_of(own, inside.pid).values())
-            inside.send_signal(signal.SIGSTOP)  # it does not take note of the end of what it has put there
+            inside.send_signal(signal.SIGSTOP)  # it cannot notice the end of its child
             os.kill(int(stat_of(first)[1][1]), signal.SIGKILL)
             with (own.folder / "lock").open() as lock:
                 eventually(lambda: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB) is None)
@@ -205,7 +205,7 @@ class TestLife:
         """`up` killed at any moment after it began a cluster leaves nothing that `down` does not remove."""
         (tmp_path / "testcluster").mkdir()
         programs = [shutil.copy(made(), tmp_path / "testcluster") for made in (build.kubernetes, build.kubectl)]
-        monkeypatch.setenv("DAYFLY_CACHE", str(tmp_path))  # apart from clusters that others start meanwhile
+        monkeypatch.setenv("DAYFLY_CACHE", str(tmp_path))  # away from clusters that other tests start
         starting = subprocess.Popen([TESTCLUSTER / "up", "--no-kubelet"], stdout=subprocess.DEVNULL)
         (left,) = eventually(clusters.all_known)
         time.sleep(seconds)
@@ -248,7 +248,7 @@ class TestCommands:
         assert not own.folder.exists()
 
     def test_down_refuses_unknown_names(self):
-        """A name that nobody has is an error that lists the names there are; nothing is ended."""
+        """An unknown name is an error that lists the existing names; nothing is ended."""
         ended = subprocess.run([TESTCLUSTER / "down", "nobody"], capture_output=True, text=True)
         assert ended.returncode == 1
         assert "no cluster nobody; there is: " in ended.stderr
@@ -256,7 +256,7 @@ class TestCommands:
 
 class TestMachine:
     def test_refuses_without_root(self, monkeypatch):
-        """Without root the reason is said before anything is built."""
+        """Without root the reason is reported before anything is built."""
         monkeypatch.setattr(os, "geteuid", lambda: 1000)
         with pytest.raises(build.UnavailableError, match="needs root"):
             build.check_machine()
@@ -270,7 +270,7 @@ class TestMachine:
             build.check_machine()
 
     def test_refuses_a_go_that_cannot_fetch_the_one_it_needs(self, monkeypatch, tmp_path):
-        """Debian 12's own Go is such a one; what it would say of go.mod tells nobody what to do."""
+        """Debian 12 has such a Go. Its error about go.mod would not help the user."""
         old = tmp_path / "go"
         old.write_text("#!/bin/sh\necho go1.19.8\n")
         old.chmod(0o755)
@@ -280,7 +280,7 @@ class TestMachine:
             build.check_machine()
 
     def test_skip_is_loud_and_fails_in_ci(self, tmp_path):
-        """A session that cannot have its cluster says how many tests it skipped and why; CI calls that a failure."""
+        """A session without a cluster reports the number of skipped tests and the reason; in CI it fails."""
         root = TESTCLUSTER.parent
         path = f"{root}/tests/cluster/test_testcluster.py::TestPods"
         for ci, code in {"false": 0, "true": 1}.items():
@@ -300,16 +300,16 @@ def start(*options: str) -> clusters.Cluster:
 
 
 class Process(NamedTuple):
-    """A process that is no other: numbers are given anew after some thousand others, beginnings are not."""
+    """A process, identified also by its start time, because process IDs are reused."""
 
     pid: int
     began: int
 
 
 def processes_of(own: clusters.Cluster, *besides: int) -> dict[Process, str]:
-    """All processes of a cluster by their names, its pods' among them, as this machine sees them.
+    """Return all processes of a cluster by name, including its pods', as this machine sees them.
 
-    And those below other processes that have put some of theirs into the cluster.
+    `besides` are other processes whose children are included.
     """
     parents, names, known = {}, {}, {}
     for entry in Path("/proc").glob("[0-9]*"):
@@ -327,10 +327,10 @@ def processes_of(own: clusters.Cluster, *besides: int) -> dict[Process, str]:
 
 
 def lives(process: Process) -> bool:
-    """Whether it is still there; one that has ended and waits for this machine's own first process is not.
+    """Return whether a process still exists, and is not a zombie.
 
-    Nor is one that the kernel is taking down: it has let go of its files before it has ended, and so of the cluster's
-    lock, by which `down` knows. On a machine that is busy that takes a while.
+    A process that the kernel is taking down does not count either: it has already released its files, and so the lock
+    of the cluster, which `down` waits for. On a busy machine that state can last a while.
     """
     if host.ending(process.pid):
         return False
@@ -348,9 +348,9 @@ def stat_of(pid: int) -> tuple[str, list[str]]:
 
 
 def machine_state() -> dict[str, object]:
-    """What a cluster might change on this machine.
+    """Return the settings of this machine that a cluster might change.
 
-    But for what comes and goes meanwhile: other clusters' links, and what tests mount below the folder for such things.
+    Links of other clusters and mounts below the temporary folder are left out, because other tests change them.
     """
     settings = ["vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"]
     rules = ["iptables", "-S"], ["iptables", "-t", "nat", "-S"], ["ip", "-o", "-br", "link"], ["ip", "route"]

@@ -21,7 +21,7 @@ from tests.docs.transcript import differences, follow
 
 SERVED = "trial-sandboxes"
 SERVERS = ("namespace/dayfly-server", "namespace/dayfly-db")
-"""What is not the operator's to take out; it goes with the cluster."""
+"""Objects that the removal of the operator leaves; they end with the cluster."""
 GREETING = """
 name: greeting
 spec:
@@ -39,7 +39,7 @@ PSQL = ["exec", "-n", "notes", "deployment/database", "--", "sh", "-c"]
 
 
 class Newcomer(NamedTuple):
-    """Somebody with a checkout in `dayfly/`, and nothing else, who has typed `make cluster` there."""
+    """A user with only a checkout in `dayfly/`, in which `make cluster` was run."""
 
     home: Path
     environment: dict[str, str]
@@ -53,7 +53,7 @@ class Newcomer(NamedTuple):
         return self.checkout / ".cache" / "cluster"
 
     def make(self, target: str, *variables: str) -> str:
-        """What it says, all of it."""
+        """Run a target; return its whole output."""
         ended = subprocess.run(
             ["make", target, *variables],
             cwd=self.checkout,
@@ -69,7 +69,7 @@ class Newcomer(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """A cluster as `make cluster` leaves it, whose it is, and what was said."""
+    """A cluster after `make cluster`, its user, and the output."""
 
     own: clusters.Cluster
     newcomer: Newcomer
@@ -107,7 +107,7 @@ def tried(machine) -> Iterator[Tried]:
 
 
 def databases(own: clusters.Cluster) -> list[str]:
-    """Databases and roles of sandboxes, asked of the server itself."""
+    """Return databases and roles of sandboxes, queried from the server."""
     query = "SELECT datname FROM pg_database UNION ALL SELECT rolname FROM pg_roles"
     said = own.kubectl(*PSQL, f'PGPASSWORD="$POSTGRES_PASSWORD" psql -h 127.0.0.1 -U postgres -XAtc "{query}"')
     return [name for name in said.split() if name.startswith("notes_")]
@@ -136,7 +136,7 @@ class TestTrial:
         assert "and takes it away" in own.kubectl(*PSQL, f"psql -XAtc 'SELECT text FROM notes' '{url}'")
 
     def test_printed_commands_work_as_described(self, tried):
-        """The commands that `make cluster` ends with do what it says beside them."""
+        """The commands in the output of `make cluster` work as described there."""
         typed = "set -e\n" + "\n".join(re.findall(r"^    (\S.*)$", tried.said, re.MULTILINE))
         before = databases(tried.own)
         ada = tried.newcomer
@@ -164,7 +164,7 @@ class TestTrial:
         assert not found, "\n".join(found)
 
     def test_images_are_pulled_as_this_machine_could(self, tried):
-        """The node has no way out of its own: who asks the registry is this machine."""
+        """The node has no network access, so this machine sends the requests to the registry."""
         kubectl, here = tried.own.kubectl, ["-n", "default"]  # the page's own namespace is on its way out
         with registry(tried.own, stand_ins.busybox()) as server:
             image = f"--image={server.name}/other/busybox:1"
@@ -176,7 +176,7 @@ class TestTrial:
 
     @pytest.mark.proof
     def test_trial_cluster_can_have_a_server(self, tried):
-        """`make cluster SERVER=1`, once more at the same cluster; what is said can be typed, and `with` works there."""
+        """`make cluster SERVER=1` for the same cluster: its printed commands work, and so does `with`."""
         ada = tried.newcomer
         said = ada.make("cluster", "SERVER=1").rpartition("It also has a server")[2]
         (ada.checkout / "p.yaml").write_text(GREETING)

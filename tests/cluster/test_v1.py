@@ -21,7 +21,7 @@ def closed(plugin: dict[str, Any], name: str, version: str) -> dict[str, Any]:
 
 
 def outputs(operator: Installed) -> dict[str, dict[str, str]]:
-    """What each resource of the sandbox tells."""
+    """Return the outputs of each resource of the sandbox."""
     told = {}
     for resource in operator.items(f"/apis/{API}/resources"):
         if resource["spec"]["sandbox"]["name"] == NAME:
@@ -34,7 +34,7 @@ def outputs(operator: Installed) -> dict[str, dict[str, str]]:
 
 
 def test_its_programs_run_as_they_did(operator: Installed):
-    """The second resource's pods have a root that nobody can write to, and a param that the first one made."""
+    """The pods of the second resource have a root that only root can write to, and a param from the first resource."""
     operator.own.load(image.archive())
     plugin, sandbox = wishes_of("v1-plugin", image=image.NAME)
     sandbox["spec"]["resources"][1]["plugin"] = "v1-database@1.0.1"
@@ -47,5 +47,5 @@ def test_its_programs_run_as_they_did(operator: Installed):
             "customerdb": {"provision.host": host, "provision.port": "5432"},
             "reportdb": {"provision.host": f"{host}.reportdb.{key}", "provision.port": "5432"},
         }
-        operator.delete(NAME, TEAM)  # `deprovision` fails, and is tried for ever, if it finds anything else
+        operator.delete(NAME, TEAM)  # `deprovision` fails and is retried forever if it finds another state
     operator.check_nothing_left()

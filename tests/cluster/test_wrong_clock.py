@@ -1,4 +1,4 @@
-"""An operator on a machine whose clock is wrong by a day, before a real API server whose answers tell the time."""
+"""An operator whose clock is wrong by a day, with a real API server whose responses contain the time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cluster.wishes import Wishes
 from tests.server.replicas import environment
 
 DAY_S = 24 * 3600
-# Python loads it before anything of Dayfly; whatever waits does so by clocks that nobody sets.
+# Python loads this module before Dayfly's. Timeouts use other clocks, which nothing changes.
 _WRONG = """
 import time
 true = time.time_ns

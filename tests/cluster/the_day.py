@@ -1,4 +1,4 @@
-"""What people do at a server while one of its clusters is away: so many changes, and what is to come of them."""
+"""Changes by users at a server while one of its clusters is unreachable, and the expected result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLUGIN = "words"
 
 
 def plugin(journal: Journal) -> dict[str, Any]:
-    """Of one step each way, which a node runs and KWOK plays."""
+    """Return a plugin with one create and one delete step, for a real node and for KWOK."""
 
     def script(said: str) -> str:
         return f"#!/bin/sh\n{journal.tell(said)}\necho x >/tmp/o\n"
@@ -27,15 +27,15 @@ def plugin(journal: Journal) -> dict[str, Any]:
 
 
 def wish(cluster: str, number: int = 0, **more: Any) -> dict[str, Any]:
-    """A sandbox with one resource; its label has a number, by which one wish is told from the next."""
+    """Return a sandbox with one resource and a number as a label, which identifies the change."""
     resource = {"name": "db", "plugin": PLUGIN}
     return {"spec": {"cluster": cluster, "resources": [resource], "labels": {"n": str(number)}, **more}}
 
 
 class Day:
-    """The changes of some people in one cluster. Each has sandboxes of its own, so what is left of them is certain.
+    """The changes of several users in one cluster. Each user has separate sandboxes, so the result is certain.
 
-    `living` has by name the number that its last wish bears, `brief` whose time was over before the cluster was back.
+    `living` maps names to the number of their last change. `brief` are sandboxes that expired before that.
     """
 
     def __init__(self, asking: RetryingClient, cluster: str, living: list[str], changes: int) -> None:
@@ -52,7 +52,7 @@ class Day:
         return self.made + self.changed + self.deleted
 
     def pass_by(self) -> None:
-        """All of it; a request without an answer is made again."""
+        """Make all changes; repeat requests without an answer."""
         theirs = [sorted(self.living)[number::PEOPLE] for number in range(PEOPLE)]
         with ThreadPoolExecutor(PEOPLE) as pool:
             list(pool.map(self._one, range(PEOPLE), theirs))

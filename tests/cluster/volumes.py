@@ -11,7 +11,7 @@ from tests.cluster.installed import RUNNERS, Installed
 def claimed(operator: Installed, name: str, reader: str, folder: Path) -> Iterator[Path]:
     """A new folder that steps of one plugin or hook (`publisher:name`) claim under a name."""
     folder.mkdir()
-    folder.chmod(0o777)  # steps are nobody in particular
+    folder.chmod(0o777)  # steps run as any user
     shape = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
     size = {"storage": "100Mi"}
     operator.apply(

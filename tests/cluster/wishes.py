@@ -1,4 +1,4 @@
-"""Plugins and sandboxes as objects for kubectl. Every step tells the journal before it does anything."""
+"""Plugins and sandboxes as objects for kubectl. Every step first sends a line to the journal."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ class Wishes:
         self._journal = journal
 
     def script(self, said: str, then: str = "") -> str:
-        """A script that tells the journal, then does the rest."""
+        """Return a script that sends a line to the journal and then runs `then`."""
         return f"#!/bin/sh\n{self._journal.tell(said)}\n{then}\n"
 
     def plugin(self, *, overlay: str = "", image: str = images.SHELL, **first: Any) -> dict[str, Any]:

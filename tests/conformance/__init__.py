@@ -1,6 +1,6 @@
-"""One meaning on both hosts: each story is told by the embedded host and by the operator, in the same words.
+"""Conformance of both hosts: the embedded host and the operator report each story in the same words.
 
-What is asked for and how the scripts behave is written once (`tales`); `machine` and `cluster` bring it about, one with
-processes, the other over the fake API server in virtual time; both tell what was written to the ledger and what is said
-(`telling`), and that is held to one golden text.
+A story and the behaviour of its scripts are defined once (`tales`). `machine` plays it with processes, and `cluster`
+over the fake API server in virtual time. `telling` writes the moves of the ledger and the reports of each as text, and
+both texts must equal one golden file.
 """

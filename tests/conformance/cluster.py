@@ -39,7 +39,7 @@ PLURALS = {"Sandbox": "sandboxes", "ConfigMap": "configmaps"}
 
 
 class Moves(logging.Handler):
-    """The ledger's moves, as the operator's log tells them."""
+    """The moves of the ledger, from the operator's log."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -72,7 +72,7 @@ def reconcilers() -> Iterator[list[Reconciler]]:
 
 
 class Leased(BaseAdapter):
-    """Wanted as long as somebody renews a lease: Sandboxes have none."""
+    """A target with a lease; Sandboxes have none."""
 
     def __init__(self) -> None:
         super().__init__(Resource("", "v1", "configmaps", "ConfigMap", PartialObjectMetadata, partial=True))
@@ -82,7 +82,7 @@ class Leased(BaseAdapter):
 
 
 def _level(level: str) -> dict[str, Any]:
-    """Of a baseline."""
+    """Return the patch of a baseline that sets its level."""
     container = {"name": "main", "env": [{"name": "LEVEL", "value": level}]}
     return {"spec": {"template": {"spec": {"containers": [container]}}}}
 
@@ -111,7 +111,7 @@ class _Stage:
         self.looks: list[list[str]] = []
 
     def seal(self) -> None:
-        """What a front does, for documents of any kind."""
+        """Seal the documents of a target of any kind, as a front controller does."""
         target = self._target()
         uid = target.uid
         documents = tuple(msgspec.structs.replace(each, target=target) for each in self.tale.documents)
@@ -194,12 +194,12 @@ class _Stage:
 
 
 def _end(status: int) -> int:
-    """How the sender ends that is so answered."""
+    """Return the exit code of the sender after this answer."""
     return ExitCode.ANSWER_LOST if status == 0 else 0 if status < 300 else code_of_status(status)
 
 
 def tell(tale: Tale) -> tuple[list[str], list[list[str]], list[str]]:
-    """Moves, what was said, and what was done to toys."""
+    """Return the moves, the reports of each stage, and the changes of toys."""
     moves, stages = Moves(), []
 
     def born() -> World:

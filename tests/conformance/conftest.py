@@ -1,3 +1,3 @@
-"""What both hosts' rigs need."""
+"""Fixtures for both hosts."""
 
 from tests.embedded.conftest import machine, runner  # noqa: F401 - fixtures

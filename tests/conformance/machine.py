@@ -69,7 +69,7 @@ def _baseline(level: str) -> Workload:
 
 
 async def _begun(machine: Machine, name: str) -> None:
-    """A runner that has not begun what it is to run would say, rightly, that it never did."""
+    """Wait until a script has begun. Otherwise its runner would correctly report that it never began."""
     await until(machine.journal.with_name(f"{machine.journal.name}.{name}").exists, f"{name} to begin")
 
 
@@ -88,7 +88,7 @@ def _stalled(machine: Machine) -> str:
 
 
 def _called(unit: Unit, scripts: dict[str, Behaviour], resource: str, servers: ExitStack) -> Unit:
-    """The webhook with a server of its own, which behaves as it is told to."""
+    """Return a webhook with a server that behaves as the story defines."""
     how = scripts[unit_id(resource, unit.name)]
     left = list(how.statuses or (0,))
     body = {name: value.decode() for name, value in how.outputs.items()}
@@ -105,7 +105,7 @@ def _called(unit: Unit, scripts: dict[str, Behaviour], resource: str, servers: E
 
 
 async def tell(machine: Machine, tale: Tale) -> tuple[list[str], list[list[str]], list[str]]:
-    """Moves, what was said, and what was done to toys."""
+    """Return the moves, the reports of each stage, and the changes of toys."""
     with ExitStack() as servers:
         return await _tell(machine, tale, servers)
 

@@ -12,26 +12,27 @@ from dayfly.spec.lifecycle import As, Baseline, ForkUnit, ForkValue, Lifecycle, 
 
 
 class Behaviour(NamedTuple):
-    """What a script does, whichever host runs it: fail at its first starts, write its outputs, or go on for ever.
+    """The behaviour of a script on either host: it fails at its first starts, writes its outputs, or never ends.
 
-    Or what the server does that a webhook calls: an answer has its outputs as members.
+    For a webhook it is the behaviour of the server: its response has the outputs as members.
     """
 
     fails: int = 0
     outputs: dict[str, bytes] = {}
     endless: bool = False
-    # Of a webhook: what the server answers, one after the other, the last for ever; 0 closes the connection.
+    # Status codes of a webhook's server in order, the last one repeatedly. 0 closes the connection.
     statuses: tuple[int, ...] = ()
     # Its script names an interpreter that does not exist, or its webhook an address that is not allowed.
     broken: bool = False
 
 
 class Act(NamedTuple):
-    """What happens next: until something is said, of the run or of a unit, or else what its owner or the world does.
+    """One action of a story: wait for a report of the run or of a unit, or change something.
 
-    After `until` all that is said is written down, after `await` it is not: it may be another word a moment later.
-    `delete`, `abandon`, `expire`, `lapse` (nobody renews the lease) and `retry` (of a unit, now) are the owner's;
-    `closed` waits until that is written, `settle` brings the answer of a toy that was lost, `follow` changes what is forked and waits until the fork has.
+    `until` records all reports afterwards; `await` does not, because they may change a moment later. The owner's
+    actions are `delete`, `abandon`, `expire`, `lapse` (the lease is not renewed) and `retry` (of a unit, now). `closed`
+    waits until the close is recorded, `settle` delivers the lost answer of a toy, and `follow` changes the baseline and
+    waits until the fork has followed.
     """
 
     what: str
@@ -64,14 +65,14 @@ def step(
     told: tuple[UnitInput, ...] = (),
     **limits: object,
 ) -> Unit:
-    """A script that reads `unit.output` into the variable OUTPUT, and what it is told by forks."""
+    """Return a script step that reads `unit.output` into the variable OUTPUT, with the values of forks in `told`."""
     places = [(output, f"/tmp/conformance.{name}.{output}") for output in outputs]
     given = [*(f"{each.split('.')[1]}={each}" for each in reads), *told]
     return doc.step(name, image="busybox:1", inputs=given, outputs=places, **limits)
 
 
 def behaves(unit: Unit, how: Behaviour, begun: str) -> str:
-    """A shell script that does so; one that goes on for ever first says that it has `begun`."""
+    """Return a shell script with this behaviour. A script that never ends first records that it has `begun`."""
     if how.broken:
         return NO_INTERPRETER
     lines = ["#!/bin/sh", f'[ "$DAYFLY_ATTEMPT" -gt {how.fails} ] || exit 1']
@@ -94,9 +95,9 @@ def call(
     told: tuple[UnitInput, ...] = (),
     **more: Any,
 ) -> Unit:
-    """A webhook that reads `unit.output` into its path, and into its body what it is told by forks.
+    """Return a webhook that reads `unit.output` into its path, and values of forks into its body.
 
-    Where its server is, its host says.
+    The host sets the address of its server.
     """
     made = unit(
         "https://server.example/",
@@ -133,7 +134,7 @@ def _life(*create: Unit, delete: tuple[Unit, ...] = (step("drop", reads=("make.u
 
 
 def _broken(unit: Unit) -> Unit:
-    """The same step with the script of one whose behaviour is `broken`."""
+    """Return the same step with a script that cannot be executed."""
     assert unit.exec is not None, "only a script names an interpreter"
     return msgspec.structs.replace(unit, exec=msgspec.structs.replace(unit.exec, script=NO_INTERPRETER))
 

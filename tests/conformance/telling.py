@@ -1,4 +1,4 @@
-"""How a story is told: what was written to the ledger, and what was said each time somebody looked."""
+"""A story as text: the moves of the ledger, and the reports after each action."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,9 @@ def line(event: str, members: dict[str, Any]) -> str:
 
 
 def settled(scene: Scene | None) -> RunReport | None:
-    """What is said once all that is known is written; None before, when states and reasons are of two moments."""
+    """Return the report once the ledger has all known facts; None before, because states and reasons may differ in
+    time.
+    """
     decision = decide(scene.plan, scene.world, scene.now) if scene is not None else None
     if scene is None or decision is None or decision.moves:
         return None

@@ -15,18 +15,18 @@ from tests.embedded import documents as doc
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import UnitTimeouts
 
-# Where what a host is shows in what it writes: these stories are told apart, and no other is.
+# Stories whose golden files differ by host, with the reason. All other stories have one file.
 APART = {
     "a kind that this host has not": "objects are for clusters, so the kinds that a host names are not the same",
-    "a fork follows its baseline": "a Deployment is changed where it stands; a process has the form it began with, so "
-    "another attempt takes its place",
-    "the host ends between a claim and its start": "a pod that was claimed stands behind its gate, and anybody may open "
-    "it; what was to start a process is gone, so it is fenced, and there is another attempt",
+    "a fork follows its baseline": "a Deployment is changed in place; a process keeps its form, so another attempt "
+    "replaces it",
+    "the host ends between a claim and its start": "any operator may open the gate of a claimed pod; the launcher of a "
+    "process is gone, so the attempt is fenced and another one follows",
 }
 
 
 def held(title: str, moves: list[str], looks: list[list[str]], host: str) -> None:
-    """The story as it was told before, on whichever host."""
+    """Compare the text with the golden file of the story, or of the story and host."""
     file = GOLDEN / f"{title.replace(' ', '_')}{f'.{host}' if title in APART else ''}.golden"
     told = text(title.capitalize(), moves, looks)
     if os.environ.get("DAYFLY_GOLDEN"):
@@ -35,7 +35,7 @@ def held(title: str, moves: list[str], looks: list[list[str]], host: str) -> Non
 
 
 NEW = "a kind that is new"
-# What is asked of an executor, but for what a gate needs.
+# The calls that an executor receives, without those for gates.
 ASKED = [
     "launch db/make#1",
     "release db/make#1",
@@ -66,7 +66,7 @@ async def test_embedded_host_matches_the_conformance_golden(machine, title):
 
 
 async def test_unsupported_unit_is_refused_by_its_kind(machine):
-    """Whoever registers a kind says with it what is admitted."""
+    """The registration of a kind declares what it admits."""
     unit = msgspec.structs.replace(toy("make"), timeouts=UnitTimeouts(run_ms=1))
     documents = (doc.resource("db", (unit,), ()),)
     with pytest.raises(
@@ -89,7 +89,7 @@ def test_every_story_has_a_golden_file():
 
 @pytest.mark.parametrize("title", APART)
 def test_host_specific_goldens_differ_only_in_moves(title):
-    """And is said in the same words whenever somebody looks."""
+    """The reports of both files are the same."""
     told = [(GOLDEN / f"{title.replace(' ', '_')}.{host}.golden").read_text() for host in ("cluster", "machine")]
     assert told[0] != told[1]
     spoken = [text.partition("written:")[0] for text in told]

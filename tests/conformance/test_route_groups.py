@@ -1,4 +1,4 @@
-"""A route group means the same on both hosts: its hooks in the ledger move by move, and what is said of it."""
+"""A route group on both hosts: the moves of its hooks in the ledger, and its reports."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _script(fails):
 
 
 def at_rest(report):
-    """Whether nothing of its start is to come any more."""
+    """Return whether its start is over."""
     return report is not None and (report.ready or report.reason in ("ResourceFailed", "HookFailed"))
 
 
@@ -141,7 +141,7 @@ async def test_group_hooks_run_alike_on_both_hosts(machine, title):
 
 
 def on_cluster_beside(fails):
-    """The fake cluster has a loop of its own, in virtual time."""
+    """The fake cluster has a separate event loop in virtual time."""
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         return pool.submit(on_cluster, fails).result()
 

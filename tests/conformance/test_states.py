@@ -27,7 +27,7 @@ LARGE = bytes(range(256)) * 4096
 
 
 class Machine:
-    """This machine's files."""
+    """States as files of this machine."""
 
     def __init__(self, home: Path) -> None:
         self.home, self.run = home, None

@@ -1,4 +1,4 @@
-"""A kind of unit of the test's own: one class, and one line in each host's registry. What it makes is in memory."""
+"""A unit kind for tests: one class, and one line in the registry of each host. Its objects are in memory."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -15,9 +15,10 @@ VALUE = b"toy://1"
 
 
 class Toys:
-    """`ledger` tells a view's run; `wake` has it looked at again; `gated` says whether a thing is held before it is claimed.
+    """An executor of toys.
 
-    The answer of a unit among `lost` is lost, until it is settled.
+    `ledger` returns the run of a view, `wake` queues it again, and `gated` states whether a toy is created behind a
+    gate before its claim. The answers of the units in `lost` are lost until they are settled.
     """
 
     kind = "toy"
@@ -43,7 +44,7 @@ class Toys:
             raise DocumentsRefusedError(f"{name}: no toy is played with for less than a second")
 
     async def observe(self, view: Any) -> None:
-        """Nobody else plays with it."""
+        """Do nothing: no other program changes toys."""
 
     def known(self, _view: Any) -> Known:
         ends = [key for key, fact in self._facts.items() if isinstance(fact, Ended) and fact.result.outputs]
@@ -73,7 +74,7 @@ class Toys:
         await self.cancel(view, effect)
 
     async def recall(self, view: Any, effect: Any) -> None:
-        raise AssertionError("a toy that is held can always be let go")
+        raise AssertionError("a held toy can always be released")
 
     async def cancel(self, view: Any, effect: Any) -> None:
         at = self._ledger(view).unit(effect.unit).claimed_at
@@ -85,13 +86,13 @@ class Toys:
         self._facts.pop((effect.unit, effect.attempt), None)
 
     async def keep(self, view: Any) -> None:
-        """It stays as it was made."""
+        """Do nothing: a toy does not drift from its spec."""
 
     async def clear(self, view: Any) -> None:
         self.journal.append("clear")
 
     async def close(self) -> None:
-        """Nothing is under way."""
+        """Do nothing: no call is in progress."""
 
     def _note(self, view: Any, effect: Any, fact: Fact) -> None:
         self.journal.append(f"{type(effect).__name__.lower()} {effect.unit}#{effect.attempt}")

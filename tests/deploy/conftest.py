@@ -24,13 +24,13 @@ POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindi
 
 
 def thing(api_version, kind, name, **fields):
-    """An object with no more metadata than its name."""
+    """Return an object with only a name as metadata."""
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, **fields}
 
 
 @pytest.fixture(scope="module")
 def installed(api: Api) -> Iterator[Api]:
-    """The server with all of deploy/install.yaml; its policies go again, for they would hold up other tests."""
+    """A server with all of deploy/install.yaml. Its policies are removed, as they would block other tests."""
     api.apply((ROOT / "deploy" / "install.yaml").read_text())
     eventually(lambda: established(api))
     wait_for_policies(api)

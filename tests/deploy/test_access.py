@@ -1,4 +1,4 @@
-"""Who may do what once Dayfly is installed: a tenant with every right there is, and the operator with its own."""
+"""Permissions after the installation. A tenant has all RBAC permissions, and the operator has its role."""
 
 import copy
 
@@ -9,7 +9,7 @@ from tests.policy.overlays import merged
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120, func_only=True)]
 
-TENANT = "tenant"  # bound to cluster-admin: what refuses it is no missing right
+TENANT = "tenant"  # bound to cluster-admin, so RBAC refuses it nothing
 DAYFLY = "/apis/dayfly.dev/v1alpha1"
 TEAM = "/api/v1/namespaces/team"
 MERGE = "application/merge-patch+json"
@@ -82,7 +82,7 @@ BY_PEOPLE = (
 _SELECTED = {"selector": {"matchLabels": {"a": "b"}}, "template": _TEMPLATE}
 _ONCE = {"metadata": {"labels": {"a": "b"}}, "spec": POD["spec"] | {"restartPolicy": "Never"}}
 _APPS, _BATCH = "/apis/apps/v1/namespaces/team", "/apis/batch/v1/namespaces/team"
-# What makes pods: where, with which body, and the way to its template in it.
+# Objects that create pods: the URL, a body, and the path to its pod template.
 MAKERS = {
     "deployments": (f"{_APPS}/deployments", thing("apps/v1", "Deployment", "m", spec=_SELECTED), ("spec", "template")),
     "replicasets": (f"{_APPS}/replicasets", thing("apps/v1", "ReplicaSet", "m", spec=_SELECTED), ("spec", "template")),
@@ -181,7 +181,7 @@ class TestTenant:
     )
     @pytest.mark.parametrize("plural", CARRIERS)
     def test_sets_and_removes_no_key(self, installed, plural, metadata, words):
-        """Born with it, given it later, taken from what the operator gave it: refused on every kind."""
+        """Reserved keys are refused on every kind: at creation, in a later change, and at their removal."""
         path, plain = CARRIERS[plural]
         body = copy.deepcopy(plain)
         body["metadata"] |= metadata
@@ -224,7 +224,7 @@ class TestTenant:
         assert installed.ask("PATCH", one, remove, user=OPERATOR, kind=JSON).status == 200
 
     def test_controllers_copy_labels_but_no_gate(self, installed):
-        """A Deployment's pods carry its labels; nobody smuggles a gated pod in by a template."""
+        """The pods of a Deployment have its labels, but a template cannot create a gated pod."""
         copied = copy.deepcopy(POD)
         copied["metadata"] = {"name": "copied", "labels": {"dayfly.dev/sandbox": "s"}}
         who = "system:serviceaccount:kube-system:replicaset-controller"
@@ -244,7 +244,7 @@ class TestTenant:
         assert installed.ask("DELETE", one, user=OPERATOR).status == 200
 
     def test_program(self, installed):
-        """What runs the steps, told by its name; anybody may delete what was planted before there was a policy."""
+        """The runner program is recognised by its name. Users may delete objects that existed before the policies."""
         words = "only the Dayfly operator writes it"
         maps = f"{TEAM}/configmaps"
         program = thing("v1", "ConfigMap", "dayfly-runner-0123456789abcdef", binaryData={"runner": "AAAA"})
@@ -258,10 +258,11 @@ class TestTenant:
             assert installed.ask("POST", f"{maps}?dryRun=All", other, user=TENANT).status == 201
 
     def test_states(self, installed):
-        """What an abandoned run has left has no owner any more, and whoever may remove Secrets there removes it."""
+        """States of an abandoned run have no owner, and users who may delete Secrets there may delete them."""
         words = "contains results of a step; only the Dayfly operator may write and delete it"
         state = copy.deepcopy(OUTPUTS) | {"type": "dayfly.dev/state"}
-        there = installed.ask("GET", TEAM, user=OPERATOR).body["metadata"]  # one that is not would have it collected
+        # the garbage collector would delete it otherwise
+        there = installed.ask("GET", TEAM, user=OPERATOR).body["metadata"]
         owner = {"apiVersion": "v1", "kind": "Namespace", "name": there["name"], "uid": there["uid"]}
         state["metadata"] = {"name": "s-x", "ownerReferences": [owner]}
         refused(installed.ask("POST", f"{TEAM}/secrets", state, user=TENANT), words)
@@ -282,7 +283,7 @@ class TestTenant:
 
     @pytest.mark.parametrize("namespace", ["dayfly-runners", "team"])
     def test_only_the_operator_changes_or_enters_step_pods(self, installed, namespace):
-        """Another image would be let go with the step's Secrets; in a team's own namespace the pod's label tells."""
+        """Another image would get the step's Secrets. In a team's namespace the pod is recognised by its label."""
         words = "pods of Dayfly's steps belong to the operator: other users may not change or enter them"
         path = f"/api/v1/namespaces/{namespace}/pods"
         granted = {"metadata": {"labels": {"dayfly.dev/runners": "true"}}}
@@ -306,7 +307,7 @@ class TestTenant:
         free = [{"op": "remove", "path": "/metadata/finalizers/0"}]
         refused(installed.ask("PATCH", one, free, user=TENANT, kind=JSON), "")
         assert installed.ask("DELETE", f"{one}?gracePeriodSeconds=0", user=TENANT).status == 200
-        assert installed.ask("GET", one).status == 200, "our finalizer keeps what the pod tells"
+        assert installed.ask("GET", one).status == 200, "our finalizer keeps the status of the pod"
         assert installed.ask("PATCH", one, free, user=OPERATOR, kind=JSON).status == 200
         if namespace != "dayfly-runners":
             assert installed.ask("POST", path, thing("v1", "Pod", "web", spec=POD["spec"]), user=TENANT).status == 201
@@ -317,7 +318,7 @@ class TestTenant:
 
     @pytest.mark.parametrize("plural", MAKERS)
     def test_reserved_labels_in_a_pod_template_are_refused(self, installed, plural):
-        """The cluster's controllers copy labels into pods, so whoever writes a template would write them."""
+        """The cluster's controllers copy labels of templates into pods, so reserved labels are refused in templates."""
         path, plain, where = MAKERS[plural]
         assert installed.ask("POST", f"{path}?dryRun=All", plain, user=TENANT).status == 201
         body = copy.deepcopy(plain)
@@ -334,7 +335,7 @@ class TestTenant:
             refused(answer, "metadata.labels: the prefix dayfly.dev/ is reserved")
 
     def test_controllers_copy_a_forks_template(self, installed):
-        """What the operator has written into a Deployment reaches its ReplicaSet, and that one's pods."""
+        """The operator's fields of a Deployment reach its ReplicaSet and the pods of that."""
         path, plain, _ = MAKERS["replicasets"]
         body = copy.deepcopy(plain)
         body["metadata"] = {"name": "copied", "labels": {"dayfly.dev/run": "r"}}
@@ -344,7 +345,7 @@ class TestTenant:
         assert made.status == 201, made.message
 
     def test_grants_on_namespaces_ask_for_a_right(self, installed):
-        """Whoever may write labels of a namespace, as tenants may in some clusters, grants nothing by that."""
+        """The permission to change labels of namespaces, which some clusters give to tenants, grants nothing."""
         rules = [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "create", "patch"]}]
         role = thing("rbac.authorization.k8s.io/v1", "ClusterRole", "namespace-editor", rules=rules)
         binding = {
@@ -431,7 +432,7 @@ def served(installed):
 
 
 class TestControlPlanes:
-    """What a server has is an object here, which the operator makes where it may."""
+    """Sandboxes that a server has created here: only the operator changes them, and tenants may end them."""
 
     @pytest.mark.parametrize(
         ("change", "words"),

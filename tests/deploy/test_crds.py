@@ -42,7 +42,7 @@ def wish(path: Path):
 
 
 def manifest(made):
-    """A wish in kubectl's form."""
+    """Return a document in the format for kubectl."""
     data = documents.export(made)
     head = {"apiVersion": "dayfly.dev/v1alpha1", "kind": type(made).__name__}
     if isinstance(made, Plugin):
@@ -76,7 +76,7 @@ LABEL = {"key": "team", "value": "pay*"}
 
 
 def group(name="pay", **spec):
-    """A route group, changed as asked; None takes a field away."""
+    """Return a route group with changed fields; None removes a field."""
     body = {"match": {"label": LABEL}, **spec}
     wish = {key: value for key, value in body.items() if value is not None}
     head = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "RouteGroup", "metadata": {"name": name}}
@@ -89,7 +89,7 @@ def without_value(message):
 
 
 def plugin(spec=None, *, name="p@1.0.0", meta="p.1.0.0"):
-    """A plugin with one step, changed as asked."""
+    """Return a plugin with one step and changed fields."""
     body = {"name": name, "runner": {"image": "x"}, "create": [{"name": "a", "script": SCRIPT}]}
     body |= spec or {}
     return {"apiVersion": "dayfly.dev/v1alpha1", "kind": "ResourcePlugin", "metadata": {"name": meta}, "spec": body}
@@ -105,13 +105,13 @@ def sandbox(name="s", **spec):
 
 
 def hook(name="h", **spec):
-    """A hook with one step, changed as asked."""
+    """Return a hook with one step and changed fields."""
     body = {"selector": SELECTOR, "preStop": [{"name": "a", "script": SCRIPT}], **spec}
     return {"apiVersion": "dayfly.dev/v1alpha1", "kind": "LifecycleHook", "metadata": {"name": name}, "spec": body}
 
 
 def hooked(event="preStop", **more):
-    """A hook whose one step, of one event, is changed as asked."""
+    """Return a hook with one step of one event; `more` are fields of the step."""
     return hook(**({"preStop": []} | {event: [{"name": "a", "script": SCRIPT, **more}]}))
 
 
@@ -129,7 +129,7 @@ def of_fork(source):
 
 
 def baseline(**of):
-    """A sandbox with a fork of one baseline, changed as asked."""
+    """Return a sandbox with a fork of one baseline with changed fields."""
     return sandbox(forks=[{"forkOf": {**fork()["forkOf"], **of}}])
 
 
@@ -326,7 +326,7 @@ def test_files_are_current():
 
 def test_operator_types_have_the_fields_of_the_crds():
     """The operator's own types have the fields of the generated ones."""
-    # Of a status only what a new process must know, so that ten thousand of them are small.
+    # Only the fields of a status that a new process needs are stored, so that ten thousand of them are small.
     for ours, theirs, absent in (
         (objects.StoredStatus, kinds.SandboxStatus, set()),
         (objects.StoredStatus, kinds.ResourceStatus, {"endpoints"}),  # only a sandbox has any
@@ -401,7 +401,7 @@ class TestServer:
             assert (changed.status, "a compiled document never changes" in changed.message) == (422, True)
         body["metadata"] = {"name": "newer"}
         body["spec"]["preStart"] = [{"name": "go", "kind": "of-a-newer-compiler"}]
-        assert served.ask("POST", place(body), body).status == 201  # the operator says that it cannot run it
+        assert served.ask("POST", place(body), body).status == 201  # the operator reports that it cannot run it
 
     def test_keeps_a_ledger_as_it_is(self, served):
         """Every field of a run, with the newest forks, is there again after a way through the server."""

@@ -1,4 +1,4 @@
-"""Routes of ours as a real API server takes and keeps them: with the definitions of the Gateway API, and no data plane."""
+"""Routes of Dayfly on a real API server, with the definitions of the Gateway API and without a data plane."""
 
 import msgspec
 import pytest
@@ -29,7 +29,7 @@ def headers(count):
     return {"headers": [{"name": f"h{number}", "value": "v"} for number in range(count)]}
 
 
-# Rules as people write them, and how many objects of ours stand beside.
+# Rules of users, and the number of routes that Dayfly creates for them.
 HTTP = {
     "plain": ([EVERYTHING], 1),
     "with all there is": (
@@ -84,7 +84,7 @@ def served(installed):
 
 @pytest.fixture(scope="module")
 def fork(installed):
-    """One whose owner is there: else the garbage collector takes away what it owns, sooner or later."""
+    """A fork with an existing owner, because the garbage collector would delete its routes otherwise."""
     uid = installed.ask("GET", f"/api/v1/namespaces/{TEAM}").body["metadata"]["uid"]
     return RouteTarget("f-box-web", "box-run", {"apiVersion": "v1", "kind": "Namespace", "name": TEAM, "uid": uid})
 
@@ -102,7 +102,7 @@ def stored(api, kind, name, rules):
     ids=lambda each: each if isinstance(each, str) else each.kind,
 )
 def test_written_routes_are_stored_unchanged(installed, fork, kind, case):
-    """Nothing is added to it, so what somebody has changed is told by comparing."""
+    """The API server adds nothing, so a comparison finds changes by other users."""
     rules, count = (HTTP if kind is HTTP_ROUTES else GRPC)[case]
     found = stored(installed, kind, case.replace(" ", "-"), rules)
     made = render_routes(kind, found, fork, LEADS, KEYS)
@@ -124,7 +124,7 @@ def test_written_routes_are_stored_unchanged(installed, fork, kind, case):
 
 
 def test_operator_labels_on_routes_are_refused_for_others(installed):
-    """By them the operator would take somebody's route for its own."""
+    """With these labels the operator would adopt a user's route."""
     for key in (RUN_LABEL, ROUTE_LABEL):
         body = thing(HTTP_ROUTES.api_version, "HTTPRoute", "forged", spec={"rules": [EVERYTHING]})
         body["metadata"]["labels"] = {key: "box-run"}

@@ -1,4 +1,4 @@
-"""What `make image` says where pip fails, or never ends."""
+"""The errors of `make image` if pip fails or never ends."""
 
 import contextlib
 import importlib.util
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def image(monkeypatch, tmp_path):
-    """The script, with caches of its own and a standard library without files."""
+    """The script, with a separate cache and a standard library without files."""
     spec = importlib.util.spec_from_file_location("image", ROOT / "deploy" / "image.py")
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -55,7 +55,7 @@ def test_pip_that_fails_is_one_line_and_no_traceback(image, monkeypatch, tmp_pat
 
 
 def test_the_archive_is_written_where_one_says(image, monkeypatch, tmp_path, capsys):
-    """`make image` does; what tests load is the kept one."""
+    """`make image` writes to the given path; tests load the cached archive."""
     wanted = tmp_path / "operator.tar"
     monkeypatch.setattr(image, "build", lambda out: (out.write_bytes(b"an archive"), out)[1])
     monkeypatch.setattr(sys, "argv", ["image.py", str(wanted)])

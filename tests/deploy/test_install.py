@@ -1,4 +1,4 @@
-"""The install manifest: current, the same as kustomize makes it, and as careful as it says."""
+"""The install manifest: current, equal to the output of kustomize, and as restricted as documented."""
 
 import ipaddress
 import json
@@ -130,7 +130,7 @@ def test_operator_role_covers_the_rights_of_each_target():
 
 
 def test_target_grant_is_aggregated_into_the_operator_role():
-    """The line that a hook's condition says to type makes a role which is aggregated into the operator's own."""
+    """The command in the condition of a hook creates a role that is aggregated into the operator's role."""
     [role] = [each for each in of("ClusterRole") if "aggregationRule" in each]
     assert role["rules"] == []
     [selector] = role["aggregationRule"]["clusterRoleSelectors"]
@@ -169,7 +169,7 @@ def test_every_policy_is_in_force():
 
 @pytest.mark.parametrize("objects", [OBJECTS, SERVER], ids=["operator", "server"])
 def test_the_image_is_this_version(objects):
-    """Under a name that no registry can have (RFC 2606): where the image is not there yet, nobody's is pulled."""
+    """The name is reserved (RFC 2606), so no registry can have it, and no other image is pulled."""
     (deployment,) = [each for each in objects if each["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["image"] == f"dayfly.invalid/operator:{__version__}"
@@ -180,7 +180,7 @@ METADATA = ["169.254.169.254", "169.254.170.2", "168.63.129.16", "100.100.100.20
 
 @pytest.mark.parametrize("address", METADATA)
 def test_steps_reach_no_machines_metadata(address):
-    """Of the clouds we know, under both families; the rest of the world is theirs to reach."""
+    """Metadata addresses of known clouds, for IPv4 and IPv6, are blocked; other addresses are reachable."""
     (policy,) = [each for each in of("NetworkPolicy") if each["metadata"]["namespace"] == "dayfly-runners"]
     (rule,) = policy["spec"]["egress"]
     assert _reached(rule, "192.0.2.1")
@@ -271,7 +271,7 @@ def test_the_operators_pod_is_admitted(api):
 @pytest.mark.cluster
 @pytest.mark.timeout(120, func_only=True)  # the server's start is not its own
 def test_the_servers_objects_and_its_pod_are_admitted(api):
-    """What it may do in the cluster is nothing: it has no account's token, and nobody binds a role to it."""
+    """The server has no permissions in the cluster: its pod has no token of an account, and no role is bound to it."""
     namespace, deployment = SERVER[:2]
     api.apply(yaml.safe_dump(namespace))
     api.cluster.kubectl("apply", "--server-side", "--dry-run=server", "-f", str(ROOT / "deploy" / "server.yaml"))
@@ -294,7 +294,7 @@ def own():
 @pytest.mark.cluster
 @pytest.mark.timeout(180, func_only=True)
 class TestUninstall:
-    """The script, with a server of its own: it drains first, and says what it leaves."""
+    """The script with a separate server: it drains first, and prints the objects that it leaves."""
 
     def env(self, api):
         kubectl = api.cluster.folder / "bin" / "kubectl"
@@ -376,7 +376,7 @@ class TestUninstall:
         assert own.ask("GET", "/apis/dayfly.dev/v1alpha1/resourceplugins/p.1.0.0").status == 200
         path = "/apis/dayfly.dev/v1alpha1/namespaces/default/sandboxes"
         body = thing("dayfly.dev/v1alpha1", "Sandbox", "late", spec={"cluster": "c"})
-        eventually(lambda: own.ask("POST", f"{path}?dryRun=All", body).status == 201)  # nothing bars it any more
+        eventually(lambda: own.ask("POST", f"{path}?dryRun=All", body).status == 201)  # no policy blocks it now
         policies = own.ask("GET", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies").body["items"]
         assert [each["metadata"]["name"] for each in policies] == []
 

@@ -1,4 +1,4 @@
-"""Rules of ours as a real API server takes and keeps them, with the definitions of Istio; and who may write what there."""
+"""Rules of Dayfly on a real API server with the definitions of Istio, and the permissions to write them."""
 
 import copy
 
@@ -99,7 +99,7 @@ def patched(api, name, body, user=OPERATOR):
 
 @pytest.mark.parametrize("case", RULES)
 def test_rules_woven_into_a_route_are_stored_unchanged(installed, case):
-    """Nothing is added to it, so what somebody has changed is told by comparing; and it comes out without a trace."""
+    """The API server adds nothing, so a comparison finds changes by other users. The removal leaves no trace."""
     name = case.replace(" ", "-")
     made = installed.ask("POST", KIND.path(TEAM), theirs(name, RULES[case]))
     assert made.status == 201, made
@@ -148,7 +148,7 @@ SPOILT = {
 
 
 def test_operator_changes_nothing_but_its_own_istio_rules(installed):
-    """Whatever fault it may have: the server holds it to its own rules."""
+    """The API server restricts the operator to its rules, even if the operator has a fault."""
     assert installed.ask("POST", KIND.path(TEAM), theirs("held", [WEB])).status == 201
     assert patched(installed, "held", {"spec": {"http": [{"name": THREAD.owner.name(0), **WEB}, WEB]}}).status == 200
     for what, change in SPOILT.items():
@@ -161,7 +161,7 @@ def test_operator_changes_nothing_but_its_own_istio_rules(installed):
 
 
 def test_tenant_cannot_forge_operator_rules_or_labels(installed):
-    """By them the operator would take somebody's rules for its own; whoever leaves ours out does no harm."""
+    """With these names the operator would take a user's rules for its own. The removal of its rules is permitted."""
     mine = {"name": THREAD.owner.name(0), **WEB}
     assert installed.ask("POST", KIND.path(TEAM), theirs("taken", [WEB])).status == 201
     assert patched(installed, "taken", {"spec": {"http": [mine, WEB]}}, user="").status == 403

@@ -1,4 +1,4 @@
-"""What is woven into VirtualServices as Istio itself has it: its control plane, and a proxy that goes by it."""
+"""Rules in VirtualServices with Istio itself: its control plane, and a proxy that it configures."""
 
 import contextlib
 import http.client
@@ -49,7 +49,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_) -> None:
-        """Nobody reads it."""
+        """Drop the log."""
 
 
 def free() -> int:
@@ -91,7 +91,7 @@ def mesh(api, tmp_path_factory):
 
 
 def _stand(api, name, address, ports):
-    """A Service of the team whose ports, 80 and on, are those of this machine; their names tell Istio the protocol."""
+    """Create a Service with ports from 80 on, which lead to this machine. Their names define the protocol."""
     at = [{"name": each, "port": 80 + number, "protocol": "TCP"} for number, each in enumerate(ports)]
     service = thing("v1", "Service", name, spec={"ports": at})
     assert api.ask("POST", f"/api/v1/namespaces/{TEAM}/services", service).status == 201
@@ -106,7 +106,7 @@ def _stand(api, name, address, ports):
 
 
 def asked(port, headers=None, path="/", host="web"):
-    """Who answers a call of a workload of the team."""
+    """Return the workload that answers a call of a workload of the team."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request("GET", path, headers={"Host": f"{host}.{TEAM}.svc.cluster.local", **(headers or {})})
@@ -148,7 +148,7 @@ def test_rule_routes_every_form_of_its_key_and_no_other(api, mesh):
             assert asked(mesh, headers) == fork, headers
         assert asked(mesh, path=f"/?a=1&sd={key}") == fork
     both = {"baggage": f"sd-routing-key={OTHER},sd-routing-key={KEY}"}
-    assert asked(mesh, both) == "f-old", "of several keys that of the oldest counts"
+    assert asked(mesh, both) == "f-old", "the oldest of several keys counts"
     for headers in ({}, *ways("nobodys"), {"baggage": f"other={KEY}"}, {"baggage": f"xsd-routing-key={KEY}"}):
         assert asked(mesh, headers) == "web", headers
     assert asked(mesh, {"baggage": f"sd-routing-key={KEY}"}, host="api") == "api"
@@ -157,7 +157,7 @@ def test_rule_routes_every_form_of_its_key_and_no_other(api, mesh):
 
 
 def test_copied_rule_matches_only_requests_with_its_key(api, mesh):
-    """Its rules are tried in their order, with a copy before each that leads to the baseline; taken out, all is as before."""
+    """Each rule that leads to the baseline gets a copy before it, which leads to the fork. A removal restores all."""
 
     def led(to, *matches):
         return {**({"match": list(matches)} if matches else {}), "route": [{"destination": {"host": to}}]}
@@ -191,9 +191,9 @@ def test_copied_rule_matches_only_requests_with_its_key(api, mesh):
 
 
 def test_each_protocol_is_led_as_it_came(api, mesh):
-    """HTTP/1.1, HTTP/2 and WebSocket at one Service, gRPC at another, whose port is called so.
+    """HTTP/1.1, HTTP/2 and WebSocket use one Service, gRPC another with a port of that name.
 
-    They have one port each: of several, a proxy that is called by HTTP's own way cannot tell which was meant.
+    Each Service has one port. With several, a proxy that is called as an HTTP proxy cannot distinguish the ports.
     """
     address = reachable(api.cluster.network.node)
     keyed = {"baggage": f"sd-routing-key={KEY}"}

@@ -1,4 +1,4 @@
-"""How deep a real API server lets a Sandbox be nested, and that our client reads what it gives back."""
+"""The nesting depth of a Sandbox that a real API server accepts, and that our client can read."""
 
 import pytest
 

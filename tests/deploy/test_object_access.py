@@ -98,7 +98,7 @@ async def said_by_the_fake(name):
 
 
 def type_the_line(installed, error):
-    """As the message says, word for word."""
+    """Run the command of the message literally."""
     said = grants.explain_refusal(error, TEAM, 0)
     assert said.reason == "ObjectsNotGranted"
     for command in said.message.rpartition("can run: ")[2].split(" && "):
@@ -108,7 +108,7 @@ def type_the_line(installed, error):
 
 
 def asked(installed):
-    """Who has asked for jobs, as whom, what, and how it was answered, as the server has written it down."""
+    """Yield impersonated user, verb and status code of the operator's requests for jobs, from the audit log."""
     for line in installed.cluster.audit_log.read_text().splitlines():
         event = json.loads(line)
         if event["objectRef"]["resource"] == "jobs" and event["user"]["username"] == OPERATOR:
@@ -117,7 +117,7 @@ def asked(installed):
 
 
 async def granted(ask: Callable[[], Awaitable[T]]) -> T:
-    """Its answer, once the server has heard of the right: it reads Roles from a cache, and tells nobody when."""
+    """Return the answer once the server knows the permission. Its cache of Roles is updated after an unknown time."""
     async with asyncio.timeout(60):
         while True:
             try:
@@ -127,7 +127,7 @@ async def granted(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 def test_a_life_by_the_line_that_the_refusal_says(installed, play):
-    """A Job: refused, granted by that line, made at rest, let go, deleted; with the account's rights alone."""
+    """The life of a Job with only the account's permissions: refused, granted, created suspended, released, deleted."""
 
     async def story(objects: ObjectClient, client: Client) -> None:
         kind = await objects.kind("batch/v1", "Job")
@@ -177,7 +177,7 @@ def test_only_the_account_sets_and_removes_its_finalizer(installed, play):
         words = "metadata.finalizers: those of dayfly.dev/ are set and removed by the Dayfly operator alone"
         merge = "application/merge-patch+json"
         bare = {"metadata": {"finalizers": None}}
-        for user in ("", account(TEAM)):  # whoever is that account without being the operator
+        for user in ("", account(TEAM)):  # neither is the operator
             answer = installed.ask("PATCH", f"{path}/{name}", bare, user=user, kind=merge)
             assert (answer.status, words in answer.message) == (403, True), answer.message
         await objects.delete(kind, made)

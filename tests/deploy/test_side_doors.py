@@ -1,4 +1,4 @@
-"""Ways beside the objects themselves, subresources above all: what the policies guard, they guard there too."""
+"""Other ways to change objects, mainly subresources: the policies protect the same fields there."""
 
 import copy
 
@@ -20,7 +20,7 @@ WITH_STATUS = {
 
 @pytest.mark.parametrize("plural", WITH_STATUS)
 def test_a_status_brings_no_key(installed, plural):
-    """With a status the API server takes metadata: whoever may write that would free what the operator holds."""
+    """The API server accepts metadata with a status, so a write to it could remove the operator's finalizers."""
     path, plain = WITH_STATUS[plural]
     body = copy.deepcopy(plain)
     body["metadata"]["name"] = "by-status"
@@ -41,7 +41,7 @@ def test_a_status_brings_no_key(installed, plural):
 
 
 def test_a_pods_status_takes_no_key_away(installed):
-    """A pod's finalizer keeps the proof of what its step did."""
+    """The finalizer of a pod keeps the proof of its step's end."""
     path, plain = CARRIERS["pods"]
     body = copy.deepcopy(plain)
     body["metadata"] = {
@@ -62,7 +62,7 @@ def test_a_pods_status_takes_no_key_away(installed):
 
 @pytest.mark.parametrize("path", [f"{TEAM}/pods/waits/binding", f"{TEAM}/bindings"])
 def test_a_binding_brings_no_order(installed, path):
-    """Its annotations become the pod's: another order would be carried out with the step's Secrets."""
+    """The annotations of a binding become the pod's, so another order would run with the Secrets of the step."""
     pods, plain = CARRIERS["pods"]
     body = copy.deepcopy(plain)
     body["metadata"] = {"name": "waits", "annotations": {"dayfly.dev/order": "ours"}}
@@ -105,7 +105,7 @@ def test_no_grant_along_with_a_namespaces(installed, ada, part):
 
 @pytest.mark.parametrize("value", ["true", ""])
 def test_tenant_cannot_set_the_in_use_label(installed, ada, value):
-    """The label alone does, whatever its value."""
+    """The label has this effect with any value."""
     body = installed.ask("GET", TEAM).body
     body["metadata"].setdefault("labels", {})["dayfly.dev/in-use"] = value
     for path in (TEAM, f"{TEAM}/status"):

@@ -8,8 +8,8 @@ import subprocess
 import pytest
 from tests.policy.apiserver import ROOT
 
-# Sandboxes are files `sandboxes/NAMESPACE:NAME`; a made one is started, and cleaned up when it is deleted as long as the
-# operator is there. `meanwhile` lists commands of somebody else, each before the first of ours that matches.
+# Sandboxes are files `sandboxes/NAMESPACE:NAME`. A created one is started. A deleted one is cleaned up if the operator
+# is there. `meanwhile` lists commands of another user, each before our first command that matches.
 KUBECTL = r"""#!/bin/sh
 cd "$CLUSTER" || exit 9
 echo "$*" >> calls
@@ -77,7 +77,7 @@ def uninstall(tmp_path):
 
 @pytest.mark.parametrize("moment", ["--for=delete", "crds/sandboxes.yaml", "base/policies.yaml", "base/operator.yaml"])
 def test_sandbox_made_during_uninstall_is_cleaned_up_or_refused(uninstall, moment):
-    """Once the operator is gone nobody would."""
+    """After the removal of the operator, nothing would clean it up."""
     _, started, cleaned = uninstall(["shop:old"], [f"{moment} shop:late"])
     assert started == cleaned
     assert ("shop:late" in started) is not moment.startswith("base/")
@@ -92,19 +92,19 @@ def test_sandbox_made_during_uninstall_with_kept_crds_is_safe(uninstall, tmp_pat
     assert started == cleaned
     assert ("shop:late" in started) is (moment in ("apply", "--dry-run=server"))
     assert (tmp_path / "kind").exists()
-    assert not (tmp_path / "barred").exists(), "whoever installs Dayfly again can make sandboxes"
+    assert not (tmp_path / "barred").exists(), "after a new installation sandboxes can be created"
     assert not [call for call in calls if "crds/" in call]
 
 
 def test_sandbox_that_expires_during_uninstall_is_ignored(uninstall):
-    """Its time to live is over between the list and its deletion."""
+    """The time to live of the sandbox ends between the list and the deletion."""
     calls, _, cleaned = uninstall(["shop:old", "shop:other"], [])
     assert cleaned == ["shop:old", "shop:other"]
     assert all("--ignore-not-found" in call for call in calls if call.startswith("delete sandboxes"))
 
 
 def test_hooks_go_before_anything_else(uninstall, tmp_path):
-    """While the operator is there: no finalizer of theirs may stay on objects that live on."""
+    """The hooks are removed while the operator runs, so that no finalizer stays on objects that live on."""
     (tmp_path / "hooks").mkdir()
     (tmp_path / "hooks" / "volume-backup").touch()
     uninstall(["shop:old"], [])

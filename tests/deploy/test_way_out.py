@@ -1,4 +1,4 @@
-"""The way out of `make cluster`'s node: it leads where this machine gets, as this machine gets there, and says where it does not."""
+"""The network access of the `make cluster` node: it reaches what this machine reaches, and reports other failures."""
 
 import base64
 import contextlib
@@ -30,7 +30,7 @@ def listening() -> socket.socket:
 
 @pytest.fixture
 def echo() -> Iterator[str]:
-    """A place that repeats what it hears until the other end is silent, then says that too."""
+    """A server that echoes its input until the other end closes, and then sends `, and no more`."""
 
     def answer(server: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -94,7 +94,7 @@ def test_unreachable_address_is_reported_in_the_status_line():
 
 
 def test_tunnel_uses_the_proxy_of_the_machine(echo, monkeypatch):
-    """With its credentials, for names that only the proxy knows; past it where NO_PROXY says so."""
+    """The tunnel sends the proxy's credentials, for names that only the proxy resolves; NO_PROXY bypasses it."""
     seen = []
 
     class Proxy(way_out.Handler):

@@ -44,7 +44,7 @@ class Starter:
         return self.child
 
     def close(self):
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 class Bench:
@@ -81,7 +81,7 @@ class Folder:
         self.tells: dict[str, list[object]] = {}
 
     def tell(self, **answers: object) -> None:
-        """Set results of methods: a list is returned item by item, its last one repeatedly; exceptions are raised."""
+        """Set results of methods. A list is returned item by item, its last one repeatedly. Exceptions are raised."""
         self.tells |= {name: answer if isinstance(answer, list) else [answer] for name, answer in answers.items()}
 
     def _answer(self, name: str):
@@ -116,7 +116,7 @@ class StepFolders:
         return folder.leave_beginning()
 
     def close(self):
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 KEPT = {"generation": "g"}

@@ -1,8 +1,8 @@
 """A server as a separate process that runs one sandbox from birth to end, and kills itself at a given write.
 
-Its only argument is JSON: `home`, `runner`, `journal`, `uid` of the run, `isolation` (empty for that of the machine) or
-`engine` and `image` of the steps, and `die_at`: the number of the ledger's hook call at which it sends itself SIGKILL
-(0: never). A second start continues. It exits with 0 when the run has ended.
+Its only argument is JSON: `home`, `runner`, `journal`, `uid` of the run, and `die_at`. It also has either `isolation`
+(empty for that of the machine) or `engine` and `image` of the steps. At the ledger's hook call with the number `die_at`
+it sends itself SIGKILL (0: never). A second start continues. It exits with 0 when the run has ended.
 """
 
 import asyncio

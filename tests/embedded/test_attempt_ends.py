@@ -21,7 +21,7 @@ __all__ = ["told"]
 
 class TestEnding:
     async def ended(self, told, *seen, child=0):
-        """End the attempt's process, a child of ours if there is one; `seen` are the next observations."""
+        """End the attempt's process, our child if `child` is its ID; `seen` are the next observations."""
         if child:
             told.starter.child = child
             told.folder.tell(observe=[*seen])
@@ -41,7 +41,7 @@ class TestEnding:
         await process.wait()
 
     async def test_adopted_attempt_without_marker_is_lost_not_fenced(self, told):
-        """`NeverRan` is only certain for a child of ours."""
+        """`NeverRan` is only certain for our children."""
         told.folder.tell(exists=True, fence=True)
         process = await sleeper()
         adopt(told, os.pidfd_open(process.pid), [Stalled(since=1)])

@@ -58,7 +58,7 @@ async def test_refused_clearing_is_retried_and_keeps_the_folder(bench):
 
 
 async def test_unreadable_folder_is_checked_again(bench, monkeypatch, caplog):
-    """This process has too many open files for a moment."""
+    """For a moment, the process has too many open files."""
     monkeypatch.setattr(attempt_sweeper, "DISK_RETRY_S", 0.01)
     clear, looks = Refusing(bench.starter, 0), []
 

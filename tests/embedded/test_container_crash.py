@@ -27,7 +27,7 @@ pytestmark = [
 
 
 def one_of(cells, about):
-    """All lives in the proof, otherwise one."""
+    """Return all lives in the proof, otherwise one."""
     cells = list(cells)
     return SELECTION.sample(cells, len(cells), about)
 

@@ -1,4 +1,4 @@
-"""The process of a proxy: the holder of its lock, its watch and its end; and probes of ports."""
+"""The process of a proxy (the holder of its lock, its watch and its end), and probes of ports."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ async def test_failing_fork_is_restarted_with_growing_pauses(machine):
         assert unit.until - unit.since == 1000 << number - 1
         assert "exit code 3" in unit.message
     claims = {entry.attempt: entry.at for entry in machine.host.history("u") if entry.move == "Claim"}
-    # The clock may be set back: the reported time is the one that counts.
+    # The clock may be set back, and only the reported time counts.
     assert claims[2] >= waits[1].until
     assert claims[3] >= waits[2].until
     assert machine.log(NAME, 2) == b"oops\n"

@@ -45,7 +45,7 @@ async def test_left_over_proxy_is_ended_by_a_server_without_routing(machine):
 
 
 async def test_closed_host_leaves_no_task_or_descriptor(machine, monkeypatch):
-    """Check that no task is running and no descriptor is open: of files, watches or servers."""
+    """Check that no task is running, and that no file, watch or server is open."""
 
     async def serve(_app, sockets, *, stop):
         await stop.wait()
@@ -144,7 +144,7 @@ async def test_each_change_raises_the_version_and_notifies_the_link(machine):
     assert set(heard.changed) == {"u"}
     assert heard.ended == []
     await machine.delete()
-    await until(lambda: heard.ended, "its end to be told")
+    await until(lambda: heard.ended, "the report of its end")
     assert heard.ended == ["u"]
     assert machine.host.version("u") > made + len(heard.changed) - heard.changed.count("u")
 

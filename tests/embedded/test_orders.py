@@ -29,7 +29,7 @@ async def test_an_end_that_overtakes_its_offer_stays_an_end(machine, end):
 
 
 async def test_offer_of_a_begun_run_that_is_unknown_starts_nothing(machine):
-    """Nothing is known of what the run left behind, so it has neither ended nor starts again."""
+    """The host does not know what the run left behind, so the run has neither ended nor starts again."""
     assert await machine.host.stop("u", ASKED, known=True) is Verdict.UNKNOWN
     assert await machine.host.offer(doc.offer(RAN, birth=False)) is Verdict.UNKNOWN
     assert machine.host.standing("u") is None

@@ -181,11 +181,11 @@ def test_tests_remove_no_folder_but_dayflys_own(home):
     (home / "place").unlink()
 
 
-@pytest.mark.parametrize("moment", ["before it is looked at", "before it is listed"])
+@pytest.mark.parametrize("moment", ["before it is checked", "before it is listed"])
 def test_sweep_ignores_a_place_that_vanishes(home, monkeypatch, moment):
     """Servers of two homes, one of which ends while the other starts and cleans up."""
     other = process.open_storage(home)
-    owner, look = (os, "lstat") if moment == "before it is looked at" else (os, "scandir")
+    owner, look = (os, "lstat") if moment == "before it is checked" else (os, "scandir")
     real = getattr(owner, look)
 
     def leaving(path, **more):

@@ -42,7 +42,7 @@ def key(value):
 async def test_next_baseline_takes_over_the_routed_port(ways):
     """A baseline that is declared again under another name."""
     await ways.host.forget_baseline(Workload(name="app", command=()))
-    await until(lambda: is_closed(ways.port), "nobody to listen there")
+    await until(lambda: is_closed(ways.port), "the port to be free")
     assert await ways.declare("web", routed_port=ways.port) == ways.port
     assert await ways.who() == "web"
 
@@ -61,7 +61,7 @@ async def test_every_key_form_reaches_the_fork_and_no_other_does(ways):
         assert await ways.who((name, value)) == "u", name
         assert await ways.who((name, value.replace(KEY[1:], OTHER[1:]))) == "app", name
     assert await ways.who(path=f"/a?x=1&sd-key={KEY}") == "u"
-    # Of two headers with the same name both count; a request without a key reaches the baseline.
+    # If two headers have the same name, both count. A request without a key reaches the baseline.
     assert await ways.who(("baggage", "a=b"), key(KEY)) == "u"
     assert await ways.who() == await ways.who(("cookie", f"sd-routing-key={KEY}")) == "app"
     await ways.machine.finish("u")

@@ -63,7 +63,7 @@ async def keeping(machine):
 
 
 async def begun(machine, attempt=1) -> Told:
-    return await until(lambda: told_by(Path(f"{machine.journal}.{attempt}")), "the step tells its environment")
+    return await until(lambda: told_by(Path(f"{machine.journal}.{attempt}")), "the step prints its environment")
 
 
 def told_by(path: Path) -> Told | None:
@@ -127,7 +127,7 @@ async def test_caller_without_a_token_gets_no_state(keeping, method):
     await keeping.host.offer(doc.offer(mine, theirs))
     told = await begun(keeping)
     await written(told)
-    stranger = await until(lambda: told_by(Path(f"{keeping.journal}.other.1")), "the other's step tells its own")
+    stranger = await until(lambda: told_by(Path(f"{keeping.journal}.other.1")), "the other step prints its own")
     await written(stranger)
     head = (states.folder(keeping.home) / "u" / "r" / "head").read_bytes()
     for changed in (

@@ -59,6 +59,6 @@ async def test_host_with_a_tracer_traces_its_runs(machine):
     await machine.up()
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("make", "true")])))
     await machine.ready()
-    await until(lambda: traces, "it is told once it is ready")
+    await until(lambda: traces, "it is sent once it is ready")
     await machine.finish()
     tracer.close()

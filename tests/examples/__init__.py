@@ -1,6 +1,6 @@
-"""The examples, lived through by the real command line: made, used, broken at each step, and gone without a trace.
+"""The examples, played with the real command line: created, used, failed at each step, and removed completely.
 
-`home` runs Dayfly, `outside` and `servers` the databases and stores that examples need, `kinds` and `gallery` say what
-each example is and how to see what it left, `pages` reads the commands out of READMEs and docs. Called by pytest alone; knows no module of Dayfly
-but those that read a plugin file.
+`home` runs Dayfly. `outside` and `servers` run the databases and stores that examples need. `kinds` and `gallery`
+define each example and how to find its leftovers. `pages` reads the commands of READMEs and docs. Only pytest calls
+this package, and it uses only the modules of Dayfly that read a plugin file.
 """

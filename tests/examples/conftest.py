@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """An example that was not tried is not passed over in silence."""
+    """Report examples that were not tested."""
     reasons = {str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ()) if report.longrepr}
     for reason in sorted(reason for reason in reasons if "NOT TESTED" in reason):
         terminalreporter.write_line(reason, yellow=True, bold=True)
@@ -87,7 +87,7 @@ def names() -> Iterator[outside.Names]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where examples keep what is on this machine itself."""
+    """The folder for examples whose resources are files of this machine."""
     folder = tmp_path / "things"
     folder.mkdir()
     return folder
@@ -104,7 +104,7 @@ def example(request: pytest.FixtureRequest, folder: Path) -> Example:
 
 @pytest.fixture
 def home(example: Example, tmp_path: Path) -> Iterator[Home]:
-    """A running Dayfly with what the example needs in its environment. A sandbox that a test leaves is deleted."""
+    """A running Dayfly with the environment of the example. Sandboxes that a test leaves are deleted."""
     home = Home(tmp_path / "home", example.environment)
     home.up()
     try:
@@ -127,7 +127,7 @@ def _python(_: pytest.FixtureRequest, folder: Path) -> Example:
 def _terraform(_: pytest.FixtureRequest, folder: Path) -> Example:
     settings = {
         "PATH": f"{outside.terraform().parent}:{os.environ['PATH']}",
-        "TERRAFORM_TEST": str(folder),  # tells its processes from another test's
+        "TERRAFORM_TEST": str(folder),  # distinguishes its processes from those of other tests
         "TF_CLI_ARGS_apply": "-parallelism=1",
         "TF_CLI_ARGS_destroy": "-parallelism=1",
     }

@@ -1,4 +1,4 @@
-"""The example controllers on a fake API server, with a kubelet for their pods: processes that crash and begin anew."""
+"""The example controllers on a fake API server, with a kubelet and with processes that crash and restart."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def module(folder: str, name: str) -> ModuleType:
 
 
 class Kubelet:
-    """Starts pods a second after they are there, unless their image is missing, and ends them when they are to go."""
+    """Starts pods a second after their creation unless their image is missing, and ends deleted pods."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -87,13 +87,13 @@ class World:
         return self.hook(len(self.writes), call)
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
-        """As somebody else."""
+        """Send a request as another user."""
         answer = self.server.answer(Request(method, path, {}, json.dumps(body or {}).encode(), kind))
         assert answer.status < 300, f"{method} {path}: {answer.body.decode()}"
         return json.loads(answer.body)
 
     def start(self, count: int = 1) -> None:
-        """That many processes more; one that crashes is followed by another."""
+        """Start more processes; a process that crashes is replaced."""
         for _ in range(count):
             self._tasks.append(asyncio.create_task(self._live()))
 
@@ -147,6 +147,6 @@ class World:
         return list(dict.fromkeys(write.new["metadata"]["uid"] for write in versions if write.new))
 
     def events(self) -> list[tuple[str, str, str]]:
-        """All Events: of which kind, reason and note."""
+        """Return kind, reason and note of all Events."""
         every = sorted(self.server.objects("events"), key=lambda each: int(each["metadata"]["resourceVersion"]))
         return [(each["regarding"]["kind"], each["reason"], each["note"]) for each in every]

@@ -61,7 +61,7 @@ def mariadb_database(request: pytest.FixtureRequest) -> Example:
 
 
 def mariadb(settings: Settings, sql: str) -> str:
-    """What the server answers, without headings."""
+    """Return the server's answer without headings."""
     place = [
         f"--host={settings['MARIADB_HOST']}",
         f"--port={settings['MARIADB_PORT']}",
@@ -91,7 +91,7 @@ def redis_acl(request: pytest.FixtureRequest) -> Example:
     return Example("redis-acl", "redis-demo", {}, settings, left, use)
 
 
-# What would show a tenant others' keys or clients, reach beyond its prefix, or hold up the server.
+# Commands that would reveal other tenants' keys or clients, write outside of the prefix, or block the server.
 FORBIDDEN = (
     "GET dayfly-somebody:else",
     "RENAME {}a dayfly-somebody:else",
@@ -105,7 +105,7 @@ FORBIDDEN = (
 
 
 def redis(settings: Settings, command: str) -> str:
-    """What the server answers; an error as its text."""
+    """Return the server's answer; an error as its text."""
     place = ["-h", settings["REDIS_HOST"], "-p", settings["REDIS_PORT"], "--user", settings["REDIS_USER"]]
     words = ["redis-cli", "--no-auth-warning", *place]
     environment = {**os.environ, **settings}
@@ -260,7 +260,7 @@ def _tags_in_sqs(settings: Settings, outputs: Outputs) -> list[str]:
     return list(queues(settings).list_queue_tags(QueueUrl=outputs["jobs/provision.queue-url"])["Tags"].values())
 
 
-# What has become of a param, there where it was to go.
+# For each example, a function that reads a param back from the place that it was written to.
 READERS: Mapping[str, Callable[[Settings, Outputs], list[str]]] = {
     "postgres-database": _names_in_postgres,
     "mariadb-database": _names_in_mariadb,
@@ -276,5 +276,5 @@ MAKERS: Mapping[str, Callable[[pytest.FixtureRequest], Example]] = {
     "sqs-queue": sqs_queue,
     "s3-seed": s3_seed,
 }
-# What each needs that is built or installed once.
+# The tools of each example that are built or installed once.
 BUILT = {"vault-secret": ("openbao",), "sqs-queue": ("moto", "awscli"), "s3-seed": ("versitygw", "awscli")}

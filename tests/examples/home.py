@@ -71,7 +71,7 @@ class Home:
         handle = os.pidfd_open(pid)
         signal.pidfd_send_signal(handle, signal.SIGKILL)
         os.close(handle)
-        # The server is no child of ours. Its first thread may be dead while another one still holds its files.
+        # The server is not our child. Its first thread may be dead while another one still has its files.
         until(lambda: _is_free(self.path / "lock"), f"the end of process {pid}")
 
 

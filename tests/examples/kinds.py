@@ -1,4 +1,4 @@
-"""What each example is: what it needs, which steps it has, and how to see what it left behind."""
+"""Each example: its requirements, its steps, and how to find its leftovers."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -19,10 +19,10 @@ STEPS = {
     "terraform": ("apply",),
     "postgres-schema": ("provision", "seed"),
     "s3-bucket": ("provision", "seed"),
-    # Its steps are no scripts: what befalls them is tried in tests/webhook and tests/embedded/test_webhooks.py.
+    # It has no scripts: tests/webhook and tests/embedded/test_webhooks.py test faults of its steps.
     "webhook-dns": (),
 }
-# What one machine cannot carry out: these live their lives in tests/cluster.
+# Examples that one machine cannot run: tests/cluster plays them.
 IN_A_CLUSTER = (
     "minicluster",
     "mixed-tenant",
@@ -92,11 +92,10 @@ class Example:
     def changed(
         self, into: Path, step: str | None, change: Callable[[str], str], *, reporting: bool = True
     ) -> tuple[str, ...]:
-        """As `arguments`, with a create step's script changed, or those of all delete steps.
+        """Return `arguments` with a changed script of one create step, or of all delete steps.
 
-        The changed plugin is written to the folder `into`.
-
-        Without `reporting` the step's outputs are looked for where nothing is, so that nobody ever gets to know them.
+        The changed plugin is written to the folder `into`. Without `reporting` the outputs of the step are read from
+        files that do not exist, so they are never known.
         """
         (wished,) = files.load([str(FOLDER / self.name / "plugin.yaml")], [])
         plugin = documents.export(wished.wish)
@@ -131,7 +130,7 @@ def refusing(script: str) -> str:
 
 
 def waiting(script: str, step: str, record: Path, gate: Path) -> str:
-    """The script, which first adds its name to `record` and at the end says so there, then waits for the file `gate`."""
+    """Return the script with two additions: a line in `record` at its begin and end, and a wait for the file `gate`."""
     first, _, rest = script.partition("\n")
     if _is_python(script):
         begin = f"open({str(record)!r}, 'a').write('{step} begins\\n')"

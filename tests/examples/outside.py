@@ -27,7 +27,7 @@ REGION = "eu-central-1"
 
 
 def missing(why: str) -> None:
-    """Skip the test for want of a tool on this machine. Where everything has to be tested, fail."""
+    """Skip the test because a tool is missing on this machine; fail if all tests are required."""
     if os.environ.get("CI") == "true":
         pytest.fail(f"NOT TESTED, and CI has to: {why}")
     pytest.skip(f"NOT TESTED: {why}")
@@ -47,7 +47,7 @@ def versitygw() -> Path:
 
 
 def terraform() -> Path:
-    """This machine's terraform; where it has none, the last one under a free licence, built once (five minutes)."""
+    """Return this machine's terraform, or else the last version with a free licence, built once (five minutes)."""
     found = shutil.which("terraform")
     if found:
         return Path(found)
@@ -60,7 +60,7 @@ def tofu() -> Path:
 
 
 def collector() -> Path:
-    """OpenTelemetry's collector, with a receiver of OTLP and no more; built once (a minute). Only the proof has it."""
+    """Return OpenTelemetry's collector with only an OTLP receiver, built once (a minute). Only the proof uses it."""
     folder = HERE / "otelcol"
     target = cache() / f"otelcol-{_digest(*(folder / name for name in ('go.mod', 'go.sum', 'main.go')))}"
     return _built(target, folder, ".")
@@ -77,7 +77,7 @@ def schemathesis() -> Path:
 
 
 def installed(name: str) -> Path:
-    """The programs of what a folder here requires from PyPI, installed once into an environment of its own."""
+    """Return the programs of a requirements file of a folder here, installed once into a separate environment."""
     wish = HERE / name / "requirements.txt"
     target = cache() / f"{name}-{_digest(wish)}"
     with locked(name):
@@ -102,7 +102,7 @@ class S3:
         self.key = ("dayfly-test", "not-a-secret-at-all")
 
     def environment(self) -> dict[str, str]:
-        """What the AWS command line needs, and nothing of this machine's own settings."""
+        """The environment for the AWS command line, without this machine's settings."""
         return {
             "PATH": f"{awscli()}:{os.environ['PATH']}",
             "AWS_ENDPOINT_URL": self.url,
@@ -137,7 +137,7 @@ class S3:
 
 @contextlib.contextmanager
 def postgres(address: str = "127.0.0.1") -> Iterator[dict[str, str]]:
-    """A PostgreSQL server of its own at one of this machine's addresses; gives the administrator's PG* variables."""
+    """Start a PostgreSQL server at one of this machine's addresses; yield the administrator's PG* variables."""
     programs = postgres_programs()
     password = "administrator"
     port = free_port()
@@ -200,7 +200,7 @@ def connect(settings: dict[str, str]) -> psycopg.Connection:
 
 
 def _cached(name: str) -> Path:
-    """Where to keep what is built from the module of that name, by the versions that it pins."""
+    """Return the path for the build of this module, which depends on its pinned versions."""
     return cache() / f"{name}-{_digest(HERE / name / 'go.mod', HERE / name / 'go.sum')}"
 
 
@@ -272,7 +272,7 @@ def _digest(*files: Path) -> str:
 
 
 class Beside:
-    """A service whose program stands beside an example, on one of this machine's addresses."""
+    """A service whose program is next to an example, on one of this machine's addresses."""
 
     EXAMPLE, TOKEN = "", ""
 
@@ -291,7 +291,7 @@ class Beside:
             self._process.kill()
 
     def ask(self, path: str) -> Any:
-        """What it answers to whoever has its token."""
+        """Return the answer to a request with its token."""
         headers = {"Authorization": f"Bearer {self.TOKEN}"}
         request = urllib.request.Request(f"http://{self.address}{path}", headers=headers)
         with urllib.request.urlopen(request) as answer:
@@ -318,5 +318,5 @@ class Tenants(Beside):
         return list(self.ask("/v1/tenants"))
 
     def log(self) -> list[str]:
-        """What was done, and for whom."""
+        """Return its log of changes."""
         return list(self.ask("/v1/log"))

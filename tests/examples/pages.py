@@ -1,4 +1,4 @@
-"""The commands that stand in a page: its blocks marked `sh`."""
+"""The commands of a page: its blocks marked `sh`."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ _BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def commands(page: Path) -> str:
-    """All commands of a page as one script that stops at the first failure and shows what it does."""
+    """Return all commands of a page as one script that stops at the first failure and prints each command."""
     blocks = _BLOCK.findall(page.read_text())
     assert blocks, f"{page} has no commands"
     return "set -eux\n" + "\n".join(blocks)

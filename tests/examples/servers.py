@@ -73,7 +73,7 @@ def redis(address: str = "127.0.0.1") -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def nats(address: str = "127.0.0.1") -> Iterator[dict[str, str]]:
-    """A NATS server with JetStream; gives the administrator's variables, and where it tells how it is."""
+    """Start a NATS server with JetStream; yield the administrator's variables and the monitoring address."""
     server, port, told = _program("nats-server"), free_port(), free_port()
     with _folder("nats") as folder:
         admin = f'{{user: admin, password: {PASSWORD}, permissions: {{publish: "$JS.API.>", subscribe: "_INBOX.>"}}}}'
@@ -142,7 +142,7 @@ def _folder(name: str) -> Iterator[Path]:
 
 
 def _nobody(folder: Path) -> dict[str, int]:
-    """Who runs a server that refuses to run as root."""
+    """Return the user for a server that refuses to run as root."""
     if os.geteuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")

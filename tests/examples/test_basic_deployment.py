@@ -85,7 +85,7 @@ def test_its_life():
 
 @pytest.mark.parametrize("harm", WRITE_HARMS, ids=lambda harm: harm.name.lower())
 def test_a_crash_or_loss_at_any_write_makes_nothing_twice(harm):
-    """Before it and after it. The process that follows goes on from what there is."""
+    """The crash is before or after the write. The next process continues from the existing objects."""
     writes = len(played().writes)
     assert writes > 20
     for number in SELECTION.sample(range(1, writes + 1), 16, f"writes of basic-deployment with {harm.name}"):
@@ -96,7 +96,7 @@ def test_a_crash_or_loss_at_any_write_makes_nothing_twice(harm):
 
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_two_at_once_with_views_of_the_past_make_nothing_twice(seed):
-    """Without a lease, and each hears of everything late, half a minute at the most."""
+    """There is no lease, and each process sees every change up to half a minute late."""
 
     async def story(world: World) -> None:
         await world.until(lambda: len(world.clients) == 2, "two processes")
@@ -123,7 +123,7 @@ def test_pod_failure_is_shown_in_the_status_of_both_objects():
             ]
             return [each.get("message") for each in of] == [said, said]
 
-        await world.until(tells, "what the kubelet says")
+        await world.until(tells, "the kubelet's report")
         assert status(world)["ready"] is False
         world.kubelet.missing.clear()
         await world.until(lambda: ready(world, 2, "web:1"), "two pods")
@@ -142,7 +142,7 @@ def test_refused_pod_is_shown_in_the_status_and_retried():
         world.server.admission.append(quota)
         deploy(world)
         await world.until(
-            lambda: "exceeded quota" in str(status(world).get("conditions")), "the quota to be told", within=5
+            lambda: "exceeded quota" in str(status(world).get("conditions")), "the report of the quota", within=5
         )
         assert ("BasicReplicaSet", "Refused", 'pods "web-0" is forbidden: exceeded quota: small') in world.events()
         before = len(world.writes)
@@ -155,7 +155,7 @@ def test_refused_pod_is_shown_in_the_status_and_retried():
 
 
 def test_the_flag_speaks_of_the_wish_as_it_is_now():
-    """What the set has said of an earlier wish counts for nothing; here the set's controller is the test."""
+    """The status of the set for an earlier generation counts for nothing. Here the test is the set's controller."""
 
     async def story(world: World) -> None:
         def says(generation: int) -> None:
@@ -186,7 +186,7 @@ def test_pod_of_another_owner_is_left_unchanged():
         body = {"metadata": {"name": "web-1"}, "spec": {"containers": [container]}}
         theirs = world.ask("POST", "/api/v1/namespaces/default/pods", body)["metadata"]["uid"]
         deploy(world)
-        await world.until(lambda: "web-1 already exists" in str(status(world)), "the taken name to be told")
+        await world.until(lambda: "web-1 already exists" in str(status(world)), "the report of the taken name")
         world.ask("DELETE", f"{PATH}/web")
         await world.until(lambda: len(world.server.objects("pods")) == 1, "its own pods to go")
         assert [pod["metadata"]["uid"] for pod in world.server.objects("pods")] == [theirs]

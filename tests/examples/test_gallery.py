@@ -110,7 +110,7 @@ def test_quotes_and_new_lines_in_a_param_arrive_as_they_are(example: Example, ho
     indirect=["example"],
 )
 def test_invalid_param_is_refused_and_cleanup_still_succeeds(example: Example, param: str, home: Home, tmp_path: Path):
-    """A delete step that could not tell nonsense from a server that does not answer would try for ever."""
+    """A delete step that cannot distinguish an invalid param from an unreachable server would retry forever."""
     home.dayfly("apply", *example.with_param(tmp_path, **{param: HOSTILE}), code=1)
     assert REFUSED[example.name][param] in home.dayfly("logs", example.sandbox)
     home.dayfly("sandbox", "delete", example.sandbox)
@@ -150,7 +150,7 @@ SLOW = {
 @pytest.mark.proof
 @pytest.mark.parametrize("example", SLOW, indirect=True)
 def test_a_creation_that_goes_on_in_the_server_is_waited_for(example: Example, home: Home, tmp_path: Path):
-    """Its client is killed in the middle. What the server makes after that is removed as well."""
+    """The client is killed during the creation. Resources that the server creates after that are removed as well."""
     slow, sleeps = SLOW[example.name]
     home.dayfly("apply", *example.changed(tmp_path, "provision", slow), "--wait=false")
     until(lambda: sleeps(example.environment), "the server pauses")

@@ -1,6 +1,6 @@
-"""What good operators have learned (seed 004), as properties of the example controllers.
+"""Rules of good operators (seed 004) as properties of the example controllers.
 
-tests/operator/test_good_operator.py has the list, and asks the same of Dayfly's operator.
+tests/operator/test_good_operator.py has the list and tests the same for Dayfly's operator.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EXAMPLES: dict[str, Any] = {
 
 
 def wrote(world: World) -> list[str]:
-    """All that was done; what was said is left out."""
+    """Return all writes except for those of a status."""
     return [each for each in world.writes if not each.endswith("/status")]
 
 
@@ -59,13 +59,13 @@ def test_spoiled_status_does_not_change_controller_writes(name):
 
     played = example.played(story)
     assert spoilt > 5
-    # What was changed under a write is refused, and written again.
+    # A write to an object that has changed is refused and sent again.
     assert set(wrote(played)) == set(wrote(example.played(example.life)))
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_one_thing_a_turn(name, monkeypatch):
-    """At most one change a turn, beside what is said of it."""
+    """A turn makes at most one change besides the status."""
     example, _ = EXAMPLES[name]
     turns: list[list[str]] = []
     now: contextvars.ContextVar[list[str]] = contextvars.ContextVar("turn")
@@ -144,7 +144,7 @@ def test_turns_without_a_change_say_and_write_nothing(name):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_custom_resource_sets_only_image_and_command_of_pods(name):
-    """The pod itself passes Pod Security's strictest level, and has nobody's token."""
+    """The pod itself satisfies the strictest level of Pod Security and has no token."""
     meta = ObjectMeta(name="x")
     if name == "machine":
         item = machines.pods.PodMachine(meta, machines.pods.Spec("mine", ["rm", "-rf", "/"]))

@@ -106,7 +106,7 @@ def test_repeated_delete_steps_succeed_and_leave_nothing(example: Example, home:
     home.dayfly("apply", *example.changed(tmp_path, None, refusing))
     home.dayfly("sandbox", "delete", example.sandbox, "--wait=false")
     until(lambda: "WaitingToRetry" in home.dayfly("why", example.sandbox), "the delete step has failed")
-    # A state is kept for the next attempt: it goes with the run.
+    # A state is kept for the next attempt and deleted with the run.
     assert [each for each in example.left() if not each.startswith("the state ")] == []
     home.dayfly("sandbox", "delete", example.sandbox, code=(0, 3))
     assert home.json("sandbox", "list") == []

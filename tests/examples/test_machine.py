@@ -30,7 +30,7 @@ UNKNOWN = f"{DEFINITIONS}/podmachines.machines.example.org"
 
 
 class Processes:
-    """The service, without processes: it starts one at the first question, and says so from the second on."""
+    """The service without processes: it starts one at the first request, and reports it from the second on."""
 
     def __init__(self) -> None:
         self.running: dict[str, int] = {}
@@ -198,7 +198,7 @@ STATICS = Resource("iron.example.com", "v1", "statics", "Static", Static)
 
 @pytest.mark.parametrize("form", ["field", "condition"])
 def test_third_infrastructure_kind_needs_no_controller_change(form):
-    """It is defined while the controller runs. Its own controller knows of no Machine."""
+    """The kind is defined while the controller runs. The kind's own controller has no code for Machines."""
     text = (FOLDER / "controllers" / "machine" / "machine.py").read_text()
     assert not re.search("PodMachine|ProcessMachine|Static", text)
     kind = custom("iron.example.com", "v1", "statics", "Static")
@@ -238,7 +238,7 @@ def test_third_infrastructure_kind_needs_no_controller_change(form):
     ],
 )
 def test_machine_cannot_reference_other_kinds(version, kind, path):
-    """Whoever may write Machines may not delete a Secret by one, nor have Secrets watched."""
+    """Users who may write Machines may not use one to delete a Secret, or to watch Secrets."""
 
     async def story(stage: Stage) -> None:
         stage.ask("PATCH", UNKNOWN, {"metadata": {"labels": None}}, MERGE)
@@ -291,7 +291,7 @@ def test_infrastructure_of_another_owner_is_used_and_kept():
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """The example's service as a process of its own; its address."""
+    """The example's service as a separate process; yields its address."""
     script = FOLDER / "controllers" / "machine" / "service.py"
     process = subprocess.Popen([sys.executable, script, "127.0.0.1:0", "key"], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -303,7 +303,7 @@ def server() -> Iterator[str]:
 
 
 async def test_the_service_itself_keeps_one_process_for_each_name(server):
-    """The real one over HTTP, as the controller asks it."""
+    """The real service over HTTP, with the requests of the controller."""
     async with aiohttp.ClientSession() as session:
         service = processes.HttpService(session, server, "key")
         assert (await service.keep("u1", "idle")).state == "starting"

@@ -1,4 +1,4 @@
-"""What READMEs, docs and the demonstration tell people to type does what they say."""
+"""The commands in READMEs, docs and the demonstration work as described."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from tests.selection import SELECTION
 
 @pytest.fixture
 def typist(example: Example, tmp_path: Path):
-    """The environment of somebody who types; their server ends with the test even if the page forgets it."""
+    """The environment of a person who types the commands. The server ends with the test at the latest."""
     home = Home(tmp_path / "home", {**example.environment, "TMPDIR": str(tmp_path)})
     yield home.environment
     assert not (tmp_path / "home" / "url").exists(), "the page left its server running"
@@ -37,7 +37,7 @@ def test_readme_for_a_cluster_can_be_followed(name: str, tmp_path: Path):
     assert _SEEN[name] in follow(FOLDER / name / "README.md", ROOT, home.environment)
 
 
-# What each README's commands are there to show.
+# A part of the output of each README's commands.
 _SEEN = {
     "minicluster": "runs /bin/minicluster new",
     "mixed-tenant": "makes a ",
@@ -115,7 +115,7 @@ def test_a_demonstration_that_is_stopped_leaves_nothing(tmp_path: Path):
 
 
 def test_the_demonstration_fails_where_the_database_stays(tmp_path: Path):
-    """With a delete step that does nothing, what it says at its end would be a lie."""
+    """The final message would be wrong if the delete step did nothing."""
     checkout = tmp_path / "checkout"
     example = checkout / "examples" / "sqlite-notes"
     shutil.copytree(FOLDER / "sqlite-notes", example)

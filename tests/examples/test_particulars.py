@@ -1,4 +1,4 @@
-"""What is special about single examples: that what they make is real, and their worst moments."""
+"""Special cases of single examples: their resources are real, and faults at their worst moments."""
 
 import json
 import sqlite3
@@ -86,7 +86,7 @@ def test_a_server_that_does_not_answer_proves_nothing(example: Example, home: Ho
     try:
         home.dayfly("sandbox", "delete", "s3-demo", "--wait=false")
         until(lambda: "files/deprovision: WaitingToRetry" in home.dayfly("why", "s3-demo"), "the delete step fails")
-        assert s3.stored(), "nobody could take it away"
+        assert s3.stored(), "it could not be removed"
     finally:
         s3.start()
     until(lambda: example.left() == [], "the next attempt")

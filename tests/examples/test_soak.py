@@ -12,8 +12,9 @@ from tests.examples.home import Home
 from tests.selection import SELECTION
 
 ROUNDS = 300 if SELECTION.is_complete else 3
-KILLS = ROUNDS - 150 if SELECTION.is_complete else ROUNDS  # from then on the server lives, and its memory is looked at
-WARM = 50  # after so many rounds all that is loaded once has been
+# after these rounds the server is no longer killed, and its memory is measured
+KILLS = ROUNDS - 150 if SELECTION.is_complete else ROUNDS
+WARM = 50  # rounds after which everything that is loaded once has been loaded
 GROWTH_MB = 15.0
 
 PLUGIN = """
@@ -54,7 +55,7 @@ def home(tmp_path: Path):
 
 
 def memory(home: Home) -> float:
-    """Of the server that runs now, in MB."""
+    """Return the memory of the running server in MB."""
     return resident(int((home.path / "lock").read_text()))
 
 
@@ -81,7 +82,7 @@ def test_nothing_is_left_of_many_lives(home: Home, tmp_path: Path, played):
         if killed == "going":
             home.kill()
             home.up()
-        home.dayfly("sandbox", "delete", f"s{number}", code=(0, 3))  # 3: it has ended meanwhile
+        home.dayfly("sandbox", "delete", f"s{number}", code=(0, 3))  # 3: it has ended since
         if number >= KILLS:
             heights.append(memory(home))
     assert home.json("sandbox", "list") == []

@@ -1,4 +1,4 @@
-"""The terraform example: its state outlives every step, and whoever is killed in the middle leaves nothing for a hand."""
+"""The terraform example: its state outlives every step, and a killed process leaves nothing to remove by hand."""
 
 import contextlib
 import json
@@ -45,13 +45,13 @@ def wished(into: Path, folder: Path, *, things=1, then="true", how="-f") -> tupl
 
 
 def kept(home: Home) -> list[str]:
-    """The runs of which there is a state on the disk."""
+    """Return the runs that have a state on the disk."""
     return [path.name for path in (home.path / "states").glob("*") if path.is_dir()]
 
 
 @only
 def test_resources_of_a_killed_apply_are_found_by_name(example: Example, home: Home, tmp_path: Path, folder: Path):
-    """Terraform writes its state every 20 seconds, so nobody has written down what it had made when it was killed."""
+    """Terraform writes its state every 20 seconds, so the state lacks things that it made just before it was killed."""
     home.dayfly("apply", *example.arguments(*wished(tmp_path, folder, then="kill -9 $PPID; sleep 5")), code=1)
     assert list(folder.iterdir()), "terraform is to have made a thing"
     home.dayfly("sandbox", "delete", "terraform-demo")
@@ -226,7 +226,7 @@ def test_delete_is_not_done_with_a_resource_left(
 
 
 class Story:
-    """One sandbox's life, of which somebody is killed once there are (or are left) so many things."""
+    """The life of one sandbox, in which a process is killed once a given number of things exist."""
 
     def __init__(self, example: Example, home: Home, folder: Path) -> None:
         self.example, self.home, self.folder = example, home, folder
@@ -292,7 +292,7 @@ def test_twenty_terraform_runs_survive_random_kills(
 
 
 def _processes(mark: bytes) -> Iterator[int]:
-    """Those with this in their environment."""
+    """Return the processes with this mark in their environment."""
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):

@@ -10,7 +10,7 @@ from tests.examples.home import ROOT, Home
 from tests.examples.kinds import FOLDER
 from tests.examples.v1.image import programs
 
-# Nobody's machine gets a folder at its root: the server sees one that is this machine's but for that.
+# The test creates no folder at the root of this machine: the server sees a copy of the root with one more folder.
 ENTER = """
 set -e
 root=$1 bin=$2; shift 2
@@ -41,7 +41,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
         home.down()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a server a root of its own")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the root of a server")
 def test_its_programs_run_as_they_did(home: Home):
     home.dayfly("apply", "-f", str(FOLDER / "v1-plugin"), "--set", "image=unused")
     key = home.json("sandbox", "get", "v1-demo")["routingKey"]

@@ -1,4 +1,4 @@
-"""The scripts of example volume-backup, with names that somebody has written who wants more, and archives that broke."""
+"""The scripts of example volume-backup with malicious volume names and broken archives."""
 
 import re
 import subprocess
@@ -62,7 +62,7 @@ def test_a_volume_is_archived_and_verified(machine: Machine):
     "name", ["../bank/vault", "..", ".", "/etc", "data/../../bank", ".hidden", "a/b", "$(id)", "-x", "no"]
 )
 def test_no_name_leads_to_other_folders(machine: Machine, name: str):
-    """What is no volume of this namespace fails, and leaves nothing that could be taken for an archive."""
+    """A name that is not a volume of this namespace fails, and leaves no file that could be taken for an archive."""
     assert machine.run("backup", VOLUME=name).returncode != 0
     assert ARCHIVE not in machine.backups()
 
@@ -75,7 +75,7 @@ def test_a_machine_without_a_volume_goes(machine: Machine):
 
 
 def test_verify_succeeds_without_an_archive(machine: Machine):
-    """Five tries of `backup` have failed and it was passed over: its outputs are absent."""
+    """Five attempts of `backup` have failed and the step was skipped, so its outputs are missing."""
     assert machine.run("verify", ARCHIVE="", DIGEST="").returncode == 0
 
 

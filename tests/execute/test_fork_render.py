@@ -87,7 +87,7 @@ def main_of(manifest):
 
 class TestIdentity:
     def test_fork_has_its_own_identity(self):
-        """Labels and annotations of other tools are removed; selector, owner and name are the fork's; replicas are zero."""
+        """Labels and annotations of other tools are removed. Selector, owner, name and zero replicas are the fork's."""
         manifest = rendered()
         meta, spec = manifest["metadata"], manifest["spec"]
         assert set(meta) == {"name", "namespace", "labels", "annotations", "ownerReferences"}

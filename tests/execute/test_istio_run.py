@@ -109,7 +109,7 @@ class TestChanging:
     @pytest.mark.parametrize(
         "found",
         [None, stored(THEIRS, deletion_timestamp="2026-01-01T00:00:00Z"), refusal(errors.NotServed)],
-        ids=["gone", "ending", "its kind is served no more"],
+        ids=["gone", "ending", "its kind is no longer served"],
     )
     async def test_missing_virtual_service_needs_no_change(self, found):
         client = Client(find=found)

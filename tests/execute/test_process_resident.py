@@ -113,7 +113,7 @@ async def test_runner_that_ends_before_it_reads_raises_an_os_error(monkeypatch):
 
 
 async def test_stopped_runner_ends_when_it_is_closed(tmp_path, begun):
-    """It has no state to lose."""
+    """The runner has no state to lose."""
     path = tmp_path / "runner"
     path.write_text("#!/bin/sh\nkill -STOP $$\n")
     path.chmod(0o700)

@@ -1,4 +1,4 @@
-"""The file with print times of a log: entries of 16 bytes, of which the last may be incomplete."""
+"""The file with print times of a log: entries of 16 bytes, and possibly an incomplete last one."""
 
 import struct
 import time

@@ -1,4 +1,4 @@
-"""A real API server for comparisons with the fake: a configured one, or one that the tests start."""
+"""A real API server for comparisons with the fake: a configured server or a new one."""
 
 import os
 from collections.abc import Iterator

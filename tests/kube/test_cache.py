@@ -293,7 +293,7 @@ class TestCache:
 
 class TestWatch:
     def test_a_selection_is_left_and_entered(self):
-        """Leaving the selection is reported as a deletion; bookmarks have versions; an old version is Gone."""
+        """Leaving the selection is reported as a deletion, bookmarks have versions, and an old version is Gone."""
 
         async def main():
             cluster = FakeCluster()

@@ -199,7 +199,7 @@ class TestChanges:
         assert errors.Forbidden("GET x", said, status=403).not_granted is not_granted
 
     def test_evictions_and_scales(self):
-        """An eviction against a disruption budget is throttled alone; a scale is bound to the UID."""
+        """An eviction against a disruption budget delays no other request; a scale is bound to the UID."""
 
         async def main(cluster, client):
             made = await client.create(PODS, pod("p"), "default")

@@ -77,7 +77,7 @@ def test_reconcile_repeats_after_the_returned_delay():
 
 
 def test_every_key_is_processed_periodically():
-    """All keys are also processed at the start, as earlier events are unknown."""
+    """The controller also processes all keys at the start, as earlier events are unknown."""
     seen = []
 
     async def reconcile(key: str) -> None:

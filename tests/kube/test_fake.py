@@ -63,7 +63,7 @@ class TestGates:
 
 class TestViews:
     def test_frozen_client_reads_old_data_and_conflicts_on_writes(self):
-        """Its reads are stale, and its compare-and-swap fails."""
+        """The frozen client's reads are stale, and its compare-and-swap fails."""
 
         async def main():
             cluster = FakeCluster(extra=[RUN_KIND])
@@ -129,7 +129,7 @@ class TestCrashes:
 
 class TestApply:
     def test_owners_of_fields(self):
-        """Omitted fields are given up; fields of other managers are refused without force, and kept if shared."""
+        """Omitted fields are dropped; fields of other managers are refused without force, and kept if shared."""
 
         async def main():
             cluster = FakeCluster(extra=[RUN_KIND])

@@ -128,7 +128,9 @@ class TestElection:
         run(main())
 
     def test_overtaken_leader_does_not_release_the_lease(self):
-        """It was paused, another process is the leader, and it stops before it reads the Lease again."""
+        """The old leader was paused, another process is the leader, and the old one stops before it reads the Lease
+        again.
+        """
 
         async def main():
             cluster = FakeCluster()

@@ -107,7 +107,7 @@ class TestCaches:
         run(main())
 
     def test_kind_watched_late_syncs_and_fails_separately(self):
-        """Its error is only in its own `trouble`; other kinds do not wait."""
+        """The error of that kind is only in its own `trouble`; other kinds do not wait."""
 
         async def main():
             server = cluster()

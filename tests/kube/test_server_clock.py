@@ -148,7 +148,7 @@ async def one(client: Client) -> None:
 @pytest.mark.parametrize("ask", [one, log])
 @pytest.mark.parametrize(("status", "heard"), [(200, True), (404, False), (503, False)])
 def test_only_successful_answers_set_the_clock(ask, status, heard):
-    """A proxy also answers if the server is down, with the date of its own clock."""
+    """A proxy also answers if the server is down, with the date of the proxy's clock."""
 
     async def story() -> int:
         watch = Watch(AT + DAY)

@@ -1,4 +1,4 @@
-/* What Python has said: ledgers in brief, and the answer of `decide` to each question, asked once and kept. */
+/* A cache of Python's answers: summaries of ledgers, and the decision of `decide` for each question. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-"""What is searched to a fixpoint: small plans, few operators, few faults."""
+"""Cases that the search explores completely: small plans, few operators, few faults."""
 
 from typing import Any, NamedTuple
 

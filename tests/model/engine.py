@@ -119,7 +119,7 @@ SUMMARY = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.POINTER(LedgerView))
 
 
 class Engine:
-    """One loaded search; it holds the states of the latest search alone."""
+    """One loaded search; it only holds the states of the latest search."""
 
     def __init__(self, folder: Path) -> None:
         compiler = shutil.which("cc") or shutil.which("gcc")
@@ -137,7 +137,7 @@ class Engine:
         decide: Callable[[Question, Decision], int],
         summarize: Callable[[int, LedgerView], None],
     ) -> Result:
-        """Search to the fixpoint or the first violation. What the callbacks raise is raised here."""
+        """Search all states, or until the first violation. Errors of the callbacks are raised here."""
         raised: list[BaseException] = []
 
         def ask(question: "ctypes._Pointer[Question]", out: "ctypes._Pointer[Decision]") -> int:

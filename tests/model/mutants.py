@@ -1,7 +1,8 @@
-"""The protocol with one guard taken away at a time. The search must find each, or the guard, or the model, is idle.
+"""Mutants of the protocol: each lacks one guard. The search must find each mutant, otherwise the guard or the model is
+useless.
 
-A guard of the operator is a bit of the search (`Mutation` in search.h); one of the core is an edit of a module of the
-product, whose old text must occur exactly once, else this list is stale.
+A guard of the operator is a bit of the search (`Mutation` in search.h). A guard of the core is an edit of a module. Its
+old text must occur exactly once, otherwise this list is stale.
 """
 
 import ast
@@ -17,7 +18,7 @@ from tests.model.cases import Case
 from dayfly.plan import closed_run, decide, open_run, retry
 
 PLAIN = Case("one", 2, ())
-# A Run that is born again first falls over what the former one has left; what follows from that is worse.
+# A Run that was created again finds the objects of the former one first. The ignored violations follow from that.
 REBORN = Case("one", 2, (), uids=2, ignored=("VANISHED", "LEDGER_LOST", "AFTER_END", "ORDER"))
 DELETED = Case("one", 2, ("DELETE_PODS",))
 UNKNOWN = Case("one", 2, ("LOSE_STATUS", "FAIL_CREATE"))
@@ -33,7 +34,7 @@ JOB, CLAIM = Case("job", 2, ("STILL", "CRASH")), Case("claim", 2, ("CRASH",))
 
 
 class Mutant(NamedTuple):
-    """What is missing, where it is looked for, and what must come of it."""
+    """A mutant: the missing guard, the case to search, and the expected violation."""
 
     name: str
     case: Case
@@ -50,7 +51,7 @@ def _core(name: str, module: ModuleType, old: str, new: str, case: Case, *found:
 
 
 MUTANTS = (
-    _operator("pods are born without a gate", "NO_GATE", PLAIN, "NO_CLAIM"),
+    _operator("pods are created without a gate", "NO_GATE", PLAIN, "NO_CLAIM"),
     _operator("claims are written without compare-and-swap", "NO_CAS", PLAIN, "NOT_CLOSED"),
     _operator("a pod that is missing never ran", "MISSING_IS_VOID", STRIPPED, "LEAK"),
     _operator("the gate is taken off by name", "LAUNCH_BY_NAME", STRIPPED, "NO_CLAIM"),
@@ -59,31 +60,31 @@ MUTANTS = (
     _operator("the target is not fenced at birth", "NO_FENCE", REBORN, "TWICE"),
     _operator("a fence is remembered by the target's UID", "FENCE_BY_TARGET", REBORN, "TWICE"),
     _operator("effects come before the ledger's write", "EFFECTS_FIRST", PLAIN, "NO_CLAIM"),
-    _operator("the cache says that a recorded pod is gone", "CACHED_ENDS", PLAIN, "VANISHED"),
+    _operator("a recorded pod without a cache entry is gone", "CACHED_ENDS", PLAIN, "VANISHED"),
     _operator("a reported Pending is proof", "PENDING_IS_VOID", DELETED, "LEAK"),
     _operator("an unknown end is proof that it never began", "UNKNOWN_IS_VOID", UNKNOWN, "LEAK", "TWICE"),
     _operator("the start marker is off", "NO_MARKER", PLAIN, "TWO_STARTS"),
-    _operator("what cannot be seen is dead", "DEADLINE_UNREAD", STRIPPED, "ORDER"),
+    _operator("an unclear attempt is dead", "DEADLINE_UNREAD", STRIPPED, "ORDER"),
     _operator("an empty Run goes although its target is fenced", "UNBORN_WHILE_HELD", PLAIN, "STUCK"),
     _operator("an empty Run that goes is not looked at again", "UNBORN_BLINDLY", STRIPPED, "LEDGER_LOST"),
     _operator("the Run goes before the target's finalizer", "RUN_FIRST", REBORN, "TWICE"),
     _operator("nothing sweeps up", "NO_SWEEP", PLAIN, "STUCK"),
     _operator("a receipt in the log is the end", "SEALED_IS_ENDED", PLAIN, "ORDER"),
     _operator("a target outlives its run", "TARGET_LEFT", REBORN._replace(faults=("EXPIRE",)), "TWICE"),
-    _operator("what is recalled never ran", "RECALL_IS_VOID", LACKING, "LEAK"),
+    _operator("a recalled pod never ran", "RECALL_IS_VOID", LACKING, "LEAK"),
     _operator("a recall that could not look for the marker is proof", "REFUSED_IS_VOID", LACKING, "LEAK"),
     _operator("a recall does not look at the marker", "MARKER_UNREAD", LACKING, "LEAK"),
     _operator("a recall starts the step in its own image", "RECALL_UNTOLD", LACKING, "WRONG_IMAGE"),
     _operator("an object is made without a look at the ledger", "MAKE_BLINDLY", CLAIM, "AFTER_END", "TWICE"),
-    _operator("what was made too late stays", "LOOK_ONCE", Case("claim", 2, ("STILL",)), "STUCK"),
-    _operator("what a peer has seen is taken back", "SEEN_IS_ANOTHERS", JOB, "ORDER"),
+    _operator("an object created too late stays", "LOOK_ONCE", Case("claim", 2, ("STILL",)), "STUCK"),
+    _operator("an object that a peer has seen is deleted", "SEEN_IS_ANOTHERS", JOB, "ORDER"),
     _operator("an object is born without our finalizer", "OBJECT_LOOSE", LOOSE, "TWICE"),
     _operator("no object is born at rest", "BORN_AT_WORK", JOB, "NO_CLAIM"),
-    _operator("whatever version of an object is deleted", "ANY_VERSION_ENDS", JOB._replace(faults=("LATE",)), "ORDER"),
-    _operator("what is not there yet is never made", "CLOSING_IS_CLOSED", CLAIM, "AFTER_END", "LEAK"),
+    _operator("an object is deleted at any version", "ANY_VERSION_ENDS", JOB._replace(faults=("LATE",)), "ORDER"),
+    _operator("a missing object is never created", "CLOSING_IS_CLOSED", CLAIM, "AFTER_END", "LEAK"),
     _operator("our finalizer stays on what is left of an object", "OBJECT_HELD", CLAIM, "STUCK"),
     _core(
-        "a recall is waited for without end",
+        "a recall has no timeout",
         open_run,
         "return draft.now < due",
         "return due > 0",
@@ -91,7 +92,7 @@ MUTANTS = (
         "STUCK",
     ),
     _core(
-        "the deadline of what is unclear is not waited for",
+        "an unclear attempt has no deadline",
         decide,
         "if draft.now >= fact.dead_by:",
         "if draft.now >= fact.since:",
@@ -122,9 +123,9 @@ MUTANTS = (
         DRAINED,
         "ORDER",
     ),
-    _core("a fork begins before the one it comes after", open_run, "    if missing:", "    if False:", PAIR, "ORDER"),
+    _core("a fork begins before its predecessor", open_run, "    if missing:", "    if False:", PAIR, "ORDER"),
     _core(
-        "a fork goes before the one that came after it",
+        "a fork ends before its successor",
         closed_run,
         "if not waits_for_later(draft, name, every)",
         "if draft.now >= 0",
@@ -140,7 +141,7 @@ MUTANTS = (
         "LEAK",
     ),
     _core(
-        "a target that started by itself is owed no preStop",
+        "a target that started by itself needs no preStop",
         closed_run,
         "if draft.run.has_started and",
         "if draft.run.kept and",
@@ -148,7 +149,7 @@ MUTANTS = (
         "ORDER",
     ),
     _core(
-        "a target that started by itself is owed no postStop",
+        "a target that started by itself needs no postStop",
         closed_run,
         "return draft.run.started_at > 0 or any(",
         "return any(",
@@ -165,7 +166,7 @@ MUTANTS = (
         "LEAK",
     ),
     _core(
-        "a create unit is tried again whatever it is",
+        "every create unit is retried",
         retry,
         "return 1\n",
         "return 2\n",
@@ -180,9 +181,9 @@ MUTANTS = (
         RETRIED,
         "TWO_ALIVE",
     ),
-    _core("inputs are not waited for", open_run, "elif missing:", "elif False:", RETRIED, "ORDER"),
+    _core("units do not wait for inputs", open_run, "elif missing:", "elif False:", RETRIED, "ORDER"),
     _core(
-        "what has just closed is still taken for open",
+        "a run that has just closed counts as open",
         decide,
         "if draft.phase is Phase.OPEN:\n        open_run",
         "if world.run.phase is Phase.OPEN:\n        open_run",

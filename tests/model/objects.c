@@ -1,5 +1,5 @@
-/* Objects that steps make: what the operators do about them (execute/object, operator/objects, operator/executors), and what
- * their controllers do. They lie where pods do in a state, and the API server holds them by their names as it does pods. */
+/* Objects of steps: the actions of operators (execute/object, operator/objects, operator/executors) and of their controllers.
+ * A state stores them like pods, and the API server identifies them by name like pods. */
 #include "state.h"
 
 /* execute/object/read.py, `is_ours`: by its UID once the ledger holds one, before that by the token of run, unit and attempt. */
@@ -27,13 +27,13 @@ static Sight sight_of_removal(const State *s, const Ledger *ledger, int maker)
     return (Sight){FACT_HELD, 0};
 }
 
-/* object_observer.py: each object is read at this very moment; the ledger may be an old one. */
+/* object_observer.py: each object is read from the API server now; the ledger may be stale. */
 Sight sight_of_object(const State *s, const Ledger *ledger, int unit, int attempt)
 {
     if (config.object[unit] == OBJECT_REMOVE)
         return sight_of_removal(s, ledger, config.makes[unit]);
     int name = unit * MAX_ATTEMPTS + attempt - 1, pod = ours(s, ledger, unit, name);
-    if (pod < 0) { /* `_missing`; that its run is to end is added by turns.c */
+    if (pod < 0) { /* `_missing`; turns.c adds that its run must end */
         if (ledger->ref[unit])
             return (Sight){FACT_ENDED_FAIL, 0};
         return (Sight){named(s, name) >= 0 ? FACT_NEVER_RAN : FACT_HELD, 0};
@@ -54,7 +54,7 @@ Sight sight_of_object(const State *s, const Ledger *ledger, int unit, int attemp
     }
 }
 
-/* object_executor.py, `_is_permitted`; `made` is the object that was made, or -1. */
+/* object_executor.py, `_is_permitted`; `made` is the created object, or -1. */
 static int permitted(const State *s, int op, int name, int made)
 {
     const Ledger *mine = ledger_of(s->op[op].ledger), *now = ledger_of(s->ledger);
@@ -67,7 +67,7 @@ static int permitted(const State *s, int op, int name, int made)
     return waits && !now->ref[unit] && now->phase <= (made >= 0);
 }
 
-/* Objects.create: the name alone keeps two from being made. -1 if it is taken. */
+/* Objects.create: only the name prevents a second object. -1 if the name is taken. */
 static int post(State *next, int op, int name)
 {
     int at_rest = config.object[name / MAX_ATTEMPTS] == OBJECT_AT_REST;
@@ -83,10 +83,10 @@ static int post(State *next, int op, int name)
     return -1;
 }
 
-/* Objects.delete of one that was seen not to be ready: the request carries its version. */
+/* Objects.delete of an object that was observed as not ready: the request contains its version. */
 int is_as_it_was(uint16_t it) { return has(ANY_VERSION_ENDS) || !(truth_of(it) == TRUTH_SEALED_OK || truth_of(it) == TRUTH_SEALED_FAIL); }
 
-/* An operator takes away what its run has made and is still in use. */
+/* An operator deletes an object that its run has created and that is still in use. */
 int wrong_removal(const State *s, int pod)
 {
     const Ledger *ledger = ledger_of(s->ledger);
@@ -104,8 +104,8 @@ static int take_away(State *next, int pod)
     return wrong;
 }
 
-/* One write; `next` has gone on to the effect after it. A try to make one is a look, the POST, and for each UID that it may
- * have got a second look: those that do not come into question are passed over. */
+/* One write; `next` is already at the following effect. A creation is a read, the POST, and a second read for each UID that
+ * the object may have. Reads of other UIDs are skipped. */
 int object_effect(State *next, int op, int kind, int at, int *done)
 {
     Op *mine = &next->op[op];
@@ -131,14 +131,14 @@ int object_effect(State *next, int op, int kind, int at, int *done)
             return FINE;
         next->pod[at] &= (uint16_t)~POD_FINAL;
         return take_away(next, at);
-    case EFFECT_OBJECT_RELEASE: /* Objects.change: the patch carries the UID */
+    case EFFECT_OBJECT_RELEASE: /* Objects.change: the patch contains the UID */
         next->pod[at] &= (uint16_t)~POD_GATED;
         return FINE;
-    case EFFECT_OBJECT_REMOVE: /* `_remove`: looked for at this moment, deleted by UID */
+    case EFFECT_OBJECT_REMOVE: /* `_remove`: read now, deleted by UID */
         pod = ours(next, ledger_of(mine->ledger), at / MAX_ATTEMPTS, at);
         *done = pod;
         return pod < 0 ? FINE : take_away(next, pod);
-    case EFFECT_OBJECT_CLEAR: /* `clear`, of kinds that are not born at rest */
+    case EFFECT_OBJECT_CLEAR: /* `clear`, for kinds that are not created at rest */
         pod = ours(next, ledger_of(mine->ledger), at / MAX_ATTEMPTS, at);
         if (pod < 0 || has(OBJECT_HELD))
             return FINE;

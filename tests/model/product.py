@@ -50,7 +50,7 @@ class Answer(NamedTuple):
 
 
 class Product:
-    """Asks `decide` on behalf of the search."""
+    """Calls `decide` for the search."""
 
     def __init__(self, plan: Plan, config: Config) -> None:
         self.plan = plan
@@ -64,7 +64,7 @@ class Product:
         for uid in ("1", "2"):
             self._number(Run(uid=uid, target=target, plan=plan.digest))
 
-    # --- what the search asks ---------------------------------------------------------------------------------------
+    # --- callbacks of the search --------------------------------------------------------------------------------------
 
     def summarize(self, number: int, out: LedgerView) -> None:
         run = self.runs[number]
@@ -80,7 +80,7 @@ class Product:
     def decide(self, question: Question, out: Decision) -> int:
         """Fills `out`; returns how many effects lie beyond the attempts that the model has room for."""
         run = self.runs[question.ledger]
-        assert run is not None, "nobody looks without a Run"
+        assert run is not None, "there is no decision without a Run"
         seen: dict[AttemptKey, int] = {}
         facts: dict[AttemptKey, Fact] = {}
         since = 0 if question.overdue else NOW
@@ -106,7 +106,7 @@ class Product:
         return self._write(decision.effects, seen, run, out)
 
     def _object(self, unit: str) -> Object | None:
-        """What a unit makes or removes, of those that do."""
+        """Return the object that a unit creates or removes; None for other units."""
         step = self.plan.steps.get(unit)
         return step.unit.object if step else None
 
@@ -165,9 +165,9 @@ class Product:
         return beyond
 
     def _launch_object(self, seen: dict[AttemptKey, int], run: Run, unit: str, attempt: int) -> list[tuple[str, int]]:
-        """ObjectExecutor.launch: one that is at rest is released, one that is not there made, one that is to go deleted."""
+        """Return the effects of ObjectExecutor.launch: release an object at rest, create a missing one, or delete it."""
         item = self._object(unit)
-        assert item is not None, "asked of objects alone"
+        assert item is not None, "only for objects"
         if item.remove:
             maker = unit_id(self.plan.steps[unit].resource, item.remove)
             return [("OBJECT_REMOVE", self._name(maker, run.unit(maker).attempt))] if run.unit(maker).attempt else []

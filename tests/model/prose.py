@@ -1,4 +1,4 @@
-"""A trace as prose: who did what, one line for each step."""
+"""A trace as text: the actor and the action, one line for each step."""
 
 from tests.model.engine import CONST, OPS, Engine
 from tests.model.product import Product
@@ -15,14 +15,14 @@ VIOLATIONS = {
         "NO_CLAIM": "no ledger ever held this pod's UID",
         "ORDER": "that is out of order",
         "AFTER_END": "its run has ended already",
-        "LEAK": "what it made is still there, or was never cleaned up",
+        "LEAK": "an object of it is left, or was never cleaned up",
         "VANISHED": "its result is in no ledger",
         "LEDGER_LOST": "the ledger vanishes with claims in it",
         "ILLEGAL": "the table holds no such move",
         "TWO_STARTS": "one container runs twice",
         "NOT_CLOSED": "the run is closed, and a create unit is claimed",
         "WRONG_IMAGE": "a script runs in an image that is not its own",
-        "STUCK": "from here the end cannot be reached any more",
+        "STUCK": "from here the end cannot be reached",
     }.items()
 }
 WHAT = {
@@ -35,16 +35,16 @@ WHAT = {
     "EFFECT_RUN_UNFINALIZE": "takes the finalizer off the Run",
     "EFFECT_RUN_DELETE": "deletes the Run",
     "EFFECT_RECALL": "recalls {pod}",
-    "EFFECT_OBJECT_LOOK": "looks whether {pod} is still to be made, and makes it unless it then stands still",
+    "EFFECT_OBJECT_LOOK": "checks whether {pod} is permitted, and creates it unless it then pauses",
     "EFFECT_OBJECT_POST": "makes {pod}",
-    "EFFECT_OBJECT_AGAIN": "looks again whether {pod} was to be made, and takes it back if not",
+    "EFFECT_OBJECT_AGAIN": "checks again whether {pod} was permitted, and deletes it if not",
     "EFFECT_OBJECT_RELEASE": "lets {pod} go, which is at rest",
     "EFFECT_OBJECT_REMOVE": "deletes {pod}",
     "EFFECT_OBJECT_CLEAR": "takes our finalizer off what is left of {pod}",
     "EFFECT_UNBORN": "deletes the Run, which it believes empty",
     "EFFECT_UNBORN_UNFINALIZE": "takes the finalizer off the Run, if it is empty still",
 }
-# Of these the place is a name, and which of that name it is becomes known when they are done.
+# The place of these effects is a name. The object with that name is known when they are carried out.
 OF_NAMES = frozenset(
     f"EFFECT_{each}" for each in ("PREPARE", "OBJECT_LOOK", "OBJECT_POST", "OBJECT_REMOVE", "OBJECT_CLEAR")
 )
@@ -81,7 +81,7 @@ WORLD = {
 
 
 class Trace:
-    """Tells one search's way to a state, or to the step that must not be."""
+    """The path of one search to a state, or to the step that violates an invariant."""
 
     def __init__(self, engine: Engine, product: Product, uids: int) -> None:
         self._engine, self._product, self._uids = engine, product, uids

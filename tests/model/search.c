@@ -1,5 +1,5 @@
-/* Breadth-first search to a fixpoint, so that the first violation found has a shortest trace; then, backwards, whether
- * the end can still be reached from everywhere without counting on any fault. */
+/* Breadth-first search of all states, so that the first violation has a shortest trace. A backward search then checks that
+ * the end can be reached from every state without any fault. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,7 +94,7 @@ static void found(const State *next, uint64_t label, int wrong, int fault)
     edges[edge_count++] = to;
 }
 
-/* Sweeps against the order of discovery until nothing changes: whoever reaches the end is marked. */
+/* Mark the states that reach the end: sweep against the order of discovery until nothing changes. */
 static void look_for_stuck(void)
 {
     uint8_t *good = calloc(count, 1);
@@ -159,7 +159,7 @@ void search(const Config *wanted, Decide decide, Summary summary, Result *out)
     out->beyond = beyond;
 }
 
-/* The way to a state, first step last; returns how many steps it has. */
+/* Write the path to a state, with the first step last; return the number of its steps. */
 uint32_t way_to(uint32_t at, uint32_t most, State *out_states, uint64_t *out_labels)
 {
     uint32_t steps = 0;

@@ -1,5 +1,5 @@
-/* The model's vocabulary: the state, the guards that may be taken away, and what Python is asked.
- * `checker.py` reads the enums of this file, so each name stands here only once. */
+/* Types of the model: the state, the guards that a mutant may lack, and the questions to Python.
+ * `engine.py` reads the enums of this file, so each name is defined only here. */
 #ifndef DAYFLY_MODEL_SEARCH_H
 #define DAYFLY_MODEL_SEARCH_H
 
@@ -7,19 +7,19 @@
 
 enum { MAX_UNITS = 3, MAX_ATTEMPTS = 3, MAX_UIDS = 2, MAX_NAMES = 9, MAX_PODS = 18, MAX_OPS = 3, MAX_EFFECTS = 16 };
 
-/* What a unit is. A fork is a kept unit: it does not end by itself. */
+/* Kinds of units. A fork is a kept unit: it does not end by itself. */
 enum Role { ROLE_CREATE, ROLE_FORK, ROLE_PRE_STOP, ROLE_POST_STOP };
 
-/* What a unit does to an object of the API server: make one that is born at rest, one that acts at once, or remove it. */
+/* Effects of a unit on an object: create it at rest (suspended), create it active, or remove it. */
 enum Object { OBJECT_NONE, OBJECT_AT_REST, OBJECT_AT_ONCE, OBJECT_REMOVE };
 
-/* Facts about one attempt, as `plan.world` names them. */
+/* Facts about one attempt, with the names of `plan.world`. */
 enum Fact {
     FACT_NONE, FACT_HELD, FACT_NEVER_RAN, FACT_WAITING, FACT_RUNNING, FACT_SEALED_OK, FACT_SEALED_FAIL,
     FACT_ENDED_OK, FACT_ENDED_FAIL, FACT_UNCLEAR, FACT_DEAD_BY, FACT_LACKS, FACT_RECALLED, FACT_MUTE
 };
 
-/* Effects, each one write to the API server; an effect of `plan.actions` is one or several of them. */
+/* Effects: each is one write to the API server. An effect of `plan.actions` is one or several of them. */
 enum Effect {
     EFFECT_PREPARE, EFFECT_LAUNCH, EFFECT_DELETE, EFFECT_UNFINALIZE, EFFECT_TARGET_DELETE, EFFECT_TARGET_UNFINALIZE,
     EFFECT_RUN_UNFINALIZE, EFFECT_RUN_DELETE, EFFECT_UNBORN, EFFECT_UNBORN_UNFINALIZE, EFFECT_RECALL,
@@ -27,56 +27,56 @@ enum Effect {
     EFFECT_OBJECT_CLEAR
 };
 
-/* Guards of the protocol. A set bit takes the guard away. */
+/* Guards of the protocol. A set bit removes the guard. */
 enum Mutation {
-    NO_GATE = 1 << 0,              /* pods are born without a gate */
-    NO_CAS = 1 << 1,               /* ledger writes do not look at the version */
-    MISSING_IS_VOID = 1 << 2,      /* a claimed pod that is gone is tried again */
-    LAUNCH_BY_NAME = 1 << 3,       /* the gate is taken off whatever has the name */
-    NO_FINALIZER = 1 << 4,         /* pods are born without our finalizer */
+    NO_GATE = 1 << 0,              /* pods are created without a gate */
+    NO_CAS = 1 << 1,               /* ledger writes do not check the version */
+    MISSING_IS_VOID = 1 << 2,      /* the step of a claimed pod that is gone is retried */
+    LAUNCH_BY_NAME = 1 << 3,       /* the gate is removed from any pod of that name */
+    NO_FINALIZER = 1 << 4,         /* pods are created without our finalizer */
     NO_FENCE = 1 << 5,             /* no finalizer on the target before the first claim */
-    FENCE_BY_TARGET = 1 << 6,      /* that a target was fenced is remembered by its UID, not by the Run's */
-    EFFECTS_FIRST = 1 << 7,        /* effects before the ledger's write */
-    CACHED_ENDS = 1 << 8,          /* a recorded attempt without a pod in the cache has ended */
-    PENDING_IS_VOID = 1 << 9,      /* deleted while its status says that it has not started: it never ran */
+    FENCE_BY_TARGET = 1 << 6,      /* fenced targets are remembered by their UID, not by the Run's */
+    EFFECTS_FIRST = 1 << 7,        /* effects are sent before the ledger is written */
+    CACHED_ENDS = 1 << 8,          /* a recorded attempt without a pod in the cache counts as ended */
+    PENDING_IS_VOID = 1 << 9,      /* a pod deleted before its status reports a start never ran */
     NO_MARKER = 1 << 10,           /* a container that is started twice runs twice */
-    DEADLINE_UNREAD = 1 << 11,     /* what cannot be seen is dead at once */
-    UNBORN_WHILE_HELD = 1 << 12,   /* an empty Run is taken away although its target carries our finalizer */
-    RUN_FIRST = 1 << 13,           /* at the end the Run goes before the target's finalizer */
-    NO_SWEEP = 1 << 14,            /* pods of Runs that are gone stay */
+    DEADLINE_UNREAD = 1 << 11,     /* an attempt without an observation is dead at once */
+    UNBORN_WHILE_HELD = 1 << 12,   /* an empty Run is deleted although its target has our finalizer */
+    RUN_FIRST = 1 << 13,           /* at the end the Run is deleted before the target's finalizer */
+    NO_SWEEP = 1 << 14,            /* pods of deleted Runs are kept */
     SEALED_IS_ENDED = 1 << 15,     /* a receipt in the log proves the end of every container */
-    TARGET_LEFT = 1 << 16,         /* a run that ended by its time to live leaves its target there */
-    UNKNOWN_IS_VOID = 1 << 17,     /* an end that the kubelet knows nothing of, not even a start, is no start */
-    UNBORN_BLINDLY = 1 << 18,      /* an empty Run that goes is not looked at again */
-    RECALL_IS_VOID = 1 << 19,      /* a recalled pod of which no start is reported never ran, whatever is sealed */
-    REFUSED_IS_VOID = 1 << 20,     /* that the container of a recall could not look for the marker is proof, as of any other */
-    MARKER_UNREAD = 1 << 21,       /* the container of a recall does not look whether the step has started */
+    TARGET_LEFT = 1 << 16,         /* a run that ended by its time to live keeps its target */
+    UNKNOWN_IS_VOID = 1 << 17,     /* an end without a reported start counts as no start */
+    UNBORN_BLINDLY = 1 << 18,      /* an empty Run is deleted without a new read */
+    RECALL_IS_VOID = 1 << 19,      /* a recalled pod without a reported start never ran, whatever its receipt */
+    REFUSED_IS_VOID = 1 << 20,     /* it is proof that the container of a recall could not read the marker */
+    MARKER_UNREAD = 1 << 21,       /* the container of a recall does not check whether the step has started */
     RECALL_UNTOLD = 1 << 22,       /* the container of a recall starts the step in its own image */
-    MAKE_BLINDLY = 1 << 23,        /* an object is made without a look at the ledger as it is now */
-    LOOK_ONCE = 1 << 24,           /* once it is made nobody looks whether that was still permitted */
-    SEEN_IS_ANOTHERS = 1 << 25,    /* what a peer has seen before its maker heard of it is taken back */
-    OBJECT_LOOSE = 1 << 26,        /* an object that acts at once is born without our finalizer */
-    BORN_AT_WORK = 1 << 27,        /* no object is born at rest */
-    ANY_VERSION_ENDS = 1 << 28,    /* what was seen not to be ready is deleted though it may be by now */
-    CLOSING_IS_CLOSED = 1 << 29,   /* what is not there when its run is to be closed is never made */
-    OBJECT_HELD = 1 << 30          /* at the end our finalizer stays on what is left of an object */
+    MAKE_BLINDLY = 1 << 23,        /* an object is created without reading the current ledger */
+    LOOK_ONCE = 1 << 24,           /* after its creation the permission is not checked again */
+    SEEN_IS_ANOTHERS = 1 << 25,    /* an object is deleted again although a peer has already seen it */
+    OBJECT_LOOSE = 1 << 26,        /* an active object is created without our finalizer */
+    BORN_AT_WORK = 1 << 27,        /* no object is created at rest */
+    ANY_VERSION_ENDS = 1 << 28,    /* an object that was not ready is deleted at any later version */
+    CLOSING_IS_CLOSED = 1 << 29,   /* an object missing before the close counts as never created */
+    OBJECT_HELD = 1 << 30          /* at the end an object keeps our finalizer */
 };
 
-/* What users and the weather may do. A set bit allows it. */
+/* Faults that a search may inject. A set bit permits one. */
 enum Fault {
     DELETE_PODS = 1 << 0,   /* a user deletes a pod; our finalizer keeps it */
-    STRIP = 1 << 1,         /* a user takes our finalizer off the target, or off a pod and deletes it by force */
-    LOSE_NODES = 1 << 2,    /* a node falls silent: its pods are marked failed, its processes may live */
+    STRIP = 1 << 1,         /* a user removes our finalizer from the target, or from a pod and deletes it by force */
+    LOSE_NODES = 1 << 2,    /* a node is unreachable: its pods are marked failed, its processes may live */
     EXPIRE = 1 << 3,        /* the target has a time to live */
     LATE = 1 << 4,          /* a start or run deadline passes */
     FAIL_CREATE = 1 << 5,   /* create scripts may fail */
     FAIL_STOP = 1 << 6,     /* stop scripts may fail */
     CRASH = 1 << 7,         /* operators crash and lose answers */
-    LOSE_STATUS = 1 << 8,   /* a kubelet finds no trace of a container any more, and says ContainerStatusUnknown */
-    LACK_IMAGES = 1 << 9,   /* images are missing, and may come; deleted meanwhile, an end tells nothing of a start */
-    LACK_SPARE = 1 << 10,   /* so is the image of a recall, for ever */
-    LIVES = 1 << 11,        /* no fault: the target starts and stops by itself, and its adapter tells */
-    STILL = 1 << 12         /* an operator may stand still between its look at the ledger and the POST of an object */
+    LOSE_STATUS = 1 << 8,   /* a kubelet has lost a container and reports ContainerStatusUnknown */
+    LACK_IMAGES = 1 << 9,   /* images are missing, and may appear; the end of a pod deleted until then proves no start */
+    LACK_SPARE = 1 << 10,   /* the image of a recall is missing forever */
+    LIVES = 1 << 11,        /* no fault: the target starts and stops by itself, and its adapter reports it */
+    STILL = 1 << 12         /* an operator may pause between reading the ledger and the POST of an object */
 };
 
 enum Violation {
@@ -84,7 +84,7 @@ enum Violation {
     WRONG_IMAGE, STUCK
 };
 
-/* Labels of steps: kind, operator, pod and detail, for the prose. */
+/* Labels of steps: kind, operator, pod and detail, for the text of a trace. */
 enum Step {
     STEP_BIRTH, STEP_FENCE, STEP_DECIDE, STEP_COMMIT, STEP_EFFECT, STEP_CRASH, STEP_ERROR, STEP_SWEEP, STEP_USER_STOP,
     STEP_TTL, STEP_USER_DELETE, STEP_STRIP, STEP_BIND, STEP_START, STEP_SEAL, STEP_END, STEP_KILL, STEP_STATUS,
@@ -93,67 +93,67 @@ enum Step {
     STEP_OBJECT_BEGINS, STEP_OBJECT_READY, STEP_OBJECT_FAILS, STEP_OBJECT_TAKEN_APART
 };
 
-/* A ledger as the search sees it; Python keeps the real one under the same number. */
+/* The summary of a ledger for the search. Python has the real ledger under the same number. */
 typedef struct {
     uint8_t phase;                 /* 0 open, 1 closed, 2 cleaned or abandoned */
-    uint8_t uid;                   /* which Run object: 1, 2 */
-    uint8_t empty;                 /* it has no units */
+    uint8_t uid;                   /* the number of the Run object: 1, 2 */
+    uint8_t empty;                 /* whether it has no units */
     uint8_t attempt[MAX_UNITS];
     uint8_t state[MAX_UNITS];      /* 0 none, 1 claimed, 2 unknown, 3 done, 4 void */
     uint8_t succeeded[MAX_UNITS];
-    uint8_t ref[MAX_UNITS];        /* which pod of that name: 1, 2; 0 for none */
+    uint8_t ref[MAX_UNITS];        /* the number of the pod of that name: 1, 2; 0 for none */
 } Ledger;
 
-/* What one look at the world leads to. `ledger` is 0 where nothing is to be written. */
+/* The decision of one turn. `ledger` is 0 if nothing is written. */
 typedef struct {
     uint16_t ledger;
     uint8_t count, illegal;
     uint8_t kind[MAX_EFFECTS];
-    uint8_t at[MAX_EFFECTS];       /* the pod; for EFFECT_PREPARE, and of an object that was not seen, the name */
+    uint8_t at[MAX_EFFECTS];       /* the pod; the name for EFFECT_PREPARE and for objects that were not seen */
 } Decision;
 
 typedef struct {
     uint16_t ledger;
     uint8_t stop, expired, overdue;
-    uint8_t lives, began, rests;   /* whether the target lives by itself; that it is told to have started, and stopped */
+    uint8_t lives, began, rests;   /* whether the target lives by itself; its reported start and stop */
     uint8_t fact[MAX_NAMES];       /* Fact */
-    uint8_t seen[MAX_NAMES];       /* which pod of that name it is about: 0, 1, 2 */
+    uint8_t seen[MAX_NAMES];       /* the number of the pod of that name: 0, 1, 2 */
 } Question;
 
 typedef struct {
     int units, ops, uids;
     int role[MAX_UNITS];
-    int starts[MAX_UNITS];         /* how many attempts of it may ever start; 0: any number */
-    int needs[MAX_UNITS];          /* the unit whose output it reads, or the fork after which this one begins; or -1 */
+    int starts[MAX_UNITS];         /* the maximum number of started attempts; 0: any number */
+    int needs[MAX_UNITS];          /* the unit whose output it reads, or the fork that must begin first; or -1 */
     int object[MAX_UNITS];         /* Object */
-    int makes[MAX_UNITS];          /* of a unit that removes an object: the one that makes it */
+    int makes[MAX_UNITS];          /* for a unit that removes an object: the unit that creates it */
     uint32_t mutations, faults;
-    int budget;                    /* how many faults there may be on one path (crashes are not counted) */
-    uint32_t most;                 /* states at most */
-    uint32_t ignored;              /* violations that are passed over, by bit, to see what follows from them */
-    int liveness;                  /* look for states from which the end cannot be reached */
+    int budget;                    /* the maximum number of faults on one path (crashes are not counted) */
+    uint32_t most;                 /* the maximum number of states */
+    uint32_t ignored;              /* violations to ignore, by bit, to find the violations that follow */
+    int liveness;                  /* search for states from which the end cannot be reached */
 } Config;
 
 typedef struct {
     uint32_t states, depth;
-    uint32_t beyond;               /* attempts that were asked for and for which there is no room */
+    uint32_t beyond;               /* requested attempts beyond MAX_ATTEMPTS */
     uint64_t edges;
     int violation;
-    uint32_t at;                   /* the state from which the violating step goes */
-    uint64_t label;                /* that step */
+    uint32_t at;                   /* the state before the violating step */
+    uint64_t label;                /* the violating step */
     int complete;
 } Result;
 
-/* One operator: what it last saw of the ledger, and the rest of the turn it is in. */
+/* One operator: the last ledger that it has read, and the rest of its current turn. */
 typedef struct {
     uint16_t ledger, decision;
-    uint8_t at;                    /* 0: the ledger's write comes next; n: the nth effect does */
-    uint8_t fenced;                /* bit n: Run n's target carries our finalizer, as far as it knows */
+    uint8_t at;                    /* the next write, 0: of the ledger; n: the nth effect */
+    uint8_t fenced;                /* bit n: the target of Run n has our finalizer, by its last read */
 } Op;
 
 typedef struct {
-    uint16_t ledger;               /* 0 while there is no Run */
-    uint8_t run;                   /* RUN_ bits, and above them how many Runs there ever were */
+    uint16_t ledger;               /* 0 without a Run */
+    uint8_t run;                   /* RUN_ bits, and above them the number of created Runs */
     uint8_t target;                /* TARGET_ bits */
     uint8_t spent;                 /* faults so far */
     uint8_t pad;
@@ -169,14 +169,15 @@ enum {
     POD_RECALLED = 1 << 15
 };
 /* An object has the bits of a pod: GATED at rest, BOUND while its controller's finalizer is on it, FINAL while ours is.
- * What the API server says of the container, and what is true of it; an object is ALIVE once its controller has begun. */
+ * STATUS is the reported state of the container, TRUTH its real state. An object is ALIVE once its controller has begun. */
 enum { STATUS_NONE, STATUS_LACKS, STATUS_RUNNING, STATUS_OK, STATUS_FAIL, STATUS_LOST, STATUS_NEVER, STATUS_UNKNOWN };
 enum { TRUTH_NONE, TRUTH_ALIVE, TRUTH_SEALED_OK, TRUTH_SEALED_FAIL, TRUTH_OK, TRUTH_FAIL, TRUTH_KILLED, TRUTH_NEVER };
 
 typedef int (*Decide)(const Question *question, Decision *answer);
 typedef void (*Summary)(int ledger, Ledger *out);
 
-/* model.c calls it for each step that a state allows. `wrong` is a Violation; `fault` says that nobody may count on it. */
+/* world.c and others call it for each step that a state permits. `wrong` is a Violation. `fault`: the step is a fault, so no
+ * path to the end may depend on it. */
 typedef void (*Emit)(const State *next, uint64_t label, int wrong, int fault);
 
 extern Config config;

@@ -1,4 +1,4 @@
-"""Runs one case and tells what came of it."""
+"""Search one case and report the outcome."""
 
 import time
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from tests.model.prose import VIOLATIONS, Trace
 
 
 class Outcome(NamedTuple):
-    """What a search found. `violation` is empty when there is none."""
+    """The outcome of a search; `violation` is empty if there is none."""
 
     violation: str
     trace: str

@@ -1,4 +1,4 @@
-/* How a state is read: shared by world.c and turns.c. */
+/* Access to the parts of a state, shared by world.c and turns.c. */
 #ifndef DAYFLY_MODEL_STATE_H
 #define DAYFLY_MODEL_STATE_H
 
@@ -22,11 +22,11 @@ static inline void set_status(uint16_t *pod, int status)
 }
 static inline void set_truth(uint16_t *pod, int truth) { *pod = (uint16_t)((*pod & ~(7 << POD_TRUTH)) | truth << POD_TRUTH); }
 static inline int object_of(int pod) { return config.object[unit_of(pod)]; }
-/* What acts at once may be made too late and is taken back then (README.md): nobody has seen it yet. */
+/* An active object may be created too late and is deleted then (README.md); no operator has seen it yet. */
 static inline int may_be_late(uint16_t it, int pod) { return object_of(pod) == OBJECT_AT_ONCE && !(it & POD_CLAIMED); }
 static inline int final_status(uint16_t pod) { return status_of(pod) >= STATUS_OK; }
 
-/* The pod that has this name now, or -1. */
+/* The current pod of this name, or -1. */
 static inline int named(const State *s, int name)
 {
     for (int uid = 0; uid < config.uids; uid++)
@@ -40,7 +40,7 @@ static inline int orphan(const State *s, int pod)
     return (s->pod[pod] & POD_THERE) && !((s->run & RUN_THERE) && owner_of(s->pod[pod]) == born(s));
 }
 
-/* Nothing of it lives or ever will, and the API server says so. */
+/* Whether all its processes have ended or can never start, and the API server reports it. */
 static inline int over(uint16_t pod)
 {
     return pod & POD_GATED || final_status(pod) || (pod & POD_GOING && !(pod & POD_BOUND));

@@ -19,7 +19,7 @@ def holds(engine, case):
     outcome = search(engine, case)
     assert not outcome.violation, f"{outcome.violation}\n{outcome.trace}"
     assert outcome.complete, f"{case.most} states were not enough"
-    assert outcome.beyond == 0, "the model has too little room for attempts, so this fixpoint tells nothing"
+    assert outcome.beyond == 0, "the model has too few attempts, so this search proves nothing"
     return outcome
 
 
@@ -52,8 +52,8 @@ def test_each_guard_of_the_operator_is_taken_away_once():
 
 
 def test_shortest_trace_to_a_violation_is_readable(engine):
-    """One line for each step, the last of which says what is wrong."""
-    mutant = next(mutant for mutant in MUTANTS if mutant.name == "pods are born without a gate")
+    """The trace has one line for each step, and the last line states the violation."""
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == "pods are created without a gate")
     outcome = search(engine, mutant.case)
     assert outcome.trace.splitlines() == [
         "  1. operator 1 posts Run 1",

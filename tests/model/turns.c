@@ -1,5 +1,5 @@
-/* The operators' steps, each naming the product's code that it mirrors. What a turn decides is not here but the product's
- * own `decide` (answers.c). */
+/* The steps of operators, each with the code of the product that it mirrors. Decisions come from the product's `decide`
+ * (answers.c). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@ Emit emit_to;
 
 /* --- an operator's turn ----------------------------------------------------------------------------------------- */
 
-/* Whether an effect can never change anything any more, so that its place in the turn need not be kept. */
+/* Whether an effect can no longer change anything, so that the turn may skip it. */
 static int idle_effect(const State *s, int kind, int at)
 {
     switch (kind) {
@@ -46,14 +46,14 @@ static int pending_write(const Op *op)
     return has(EFFECTS_FIRST) ? op->ledger != decision->ledger : op->at == 0;
 }
 
-/* Leaves out what an operator can no longer do: a write that will be refused, effects that change nothing. */
+/* Drop writes that will be refused, and effects that change nothing. */
 static void settle_op(const State *s, Op *op)
 {
     if (!op->decision)
         return;
     const Decision *decision = &decisions[op->decision];
     if (pending_write(op) && op->ledger != s->ledger && !(has(NO_CAS) && s->ledger)) {
-        /* runs.py, `replace`: Conflict, and a fresh read. */
+        /* runs.py, `replace`: Conflict, and a new read. */
         op->decision = op->at = 0;
         op->ledger = s->ledger;
         return;
@@ -72,7 +72,7 @@ void emit(State *next, int kind, int op, int at, int detail, int wrong, int faul
     int from[MAX_OPS];
     for (int i = 0; i < config.ops; i++)
         settle_op(next, &next->op[i]);
-    /* Operators are alike, so which is which is no part of a state. The label keeps it, for the prose. */
+    /* Operators are interchangeable, so a state does not contain their order. The label has it for the trace. */
     for (int i = 0; i < config.ops; i++) {
         Op it = next->op[i];
         int to = i;
@@ -129,13 +129,13 @@ static void effect(const State *s, int op)
                                         (has(NO_FINALIZER) ? 0 : POD_FINAL) |
                                         (ledger_of(s->op[op].ledger)->uid == 2 ? POD_OWNER : 0));
         break;
-    case EFFECT_LAUNCH: /* Pods.let_go: the patch tests the UID and the gate */
+    case EFFECT_LAUNCH: /* Pods.remove_gate: the patch tests the UID and the gate */
         if (has(LAUNCH_BY_NAME))
             at = named(s, name_of(at));
         if (at >= 0)
             next.pod[at] &= (uint16_t)~POD_GATED;
         break;
-    case EFFECT_DELETE: /* Pods.remove and Objects.delete: the request carries the UID */
+    case EFFECT_DELETE: /* Pods.remove and Objects.delete: the request contains the UID */
         if (object_of(at) && !is_as_it_was(s->pod[at]))
             break;
         wrong = object_of(at) ? wrong_removal(s, at) : wrong_deletion(s, at);
@@ -149,7 +149,7 @@ static void effect(const State *s, int op)
         next.pod[at] &= (uint16_t)~POD_FINAL;
         wrong = settle_pod(&next, at);
         break;
-    case EFFECT_TARGET_DELETE: /* Targets.release, of a target that nobody has deleted */
+    case EFFECT_TARGET_DELETE: /* Targets.release, for a target that has not been deleted */
         next.target |= TARGET_GOING;
         settle_target(&next);
         break;
@@ -165,13 +165,13 @@ static void effect(const State *s, int op)
         next.run |= RUN_GOING;
         wrong = settle_run(&next);
         break;
-    case EFFECT_UNBORN: /* Targets._unborn: the request carries UID and version */
+    case EFFECT_UNBORN: /* Targets._unborn: the request contains UID and version */
         if (s->run & RUN_THERE && born(s) == at && s->ledger == s->op[op].ledger) {
             next.run |= RUN_GOING;
             wrong = settle_run(&next);
         }
         break;
-    case EFFECT_UNBORN_UNFINALIZE: /* a fresh read, and a write of that version */
+    case EFFECT_UNBORN_UNFINALIZE: /* a new read, and a write of that version */
         if (ledger_of(s->ledger)->empty || has(UNBORN_BLINDLY)) {
             next.run &= (uint8_t)~RUN_FINAL;
             wrong = settle_run(&next);
@@ -234,7 +234,7 @@ static int sights_of_claimed(const State *s, const Ledger *ledger, int name, int
     }
     out[count++] = (Sight){(uint8_t)read_pod(s->pod[pod]), (uint8_t)ref};
     int truth = truth_of(s->pod[pod]);
-    if (out[0].fact == FACT_RECALLED) /* how long ago is a question of time */
+    if (out[0].fact == FACT_RECALLED) /* the time since the recall is a free choice */
         out[count++] = (Sight){FACT_MUTE, (uint8_t)ref};
     if (out[0].fact >= FACT_LACKS || out[0].fact == FACT_RUNNING || out[0].fact == FACT_WAITING) { /* observe.py, `_sealed`: the followed log */
         if (truth == TRUTH_SEALED_OK || truth == TRUTH_OK)
@@ -245,11 +245,11 @@ static int sights_of_claimed(const State *s, const Ledger *ledger, int name, int
     return count;
 }
 
-/* Every view that an operator may have of one attempt; its cache of pods may be as old as it likes. */
+/* All views that an operator may have of one attempt; its cache of pods may be arbitrarily old. */
 static int sights(const State *s, const Ledger *ledger, int unit, int attempt, Sight *out)
 {
     int name = unit * MAX_ATTEMPTS + attempt - 1, now = named(s, name), count = 0, at = ledger->attempt[unit];
-    if (config.object[unit]) { /* object_executor.py, `observe`: what is not alive is not looked at */
+    if (config.object[unit]) { /* object_executor.py, `observe`: only living attempts are read */
         out[0] = (Sight){FACT_NONE, 0};
         if (attempt == at && (ledger->state[unit] == 1 || ledger->state[unit] == 2))
             out[0] = sight_of_object(s, ledger, unit, attempt);
@@ -286,7 +286,7 @@ typedef struct {
     int told_count;
 } Look;
 
-/* object_observer.py, `_missing`: an object that is not there once its run is closed is never made. */
+/* object_observer.py, `_missing`: an object missing after its run was closed will never be created. */
 static void cancel_unmade(Question *question, const Ledger *ledger)
 {
     int closing = question->stop || question->expired;
@@ -331,7 +331,7 @@ static void look_around(Look *look, int at)
         look->question.expired = (s->target & TARGET_EXPIRED) != 0;
         look->question.lives = may(LIVES) != 0;
         for (int stop = 0; stop <= ((s->target & (TARGET_GOING | TARGET_GONE)) != 0); stop++)
-            for (int late = 0; late <= (may(LIVES) && !look->ledger->phase); late++) { /* targets/: of an open run it may be old */
+            for (int late = 0; late <= (may(LIVES) && !look->ledger->phase); late++) { /* targets/: it may be stale while the run is open */
                 look->question.stop = (uint8_t)stop;
                 look->question.began = !late && s->target & TARGET_BEGAN;
                 look->question.rests = !late && s->target & TARGET_RESTS;
@@ -351,7 +351,7 @@ static void look_around(Look *look, int at)
     }
 }
 
-/* targets.py, `fence`: before a Run's first claim our finalizer must be seen on its living target. */
+/* targets.py, `fence`: before the first claim of a Run, its living target must have our finalizer. */
 static int fence(const State *s, int op, int ledger)
 {
     const Ledger *it = ledger_of(ledger);
@@ -366,7 +366,7 @@ static int fence(const State *s, int op, int ledger)
     State next = *s;
     next.op[op].ledger = (uint16_t)ledger;
     next.op[op].fenced |= (uint8_t)bit;
-    next.target |= TARGET_FINAL; /* one that is going has it already, or it would be gone */
+    next.target |= TARGET_FINAL; /* a target that is being deleted has it already, otherwise it would be gone */
     emit(&next, STEP_FENCE, op, 0, 0, FINE, 0);
     return 0;
 }
@@ -389,7 +389,7 @@ static void idle(const State *s, int op)
                 look.names[look.count++] = unit * MAX_ATTEMPTS + attempt - 1;
         look_around(&look, 0);
     }
-    if (!(s->run & RUN_THERE) && born(s) < 2) { /* sandboxes.py, `_seal`: its cache still shows a living target */
+    if (!(s->run & RUN_THERE) && born(s) < 2) { /* sandboxes.py, `_seal`: its cache still contains a living target */
         State next = *s;
         next.run = (uint8_t)(RUN_THERE | RUN_FINAL | (born(s) + 1) << RUN_BORN);
         next.ledger = next.op[op].ledger = (uint16_t)(born(s) + 1); /* Python numbers the empty ledgers 1 and 2 */

@@ -1,4 +1,4 @@
-/* What happens around the operators: API server, scheduler, kubelet, users and time, and what must never happen. */
+/* The environment of the operators: API server, scheduler, kubelet, users and time; and the invariants. */
 #include <string.h>
 
 #include "state.h"
@@ -25,7 +25,7 @@ int model_ended(const State *s)
     return 1;
 }
 
-/* --- what is wrong ---------------------------------------------------------------------------------------------- */
+/* --- violations ------------------------------------------------------------------------------------------------- */
 
 /* Whether a fork has ever begun. */
 static int ever_began(const State *s, int unit)
@@ -40,7 +40,7 @@ int wrong_start(const State *s, int pod)
 {
     int unit = unit_of(pod), role = config.role[unit], before = 0, order = 0;
     const Ledger *ledger = ledger_of(s->ledger);
-    /* The ledger learns an object's UID once it is seen; what acts at once has begun by then. */
+    /* The ledger gets the UID of an object once it is observed; an active object has begun by then. */
     int at_once = object_of(pod) == OBJECT_AT_ONCE && ledger->attempt[unit] == attempt_of(pod) && ledger->state[unit];
     if (!(s->pod[pod] & POD_CLAIMED) && !at_once)
         return NO_CLAIM;
@@ -54,7 +54,7 @@ int wrong_start(const State *s, int pod)
             before++;
         }
         order |= its == ROLE_POST_STOP && role != ROLE_POST_STOP;
-        /* Beside an object that is there a delete script may run, unless it waits for its removal. */
+        /* A delete script may run beside an existing object, unless it waits for its removal. */
         int awaited = !object_of(other) || (config.needs[unit] >= 0 && config.makes[config.needs[unit]] == unit_of(other));
         order |= its <= ROLE_FORK && role == ROLE_POST_STOP && alive(s->pod[other]) && awaited;
     }
@@ -90,7 +90,7 @@ int wrong_end(const State *s)
     return owed && cleans && !cleaned ? LEAK : FINE;
 }
 
-/* preStop comes before the forks go, and a fork goes after those that began after it. */
+/* preStop runs before the forks end, and a fork ends after the forks that began after it. */
 int wrong_deletion(const State *s, int pod)
 {
     const Ledger *ledger = ledger_of(s->ledger);
@@ -119,14 +119,14 @@ static int wrong_vanishing(const State *s, int pod)
 static void forget_object(State *s, int pod)
 {
     uint16_t *it = &s->pod[pod];
-    int open = *it & POD_BOUND && (truth_of(*it) == TRUTH_NONE || alive(*it)); /* the node may know it still */
+    int open = *it & POD_BOUND && (truth_of(*it) == TRUTH_NONE || alive(*it)); /* the node may still have it */
     if (truth_of(*it) == TRUTH_NONE && !open)
         set_truth(it, TRUTH_NEVER);
     *it &= (uint16_t)~(POD_THERE | POD_GATED | POD_GOING | POD_FINAL | POD_OWNER | POD_RECALLED | (open ? 0 : POD_BOUND));
     set_status(it, STATUS_NONE);
 }
 
-/* One that is going, without finalizers, and of which no kubelet has to say anything any more. */
+/* Remove a deleted pod without finalizers if no kubelet still has to report its end. */
 int settle_pod(State *s, int pod)
 {
     uint16_t it = s->pod[pod];
@@ -167,8 +167,8 @@ void pod_step(const State *s, int pod, uint16_t it, int kind, int wrong, int fau
     emit(&next, kind, 0, pod, 0, wrong ? wrong : settled, fault);
 }
 
-/* The container that a recall adds to a pod, in an image that can be had. If the step's own was started before, the
- * marker in their state volume tells; while that one is alive it holds the lock, and the new one says nothing. */
+/* The container that a recall adds to a pod, with an available image. If the container of the step has started before, the
+ * new one finds its marker in the state volume. While the first is alive, it holds the lock and the new one is silent. */
 static void recalled(const State *s, int pod)
 {
     uint16_t it = s->pod[pod], next = it;
@@ -200,7 +200,7 @@ static void kubelet(const State *s, int pod)
     if (!(it & POD_BOUND))
         return;
     if (truth == TRUTH_NONE && status != STATUS_NEVER && status != STATUS_UNKNOWN && !(it & POD_EXPIRED)) {
-        /* Of a recalled pod too, until its recall has voided it: the image may come. Nobody may count on it. */
+        /* The image may appear, also for a recalled pod that is not void yet. No path may depend on it. */
         State after = *s;
         set_truth(&next, TRUTH_ALIVE);
         after.pod[pod] = next;
@@ -279,7 +279,7 @@ static void pod_steps(const State *s, int pod)
     kubelet(s, pod);
     if (it & POD_CLAIMED && !(it & POD_EXPIRED) && !alive(it) && (!(it & POD_THERE) || status_of(it) == STATUS_LOST)) {
         const Ledger *ledger = ledger_of(s->ledger);
-        /* Of what is recorded nobody asks for the deadline any more. */
+        /* The deadline of a recorded attempt is no longer read. */
         if (ledger->attempt[unit_of(pod)] == attempt_of(pod)) {
             if (truth_of(it) == TRUTH_NONE)
                 set_truth(&next, TRUTH_NEVER);
@@ -295,8 +295,8 @@ static void pod_steps(const State *s, int pod)
     if (may(STRIP) && left) {
         State after = *s;
         after.spent++;
-        /* The runner has killed every process of its container before it sealed. What may be left are other containers,
-         * and nobody can see them any more: README.md, "What it does not tell". */
+        /* The runner has killed every process of its container before it sealed. Other containers may be
+         * left, and the API server no longer shows them: README.md, "What is not". */
         if (truth_of(it) == TRUTH_SEALED_OK || truth_of(it) == TRUTH_SEALED_FAIL)
             set_truth(&after.pod[pod], truth_of(it) + (TRUTH_OK - TRUTH_SEALED_OK));
         forget_object(&after, pod);

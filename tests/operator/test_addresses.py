@@ -1,4 +1,4 @@
-"""Addresses that lead to a fork that is about to end: what keeps the fork, and for how long."""
+"""Addresses of a fork that is about to end keep the fork for a limited time."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class TestLeading:
 
     @with_bench
     async def test_ended_fork_is_not_held(self, bench: Bench):
-        """The fork answers no requests any more, for example in an abandoned sandbox."""
+        """An ended fork answers no requests, for example in an abandoned sandbox."""
         bench.create_address(OWN)
         bench.claimed("fork", State.DONE)
         assert await bench.find_blocker() == ""
@@ -233,7 +233,7 @@ class TestHearing:
         heard(bench, "box", 2, LED)
         assert "group" not in dict(bench.later), "it leads where it led"
         heard(bench, "box", 3, LED, state=State.DONE)
-        assert keys.find_forks("k", "shop") == [], "its route is no more"
+        assert keys.find_forks("k", "shop") == [], "its route is gone"
         heard(bench, "group", 2)
         heard(bench, "box", 4, LED)
         bench.later.clear()

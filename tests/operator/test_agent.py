@@ -82,7 +82,7 @@ def test_received_orders_are_carried_out_while_server_is_away(story, monkeypatch
         assert world.cloud.starts("db/drop") == 1
         assert len(world.cluster.objects("runs")) == 1
         plane.off = False
-        await until(world, lambda: lost_there(plane, "shop"), "its end was heard")
+        await until(world, lambda: lost_there(plane, "shop"), "its end was received")
         await ready(world, plane, "cart")
         await plane.must("DELETE", "sandboxes/cart")
         await gone(world, plane, "cart")
@@ -200,7 +200,7 @@ def test_restored_database_freezes_until_an_admin_decides(story, tmp_path, monke
         await world.rest(1.2 * HOUR)
         assert world.cloud.starts("db/drop") == 2
         await plane.must("POST", "clusters/east/thaw", {})
-        await until(world, lambda: lost_there(plane, "brief"), "its end was heard")
+        await until(world, lambda: lost_there(plane, "brief"), "its end was received")
 
         # The operator starts nothing for a sandbox that has lost its ledger; a person must abandon it.
         async def lost() -> bool:

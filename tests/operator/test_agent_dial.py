@@ -215,7 +215,7 @@ class TestHearing:
         await rest(5)
         assert bench.came == []
         assert bench.cursor.seen.number == 0
-        assert len(bench.of("GET messages")) == 2, "it is asked for again"
+        assert len(bench.of("GET messages")) == 2, "it is requested again"
         assert len(bench.of("POST session")) == 1
 
     @with_bench
@@ -235,7 +235,7 @@ class TestHearing:
 
     @with_bench
     async def test_session_ends_if_the_cursor_is_deleted(self, bench: Bench):
-        """Each retry fails the same way. Without an end, no message would be received or sent any more."""
+        """Each retry fails the same way. If the session did not end, no message would be received or sent."""
 
         async def late():
             await bench.client.delete(SECRETS, NAME, "dayfly-system")
@@ -267,7 +267,7 @@ class TestHearing:
             bench.says("POST session", session(1))
             bench.says("GET messages", answer, later, *[answer] * 8, later)
             await rest(15)
-            assert (bench.dial.trouble, bench.dial.is_connected) == ("", True), "what heals by itself is no news"
+            assert (bench.dial.trouble, bench.dial.is_connected) == ("", True), "a repaired connection is not reported"
             await rest(30)
             assert bench.dial.trouble.startswith(why)
             assert (bench.dial.session, bench.dial.is_connected) == (session(1), False)

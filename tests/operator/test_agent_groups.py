@@ -170,7 +170,7 @@ def test_endpoint_address_routes_as_the_group_key_does(story):
         await plane.must("DELETE", "sandboxes/one")
         await until(world, lambda: true(world.gateways.asked(hosts["site"])[0] == second), "then the next one answers")
         await plane.must("PUT", "sandboxes/two", forking("web", "page", labels={"team": "others"}))
-        await until(world, lambda: true(world.gateways.asked(hosts["site"])[0] == "web"), "and nobody's once all left")
+        await until(world, lambda: true(world.gateways.asked(hosts["site"])[0] == "web"), "no sandbox once all left")
         assert (await urls(plane, AT))["site"].removeprefix("https://") == hosts["site"], "by the same address"
         await ended(world, plane)
         assert world.gateways.asked(hosts["site"]) == ("", {})

@@ -165,7 +165,7 @@ def test_gateways_may_appear_later_and_disappear(story):
         async def lacking() -> bool:
             return "neither the Gateway API nor Istio routes requests here" in (await status(plane))["message"]
 
-        await until(world, lacking, "it is said again")
+        await until(world, lacking, "it is sent again")
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 

@@ -150,7 +150,7 @@ def test_changed_keys_of_the_same_spec_are_sent(story, monkeypatch):
             await world.rest(60)
             await plane.kill()
         await plane.start()
-        await until(world, lambda: true(world.gateways.leads(key) == "web"), "its key leads there no more")
+        await until(world, lambda: true(world.gateways.leads(key) == "web"), "its key no longer leads there")
 
     story(steps, born=led.world)
 
@@ -167,7 +167,7 @@ def test_restored_cluster_reports_loss_and_begins_nothing(story, what, replaced)
         put_back(world, **what)
         if replaced:
             await plane.restart()
-        await until(world, lambda: loses(plane), "its loss is said")
+        await until(world, lambda: loses(plane), "its loss is reported")
         await world.rest(600)
         assert await loses(plane)
         assert world.cloud.starts("db/make") == 1
@@ -195,7 +195,7 @@ def test_cluster_restored_to_older_spec_is_sent_the_newest(story, what):
         if what == "generation":
             world.ask("PATCH", path, {"spec": {"offered": {"expiresAt": None}}}, "application/merge-patch+json")
         assert offered() != newest
-        await until(world, lambda: true(offered() == newest), "it is told again")
+        await until(world, lambda: true(offered() == newest), "it is sent again")
 
     story(steps)
 
@@ -244,7 +244,7 @@ async def test_births_are_requested_in_batches():
         asked.let.release()
     assert await first is True
     assert await asyncio.gather(*others) == [uid.startswith("l") for uid in many]
-    assert [len(each) for each in asked.questions] == [1, MOST_AT_ONCE, 2], "a server passes over what is beyond"
+    assert [len(each) for each in asked.questions] == [1, MOST_AT_ONCE, 2], "a server ignores the rest"
     assert set().union(*asked.questions) == {"l0", *many}
 
 

@@ -43,7 +43,7 @@ def test_unused_plugin_sends_no_bytes_to_the_cluster(story):
             # The cluster that uses it does not receive it either: its run has sealed documents.
             assert not +bytes_of
             await plane.must("PUT", "sandboxes/far", {"spec": wish()["spec"] | {"cluster": "west"}})
-            await until(world, lambda: offered(west), "who uses it is sent it")
+            await until(world, lambda: offered(west), "its users receive it")
             assert bytes_of["t-west"] > 0
 
     story(steps)

@@ -58,7 +58,7 @@ def test_pod_made_for_an_attempt_that_failed_is_replaced(fails):
 
 
 def test_pod_that_has_waited_for_too_long_is_replaced():
-    """Its start deadline, set at its creation, would pass soon."""
+    """The start deadline of the pod was set at its creation and would pass soon."""
     world = play(end, Scene(CHAIN, CHAIN_UNITS, chain), make=Script(runs=1_800))
     assert world.cloud.starts("db/seed") == 1
     assert len(made(world, "db/seed")) == 2

@@ -29,7 +29,7 @@ def test_late_operator_does_not_report_a_finished_run_as_lost(caplog):
 
 @pytest.mark.parametrize("name", ["chain", "fork-followed"])
 def test_late_operator_does_not_repeat_failing_writes(name):
-    """It hears of everything half a minute late: of its own changes, and of what others write to the same objects."""
+    """The operator sees every change half a minute late: its own, and those of other clients to the same objects."""
     refused: Counter[str] = Counter()
 
     async def story(world: World) -> None:

@@ -92,7 +92,7 @@ async def test_runs_of_each_namespace_take_turns(cluster):
 
 
 async def test_age_is_that_of_the_oldest_cache(cluster):
-    """It is infinite before all first lists. A cache that is added later counts from its first list on."""
+    """The age is infinite before all first lists. A cache that is added later counts from its first list on."""
     cluster.reflectors = [SimpleNamespace(age=age, synced=True, wait_synced=AsyncMock()) for age in (1.0, 7.0)]
     fresh = SimpleNamespace(age=float("inf"), synced=False)
     assert cluster.age == 7.0
@@ -119,7 +119,6 @@ def test_object_without_owner_reference_does_not_belong_to_run(cluster):
 
 
 async def test_wait_synced_waits_for_all_caches(cluster):
-    """No cache is waited for less than the others."""
     synced = [asyncio.Event() for _ in range(3)]
     cluster.reflectors = [SimpleNamespace(wait_synced=event.wait) for event in synced]
     waiting = asyncio.create_task(cluster.wait_synced())

@@ -55,7 +55,7 @@ class TestClocks:
             world.delete()
             await world.until(lambda: runs(world, "db/drop"), "the cleanup", 20)
             world.behind += 300.0
-            await world.until(lambda: "has been running" in message(world), "that to be said", 15)
+            await world.until(lambda: "has been running" in message(world), "the report", 15)
             await gone(world)
 
         play(story, RETRY_LIFE)
@@ -100,7 +100,7 @@ class TestOperatorsMachine:
 
         async def story(world: World) -> None:
             world.dated, world.behind = False, -DAY_S
-            await world.until(lambda: "its pod is too old to start" in message(world), "that to be said", 10)
+            await world.until(lambda: "its pod is too old to start" in message(world), "the report", 10)
             assert "at 2026-01-01T00:00:0" in message(world)
             assert "operator's clock said 2026-01-02T00:00:0" in message(world)
             assert [each["reason"] for each in world.status()["units"] if "reason" in each] == ["ClockSkew"]
@@ -111,7 +111,7 @@ class TestOperatorsMachine:
             await world.until(lambda: ready(world), "ready", 30)
             world.behind = -DAY_S
             world.delete()
-            await world.until(lambda: "its pod is too old to start" in message(world), "that to be said", 10)
+            await world.until(lambda: "its pod is too old to start" in message(world), "the report", 10)
             world.behind = 0.0
             await gone(world)
 
@@ -125,7 +125,7 @@ class TestOperatorsMachine:
             world.dated = False
             for seconds in ahead:
                 world.behind = -seconds
-                await world.until(lambda: "its pod is too old to start" in message(world), "that to be said", 10)
+                await world.until(lambda: "its pod is too old to start" in message(world), "the report", 10)
                 await world.rest(1300)
             assert not runs(world, "db/make")
             world.behind = 0.0

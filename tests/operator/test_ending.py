@@ -1,4 +1,4 @@
-"""An operator that is told to end does so, whatever it is at."""
+"""An operator that receives SIGTERM ends, whatever it is doing."""
 
 from __future__ import annotations
 

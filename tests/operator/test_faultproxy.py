@@ -91,7 +91,7 @@ async def test_a_harmed_change(harm, answer, done):
 
 @pytest.mark.parametrize("harm", [harm for harm in Harm if harm.crash])
 async def test_crashed_operator_is_cut_off(harm):
-    """Nothing reaches the operator any more, and its peer continues."""
+    """The operator receives nothing after the crash, and its peer continues."""
     async with line(harm) as (client, between):
         with pytest.raises(errors.OutcomeUnknown):
             await client.create(SECRETS, SECRET, "default")

@@ -26,7 +26,7 @@ class TestIdentity:
         play(story)
 
     def test_stranger_in_place_of_a_claimed_fork_is_left_alone(self):
-        """It is not ours: neither the running fork nor part of the sandbox's end. The name conflict is reported."""
+        """The stranger is neither the running fork nor part of the sandbox's end. The name conflict is reported."""
 
         async def story(world: World) -> None:
             found = await made(world)

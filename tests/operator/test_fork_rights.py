@@ -1,4 +1,4 @@
-"""Limits of forks: no more rights than the baseline, no access to namespaces that did not grant it, no excessive load."""
+"""Limits of forks: the rights of the baseline, no access to namespaces that did not grant it, no excessive load."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TestRights:
             await world.rest(60)
             before = len(world.writes)
             await world.rest(3600)
-            assert len(world.writes) == before, "it is tried again, and nothing is written for that"
+            assert len(world.writes) == before, "it is retried without a write"
             world.change({"spec": {"forks": [fork()]}})
             await world.until(lambda: ready(world), "ready", 60)
             await ended(world)
@@ -133,7 +133,7 @@ class TestNamespaces:
             await world.until(lambda: NOT_GRANTED in message(world), "the objection", 30)
             await world.rest(120)
             assert touched(world, "bank") == set()
-            assert world.forks.all() == [], "the one at home is not made without the address that it is told"
+            assert world.forks.all() == [], "the local fork is not created without the address that it reads"
             note = {"metadata": {"annotations": {SOURCES: "shop"}}}
             world.ask("PATCH", "/api/v1/namespaces/bank", note, MERGE)
             await world.until(lambda: ready(world), "ready", 60)

@@ -38,7 +38,7 @@ class TestStoryboards:
 
 class TestBirth:
     def test_missing_baseline_is_said_and_waited_for(self):
-        """Nothing is written while it is missing. The fork is created within seconds after the baseline."""
+        """The operator writes nothing while the baseline is missing, and creates the fork within seconds after it."""
 
         async def story(world: World) -> None:
             world.sandbox(wish(forks=[fork()]))
@@ -83,7 +83,7 @@ class TestBirth:
 
     @pytest.mark.parametrize("plural", ["deployments", "services"])
     def test_name_that_is_taken(self, plural):
-        """An object of another owner with that name is left alone until its owner deletes it."""
+        """An object of another owner with that name stays unchanged until its owner deletes it."""
 
         async def story(world: World) -> None:
             name = (await made(world))["metadata"]["name"]
@@ -126,7 +126,7 @@ class TestBirth:
         play(story)
 
     def test_kind_that_is_not_forked(self):
-        """It is reported, and another edit resolves it."""
+        """The unsupported kind is reported, and another edit resolves it."""
 
         async def story(world: World) -> None:
             rollout = fork() | {"forkOf": {"kind": "Rollout", "namespace": "shop", "name": "web"}}
@@ -283,7 +283,7 @@ class TestEnd:
         play(story, operators=2)
 
     def test_replica_set_without_pods_delays_the_cleanup(self):
-        """Such a Deployment also goes before its ReplicaSet, which may not have created a pod yet."""
+        """A Deployment without pods may also be deleted before its ReplicaSet, which may not have created a pod yet."""
 
         async def story(world: World) -> None:
             name = (await made(world))["metadata"]["name"]

@@ -45,7 +45,7 @@ def test_operator_without_the_extension_starts_nothing():
 
 
 def test_operator_without_states_loads_no_cryptography():
-    """It takes 10 MB of memory. Only processes that serve states create certificates."""
+    """The library takes 10 MB of memory. Only processes that serve states create certificates."""
     code = "import sys, dayfly.cli.commands.operator, dayfly.operator.main; print('cryptography' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "False\n"
 

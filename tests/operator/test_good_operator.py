@@ -65,7 +65,7 @@ def lived(name: str, begin: Callable[[World], None] = lambda _: None) -> World:
 
 
 def moves(world: World) -> list[tuple[str, ...]]:
-    """Return every move that the ledger ever applied, in order: of the run, and of each unit."""
+    """Return every move that the ledger ever applied, in order. Moves are those of the run and of each unit."""
     found: list[tuple[str, ...]] = []
     for write in world.cluster.store.after(world.cluster.kind("runs"), 0):
         old, new = (each["ledger"] if each else {} for each in (write.old, write.new))
@@ -140,7 +140,7 @@ class TestStatusIsNoInput:
         async def story(world: World) -> None:
             world.start()
             hook(world)
-            await world.until(lambda: is_active(world), "the hook to be taken up")
+            await world.until(lambda: is_active(world), "the operator to accept the hook")
             await world.rest(30)
             spoil(world)
             await world.rest(3)
@@ -315,7 +315,7 @@ class TestStaleCaches:
     @pytest.mark.parametrize("name", LIVES)
     @pytest.mark.parametrize("seconds", SELECTION.sample((0.5, 5.0, 30.0, 90.0), 4, "how late caches are"))
     def test_each_unit_takes_the_same_steps_in_the_end(self, name, seconds):
-        """All caches are delayed, also for the operator's own writes."""
+        """Each cache is delayed, also for the operator's own writes."""
 
         def late(world: World) -> None:
             [process] = world.processes

@@ -1,4 +1,4 @@
-"""How the run of a route group is created, what is recorded in it, and what happens if its ledger is lost."""
+"""The creation of a route group's run, its record, and the loss of its ledger."""
 
 from __future__ import annotations
 

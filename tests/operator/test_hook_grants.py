@@ -1,4 +1,4 @@
-"""A hook that cannot become active yet: its condition says why, and no object is changed."""
+"""A hook that cannot become active yet: its condition has the reason, and no object is changed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 
 @pytest.mark.parametrize("verb", ["list", "patch"])
 def test_grant_is_noticed_as_soon_as_the_role_changes(verb):
-    """Until then, a hook without the grant sends no more requests than usual."""
+    """Until then, a hook without the grant sends requests at the usual rate."""
 
     async def story(world: World) -> None:
         world.ask("POST", ROLES, {"metadata": {"name": "dayfly-operator-targets"}, "rules": []})
@@ -116,7 +116,7 @@ def test_refused_finalizer_is_reported_until_it_is_allowed():
         assert (is_active(world), hook_status(world)["message"]) == (True, told)
         world.cluster.admission.clear()
         await world.until(lambda: held(world), "our finalizer", 600)
-        await world.until(lambda: hook_status(world)["troubled"] == 0, "it to be said no longer", 60)
+        await world.until(lambda: hook_status(world)["troubled"] == 0, "the report to disappear", 60)
         assert hook_status(world)["message"] == "active for 1 object"
 
     hooking(story)

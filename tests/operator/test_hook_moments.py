@@ -41,7 +41,9 @@ def counts(world: World) -> tuple[int, ...]:
 
 
 def test_each_moment_runs_its_steps():
-    """They run in order: at once, once the object is Ready, at its deletion, and once only our finalizers are left."""
+    """The hooks run in order: at once, once the object is Ready, at its deletion, and once only our finalizers are
+    left.
+    """
 
     async def story(world: World) -> None:
         await begun(world, started={"condition": "Ready"})

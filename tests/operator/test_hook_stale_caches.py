@@ -97,7 +97,7 @@ class TestBirth:
 
     @pytest.mark.parametrize("held", [(), (OURS,)])
     def test_run_without_its_hook_is_removed_before_it_begins(self, held):
-        """Its documents are gone by then, so it could not even end."""
+        """The documents of the run are gone by then, so it could not even end."""
 
         async def story():
             bench = Bench(machine=held)
@@ -146,7 +146,7 @@ class TestEnd:
 
     @pytest.mark.parametrize("alive", [True, False])
     def test_documents_of_a_run_never_born_go_with_their_hook(self, alive):
-        """This holds although their target exists."""
+        """The documents are deleted although their target exists."""
 
         async def story():
             bench = Bench()
@@ -159,7 +159,9 @@ class TestEnd:
         assert run(story()) == int(alive)
 
     def test_documents_stay_while_hooks_are_not_served(self):
-        """It is unknown then whether their hook is gone. A document without a hook is removed with its target."""
+        """In this state the operator cannot know whether the hook is gone. A document without a hook is removed with
+        its target.
+        """
 
         async def story():
             bench = Bench()

@@ -51,7 +51,7 @@ def test_pre_stop_runs_before_the_object_goes():
 
 @pytest.mark.parametrize("harm", HARMS)
 def test_hook_runs_once_despite_a_fault_at_any_change(harm, played):
-    """Two operators, of which one is paused or behind, and lost answers: preStop runs exactly once."""
+    """PreStop runs exactly once with two operators, one of them paused or behind, and with lost answers."""
     sent = 0
 
     async def life(world: World) -> None:

@@ -123,9 +123,9 @@ async def settled(world: World, so: Callable[[], bool], most: int) -> None:
 
 
 async def ended(world: World, plural: str, path: str, targets: str = "") -> None:
-    """Delete all objects of a kind, and abandon those whose steps have begun: without a kubelet no step ends.
+    """Delete all objects of a kind, and abandon objects with begun steps: without a kubelet no step ends.
 
-    Hooks have their runs with objects, which are at `targets`.
+    The runs of hooks have objects at `targets`.
     """
 
     def there() -> list[str]:
@@ -148,7 +148,7 @@ def played(
     place: tuple[str, str, str] = ("sandboxes", SANDBOXES, ""),
     front: SandboxExtensionFactory | None = SandboxesExtension,
 ) -> None:
-    """Let a story create one object for each case. Each one that it names gets a reason, and each can be ended."""
+    """Let a story create one object for each case. Each named object gets a reason, and each can be ended."""
 
     async def main() -> World:
         world = bare()

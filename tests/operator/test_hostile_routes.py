@@ -1,4 +1,4 @@
-"""What users who may write routes, Services or Sandboxes in their own namespace can do to others."""
+"""Attacks by users who may write routes, Services or Sandboxes in their namespace."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def since_when(world: World) -> str:
 
 
 class TestOfOurs:
-    """Without a VirtualService of a user, all forks of a Service share one of ours."""
+    """Without a VirtualService of a user, all forks of a Service share one that we create."""
 
     def test_ready_means_that_calls_with_the_key_reach_the_fork(self):
         async def story(world: World) -> None:
@@ -98,7 +98,7 @@ class TestOfOurs:
         play(story)
 
     def test_idle_route_stays_ready_while_others_come_and_go(self):
-        """The time of the last write says nothing about rules that a fork has had for long."""
+        """The time of the last write does not apply to rules that a fork has had for long."""
 
         async def story(world: World) -> None:
             # A sandbox without resources rests, and its memory of routes is dropped.

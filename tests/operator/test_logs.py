@@ -286,7 +286,7 @@ def test_step_on_a_silent_node_is_followed_after_recovery():
         before = len(silent.asked)
         await asyncio.sleep(FIRST_PAUSE_S)
         assert "late" not in silent.asked
-        assert len(silent.asked) == before + 1, "of all that wait one asks whether it is back"
+        assert len(silent.asked) == before + 1, "only one waiting follower polls the node"
         silent.back = True
         await asyncio.sleep(4 * FIRST_PAUSE_S)
         assert silent.followers.nodes.count_unreachable() == 0

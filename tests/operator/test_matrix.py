@@ -63,7 +63,7 @@ def beside(which: Harm) -> Prepare:
 
 
 def paused(world: World, number: int) -> None:
-    """Play with two operators; the one that sends this change is paused, and wakes up at the end."""
+    """Play with two operators; the sender of this change is paused, and wakes up at the end."""
     sent = 0
 
     def pause(request: Request) -> float:
@@ -77,7 +77,7 @@ def paused(world: World, number: int) -> None:
 
 
 def blind(world: World, number: int) -> None:
-    """Play with two operators; the one that sent this change sees everything two minutes late from then on."""
+    """Play with two operators; the sender of this change sees everything two minutes late from then on."""
 
     def late() -> None:
         world.processes[0].transport.view.delay = LATE

@@ -117,7 +117,7 @@ def test_its_removal_waits_for_the_delete_step_that_needs_it():
 
 
 def test_a_namespace_that_is_gone_is_proof():
-    """Its permissions are gone as well, so that nobody can read objects in it."""
+    """The permissions in the namespace are gone as well, so its objects cannot be read."""
 
     async def story(world: World) -> None:
         world.sandbox(wish())
@@ -247,7 +247,7 @@ def test_object_not_ready_in_time_is_removed():
 
 
 def test_object_that_becomes_ready_at_the_deadline_stays():
-    """It is only deleted in the observed version: a peer may have recorded in the meantime that it is ready."""
+    """The object is only deleted in the observed version: a peer may have recorded since then that it is ready."""
     made = alone(ready={"condition": "Late"})
     made["create"][0]["timeouts"] = {"run": "5m"}
     asked = 0
@@ -335,7 +335,7 @@ def test_job_is_created_suspended_and_resumed_by_its_uid():
 
     async def story(world: World) -> None:
         world.sandbox(wish())
-        await world.until(lambda: said(world, "db/claim", "it has no condition Complete yet"), "it is let go", 60)
+        await world.until(lambda: said(world, "db/claim", "it has no condition Complete yet"), "it is released", 60)
         [item] = world.cluster.objects("jobs")
         assert item["spec"]["suspend"] is False
         assert "dayfly.dev/release" not in item["metadata"]["annotations"]
@@ -378,9 +378,9 @@ def test_object_of_an_unserved_kind_is_not_gone():
         world.delete()
         await world.until(lambda: said(world, "db/remove-claim", "db.example.org/hold"), "it hangs", 60)
         taken = world.cluster.forget("claims")
-        await world.until(lambda: unit(world, "db/remove-claim")["reason"] == "KindNotServed", "it to be said", 30)
+        await world.until(lambda: unit(world, "db/remove-claim")["reason"] == "KindNotServed", "the report", 30)
         await world.rest(600)
-        assert world.cluster.objects("sandboxes"), "nobody knows that it is gone"
+        assert world.cluster.objects("sandboxes"), "it is not known to be gone"
         world.cluster.serve(taken)
         await world.until(lambda: said(world, "db/remove-claim", "db.example.org/hold"), "it to be seen again", 300)
         world.claims.releases = True

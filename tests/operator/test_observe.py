@@ -121,7 +121,7 @@ async def test_step_waits_for_a_missing_target_field_and_rechecks(target, given,
 
 
 async def test_known_obstacle_of_a_unit_is_reported_first():
-    """It comes before refusals of the API server, and these before a missing slot."""
+    """The known obstacle comes before refusals of the API server, and these before a missing slot."""
     bench = Bench()
     bench.memory.refusals.put(("b", 1), says("refused"))
     bench.memory.refusals.put(("c", 1), says("refused"))

@@ -37,8 +37,8 @@ def whole(name: str) -> tuple[int, list[Outage]]:
 
 
 def cells(name: str, numbers: range) -> list[tuple[Outage, int]]:
-    """Return outages and the changes at which they begin. The proof omits those that no request would meet any more: one
-    story without an outage that ends at that change represents all of them.
+    """Return outages and the changes at which they begin. The proof omits outages that no request would meet: one story
+    without an outage that ends at that change represents all of them.
     """
     every = whole(name)[1]
     if not SELECTION.is_complete:
@@ -64,7 +64,7 @@ def test_each_taken_away_object_is_waited_for(name, slice_, played):
     assert count > 40
     assert len(every) > 50
     numbers = range(1 + slice_, count + 1, SLICES)
-    share = SELECTION.sample(cells(name, numbers), PARTS, f"what is taken from {name}")
+    share = SELECTION.sample(cells(name, numbers), PARTS, f"removed from {name}")
     played("lives of which something is taken away", len(share))
     for outage, number in share:
         try:

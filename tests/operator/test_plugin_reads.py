@@ -1,4 +1,4 @@
-"""Objects that a step may read in the namespace in which it runs: only those that name its plugin."""
+"""Objects that a step may read in the namespace in which it runs: only objects that name its plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often the Events of pods are queried."""
+"""The rate at which the Events of pods are queried."""
 
 import asyncio
 
@@ -136,7 +136,7 @@ def test_busy_kubelet_has_more_time_for_a_first_status():
 
 
 def test_pods_of_forgotten_runs_do_not_count_as_waiting():
-    """They only count as waiting pods while their runs remember them."""
+    """The pods of a run only count as waiting while the run remembers them."""
     events = PodEvents(_Server(), lambda: STARTED)
     pod = msgspec.convert({"metadata": {"name": "p", "uid": "u"}}, Pod)
     fact = Waiting(since=STARTED, reason="Starting")
@@ -188,7 +188,7 @@ def test_a_warning_without_a_reason_keeps_that_of_the_status():
 
 
 def test_an_image_that_is_there_is_nothing_to_wait_for():
-    """Of two Events in one second, the later one in the kubelet's order counts."""
+    """If two Events have the same second, the later one in the kubelet's order counts."""
     pulling, pulled = event(1, "Pulling", 'Pulling image "x:1"'), event(1, "Pulled", "it is there")
     assert explained(pulled, pulling)[0] == MUTE
     said = explained(pulling)[0]

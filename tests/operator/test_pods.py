@@ -97,7 +97,7 @@ def test_missing_namespace_is_said_and_waited_for():
 
 
 def test_step_is_no_services_endpoint():
-    """Services in the namespace of steps get no requests of theirs, and no plugin can answer for a Service."""
+    """Services in the namespace of steps get no requests from their clients, and no plugin can answer for a Service."""
 
     async def story(world: World) -> None:
         service = {"metadata": {"name": "database"}, "spec": {"ports": [{"port": 1}]}}
@@ -431,7 +431,7 @@ def test_steps_run_on_nodes_that_can_start_the_runner(machine: int, architecture
 
 
 def test_runner_that_was_taken_away_is_put_back():
-    """Its namespace may have been created again; without the ConfigMap no step can start."""
+    """The namespace may have been created again. Without the ConfigMap no step can start."""
 
     async def story(world: World) -> None:
         world.runner = RunnerConfigMap.from_program(b"\x7fELF...")

@@ -168,7 +168,7 @@ class TestStanding:
         played(story)
 
     def test_wait_for_a_gateway_survives_a_restart(self):
-        """A resting run has no memory, and the server's clock may be ahead of ours."""
+        """A resting run has no memory, and the server's clock may be ahead of the operator's."""
 
         async def story(bench: Bench):
             bench.sync_cache()
@@ -195,7 +195,7 @@ class TestStanding:
             said = "Gateway edges/edge rejects the route: NoMatchingParent: none"
             assert await bench.observe() == ("", said, "")
             bench.sync_cache(accepted="False", refs="True", generation=0)
-            assert (await bench.observe())[0], "of an older form that is no news"
+            assert (await bench.observe())[0], "an older form causes no change"
 
         played(story)
 
@@ -298,7 +298,7 @@ class TestKeeping:
             bench.plan = seal(())
             await bench.keep()
             left = [each["metadata"]["name"] for each in bench.server.objects("httproutes")]
-            assert left == ["a-route"], "nobody wishes for the addresses any more"
+            assert left == ["a-route"], "the addresses are no longer in the spec"
 
         played(story)
 
@@ -364,7 +364,7 @@ class TestKeeping:
             assert bench.routes.stuck[STEP].message
             assert bench.later == [0.0]
             await bench.keep()
-            assert bench.later == [KEPT_AGAIN_S], "the same is said no second time"
+            assert bench.later == [KEPT_AGAIN_S], "the same report is not written twice"
             bench.server.denied = set()
             await bench.keep()
             assert (bench.routes.stuck, bench.later) == ({}, [0.0])

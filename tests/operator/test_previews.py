@@ -237,7 +237,7 @@ def test_group_address_is_removed_if_it_cannot_be_redirected():
         world.cluster.denied = {UPDATE}
         world.sandbox(wish(forks=[fork()], labels={"team": "pay"}))
         await world.until(lambda: addresses(world, "all") and ready(world), "ready", 120)
-        assert world.gateways.asked(name)[0] == "web", "who may not be led to a fork is none the worse for it"
+        assert world.gateways.asked(name)[0] == "web", "requests without access to a fork are unaffected"
         world.cluster.denied = set()
         await world.until(lambda: world.gateways.asked(name)[0].startswith("f-"), "it to lead to the fork", 60)
         world.cluster.denied = {UPDATE}

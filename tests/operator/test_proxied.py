@@ -67,7 +67,7 @@ def _params(item: pytest.Item) -> dict[str, object]:
 
 @pytest.mark.parametrize("plan", plans.chosen(), ids=str)
 def test_plan(trials, plan, played):
-    """Nothing runs twice, is left over, out of order or lost, whatever happened to that one change."""
+    """No step runs twice or out of order, and no object is left or lost, whatever happened to that change."""
     played("lives on a real API server, each with one harm from the proxy before it", 1)
     if wrong := trials.wrong(plan):
         pytest.fail("\n".join(wrong))

@@ -35,7 +35,7 @@ def versions(world: World) -> list[dict]:
 
 
 async def missed(world: World) -> None:
-    await world.until(lambda: SAID in message(world), "the missing image to be said", 30)
+    await world.until(lambda: SAID in message(world), "the report of the missing image", 30)
 
 
 def test_sandbox_deleted_without_image_needs_no_cleanup():
@@ -102,7 +102,7 @@ def test_unconfirmed_recall_is_cleaned_up_as_started():
 def test_step_without_fallback_image_is_cleaned_up_as_started(why):
     def refused(operation, _kind, old, new):
         if operation == "UPDATE" and ADDED in new.get("spec", {}):
-            raise Refusal(403, "images come from our own registry alone")
+            raise Refusal(403, "images come only from our own registry")
 
     async def story(world: World) -> None:
         world.cloud.lossy = True
@@ -169,7 +169,7 @@ def test_script_that_was_quicker_than_its_recall_counts_as_run():
 
 def test_container_that_cannot_be_created_is_recalled():
     async def story(world: World) -> None:
-        await world.until(lambda: "couldn't find key" in message(world), "the missing key to be said", 30)
+        await world.until(lambda: "couldn't find key" in message(world), "the report of the missing key", 30)
         world.delete()
         await world.until(lambda: not world.leftovers(), "everything to go", 20)
 
@@ -202,7 +202,7 @@ def test_silent_registry_does_not_delay_a_run_without_cleanup():
     """A kubelet pulls one image at a time, so the last of many missing images is not reported for minutes."""
 
     async def story(world: World) -> None:
-        await world.until(lambda: "attempt 1 is starting" in message(world), "the registry's silence to be said", 60)
+        await world.until(lambda: "attempt 1 is starting" in message(world), "the report of the silent registry", 60)
         await world.rest(30)
         world.delete()
         began = world.cluster.time()

@@ -8,7 +8,7 @@ from tests.operator.rig.world import World
 
 
 class TestRefusedEdit:
-    """A spec that cannot be applied changes nothing of what runs, and is not reported as applied."""
+    """A spec that cannot be applied changes no running unit, and is not reported as applied."""
 
     WRONG = fork(env=[{"name": "URL", "valueFrom": {"resource": {"name": "db", "outputKey": "make.nosuch"}}}])
 
@@ -54,7 +54,7 @@ class TestRefusedEdit:
         play(story)
 
     def test_accepted_sandbox_is_not_refused_after_a_restart(self):
-        """Its plugin is gone; its spec has not changed since."""
+        """The plugin is gone, and the spec has not changed since."""
 
         async def story(world: World) -> None:
             await made(world)

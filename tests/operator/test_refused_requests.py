@@ -96,7 +96,7 @@ def test_permitted_pod_deletion_follows_within_the_longest_backoff():
 
 
 def test_refused_pod_deletion_delays_no_delete_step():
-    """Its last steps are polled; a run whose turns fail would poll every few minutes."""
+    """The last steps are polled. A run whose turns fail would poll only every few minutes."""
     life = LIVES["mixed"]
 
     async def story(world: World) -> None:
@@ -192,7 +192,7 @@ def test_unanswered_dry_run_of_an_object_blocks_no_other_step(does):
 
 
 def test_refused_end_of_a_run_is_not_sent_with_each_turn():
-    """All its steps are done; our finalizer may not be removed from an object that it created."""
+    """Every step is done. Our finalizer may not be removed from an object that the run created."""
     life = LIVES["mixed"]
 
     async def story(world: World) -> None:

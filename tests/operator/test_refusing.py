@@ -1,4 +1,4 @@
-"""Wishes that cannot come true are refused at once, with their place: nobody waits for what can never be."""
+"""Invalid plugins and sandboxes are refused at once with the place of the fault, so that no sandbox waits forever."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CYCLE_SAID = "steps that wait for each other can never start: b.out -> a.out -> 
 
 
 def play(story) -> None:
-    """A story with an operator at work, in a world in which nothing is wished for yet."""
+    """Play a story with a running operator in an empty cluster."""
 
     async def begin(world: World) -> None:
         world.start()
@@ -29,7 +29,7 @@ def play(story) -> None:
 
 
 def published(world: World, name: str):
-    """The status of a plugin; None before anything is said."""
+    """Return the status of a plugin; None if it has no status yet."""
     [found] = [each for each in world.cluster.objects("resourceplugins") if each["metadata"]["name"] == name]
     return found.get("status")
 
@@ -46,7 +46,7 @@ class TestPlugins:
         ids=["good", "cycle", "overlay", "twice"],
     )
     def test_published_plugin_says_whether_it_can_be_used(self, spec, accepted, said):
-        """What the API server's schema cannot see is said of the plugin itself, before any sandbox names it."""
+        """Faults that the API server's schema cannot check are in the status of the plugin before any sandbox names it."""
 
         async def story(world: World) -> None:
             world.plugin("new", spec)
@@ -64,7 +64,7 @@ class TestPlugins:
         play(story)
 
     def test_said_once_for_each_published_plugin(self):
-        """Also of one that is published under an old one's name."""
+        """The status is also set for a plugin that is published under the name of an older one."""
 
         async def story(world: World) -> None:
             world.plugin("new", CYCLE)
@@ -184,7 +184,7 @@ class TestSandboxes:
 
     @pytest.mark.parametrize("published", ["before", "after"])
     def test_unreadable_plugin_blocks_only_sandboxes_naming_it(self, published):
-        """The API server's schema takes it, our own does not: that is its publisher's trouble, not everybody's."""
+        """The API server's schema accepts the plugin, our parser does not. Only the sandboxes that name it fail."""
 
         async def story(world: World) -> None:
             if published == "before":

@@ -220,7 +220,7 @@ def test_group_expires_after_its_ttl_without_sandboxes():
         await world.until(lambda: "expiresAt" in status(world), "its end to be known", 60)
         await world.rest(300)
         world.sandbox({"labels": {"team": "pay"}}, "two")
-        await world.until(lambda: "expiresAt" not in status(world), "somebody to come in time", 60)
+        await world.until(lambda: "expiresAt" not in status(world), "a sandbox to come in time", 60)
         await world.rest(3_600)
         assert status(world)["ready"]
         world.delete("two")
@@ -334,7 +334,7 @@ def test_without_the_wing_nothing_is_done():
 
 @pytest.mark.parametrize("harm", [Harm.CRASH_BEFORE, Harm.CRASH_AFTER])
 def test_operator_crash_at_any_write_loses_nothing(harm):
-    """All four hooks run once and in order, and nothing is left. Each commit plays a sample of the writes."""
+    """The four hooks run once and in order, and nothing is left. Each commit plays a sample of the writes."""
 
     async def whole(world):
         world.start()

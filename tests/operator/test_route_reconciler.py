@@ -247,7 +247,7 @@ class TestWriting:
             bench.ask("PATCH", named, {"metadata": {"labels": {"theirs": "x"}}}, MERGE)
             bench.look()
             await bench.keep()
-            assert bench.changes == [], "what somebody has added is no label of the baseline's"
+            assert bench.changes == [], "a label that a user has added is not the baseline's"
             bench.ask("PATCH", f"{PATH}/web", {"metadata": off}, MERGE)
             bench.look()
             [ours] = await bench.keep()
@@ -274,7 +274,7 @@ class TestWriting:
         played(story)
 
     def test_withdrawn_route_that_was_deleted_is_forgotten(self):
-        """Its route stays, next to fewer of the baseline's routes."""
+        """The route of the fork stays, next to fewer routes of the baseline."""
 
         async def story(bench: Bench):
             [ours] = await bench.keep()

@@ -158,7 +158,7 @@ class TestWithout:
         play(story, route=False)
 
     def test_route_of_another_namespace_is_reported_by_name(self):
-        """Its ReferenceGrant names the baseline's Service only, so no route to the fork is possible."""
+        """The ReferenceGrant of the namespace names only the baseline's Service, so no route to the fork is possible."""
 
         async def story(world: World) -> None:
             world.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "edges"}})
@@ -323,12 +323,12 @@ class TestKeeping:
         play(story)
 
     def test_ending_route_matches_no_request(self):
-        """It is withdrawn before it is deleted, so that no Gateway answers a request with an error."""
+        """The route is withdrawn before it is deleted, so that no Gateway answers a request with an error."""
 
         async def story(world: World) -> None:
             key, _ = await routed(world)
             world.delete()
-            await world.until(lambda: world.gateways.leads(key) == "web", "the key to be nobody's", 30)
+            await world.until(lambda: world.gateways.leads(key) == "web", "the key to be unknown", 30)
             [ours] = world.gateways.ours()
             assert "deletionTimestamp" not in ours["metadata"]
             await gone(world)

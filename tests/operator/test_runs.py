@@ -124,7 +124,7 @@ async def test_recreated_run_is_not_the_earlier_one(runs, cache, client):
     cache.put(other)
     assert runs.get("box") is other
     cache.drop(Key("", "box"))
-    assert runs.get("box") == made, "of ours nobody has told us that it is gone"
+    assert runs.get("box") == made, "no event has reported that ours is gone"
 
 
 async def test_run_missing_from_a_later_list_stays_absent(runs, cache):
@@ -217,7 +217,7 @@ async def test_commit_is_reported_once_when_written(runs, client):
     close = TestOwn.CLOSE
     assert await runs.commit(made, TestOwn.PLAN, (close,))
     assert told == [(True, (close,))]
-    assert not await runs.commit(made, TestOwn.PLAN, (close,)), "somebody was first: that were we"
+    assert not await runs.commit(made, TestOwn.PLAN, (close,)), "another writer was first: ourselves"
     assert len(told) == 1
 
 

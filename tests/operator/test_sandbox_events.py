@@ -108,15 +108,15 @@ def test_undeliverable_events_delay_no_other_namespace():
         await process.end()
         heard.away = set()
         world.start()
-        await world.until(lambda: ("ready", "box") in heard.taken, "what the first one could not tell")
+        await world.until(lambda: ("ready", "box") in heard.taken, "events that the first one could not send")
         world.delete()
         world.delete("theirs", "pay")
         await gone(world)
 
     heard = told(story)
     ids = {each["id"] for each in heard.events if each["subject"] == "box"}
-    assert len(ids) == 1, "it is the same event, whoever tells it"
-    assert heard.taken.count(("ready", "theirs")) == 2, "told again by who does not know, under the same id"
+    assert len(ids) == 1, "it is the same event from any sender"
+    assert heard.taken.count(("ready", "theirs")) == 2, "sent again by another operator, under the same id"
     assert len({each["id"] for each in heard.events}) == 2
 
 

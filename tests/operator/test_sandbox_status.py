@@ -103,7 +103,7 @@ class TestResources:
         at_work(story)
 
     def test_refusing_namespace_is_retried_only_after_a_while(self):
-        """Of many sandboxes in a namespace, only one tries; a later grant is found by the next ones."""
+        """Only one of many sandboxes in a namespace tries; the others find a later grant."""
 
         async def story(world: World) -> None:
             granted = False
@@ -176,7 +176,7 @@ class TestRestart:
             await world.rest(60)
             assert ready(world)
             world.start()
-            await world.until(lambda: world.status()["phase"] == "Deleting", "the deletion is said", 30)
+            await world.until(lambda: world.status()["phase"] == "Deleting", "the deletion is reported", 30)
             await world.until(lambda: world.events()[-1] == ("Normal", "Deleting"), "and its Event", 30)
             await gone(world)
 

@@ -1,4 +1,4 @@
-"""A Sandbox and its run, a step at a time: what is sealed, what is taken up of an edit, what is remembered of it."""
+"""A Sandbox and its run, step by step: the sealed documents, the accepted edits, and the status."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Bench:
         self.cluster.plugins.put(msgspec.convert(made, PluginObject))
 
     def box(self, spec=None, **status):
-        """It is made, or its spec put in the place of what it was; the cache has it."""
+        """Create the Sandbox, or replace its spec; update the cache."""
         path, whole = f"/apis/{API}/namespaces/shop/sandboxes", {"cluster": "c", **(spec or {})}
         now = self.server.store.get(self.server.kind("sandboxes"), BOX)
         if now is None:
@@ -111,7 +111,7 @@ async def test_second_reconcile_requests_nothing(bench):
 
 
 async def test_a_run_that_a_peer_bore_of_an_older_wish_is_revised(bench):
-    """This operator compiles the newer form, and finds the run as it was made before."""
+    """The operator compiles the newer spec, and finds a run that a peer created from the older one."""
     first = await bench.born(wish(forks=[fork()]))
     other = Bench(bench)
     other.box(wish(forks=[fork(images=[{"image": "web:2"}])]))
@@ -134,7 +134,7 @@ async def test_an_edit_is_taken_up_and_said(bench):
 
 @pytest.mark.parametrize("told", [True, False])
 async def test_an_edit_that_cannot_be_taken_up_is_refused_once(bench, told):
-    """Whether or not anything was said of the one before."""
+    """The edit is refused once, whether or not the status has the previous generation."""
     run = await bench.born()
     bench.box({"resources": [{"name": "db", "plugin": "nosuch"}]}, **({"observedGeneration": 1} if told else {}))
     for _ in range(2):

@@ -38,7 +38,7 @@ def seeds(kind: str) -> list[int]:
 
 
 def born(seed: int) -> World:
-    """Scripts that are slow, fail or ignore signals; nodes that report late; images that are missing."""
+    """Return a world with slow and failing scripts, late nodes and missing images."""
     dice = random.Random(seed)
     plugin, units = PLANS[dice.choice(list(PLANS))]
     scripts = {
@@ -169,7 +169,7 @@ KINDS = {"steps": (born, story), "forks": (forking, forks)}
 @pytest.mark.parametrize("part", range(8))
 @pytest.mark.parametrize("kind", KINDS)
 def test_schedules(kind, part, played):
-    """Nothing runs twice, is left over or out of order, whatever happens."""
+    """No step runs twice or out of order, and no object is left, whatever happens."""
     begin, then = KINDS[kind]
     share = seeds(kind)[part::8]
     played("schedules of two and three operators on the fake API server", len(share))

@@ -95,7 +95,7 @@ def test_sandbox_that_was_fenced_before_is_not_born_again():
 
 
 def test_expired_sandbox_is_deleted():
-    """It is deleted by the UID that was meant; the rig checks that."""
+    """The sandbox is deleted by UID; the rig checks that."""
 
     async def story(world: World) -> None:
         world.sandbox(wish(ttl={"duration": "1m"}))
@@ -120,10 +120,10 @@ def test_pod_with_an_open_ended_start_window_is_not_claimed():
     async def story(world: World) -> None:
         world.cluster.admission.append(widened)
         world.sandbox(wish())
-        await world.until(lambda: "changed by an admission webhook" in message(world), "what its maker says", 30)
+        await world.until(lambda: "changed by an admission webhook" in message(world), "the answer to its creator", 30)
         await world.processes.pop().end()
         world.start()
-        await world.until(lambda: "later start deadline than Dayfly sets" in message(world), "what a peer says", 30)
+        await world.until(lambda: "later start deadline than Dayfly sets" in message(world), "the answer to a peer", 30)
         await world.rest(60)
         assert not world.cloud.log
         [pod] = world.pods()
@@ -138,7 +138,7 @@ def test_pod_with_an_open_ended_start_window_is_not_claimed():
 
 
 def test_pod_that_a_peer_made_for_a_later_attempt_is_left_to_it():
-    """An operator without that attempt in its ledger would release the valid pod and create one that can never start."""
+    """An operator without that attempt in its ledger would release the valid pod. Its own pod could never start."""
 
     async def story(world: World) -> None:
         await world.until(lambda: world.cloud.starts("db/make") == 2, "the second try")

@@ -1,4 +1,4 @@
-"""What the objects of resting runs have in common is held once, and they stay what they were."""
+"""Resting runs share equal parts of their objects, and the shared parts do not change."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_invented_finalizers_are_not_shared():
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_resting_sandbox_shares_its_parts(restarted):
-    """With whoever made it, and with whoever finds it."""
+    """The operator that created the sandbox shares its parts, and so does an operator that finds it."""
 
     async def story(world: World) -> None:
         world.start()

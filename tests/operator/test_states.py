@@ -182,7 +182,7 @@ class TestKeeping:
 
     @pytest.mark.parametrize("harm", [Harm.UNREACHABLE, Harm.THROTTLE])
     async def test_version_without_a_written_head_leaves_no_chunks(self, server, harm):
-        """These writes certainly changed nothing, so no late head refers to the chunks."""
+        """The writes certainly changed nothing, so no late head refers to the chunks."""
         mine = server.client()
         await mine.lock("a")
 
@@ -222,7 +222,7 @@ class TestKeeping:
         assert await mine.write(b"other", "a") == 200
         [head] = [each for each in server.secrets() if state_secrets.STORED in each["metadata"].get("annotations", {})]
         await server.kube.patch(SECRETS, {"metadata": {"annotations": None}}, head["metadata"]["name"], SYSTEM)
-        assert await mine.write(b"third", "a") == 200, "of one that does not say how much it is nothing is counted"
+        assert await mine.write(b"third", "a") == 200, "a body without a length counts as nothing"
 
     async def test_older_versions_go_by_uid(self, server, monkeypatch):
         monkeypatch.setattr("dayfly.execute.state.head.MAX_VERSIONS", 2)

@@ -29,7 +29,7 @@ LONG = {"resources": [{"name": "x", "plugin": "slow"}]}
 
 
 def play(story, steps: int = DEFAULT_LIMIT, **scripts: Script) -> None:
-    """Return a story with two plugins: a quick one, and one whose steps behave as `wait` and `end` define."""
+    """Return a story with two plugins. One is quick, the steps of the other behave as `wait` and `end` define."""
     units = {**RETRY_UNITS, **SLOW_UNITS}
     known = {"x/wait": scripts.get("wait", Script(runs=30)), "x/end": scripts.get("end", Script())}
     known |= {name: dataclasses.replace(Script(), outputs=OUTPUTS.get(name, {})) for name in RETRY_UNITS}
@@ -93,7 +93,7 @@ class TestBound:
     @pytest.mark.slow
     @pytest.mark.parametrize(("said", "limit"), [("3", 3), ("many", 4)])
     def test_so_many_steps_run_at_once_and_no_more(self, said, limit):
-        """All runs get their turn, and waiting ones report the reason."""
+        """Each run gets its turn, and waiting ones report the reason."""
 
         async def story(world: World) -> None:
             say_steps(world, said)
@@ -133,7 +133,7 @@ class TestBound:
         play(story)
 
     def test_newcomer_waits_behind_runs_already_waiting(self):
-        """Its turn may be taken before theirs, which are queued but not taken yet."""
+        """The new run may take its turn before the waiting runs, which are queued but have not taken theirs yet."""
         plan = seal((Lifecycle(target=target("a"), pre_start=(Step(name="wait", kind="exec"),)),))
         claim = Claim(unit="wait", attempt=1, kind="exec", ref="r", at=1)
 
@@ -254,7 +254,7 @@ class TestImages:
             await world.rest(60)
             assert len(world.pods("x/wait")) == 6
             world.sandbox(QUICK)
-            await world.until(lambda: ready(world), "the one that has its image", 20)
+            await world.until(lambda: ready(world), "the step with its image", 20)
             world.kubelet.scripts["x/wait"].image_missing = ""
             await end(world, ["box", *(f"box{number}" for number in range(6))])
             await gone(world)

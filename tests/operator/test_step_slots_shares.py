@@ -174,7 +174,7 @@ class TestSharing:
             assert bench.slots.reserve(found, A, cleaning=False)
             return await bench.free_slots(found)
 
-        assert played(story, limit=5) == 4, "of five one has begun"
+        assert played(story, limit=5) == 4, "one of five has begun"
 
     def test_first_waiting_run_gets_the_free_slot(self):
         async def story(bench):

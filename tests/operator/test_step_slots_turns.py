@@ -196,7 +196,7 @@ class TestSettling:
 
 
 class TestHearing:
-    """Events of runs from the watch, whoever has written them."""
+    """Changes of runs from the watch, by any writer."""
 
     def test_close_from_the_watch_frees_held_slots(self):
         async def story(bench):
@@ -223,7 +223,7 @@ class TestHearing:
         assert played(story, limit=1) == []
 
     def test_slot_moves_to_cleanup_when_the_close_arrives(self):
-        """It was claimed after a close that we see only now."""
+        """The step was claimed after a close that the operator observes only now."""
 
         async def story(bench):
             bench.run("one", a=alive(at=9))

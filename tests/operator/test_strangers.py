@@ -18,7 +18,7 @@ DIED = {"phase": "Failed", "containerStatuses": [{"name": "main", "state": {"ter
 
 
 def stranger(world: World, path: str, name: str, run: str, body: Object) -> Object:
-    """The object has everything of ours that other users can set, that is all except for the owner."""
+    """Create an object with all of our fields that other users can set, which are all except for the owner."""
     meta = {"name": name, "labels": {"dayfly.dev/run": run}, "annotations": {"dayfly.dev/unit": "db/make"}}
     return world.ask("POST", path, {"metadata": meta, **body})
 
@@ -60,7 +60,7 @@ def test_foreign_gated_pod_with_the_run_label_is_kept():
 
 
 def test_pod_behind_our_gate_of_the_very_name():
-    """Other users may write everything of ours that the object has: it is reported, and the step waits for its deletion."""
+    """Users may write all of the object's fields: it is reported, and the step waits for its deletion."""
 
     async def story(world: World) -> None:
         found: list[Object] = []
@@ -153,7 +153,7 @@ def test_logs_that_wear_the_label_of_a_run():
 
 
 def test_service_that_was_put_in_the_place_of_a_forks_own():
-    """Its ports are its owner's choice, whatever happens to the baseline's Service."""
+    """The owner of the Service chose its ports, whatever happens to the baseline's Service."""
 
     async def story(world: World) -> None:
         name = (await made(world))["metadata"]["name"]

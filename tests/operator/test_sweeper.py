@@ -33,7 +33,7 @@ def pod(name: str, labels: dict[str, str] | None) -> Pod:
 
 @pytest.mark.parametrize(("cached", "fresh", "goes"), [(True, True, False), (None, True, False), (None, None, True)])
 async def test_the_pods_of_forks_are_left_to_their_forks(cached, fresh, goes):
-    """Nothing is deleted while such a run may exist."""
+    """The sweeper deletes nothing while such a run may exist."""
     done: list[tuple[str, str]] = []
 
     async def read(_run: str) -> object:
@@ -94,7 +94,7 @@ async def test_refused_deletion_does_not_stop_the_rest_of_a_cleanup():
     "fault", [UndecidableError("no"), errors.NotFound("GET", "no", status=404), ValueError("a defect")]
 )
 async def test_failing_sweep_does_not_stop_the_others(fault, caplog):
-    """Such an error would end the operator's process, and the next one's, since each begins with a sweep."""
+    """An error in a sweep would end the process of every operator, since each begins with a sweep."""
     done: list[str] = []
 
     async def fails() -> None:

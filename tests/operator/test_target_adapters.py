@@ -402,6 +402,6 @@ class TestEnding:
             asked: list[str] = []
             assert await bench.targets.fence(bench.caches.ledger.get(RUN)) is True
             assert bench.finalizers() == ["x/y", TARGET_FINALIZER]
-            assert asked == ["PATCH"], "what the cache knows is not asked for"
+            assert asked == ["PATCH"], "cached objects are not queried"
 
         played(story, finalizers=("x/y",))

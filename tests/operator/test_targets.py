@@ -37,7 +37,7 @@ STEPS = ("before", "warm", "drain", "report")
 
 
 class Map(Slim, frozen=True):
-    """A ConfigMap whose data says whether its target has started or stopped, and how long it is wanted."""
+    """A ConfigMap whose data states whether its target has started or stopped, and how long it is wanted."""
 
     metadata: AnnotatedMeta
     data: dict[str, str] = {}
@@ -199,7 +199,7 @@ def test_life_survives_a_crash_at_any_change(harm, played):
 @pytest.mark.parametrize(("until", "reason"), [("expires", "Expired"), ("lease", "LeaseExpired")])
 @pytest.mark.parametrize("removes", [False, True])
 def test_target_ends_by_its_ttl_or_lapsed_lease(until, reason, removes):
-    """Its time to live or its lease ends the run. The target is deleted only if its adapter says so."""
+    """The time to live or the lease of the target ends the run. The target is deleted only if its adapter requires it."""
     reasons = []
 
     async def story(world: World) -> None:
@@ -258,7 +258,7 @@ def test_given_up_by_an_annotation_it_lives_on():
 
 
 def test_documents_of_a_target_without_a_run_are_removed():
-    """Its kind, and the object with that UID, decide whether a run may still be created."""
+    """The kind of the target, and the object with that UID, decide whether a run may still be created."""
 
     async def story(world: World) -> None:
         uid = place(world)
@@ -281,7 +281,7 @@ def test_held_target_without_a_run_is_reported_to_its_adapter():
     async def story(world: World) -> None:
         place(world, TARGET_FINALIZER)
         world.start()
-        await world.until(lambda: journal, "its adapter to be told", 120)
+        await world.until(lambda: journal, "the report to its adapter", 120)
 
     tell(story, journal)
     assert set(journal) == {"no run of box"}

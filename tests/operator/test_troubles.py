@@ -86,7 +86,7 @@ class TestPods:
 
     @pytest.mark.parametrize("act", ["delete", "evict"])
     def test_pod_taken_away_while_it_runs_is_failed(self, act):
-        """Its runner is asked to end and reports that; a step that must not run twice is not retried."""
+        """The runner is stopped and reports that; a step that must not run twice is not retried."""
 
         async def story(world: World) -> None:
             await world.until(running(world, "db/make"), "the step")
@@ -106,7 +106,7 @@ class TestPods:
         assert world.cloud.starts("db/make") == 1
 
     def test_pod_taken_away_before_it_was_placed_is_made_again(self):
-        """It is proven that nothing ran, so another attempt is not a second run."""
+        """The pod is proof that nothing ran, so another attempt is not a second run."""
 
         async def story(world: World) -> None:
             await world.until(
@@ -166,7 +166,7 @@ class TestLedger:
         async def story(world: World) -> None:
             await world.until(lambda: ready(world), "ready")
             world.lose_ledger()
-            await world.until(lambda: reason(world) == "LedgerLost", "the loss to be said", 120)
+            await world.until(lambda: reason(world) == "LedgerLost", "the report of the loss", 120)
             assert world.status()["phase"] == "Failed"
             world.delete()
             await world.rest(3600)
@@ -187,7 +187,7 @@ class TestLedger:
             await world.processes.pop().end()
             world.lose_ledger()
             world.start()
-            await world.until(lambda: reason(world) == "LedgerLost", "the loss to be said", 120)
+            await world.until(lambda: reason(world) == "LedgerLost", "the report of the loss", 120)
             assert world.cloud.starts("db/make") == 1
 
         play(story)
@@ -212,7 +212,7 @@ class TestLedger:
         assert world.cloud.starts("db/make") == 1
 
     def test_lost_document_freezes_says_so_and_can_be_abandoned(self):
-        """Without the sealed plan nothing is decided; the only way out is to abandon the run, which is recorded."""
+        """Without the sealed plan the operator decides nothing. Only `abandon` ends the run, and it is recorded."""
 
         async def story(world: World) -> None:
             await world.until(running(world, "db/make"), "the step")
@@ -221,7 +221,7 @@ class TestLedger:
                 path = f"/apis/dayfly.dev/v1alpha1/objectlifecyclemethods/{document['metadata']['name']}"
                 world.take_away(path)
             world.start()
-            await world.until(lambda: reason(world) == "PlanLost", "the loss to be said", 60)
+            await world.until(lambda: reason(world) == "PlanLost", "the report of the loss", 60)
             world.delete()
             await world.rest(600)
             assert world.box() is not None
@@ -262,7 +262,7 @@ class TestLedger:
                 "PUT", f"/apis/dayfly.dev/v1alpha1/objectlifecyclemethods/{document['metadata']['name']}", document
             )
             world.start()
-            await world.until(lambda: reason(world) == "PlanLost", "the loss to be said", 60)
+            await world.until(lambda: reason(world) == "PlanLost", "the report of the loss", 60)
 
         play(story)
 
@@ -349,7 +349,7 @@ class TestSweeper:
 
     @pytest.mark.parametrize("told_of_its_start", [True, False])
     def test_pod_of_an_abandoned_run_on_a_lost_node_is_removed_late(self, told_of_its_start):
-        """Its node never reports that, and only we may remove our finalizer."""
+        """The node of the pod never reports its end, and only the operator may remove its finalizer."""
 
         async def story(world: World) -> None:
             world.cloud.lossy = world.cloud.forgiven = True

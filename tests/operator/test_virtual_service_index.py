@@ -1,4 +1,4 @@
-"""Which runs a changed VirtualService queues: the runs of its changed rules, and runs with forks behind it."""
+"""A changed VirtualService queues the runs of its changed rules, and runs with forks behind it."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def test_other_changes_of_a_running_step_wake_at_once(cluster, woken):
     begun = pod(4, node="n")
     early = msgspec.structs.replace(begun.status, phase="Running")
     cluster.pods.put(msgspec.structs.replace(begun, status=early))
-    assert woken.pop() == 0.0, "its phase says that it runs, and its container does not"
+    assert woken.pop() == 0.0, "its phase is Running, and its container does not run"
     begun = pod(5, node="n", runs=True)
     over = msgspec.structs.replace(begun.status, phase="Succeeded")
     cluster.pods.put(msgspec.structs.replace(begun, status=over))
@@ -168,7 +168,7 @@ def test_pod_prepared_by_us_wakes_with_other_changes(cluster, woken, ahead, gate
     woken.clear()
     cluster.pods.put(pod(2, gated=gated))
     cluster.pods.put(pod(3, gated=gated, held=False))
-    assert woken == [after, 0.0], "whatever becomes of it later is looked at at once"
+    assert woken == [after, 0.0], "every later change is handled at once"
 
 
 def test_deletion_of_a_released_pod_wakes_nothing(cluster, woken):
@@ -200,7 +200,7 @@ def test_pod_without_a_run_wakes_nothing(cluster, woken):
 
 
 def test_a_fork_of_an_open_run_is_always_news(cluster, woken):
-    """Its unit is kept and not done once, whatever its record is."""
+    """The unit of a fork is kept and not done once, whatever its record is."""
     begin(cluster, State.DONE)
     woken.clear()
     meta = ObjectMeta(name="f", namespace="shop", uid="pod", resource_version="1", labels={names.RUN_LABEL: "box"})
@@ -216,7 +216,7 @@ def test_a_running_steps_pod_that_goes_is_looked_at_at_once(cluster, woken):
 
 
 def test_ended_pod_of_a_recorded_step_wakes_its_release(cluster, woken):
-    """Its receipt may be known before its end; after that, only a remaining finalizer needs a turn."""
+    """The receipt of the pod may be known before its end; after that, only a remaining finalizer needs a turn."""
     begin(cluster, State.DONE)
     woken.clear()
     cluster.pods.put(pod(2, node="n", seen=True))
@@ -258,7 +258,7 @@ def test_our_finalizer_on_a_sandbox_is_no_news(cluster, woken):
     cluster.sandboxes.put(box(2, finalizers=["theirs", TARGET_FINALIZER]))
     assert woken == []
     cluster.sandboxes.put(box(3, finalizers=["theirs"]))
-    assert woken == [0.0], "somebody has taken it off"
+    assert woken == [0.0], "another client has removed it"
     cluster.sandboxes.put(box(4, finalizers=["theirs", TARGET_FINALIZER], cluster="other"))
     assert woken == [0.0, 0.0], "with another spec"
 
@@ -305,7 +305,7 @@ def test_forks_hear_of_another_form_of_their_baseline(cluster, asked):
 
 
 def test_forks_hear_of_services_in_their_namespace(cluster, asked):
-    """Routes to a baseline may be new, deleted or changed; a preview address alone needs no turn."""
+    """Routes to a baseline may be new, deleted or changed. A preview address without such a change needs no turn."""
 
     def service(version: int, *, run: str = "", **selector: str) -> ForkService:
         labels = {names.RUN_LABEL: run} if run else {}

@@ -1,6 +1,6 @@
-"""Debian's Chromium, driven by playwright, and a page in it whose every false step is noted.
+"""Debian's Chromium, driven by playwright, and a page whose violations are recorded.
 
-Without its windows it takes half as much of a processor; the proof has the one that people have.
+Tests use the headless shell, which takes half the CPU time; the proof uses the browser that people have.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
 )
-# What a page notes of itself: what its policy forbade, and what moved though nobody had touched it.
+# Records of a page: violations of its policy, and layout shifts without user input.
 NOTES = """
 window.notes = {policy: [], shift: 0, moved: []};
 document.addEventListener("securitypolicyviolation", (e) => window.notes.policy.push(e.violatedDirective + " " + e.blockedURI));
@@ -59,7 +59,7 @@ def chromium() -> Iterator[Browser]:
 
 
 class Visit:
-    """One window on a server's page. `check` says what it did that no page of ours may do."""
+    """One window on a server's page; `check` reports violations."""
 
     def __init__(self, context: BrowserContext, url: str) -> None:
         self.url = url
@@ -88,12 +88,12 @@ class Visit:
         return self.page.inner_text("body")
 
     def shift(self) -> tuple[float, list[str]]:
-        """How much has moved without anybody having touched anything, and what."""
+        """Return the sum of layout shifts without user input, and the shifted elements."""
         notes = self.page.evaluate("window.notes")
         return notes["shift"], notes["moved"]
 
     def axe(self) -> list[str]:
-        """What an accessibility checker finds fault with."""
+        """Return the violations that an accessibility checker finds."""
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(AXE.read_text())
         found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
@@ -104,7 +104,7 @@ class Visit:
         ]
 
     def check(self) -> None:
-        """Nothing was asked of another server, nothing was forbidden, nothing failed."""
+        """Check that there was no request to another server, no violation of the policy and no error."""
         assert self.elsewhere == []
         assert self.page.evaluate("window.notes.policy") == []
         failed = [each for each in self.errors if not self.expected.search(each)]
@@ -113,7 +113,7 @@ class Visit:
 
 @contextlib.contextmanager
 def visit(browser: Browser, url: str, link: str = "", **options: Any) -> Iterator[Visit]:
-    """A window of its own, signed in by `link` if there is one; at its end it is checked."""
+    """Open a separate window, signed in by `link` if there is one; check it at the end."""
     context = browser.new_context(viewport=options.pop("viewport", DESKTOP), **options)
     context.add_init_script(NOTES)
     found = Visit(context, url)
@@ -136,7 +136,7 @@ def link_of(client: Any, key: str = "") -> str:
 
 
 def dayfly(*arguments: str, home: Path, folder: Path) -> str:
-    """What one command prints."""
+    """Return the output of one command."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith("DAYFLY_") or name == "DAYFLY_RUNNER"
     }

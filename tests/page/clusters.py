@@ -30,7 +30,7 @@ CONTEXT = "kind"
 
 
 def apart(act: Callable[..., T], *given: object) -> T:
-    """What runs a loop of its own: in a worker whose browser is open the main thread has one already."""
+    """Run a function with a separate event loop. The main thread of a worker with an open browser already has one."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(act, *given).result()
 
@@ -43,7 +43,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 
 class Ada(Denying):
-    """Somebody's connection. `may_not` has what the cluster says that she may not, as `delete sandboxes`."""
+    """The connection of a user; `may_not` lists denied actions, such as `delete sandboxes`."""
 
     may_not: tuple[str, ...] = ()
 
@@ -67,7 +67,7 @@ class Said:
 
 
 class Served:
-    """A page's process, and what asks it."""
+    """A process that serves the page, and its client."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, page: ClusterPage, port: int, ada: Ada) -> None:
         self._loop, self.page, self.port, self.ada = loop, page, port, ada
@@ -98,13 +98,13 @@ class Served:
             connection.close()
 
     def get(self, path: str) -> Any:
-        """What a GET that must work gives."""
+        """Return the JSON of a GET, which must succeed."""
         said = self.call("GET", path)
         assert said.status == 200, said.body
         return said.json
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/merge-patch+json") -> Any:
-        """Somebody else changes the cluster."""
+        """Change the cluster as another user."""
 
         async def act() -> Answer:
             request = Request(method, path, body=json.dumps(body).encode() if body is not None else b"")
@@ -117,7 +117,7 @@ class Served:
         return json.loads(answer.body)
 
     def on_loop(self, act: Callable[[], object]) -> None:
-        """Something that the cluster does by itself."""
+        """Run a change that the cluster makes by itself."""
 
         async def acting() -> None:
             act()
@@ -157,7 +157,7 @@ def serving(
     namespace: str = "shop",
     away: bool = False,
 ) -> Iterator[Served]:
-    """The page's process, in a thread, for somebody with these rights; `denied` as in `Denying`."""
+    """Serve the page in a thread for a user with these permissions; `denied` as in `Denying`."""
     cluster.faults = lambda _: None
     cluster.store.drop_waiting()  # they waited on a loop that has ended
     for log in cluster.logs.values():

@@ -45,7 +45,7 @@ def host() -> FakeHost:
 
 @pytest.fixture
 def client(tmp_path: Path, blank: Path, host: FakeHost) -> Iterator[Client]:
-    """A server whose host says what the test wants it to say."""
+    """A server with a host whose reports the test sets."""
     with serving(shutil.copy(blank, tmp_path), {"local": host}) as found:
         yield found
 
@@ -62,7 +62,7 @@ def enter(browser: Browser, client: Client) -> Enter:
 
 @pytest.fixture
 def world(client: Client, host: FakeHost) -> Client:
-    """Sandboxes that need somebody, and what belongs to them."""
+    """Sandboxes that need attention, with plugins and workloads."""
     client.put("resource-plugins/db", wishes.plugin(description="A database"))
     client.put("sandboxes/sb1", wishes.sandbox(labels={"team": "a"}, ttl={"duration": "9m"}))
     client.put("sandboxes/sb2", wishes.sandbox(labels={"team": "b"}))

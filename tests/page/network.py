@@ -1,7 +1,7 @@
-"""A network of one's own, in which nothing comes and goes.
+"""A separate network without changing interfaces.
 
-Chromium drops what it is loading as soon as the machine has a new address (ERR_NETWORK_CHANGED), and beside these tests
-others start containers, each with an interface.
+Chromium cancels requests when the machine gets a new address (ERR_NETWORK_CHANGED), and other tests start containers at
+the same time, each with an interface.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 @contextlib.contextmanager
 def own_network() -> Iterator[None]:
-    """This thread, and the threads and processes that it starts here, have a loopback interface alone.
+    """Give this thread, and the threads and processes that it starts here, only a loopback interface.
 
-    Only root may have that; for others everything stays as it is.
+    This needs root; for other users nothing changes.
     """
     if os.geteuid() != 0:
         yield

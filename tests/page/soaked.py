@@ -1,6 +1,6 @@
-"""A server in a process of its own, in which as much happens as it is told: run by `test_soak`, a word of JSON a line.
+"""A server in a separate process with a requested number of changes; `test_soak` controls it with one JSON line each.
 
-Its memory is its own then, and what a browser does beside it is not counted as its.
+So its memory can be measured without that of the test and the browser.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
     changes.POLL_INTERVAL_S, event_stream.MAX_EVENTS = (
         0.05,
         MANY - 20,
-    )  # a day in minutes: who blinks has missed too much, and comes back
+    )  # a day in minutes: a client that disconnects shortly misses too many events, and reconnects
     host = FakeHost()
     with serving(Path(sys.argv[1]), {"local": host}) as client:
         day = Day(client, host)
@@ -58,7 +58,7 @@ class Day:
         self.born += 1
 
     def on(self, changes: int) -> dict[str, Any]:
-        """So many changes, each in a line of its own of the list; then what this process takes up."""
+        """Make changes, each in another row of the list; return the memory of this process."""
         living = [uid for uid in self.host.offers if uid != self.first]
         for n in range(changes):
             self.told += 1

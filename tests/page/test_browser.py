@@ -1,4 +1,4 @@
-"""The page in a real browser: a sandbox's life without a reload, who may what, by keyboard alone, for every reader."""
+"""The page in a real browser: updates without a reload, permissions, keyboard only, accessibility."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_sandbox_lives_and_ends_on_the_page_without_reload(browser, home, tmp_pa
         applying.start()
         page.click("a:has-text('demo')")
         page.wait_for_selector(".node.running:has-text('make')")
-        # From here on nobody touches anything: whatever moves, moves by itself.
+        # From here on there is no input: every shift comes from the page.
         page.evaluate("window.notes.shift = 0; window.notes.moved = []")
         before = page.evaluate("[...document.querySelectorAll('.canvas li')].map((e) => e.style.cssText)")
         assert page.locator(".node.waiting").count() == 2
@@ -113,7 +113,7 @@ def test_sandbox_lives_and_ends_on_the_page_without_reload(browser, home, tmp_pa
 
 
 def test_a_link_works_once_and_only_by_its_own_script(browser, client):
-    """What looks at the address before (a preview, a proxy) does not use it up: the code stands behind the #."""
+    """A program that requests the address first (a preview, a proxy) does not use up the code, which is after the #."""
     url, link = f"http://127.0.0.1:{client.port}", driven.link_of(client)
     for _ in range(3):
         urllib.request.urlopen(f"{url}/page/enter", timeout=20).close()
@@ -393,7 +393,7 @@ def test_long_list_contains_only_visible_rows(client, host, enter):
         page.wait_for_selector("text=150 sandboxes")
         assert page.locator("tbody tr").count() < 60
         assert page.get_attribute("table", "aria-rowcount") == "151"
-        # Not by the wheel: what it scrolls is the picture on the screen, which may be one of before the rows were there.
+        # Not by the wheel: it scrolls the displayed frame, which may be one from before the rows existed.
         page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
         page.wait_for_selector("a:has-text('box-149')")
         assert page.locator("a:has-text('box-000')").count() == 0
@@ -428,6 +428,6 @@ def test_the_types_of_the_api_are_todays(tmp_path: Path):
 
 
 def test_its_pure_parts_do_as_they_say():
-    """By vitest: where everything of a graph stands, what a filter finds, how foreign text is shown."""
+    """Vitest tests the layout of graphs, the filter, and the display of foreign text."""
     done = subprocess.run([driven.ROOT / "scripts" / "page.sh", "test"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""The page of a plain cluster in a real browser: for who may only look, for who may more, and what strangers write."""
+"""The page of a plain cluster in a real browser: for a viewer, for an editor, and with hostile text."""
 
 from __future__ import annotations
 

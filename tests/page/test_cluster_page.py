@@ -1,4 +1,4 @@
-"""The page of a plain cluster, as its script asks: the same as the verbs say, with the rights of whoever started it."""
+"""The API of the page of a plain cluster: the data of the verbs, with the permissions of the user who started it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MASKED = "sandboxes/box/outputs?masked=true"
 
 
 def until(events, wanted):
-    """All events up to the first of that kind."""
+    """Return all events up to the first of that kind."""
     found = []
     for event in events:
         found.append(event)
@@ -227,7 +227,7 @@ class TestWhatItSays:
             assert served.call("GET", "sandboxes/box").status == 404
 
     def test_unreadable_sandbox_hides_no_other(self, stage):
-        """Whoever may write Sandboxes may nest what Dayfly keeps as it came."""
+        """Users who may write Sandboxes may nest fields that Dayfly stores unchanged."""
 
         async def another(world: World) -> None:
             await up(world)
@@ -350,7 +350,7 @@ class TestRights:
             assert [(each["output"], each["value"], each["sensitive"]) for each in found] == [
                 ("url", "", True),
                 ("user", "", True),
-            ], "without the ledger nobody knows that they are not"
+            ], "without the ledger they may be sensitive"
             said = served.call("POST", "sandboxes/box/reveal", {"unit": "db/make", "output": "url"})
             assert (said.status, said.json["value"]) == (200, "db://1")
             assert served.call("POST", "sandboxes/box/reveal", {"unit": "db/make", "output": "no"}).status == 404

@@ -1,4 +1,4 @@
-"""What thousands of Sandboxes cost the page of a plain cluster: the real process, an API server that is a fake; in the proof."""
+"""The costs of thousands of Sandboxes for the page of a plain cluster, with a fake API server. Only in the proof."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ A_SECOND = 10
 
 
 class Api:
-    """A cluster with so many Sandboxes, behind a socket."""
+    """A cluster with many Sandboxes, behind a socket."""
 
     def __init__(self, many: int) -> None:
         self.cluster = still()
@@ -71,7 +71,7 @@ class Api:
         assert answer.status < 300, answer.body
 
     def change(self, number: int, when: int) -> None:
-        """One sandbox's status says something else."""
+        """Change the status of one sandbox."""
         units = [
             {
                 "id": f"db/s{n}",
@@ -93,7 +93,7 @@ class Api:
         self._ask("PATCH", f"{SHOP}/box-{number % self.many:05}/status", {"status": status})
 
     def changing(self, seconds: int) -> int:
-        """Ten changes a second, for so long; how many there were."""
+        """Make ten changes a second for a given time; return their number."""
         made, over = seconds * A_SECOND, threading.Event()
 
         def begin() -> None:

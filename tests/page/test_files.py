@@ -1,4 +1,4 @@
-"""What a browser is given before anybody is signed in: the page's files, and the headers under which they run."""
+"""The page before the sign-in: its files and their headers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def static(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def get(tmp_path: Path, static: Path) -> Iterator[Get]:
-    """GET from a server whose page lies there, as a browser without a key."""
+    """Send a GET to a server with these files, as a browser without a key."""
     Store.open(tmp_path / "control.db").close()
     with serving(tmp_path / "control.db", {"local": FakeHost()}) as client:
 

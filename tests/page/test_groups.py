@@ -50,7 +50,7 @@ def forks(baseline, **labels):
 
 
 def say(client, host, name="pay", **more):
-    """The group's run has a hook that is done and one that does not succeed."""
+    """Report a run of the group with one successful hook and a failing one."""
 
     def unit(name, event, state, **of):
         return UnitReport(id=name, resource="", name=name, event=event, kind="exec", state=state, attempt=1, **of)
@@ -70,7 +70,7 @@ def say(client, host, name="pay", **more):
 
 @pytest.fixture
 def world(client, host):
-    """Two sandboxes that fork the same, a group that has both, and one that has none."""
+    """Two sandboxes that fork the same baseline, a group with both, and one without sandboxes."""
     client.put("workloads/default/web", wishes.baseline("web"))
     client.put("sandboxes/pay-api", forks("web", team="pay-a"))
     client.put("sandboxes/pay-web", forks("web", team="pay-b"))
@@ -96,7 +96,7 @@ def test_a_group_lives_before_ones_eyes_without_a_reload(browser, home, tmp_path
         applying.start()
         page.click("a:has-text('checkout')")
         page.wait_for_selector(".node.running:has-text('announce')")
-        # From here on nobody touches anything: whatever moves, moves by itself.
+        # From here on there is no input: every shift comes from the page.
         page.evaluate("window.notes.shift = 0; window.notes.moved = []")
         (tmp_path / "go-on").touch()
         page.wait_for_selector(".node.succeeded:has-text('announce')")
@@ -150,7 +150,7 @@ def test_group_page_shows_members_and_answering_forks(world, host, enter):
         ]
         page.wait_for_selector("a[href='http://127.0.0.1:8123/']")
         page.wait_for_selector(".why li:has-text('Unsupported')")
-        # A sandbox that comes, one that goes, and how they stand: nobody loads anything again.
+        # The page shows new, ended and changed sandboxes without a reload.
         page.evaluate("window.same = true")
         world.put("sandboxes/late", wishes.empty(labels={"draft": "no"}))
         page.wait_for_selector(".members a:has-text('late')")
@@ -274,6 +274,6 @@ def test_long_group_list_contains_only_visible_rows(client, host, enter):
         page = visit.page
         visit.open("/page/routegroups", "text=120 route groups")
         assert page.locator("tbody tr").count() < 60
-        # Not by the wheel: what it scrolls is the picture on the screen, which may be one of before the rows were there.
+        # Not by the wheel: it scrolls the displayed frame, which may be one from before the rows existed.
         page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
         page.wait_for_selector("a:has-text('group-119')")

@@ -1,4 +1,4 @@
-"""Whatever strangers write (names, labels, outputs, logs, errors) is text: it runs nothing, asks nobody, deceives nobody."""
+"""Hostile text (names, labels, outputs, logs, errors) is displayed: it runs no script and sends no request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAYS = f"{SCRIPT} {IMAGE}"
 
 
 def visible(page) -> None:
-    """None of it has become an element, and what deceives is written out."""
+    """Check that no text has become an element, and that deceptive characters are written out."""
     assert page.evaluate("window.owned") is None
     assert page.locator("img:not([src='/page/dayfly.svg'])").count() == 0
     assert page.locator("a[href^='javascript']").count() == 0

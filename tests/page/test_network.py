@@ -13,7 +13,7 @@ from tests.page.network import own_network
 NAMES = "import socket; print([name for _, name in socket.if_nameindex()])"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may have a network of its own")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may have a separate network")
 def test_own_network_covers_child_processes_and_ends():
     before = socket.if_nameindex()
     with own_network():

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.builds("page"), pytest.mark.timeout(1800)]
 
 DAY_S = 24 * 3600
-# Of a day: its 50,000 changes in so many hours each. A commit plays the first of them.
+# A day has 50,000 changes, in parts of 1,000. A commit plays a smaller number.
 PARTS, EACH = 50, 1000
 FEW, EACH_OF_FEW = 4, 240
-# What a heap may differ by from one look to another without having grown, and by how much of itself.
+# Differences between two measurements that are no growth, absolute and as a factor.
 HEAP, RSS, NODES, LISTENERS = 400_000, 3_000_000, 400, 8
 GROWTH = 1.05
 

@@ -1,4 +1,4 @@
-"""How quick the page is, and what it costs its server: measured, in the proof."""
+"""The speed of the page and its costs for the server, measured in the proof."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 
 def processor(pid: int) -> float:
-    """The milliseconds of a processor that its threads have had, as exactly as the kernel counts."""
+    """Return the CPU time of a process's threads in milliseconds, with the precision of the kernel."""
     return sum(int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e6
 
 
 def cost(pid: int, seconds: float = 4) -> float:
-    """Milliseconds of a processor for each second, as long as nothing happens: in the first samples something may."""
+    """Return milliseconds of CPU time for each second without changes. The first samples may contain changes."""
     return costs([[pid]], seconds)[0]
 
 
@@ -88,7 +88,7 @@ def test_thousand_sandboxes_load_in_a_second_and_rest_cheaply(cli, browser, play
             one.append(cost(pid))
             page.goto("about:blank")
             alone.append(cost(pid))
-        # The least of each: what else the machine does can only add to it.
+        # The minimum of each: other work of the machine can only add to it.
         rest, one_rest = (min(each) - min(alone) for each in (listed, one))
     first = sorted(shown)[2]
     played(
@@ -145,7 +145,7 @@ def test_open_page_costs_a_postgresql_server_little(cli, browser, played):
                 return json.load(answer)
 
         ask("PUT", "/orgs/acme/clusters/far", {})
-        # One alone: what waits for a cluster that is not there costs its server something, whoever looks.
+        # Only one: a sandbox that waits for an unreachable cluster costs its server something, with or without a page.
         ask("PUT", "/orgs/acme/sandboxes/box-0001", wishes.empty(cluster="far"))
         link = url[0] + ask("POST", "/page/links", {})["path"]
         with driven.visit(browser, url[0], link) as visit:
@@ -157,7 +157,7 @@ def test_open_page_costs_a_postgresql_server_little(cli, browser, played):
                 found[1].append(costs([[process.pid], server.backends(database)]))
                 visit.page.goto("about:blank")
                 found[2].append(costs([[process.pid], server.backends(database)]))
-        # The least of each: what else the machine does can only add to it.
+        # The minimum of each: other work of the machine can only add to it.
         *opened, alone = [[min(of) for of in zip(*each, strict=True)] for each in found]
         rest = [[each[n] - alone[n] for each in opened] for n in range(2)]
         said = (

@@ -1,4 +1,4 @@
-"""Views of what has ended and of plugins, a unit's panel, and the order of a list: in a real browser."""
+"""Views of ended sandboxes and of plugins, the panel of a unit, and the order of a list, in a real browser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dayfly.server.db.tables import ended_sandboxes
 from dayfly.spec.run_data import HistoryEntry, Value
 
 pytestmark = pytest.mark.builds("page")
-# Whatever moves from now on, also just after a click.
+# Measures layout shifts from now on, including those after a click.
 MOVED = """
 window.moved = 0;
 new PerformanceObserver((list) => list.getEntries().forEach((each) => (window.moved += each.value))).observe({type: "layout-shift"});
@@ -50,13 +50,13 @@ def test_ended_sandboxes_of_one_name_are_shown_separately(client, host, enter):
             page.click(".node:has-text('make')")
             page.wait_for_selector(f".log pre:has-text('{text}')")
             page.click(".attempts button[aria-pressed=true]")
-            assert page.locator(".actions").count() == 0, "nobody ends the one that lives by mistake"
+            assert page.locator(".actions").count() == 0, "a living sandbox is not ended by mistake"
         visit.open("/page/ended?q=oth", "text=0 of 2 in the last week")
         visit.open("/page/sandboxes/again", ".standing .state:has-text('ready')")
 
 
 def test_new_sandbox_appears_at_once_on_its_open_page(client, host, enter):
-    """Sooner than a visit's own patience, which is less than the pause between two looks at what is not there."""
+    """The sandbox appears within the timeout of a visit, which is shorter than the poll interval for missing ones."""
     with enter() as visit:
         visit.open("/page/sandboxes/later", "text=There is no sandbox of this name")
         client.put("sandboxes/later", wishes.empty())
@@ -84,7 +84,7 @@ def test_older_ended_sandboxes_are_shown_on_request(client, enter):
         write = client.store.for_org("local").write(lambda rows: rows.insert(ended_sandboxes, newer))
         with ThreadPoolExecutor(1) as pool:
             pool.submit(asyncio.run, write).result()
-        client.put("sandboxes/one", wishes.empty())  # at which it is asked again
+        client.put("sandboxes/one", wishes.empty())  # the page requests the list again after this change
         visit.page.wait_for_selector("text=455 in the last week")
         assert visit.page.locator("tbody tr").count() == 455
         assert visit.page.locator("button:has-text('Show older ones')").count() == 0
@@ -170,7 +170,7 @@ def test_an_answer_to_a_question_that_was_closed_closes_no_other(world, enter):
         assert page.locator("dialog[open]:has-text('live longer')").count() == 1
 
 
-# In place of the browser's own: what it says is the test's.
+# Replaces the browser's class, so that the test sends the events.
 STREAMS = """
 window.streams = [];
 window.EventSource = class extends EventTarget {

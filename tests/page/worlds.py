@@ -1,4 +1,4 @@
-"""What a server without a host of its own tells the page."""
+"""Reports of a fake host for the page."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_failures_and_voids_count_together():
     [
         (1_000, 2_000, 2_000, 3_000),
         (1_000, 2_000, 9_000, 3_000),
-        (1_000, 5_000, 2_000, 2_000),  # its node's clock is ahead of ours: count from the claim, which has our time
+        (1_000, 5_000, 2_000, 2_000),  # its node's clock is ahead of ours: count from the claim, which uses our clock
         (100_000, 105_000, 40_000, 101_000),  # a peer's clock may be ahead by a minute
         (100_001, 105_000, 40_000, 1_000),  # our clock was set back: no pause
     ],

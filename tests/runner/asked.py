@@ -1,4 +1,4 @@
-"""A resident runner that is asked for launchers: at once, or ahead of their orders."""
+"""A resident runner that forks launchers: on request, or ahead of their orders."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ RECEIVING = ("45", "47", "207", "212")
 
 
 class Asked:
-    """A resident runner that is asked for one to wait, and for launchers."""
+    """A resident runner that can fork a waiting launcher, and launchers with an order."""
 
     def __init__(self, ours: socket.socket, process: subprocess.Popen[bytes], isolation: str, here: Path) -> None:
         self.ours, self.process, self.isolation = ours, process, isolation
@@ -26,7 +26,7 @@ class Asked:
             each.joinpath("old").write_text("old")
 
     def ask(self, packet: bytes) -> int:
-        """Send a packet; returns the number in the answer: a process id, 0, or a negative errno."""
+        """Send a packet and return the number in the answer: a process ID, 0, or a negative errno."""
         self.ours.send(packet)
         return int.from_bytes(self.ours.recv(4), sys.byteorder, signed=True)
 
@@ -34,7 +34,7 @@ class Asked:
         return self.ask(f"ahead {self.isolation} ".encode() + b"\0".join(map(bytes, folders or self.folders)))
 
     def ahead(self, *folders: Path) -> int:
-        """The process id of one that waits. Right after a folder was changed there is none."""
+        """Return the process ID of a waiting launcher. Directly after a change of a folder there is none."""
         while (pid := self.answer(*folders)) == -errno.EAGAIN:
             pass
         assert pid > 0, os.strerror(-pid)

@@ -96,7 +96,7 @@ class Attempt:
         return (self.dir / "receipt").exists()
 
     def is_free(self) -> bool:
-        """Whether the lock can be had: nothing of the step may live then."""
+        """Return whether the lock is free, which means that no process of the step is alive."""
         with (self.dir / "lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -120,7 +120,7 @@ class Attempt:
 
 
 def patience(milliseconds: int) -> Iterator[int]:
-    """Deadlines to try in turn, for a script that is to come to its word before its own."""
+    """Yield deadlines to try in turn, for a script that must write its output before the deadline."""
     yield from (milliseconds, 5 * milliseconds, 50 * milliseconds)
 
 

@@ -32,7 +32,7 @@ def runner() -> Path:
 
 @pytest.fixture(scope="session")
 def granted(runner: Path) -> str:
-    """The strongest isolation this machine grants to whoever runs the tests."""
+    """The strongest isolation that this machine grants to the current user."""
     said = subprocess.run([str(runner), "probe"], capture_output=True, check=True, text=True).stdout
     return said.splitlines()[0].removeprefix("isolation=")
 
@@ -94,7 +94,7 @@ def mark() -> Iterator[str]:
 
 
 def serving_of(isolation: str) -> list[str]:
-    """How a server begins its resident runner."""
+    """Return the arguments with which a server starts its resident runner."""
     return ["serve", "user"] if isolation == "user" else ["serve"]
 
 

@@ -1,6 +1,6 @@
-/* Says of each document on standard input (4 bytes of length, little end first, then the bytes) whether the runner's
- * own parsers take it, and which number of killed processes is read from it: one line each, "frame order kills", 1 for
- * taken. Built with sanitizers by test_parsers.py. */
+/* Run the runner's parsers on documents from standard input, each with 4 bytes of length (little end first) before it. For
+ * each document, print "frame order kills": 1 for accepted or 0, twice, and the number of killed processes.
+ * test_parsers.py builds it with sanitizers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

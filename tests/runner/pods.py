@@ -42,7 +42,7 @@ class Ended:
 
     @property
     def log(self) -> bytes:
-        """What the script printed, as a reader of the pod's log gets it back."""
+        """The output of the script, as a reader of the pod's log receives it."""
         return split_log(self.stdout)[0]
 
     @property

@@ -1,4 +1,4 @@
-"""What a resident runner forks before there is an order: whatever happens meanwhile, a step finds what it would find."""
+"""A launcher that is forked ahead of its order: a step finds the same files as without it."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ import pytest
 from tests.runner.asked import Asked, order
 from tests.runner.attempts import wait_until
 
-COARSE = 5  # clock_gettime(2): what files are stamped by
+COARSE = 5  # clock_gettime(2): the clock of file timestamps
 
 
 def test_preforked_launcher_runs_a_step_like_any_other(attempt, asked: Asked):
@@ -59,14 +59,14 @@ def test_change_after_the_prefork_is_seen(attempt, asked: Asked, change: str):
     CHANGES[change](folder / "old")
     early, plain = (order(attempt, asked, script) for _ in range(2))
     assert asked.launch(early) != first
-    assert os.waitpid(first, 0) == (first, 0), "nobody needs it any more"
+    assert os.waitpid(first, 0) == (first, 0), "it is no longer needed"
     asked.waiting.remove(first)
     asked.launch(plain)
     assert early.log == plain.log
 
 
 def test_right_after_a_change_there_is_none(asked: Asked):
-    """Another one in the same tick of the clock could not be told from it."""
+    """A second change in the same tick of the clock could not be detected."""
     answers = set()
     for number in range(100):
         asked.folders[0].joinpath(str(number)).touch()
@@ -96,7 +96,7 @@ def test_existing_entry_at_an_output_path_is_unchanged(attempt, asked: Asked, ki
     first = asked.ahead()
     one = order(attempt, asked, f"ls -d {path} 2>/dev/null || echo own > {path}", output=f"it\0{path}")
     assert asked.launch(one) == first
-    after = path.lstat()  # its time of access apart: whoever looks where a link leads changes that
+    after = path.lstat()  # without its access time, which changes when a link is resolved
     assert (*after[:7], after.st_mtime_ns, after.st_ctime_ns) == (*before[:7], before.st_mtime_ns, before.st_ctime_ns)
     assert (one.log, one.receipt().outputs["it"][:2]) == ("", ("present", 4))
 
@@ -148,7 +148,7 @@ def test_only_one_waits(asked: Asked):
 
 
 def test_released_prefork_ends_without_launching(attempt, asked: Asked):
-    """Whatever keeps it from its end: whoever has asked for that may kill it from now on."""
+    """The server may kill the released launcher if it does not end."""
     first = asked.ahead()
     os.kill(first, signal.SIGSTOP)
     assert asked.ask(b"let go") == 0
@@ -158,7 +158,7 @@ def test_released_prefork_ends_without_launching(attempt, asked: Asked):
     os.kill(first, signal.SIGCONT)
     assert os.waitpid(first, 0) == (first, 0)
     asked.waiting.remove(first)
-    assert asked.ask(b"let go") == 0, "nobody is there to be let go"
+    assert asked.ask(b"let go") == 0, "there is no launcher to release"
 
 
 @pytest.mark.parametrize("isolated", ["root"], indirect=True)

@@ -1,4 +1,4 @@
-"""Whatever a step does, it is gone at its end, and what ended it is said."""
+"""At the end of a step all its processes are gone, and the receipt has the cause."""
 
 import contextlib
 import itertools
@@ -63,7 +63,7 @@ def test_endless_writer_on_the_log_does_not_delay_the_end(attempt, isolation, ma
     os.kill(step, signal.SIGKILL)
     assert launcher.wait(30) == 0
     assert (one.receipt().outcome, one.receipt().code) == ("signaled", 9)
-    assert [-each.wait(30) for each in writers] == [signal.SIGPIPE] * 4, "nobody reads any more"
+    assert [-each.wait(30) for each in writers] == [signal.SIGPIPE] * 4, "there is no reader left"
 
 
 def test_a_signal_to_the_launcher_cancels_the_step(attempt, isolation, mark):
@@ -119,7 +119,7 @@ def test_a_fork_bomb_under_a_process_limit_is_gone_at_the_end(attempt, wanted, m
 
 
 def test_killing_its_own_init_does_not_free_a_step(attempt, mark):
-    """Without a PID namespace the script can reach the process that stands for it."""
+    """Without a PID namespace the script can reach the process that acts as its init."""
     one = attempt()
     script = DAEMON.replace("os.wait()", "os.wait(); os.kill(os.getppid(), 9); time.sleep(300)")
     receipt = one.run(script, isolation="none", env=f"MARK={mark}")
@@ -140,7 +140,7 @@ def test_killed_launcher_ends_its_step_before_unlocking(attempt, isolation, mark
 
 @pytest.mark.root
 def test_a_killed_step_is_not_over_before_it_is_dead(attempt, place, mark):
-    """Its daemon has closed the lock's descriptor, and is kept from the only processor on which it could die."""
+    """The daemon has closed the lock's descriptor, and its only processor is busy, so it cannot die at once."""
     processor = str(min(os.sched_getaffinity(0)))
     one = attempt().write(STUBBORN, isolation="root", env=f"MARK={mark}")
     launcher = one.start()
@@ -190,7 +190,7 @@ def test_launcher_killed_at_any_instant_runs_nothing_twice(attempt, isolation, m
         effect = one.dir / "effect"
         started = (one.dir / "marker").exists()
         assert started or not effect.exists()
-        # Somebody finds the attempt and tries again: it may begin only if it never did.
+        # A second launcher retries the attempt: it may begin only if the first never did.
         second = one.start()
         if started:
             assert second.wait(10) == 0
@@ -226,7 +226,7 @@ def test_cancelled_before_its_start_is_void(attempt, isolation):
 
 
 def test_launcher_outlives_the_process_that_started_it(attempt, isolation):
-    """A server that dies takes nothing with it: the launcher has a session of its own."""
+    """The launcher has a separate session, so it survives the end of the server."""
     one = attempt().write("#!/bin/sh\nsleep 0.3; echo done\n", isolation=isolation)
     server = os.fork()
     if server == 0:

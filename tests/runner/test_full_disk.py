@@ -15,7 +15,7 @@ pytestmark = [
 
 @pytest.fixture
 def small(runner, tmp_path):
-    """An attempt directory on a disk of its own of one MiB."""
+    """An attempt directory on a separate disk of one MiB."""
     folder = tmp_path / "small"
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "small", str(folder)], check=True)
@@ -24,7 +24,7 @@ def small(runner, tmp_path):
 
 
 def fill(folder: Path, *, but: int) -> None:
-    """Takes all space but so many bytes."""
+    """Fill the disk except for `but` bytes."""
     room = os.statvfs(folder).f_bavail * os.statvfs(folder).f_bsize - but
     (folder / "ballast").write_bytes(b"x" * room)
 

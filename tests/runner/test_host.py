@@ -64,7 +64,7 @@ def test_the_script_starts_clean(attempt, isolation):
 
 
 def test_caller_folder_is_inherited_only_if_requested(attempt, isolation, place):
-    """In a container the caller's folder is the image's; on the machine it is anybody's."""
+    """In a container the current folder is the image's; on the machine it may be any folder."""
     (place / "image").mkdir()
     for keys, caller, where in [
         ({"inherit_cwd": 1}, place / "image", place / "image"),
@@ -84,7 +84,7 @@ def test_a_service_runs_from_its_arguments(attempt, isolation):
 
 
 def test_a_service_is_looked_for_in_each_folder_of_its_path(attempt, place, isolation, monkeypatch):
-    """As a shell does it, also behind one that may not be entered or holds something else of that name."""
+    """The search works like a shell's, also after a closed folder or another kind of file of that name."""
     for folder, mode in (("closed", 0o000), ("other", 0o755)):
         (place / folder).mkdir(mode=0o755)
         (place / folder / "said").write_text("no program")
@@ -463,7 +463,7 @@ def test_outputs_of_the_kernel_and_with_detours_are_refused(attempt, isolation):
         isolation=isolation,
         output=[f"o{number}\0{path}" for number, path in enumerate(paths)],
     )
-    # Behind the link lies this process for us, and nobody in a PID namespace that has ended.
+    # The link leads to this process for us, and to no process in a PID namespace that has ended.
     assert [state for state, _, _ in receipt.outputs.values()][:-1] == ["refused"] * 7
     assert receipt.outputs["o7"][0] in {"refused", "missing"}
     assert not list(one.dir.glob("out.*"))

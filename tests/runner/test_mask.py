@@ -1,4 +1,4 @@
-"""What must not stand in a log stands in none, however it is printed and in whatever pieces."""
+"""Secret values are masked in every log, in whatever form and in whatever pieces they are printed."""
 
 import base64
 import hashlib
@@ -58,7 +58,7 @@ def test_secret_is_masked_in_other_encodings(attempt, form):
     ],
 )
 def test_secret_is_masked_in_every_json_escape(attempt, value):
-    """By Python, by what leaves all characters, and by Go; the twin in Python knows the same forms."""
+    """The forms are those of Python, of encoders without escapes, and of Go. The Python twin has the same forms."""
     go = json.dumps(value, ensure_ascii=False)
     for char in "<>&":
         go = go.replace(char, f"\\u{ord(char):04x}")
@@ -84,7 +84,7 @@ def test_each_line_of_a_value_of_several(attempt):
 
 
 def test_masking_a_value_of_many_lines_stays_fast(attempt):
-    """Each line of it is looked for, but not each of them at each byte."""
+    """The masker searches for each line of the value, but not for each of them at each byte."""
     one = attempt()
     lines = [base64.b64encode(hashlib.sha256(b"%d" % number).digest()).decode() for number in range(1_000)]
     said = "base64.b64encode(os.urandom(1 << 20)).decode()"

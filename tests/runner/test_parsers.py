@@ -23,7 +23,7 @@ SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 @pytest.fixture(scope="session")
 def verdicts(tmp_path_factory):
-    """What the program's parsers make of documents: whether a frame, whether an order, which number of kills."""
+    """Return the verdict of the program's parsers for documents: a frame, an order, and the number of kills."""
     if shutil.which("cc") is None:
         pytest.skip("no C compiler to build the parsers with sanitizers")
     program = tmp_path_factory.mktemp("judge") / "judge"
@@ -151,7 +151,7 @@ def test_orders_encoded_in_python_are_read_by_the_runner(judge, records):
 
 
 def test_receipt_of_the_runner_is_read_in_python(attempt):
-    """The other way: every receipt in these tests is read by `frames.decode`; here one with every key."""
+    """The opposite direction: `frames.decode` reads every receipt in these tests, here one with all keys."""
     one = attempt()
     receipt = one.run("#!/bin/sh\nkill -15 $$\n", output=f"o\0{one.dir}/none")
     assert list(receipt.fields) == [

@@ -1,4 +1,4 @@
-"""Pod mode: the first process of a container runs one step once and says so in two places."""
+"""Pod mode: the first process of a container runs one step once, and reports in the log and in the message."""
 
 import hashlib
 import os
@@ -122,7 +122,7 @@ def test_many_outputs_leave_even_their_digests_to_the_log(container):
 
 
 def test_the_message_keeps_its_limit_at_every_size(container):
-    """Small outputs lie in it, larger ones are named; no size in between breaks it."""
+    """Small outputs are in the message, larger ones only by name. No size in between breaks it."""
     inlined = []
     for size in [2000, *range(2440, 2640, 25), 2900]:
         ended = container().run(f"#!/bin/sh\nhead -c {size} /dev/zero > /tmp/o\n", output="o\0/tmp/o")
@@ -216,7 +216,7 @@ def test_a_killed_instance_is_lost_and_never_repeated(container, mark):
 
 
 def test_refused_step_stays_refused(container):
-    """A later instance might find repaired what the first one missed, but its refusal was said already."""
+    """A later instance might find the fault repaired, but the refusal of the first one is already reported."""
     one = container().write("#!/bin/sh\necho x >> /tmp/effects\n", secret_env="TOKEN\0/dayfly/token")
     refused = one.run()
     assert (refused.receipt.outcome, refused.code) == ("refused", 125)
@@ -248,7 +248,7 @@ def test_recalled_step_is_void_and_leaves_nothing(container):
     ("killed", "outcome"), [(signal.SIGTERM, "cancelled"), (signal.SIGKILL, "lost")], ids=["asked", "killed"]
 )
 def test_step_started_before_its_recall_reports_that(container, mark, killed, outcome):
-    """The kubelet ends a container whose image is changed, and makes another one, which hears of the recall."""
+    """The kubelet ends a container whose image is changed, and creates another one, which learns of the recall."""
     one = container().write("#!/bin/sh\necho x >> /tmp/effects; exec sleep 100\n", env=f"MARK={mark}")
     first = one.start()
     wait_until(lambda: (one.root / "tmp/effects").exists() and (one.root / "tmp/effects").read_text() == "x\n")

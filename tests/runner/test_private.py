@@ -1,4 +1,4 @@
-"""Private directories: what is new belongs to the step, what was there is the host's, unchanged."""
+"""Private directories: new entries belong to the step, and existing entries belong to the host and are unchanged."""
 
 import os
 import socket
@@ -46,7 +46,7 @@ echo more >> file; echo new > folder/new; echo mine > new; ls
     ]  # fmt: skip
     after = listing(shared)
     assert after.keys() == before.keys()
-    # All else is the host's: what the step writes into existing files and folders stays.
+    # Existing files and folders belong to the host, so writes of the step into them stay.
     assert (shared / "file").read_text() == "hostmore\n"
     assert (shared / "folder/new").read_text() == "new\n"
     assert {name: row for name, row in after.items() if name != "file"} == {

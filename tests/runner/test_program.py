@@ -5,7 +5,7 @@ import os
 import pytest
 from tests.runner.pods import Container
 
-# What Kubernetes makes of such words (third_party/forked/golang/expansion in its sources).
+# The expansion of Kubernetes for the same words (third_party/forked/golang/expansion in its sources).
 WORDS = {
     "$(A)": "one",
     "<$(A)-$(B)>": "<one-two words>",
@@ -44,7 +44,7 @@ def test_no_variable_says_which_program_is_run(attempt, isolation):
 
 
 def private(place, isolation: str) -> list[str]:
-    """What may hold new folders: nothing needs to be said of it where all new files are the host's."""
+    """Return the folder for new files; without isolation all new files are the host's anyway."""
     return [] if isolation == "none" else [str(place)]
 
 
@@ -85,7 +85,7 @@ def test_in_a_pod_a_variable_may_come_from_anywhere(runner, place):
 @pytest.mark.parametrize(("names", "outcome"), [(17, "refused"), (15, "not-executable")])
 @pytest.mark.parametrize("words", [1, 5])
 def test_expanded_words_are_limited_like_a_whole_order(attempt, names, words, outcome):
-    """Each name of four letters can stand for a value of any size. What is less, and still too much, the kernel says."""
+    """A name of four letters can expand to any size. The kernel refuses sizes between its limit and ours."""
     each = ["$(A)" * (names // words + (number < names % words)) for number in range(words)]
     receipt = attempt().run(arg=["true", *each], env="A=" + "x" * (1 << 20), expand=1)
     assert receipt.outcome == outcome

@@ -1,5 +1,5 @@
-"""The mounts of a step that has left its private folders as they were serve the next one, which cannot tell. Those of any
-other do not.
+"""A step that has left its private folders unchanged passes its mounts on to the next step, which cannot notice it.
+Other steps do not.
 """
 
 import errno
@@ -14,7 +14,7 @@ from tests.runner.asked import Asked, order, stands
 from tests.runner.attempts import NOBODY, Attempt, wait_until
 from tests.runner.conftest import QUIET
 
-# Where there are several, one lies over the other.
+# If there are several, one covers the other.
 PROCESS_LISTS = "grep -c ' /proc proc ' /proc/mounts"
 LISTED = "ls -la --time-style=+"  # but not the times
 AS_NOBODY = [*QUIET, "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
@@ -24,19 +24,19 @@ AS_ROOT = pytest.mark.parametrize("isolated", ["root"], indirect=True)
 
 @pytest.fixture
 def under(isolated: str) -> Sequence[str]:
-    """Who has no rights of root has a user namespace."""
+    """Without root permissions, the step has a user namespace."""
     return AS_NOBODY if isolated == "user" and os.geteuid() == 0 else QUIET
 
 
 @pytest.fixture
 def attempt(attempt, isolated: str) -> Callable[[], Attempt]:
-    """One of whom the resident runner is."""
+    """An attempt of the same user as the resident runner."""
     return functools.partial(attempt, "nobody" if isolated == "user" and os.geteuid() == 0 else None)
 
 
 @pytest.fixture
 def step(attempt, asked: Asked) -> Callable[..., Attempt]:
-    """Runs a step to its end. It says first when its private folders were made, to the nanosecond."""
+    """Run a step to its end. It first prints the creation time of its private folders, in nanoseconds."""
     birth = "stat -c %w " + " ".join(str(each) for each in asked.folders)
     asked.ahead()  # from this on the folders are known
     assert asked.ask(b"let go") == 0
@@ -51,7 +51,7 @@ def step(attempt, asked: Asked) -> Callable[..., Attempt]:
 
 
 def born(one: Attempt) -> list[str]:
-    """Which file systems its private folders were, as against all others."""
+    """Return the creation times of its private folders, which identify their file systems."""
     return one.log.splitlines()[:2]
 
 
@@ -60,8 +60,8 @@ def said(one: Attempt) -> list[str]:
 
 
 def given(first: Callable[[], Attempt], second: Callable[[], Attempt]) -> tuple[Attempt, Attempt]:
-    """Two steps of which the second had the mounts of the first. Where somebody unmounts something meanwhile, also by
-    removing a folder that is a mount point elsewhere, it has fresh ones.
+    """Return two steps, the second with the mounts of the first. An unmount by another process, or the removal of a
+    folder that is a mount point elsewhere, gives it new mounts; then two more steps are run.
     """
     for _ in range(50):
         both = first(), second()
@@ -124,7 +124,7 @@ def leave(step, asked: Asked, leaving: str) -> None:
     one, two = asked.folders
     look = f"{LISTED} {one} {two} | grep -v total; touch {one}/mine; rm {one}/mine; {PROCESS_LISTS}; ls /mnt"
     (two / "older").write_text("older")
-    asked.ahead()  # no sooner than a change of the folder could be told from this one
+    asked.ahead()  # once a further change of the folder could be distinguished from this one
     assert asked.ask(b"let go") == 0
     leaving = f"set -e; {leaving.format(one=one, two=two, swap=SWAP.format(two=two))}; echo done"
     plain, _ = given(lambda: step(look), lambda: step(leaving))
@@ -146,7 +146,7 @@ def test_whatever_root_leaves_is_its_own(step, asked: Asked, isolated, left: str
 
 @AS_ROOT
 def test_mounts_that_a_step_has_shared_are_shared_no_more(step, isolated):
-    """No mount has changed by that, so it is given on; what a copy of them mounts later would come into it."""
+    """No mount has changed, so the mounts are passed on. Later mounts of a copy must not propagate into them."""
     step("mount --make-rshared / && mount --make-unbindable /proc")
     assert said(step("grep -cE ' (shared:|unbindable)' /proc/self/mountinfo")) == ["0"]
 
@@ -286,7 +286,7 @@ def test_an_order_that_wants_one_less_has_the_hosts(step, asked: Asked):
 
 
 def test_a_long_step_keeps_nothing(step):
-    """Whoever has asked for it no longer waits for what it could give."""
+    """After that time the resident runner no longer waits for the mounts of the step."""
     assert born(step("sleep 0.6")) != born(step())
 
 
@@ -295,7 +295,7 @@ def test_preforked_launcher_uses_a_kept_room(step, asked: Asked):
         waiting = asked.ahead()
         one = step()
         if waiting in asked.waiting:
-            os.waitpid(waiting, 0)  # somebody has unmounted something: it was let go
+            os.waitpid(waiting, 0)  # another process has unmounted something, so the launcher was released
             asked.waiting.remove(waiting)
         return one
 
@@ -313,14 +313,14 @@ def test_nothing_is_kept_for_long(step, asked: Asked, let_go: str):
 
 
 def test_step_inherits_no_extra_descriptors(step):
-    """Its descriptors are the three that every program has, and the lock that proves it is alive."""
+    """The step has the three standard descriptors, and the lock that proves that it is alive."""
     for _ in range(3):
         assert said(step("ls /proc/self/fd | tr '\\n' ' '")) == ["0 1 2 200 3 "]
 
 
 @AS_ROOT
 class TestInAPartOfTheMachine:
-    """Whoever enters mounts stands at their root, which is not the caller's there."""
+    """A process that enters mounts is at their root, which differs from the caller's root here."""
 
     @pytest.fixture
     def under(self, here: Path, isolated) -> list[str]:

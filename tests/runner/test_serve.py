@@ -15,7 +15,7 @@ from tests.runner.attempts import processes_with, wait_until
 
 @pytest.fixture
 def serving(runner):
-    """A resident runner and the function that asks it."""
+    """A resident runner and a function that requests launchers."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         resident = subprocess.Popen([runner, "serve"], stdin=theirs, cwd="/var/tmp")
@@ -73,7 +73,7 @@ def test_signal_from_the_step_does_not_end_its_runner(attempt, isolated, serving
 
 
 def test_sigterm_is_honoured_from_the_first_moment(attempt, isolated, serving):
-    """Of what the first process of a namespace has not said what to do with the kernel passes nothing on."""
+    """The kernel drops signals to the first process of a namespace that has no handler for them."""
     _, fork, _ = serving
     ones = [attempt().write("#!/bin/sh\nexec sleep 600\n", isolation=isolated) for _ in range(100)]
     for one in ones:
@@ -116,7 +116,7 @@ def test_steps_outlive_the_resident_runner_however_it_ends(attempt, isolation, s
 
 @pytest.fixture
 def told(runner):
-    """What a resident runner with a second socket is asked by, and where its launchers tell of their receipts."""
+    """A resident runner with two sockets: one for requests, and one on which its launchers report their receipts."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ears, tellers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, ears:
@@ -176,7 +176,7 @@ def test_a_launcher_holds_nothing_of_the_resident_runner(attempt, serving, mark)
 
 
 def _open(pid):
-    """What its descriptors are; not one that it closes while we look."""
+    """Return the open files of a process, without files that it closes during the loop."""
     found = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):

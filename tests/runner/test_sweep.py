@@ -1,4 +1,4 @@
-"""Whether anything is left of a step: what the first process of its namespace is told by the kernel."""
+"""The sweep finds remaining processes of a step from the kernel's answers to the first process of its namespace."""
 
 import subprocess
 
@@ -32,7 +32,7 @@ int main(int count, char **arguments) {
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory):
-    """Says whether nothing is left before a child is there, while it lives, and once it has ended."""
+    """A program that prints whether nothing is left: before a child exists, while it lives, and after its end."""
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "bench.c").write_text(BENCH)
     root = __file__.rpartition("/tests/")[0] + "/runner"

@@ -1,4 +1,4 @@
-"""Beside a log lies when it was printed: as exact as it says, no larger than it may be, and of no harm to the log."""
+"""The times of log lines, in a file next to the log: exact, limited in size, without effect on the log."""
 
 import struct
 import subprocess
@@ -39,7 +39,7 @@ def test_each_line_has_its_time_and_the_log_has_only_lines(noted):
     script = "#!/bin/sh\necho one\n{0} 4; sleep 0.3\nprintf 'two\\nthree\\n'\n{0} 14; sleep 0.2\necho four\n"
     log, entries = noted(script.format(heard))
     assert log == b"one\ntwo\nthree\nfour\n"
-    assert [at for at, _ in entries] == [0, 4, 14], "what is printed at once has one entry"
+    assert [at for at, _ in entries] == [0, 4, 14], "lines printed at once have one entry"
     first, second, third = (ms for _, ms in entries)
     assert began <= first <= second - 300
     assert second <= third - 200
@@ -68,7 +68,7 @@ def test_text_masked_at_the_end_shifts_no_offsets(noted, tmp_path):
 
 
 def test_a_chatty_step_has_no_more_entries_than_its_log_pays_for(noted):
-    """Each line comes alone, so that only the clock keeps entries from being one for each."""
+    """Each line arrives separately, so only the clock limits the number of entries."""
     log, entries = noted("#!/bin/sh\ni=0; while [ $i -lt 3000 ]; do echo $i; i=$((i+1)); done\n")
     assert len(log) == sum(len(str(number)) + 1 for number in range(3000))
     steps = [later - earlier for (_, earlier), (_, later) in pairwise(entries)]
@@ -114,7 +114,7 @@ def test_half_an_entry_at_the_end_is_none():
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory):
-    """The part that notes, with a clock of the test's: it says which notes it made of lines "PLACE TIME"."""
+    """The writer of times with the clock of the test. It prints the entries that it made of lines "PLACE TIME"."""
     folder = tmp_path_factory.mktemp("times")
     (folder / "bench.c").write_text(BENCH)
     root = __file__.rpartition("/tests/")[0] + "/runner"
@@ -154,4 +154,4 @@ def test_times_pause_until_a_clock_set_back_catches_up(bench):
 def test_they_stay_in_proportion_to_the_log(bench):
     short = bench(*((number, 1_000 + number * 20) for number in range(FREE + 900)))
     assert FREE <= len(short) <= FREE + (FREE + 900) // SHARE + 1
-    assert short[-1][0] > 100 + FREE + 800, "beyond what is free there is one for each so many bytes"
+    assert short[-1][0] > 100 + FREE + 800, "beyond the free entries, one for each SHARE bytes"

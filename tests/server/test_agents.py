@@ -242,7 +242,7 @@ async def test_malformed_session_request_is_refused(replica, more):
 
 @pytest.mark.parametrize("more", [{"runs": ("u" * 1_000_000,)}, {"digest": "d" * 1_000_000}])
 async def test_frozen_opening_is_bounded_in_size(replica, store, more):
-    """It is stored until an administrator has thawed the cluster, and read with each poll of the mailboxes."""
+    """The opening is stored until an administrator has thawed the cluster, and read with each poll of the mailboxes."""
     await replica.open()
     frozen = Opening(**{"cluster_uid": "u-east", "previous": 1, "number": 1, "digest": "of another", **more})
     status, _, _ = await replica.ask("east", "POST", "session", frozen)
@@ -312,7 +312,7 @@ async def test_repeated_host_messages_are_stored_once(replica, store):
 
 @pytest.mark.parametrize(("born", "begins"), [(1_001, True), (1_000, False)])
 async def test_expired_births_are_refused_by_server_clock(replica, store, born, begins):
-    """It was offered while its host was offline, and the host's clock is slow."""
+    """The sandbox was offered while its host was offline, and the host's clock is slow."""
     replica.now = 3_601_000
 
     def wished(rows):

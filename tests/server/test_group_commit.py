@@ -64,7 +64,7 @@ def twice(rows):
     ids=["exception", "constraint"],
 )
 async def test_failing_write_fails_alone_in_its_group(store, bad, fault):
-    """Its earlier statements are rolled back."""
+    """The earlier statements of the failed write are rolled back."""
     works = [named("a"), bad, named("b"), lambda _rows: 7]
     async with Held(store):
         asked = [asyncio.ensure_future(store.for_org("o").write(work)) for work in works]

@@ -237,7 +237,7 @@ async def test_new_sandboxes_are_offered_before_repeats(blank, tmp_path, monkeyp
 
 
 async def test_unreadable_sandbox_blocks_no_others_in_sync(host, blank, tmp_path, caplog):
-    """It blocks neither pending orders nor ended runs of other organisations."""
+    """The unreadable sandbox blocks neither pending orders nor ended runs of other organisations."""
     store = Store.open(shutil.copy(blank, tmp_path))
     app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
     try:
@@ -311,7 +311,7 @@ def test_lease_of_deleted_sandbox_is_not_renewed(client, host):
 
 
 def test_lease_starts_with_its_run(client, host, monkeypatch):
-    """It cannot be renewed while the host is offline, so otherwise the run would start expired."""
+    """The lease cannot be renewed while the host is offline, so otherwise the run would start expired."""
     host.down = True
     client.put("sandboxes/sb1", wishes.empty() | {"lease": {"seconds": 30}})
     began = time.time_ns() // 1_000_000

@@ -237,7 +237,7 @@ def test_cluster_key_can_only_create_in_its_clusters(client):
 
 
 def test_cluster_key_cannot_see_an_ended_group_of_all_clusters(client, host):
-    """Its run is in one of the clusters; its tombstone stays as invisible as the group was."""
+    """The run of the group is in one of the clusters; its tombstone stays as invisible as the group was."""
     near = scoped(client, "cluster:local")
     client.put("routegroups/everywhere", {"spec": MATCH})
     near.put("routegroups/own", LOCAL)
@@ -440,7 +440,7 @@ def test_downgrade_to_schema_without_scopes_deletes_scoped_keys(place):
 
 
 def test_server_without_scopes_rejects_scoped_keys(client):
-    """It only reads the role, and does not know this one."""
+    """The older server only reads the role, and does not know this one."""
     scoped(client, "name:ci-*", role="admin")
     ((role,),) = sql(client.store, "SELECT role FROM api_keys")
     assert role not in keys.ROLES

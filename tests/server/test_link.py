@@ -287,7 +287,7 @@ async def test_earlier_order_does_not_replace_a_later_one(host):
 
 
 async def test_birth_sent_before_forgetting_an_end_is_refused(host, transport):
-    """It may belong to the ended run. If the sandbox still exists, the server sends it again."""
+    """The birth may belong to the ended run. If the sandbox still exists, the server sends it again."""
     link = Link(transport)
     host.end.send(offer(session=link.session, number=98))
     host.end.send(offer("another", session=link.session, number=100))

@@ -52,7 +52,7 @@ def test_released_slot_is_free_once():
 
 
 class Slow:
-    """A stream whose first poll ends when the test says so."""
+    """A stream whose first poll ends at a time that the test chooses."""
 
     def __init__(self):
         self.goes_on = asyncio.Event()

@@ -1,6 +1,6 @@
 """The real host with a link that loses, delays, duplicates and reorders messages: store and host agree in the end.
 
-Only lost messages are waited for. Each schedule is one seed, and sandboxes share only the link.
+The test waits only for lost messages. Each schedule is one seed, and sandboxes share only the link.
 """
 
 from __future__ import annotations

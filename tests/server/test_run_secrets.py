@@ -107,7 +107,7 @@ def test_refused_sandbox_leaves_no_secret(client: Client, host: FakeHost, store:
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_failed_write_leaves_no_secret(client: Client, store: Kept, monkeypatch: pytest.MonkeyPatch, times: int):
-    """It also holds if the check whether the sandbox was written fails at first."""
+    """The secret is removed even if the check whether the sandbox was written fails at first."""
     write, failed = OrgStore.write, []
     monkeypatch.setattr(run_secrets, "RETRY_DELAY_S", 0.01)
 
@@ -124,7 +124,7 @@ def test_failed_write_leaves_no_secret(client: Client, store: Kept, monkeypatch:
 
 
 def test_write_with_a_lost_answer_keeps_its_secrets(client: Client, store: Kept, monkeypatch: pytest.MonkeyPatch):
-    """Its run will start, and needs them."""
+    """The run will start, and needs its secrets."""
     write, failed = OrgStore.write, []
 
     async def unsure(org_store: OrgStore, work: Any) -> Any:

@@ -38,7 +38,7 @@ EXAMPLES = 100 if SELECTION.is_complete else 15
 SEED = SELECTION.seed
 # The maximum of `wait` in these tests, which would otherwise consist of waiting.
 WAIT_S = 0.02
-# The objects for the operations: existing ones that stay, and others for deletions.
+# The objects for the operations: some stay, others are for deletions.
 STAYS = {
     "sandboxes": "sb1",
     "routegroups": "all",

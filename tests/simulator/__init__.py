@@ -1,11 +1,12 @@
-"""A world in which everything goes wrong: the real turn, the real decisions, the real ledger; simulated processes.
+"""A simulator that injects faults: the real turn, decisions and ledger, with simulated processes.
 
-`scenario` draws small plans, `oracle` holds the truth (an append-only log of what really started and ended) and the
-invariants, `server` is one process that takes turns, `world` schedules and breaks things, `machine` models the embedded host and `cluster` a host with gated pods
-and two servers active at once. Everything is drawn from one seed, so a schedule replays bit for bit:
+`scenario` draws small plans. `oracle` contains the invariants and the truth, an append-only log of each real start and
+end. `server` is one process that takes turns. `world` chooses the next step and the faults. `machine` models the
+embedded host, and `cluster` a host with gated pods and two active servers. All random choices come from one seed, so a
+schedule can be repeated exactly:
 
     python -m tests.simulator --seed 7
 
-The simulation knows the product only through `turn`, `Ledger` and the words of `plan.world` and `plan.actions`. It may
-not reuse the product's own judgement: the oracle has rules of its own.
+The simulation uses only `turn`, `Ledger`, and the types of `plan.world` and `plan.actions`. The oracle has separate
+rules and does not use the product's decisions.
 """

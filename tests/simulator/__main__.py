@@ -1,4 +1,4 @@
-"""Replay one schedule and tell its story, or run many: `python -m tests.simulator --seed 7`."""
+"""Replay one schedule and print each step, or run many schedules: `python -m tests.simulator --seed 7`."""
 
 import argparse
 import time
@@ -10,7 +10,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulator", description=__doc__)
     parser.add_argument("--host", choices=sorted(HOSTS), default="machine")
     parser.add_argument("--seed", type=int, default=0, help="the schedule, or the first of many")
-    parser.add_argument("--count", type=int, default=0, help="run so many schedules and stop at the first finding")
+    parser.add_argument("--count", type=int, default=0, help="number of schedules; stop at the first finding")
     options = parser.parse_args()
     if not options.count:
         story: list[str] = []

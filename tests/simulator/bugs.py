@@ -1,8 +1,8 @@
-"""Seeded bugs: for each guard, what the code would be without it. The simulator must find every one.
+"""Seeded bugs: each removes one guard of the code. The simulator must find every bug.
 
-Each edit's old text must occur exactly once in its file, else the list is stale. A guard that stands in two places (the
-decision and the table behind it) is seeded twice: alone, where the table must stop it with a loud error, and together
-with the table's own, where the truth must.
+The old text of an edit must occur exactly once in its file, otherwise the list is stale. Some guards are in two places:
+the decision and the table of legal changes. Each of them is seeded twice. If only the decision lacks it, the table must
+raise an error. If both lack it, the oracle must find the violation.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ class Bug(NamedTuple):
     name: str
     edits: tuple[Edit, ...]
     found_by: tuple[int, ...]
-    host: str = ""  # where it is looked for first
+    host: str = ""  # the first host to search
 
 
 def _bug(name: str, file: str, old: str, new: str, *found_by: int, host: str = "machine") -> Bug:
@@ -54,7 +54,7 @@ BUGS: tuple[Bug, ...] = (
         host="cluster",
     ),
     _bug(
-        "whatever is held is let go",
+        "every held attempt is launched",
         DECIDE,
         "case Held(ref=ref) if ref == record.ref and (",
         "case Held(ref=ref) if (",
@@ -63,7 +63,7 @@ BUGS: tuple[Bug, ...] = (
         host="cluster",
     ),
     _bug(
-        "a closed run lets creates go",
+        "a closed run launches creates",
         DECIDE,
         "if ref == record.ref and (draft.phase is Phase.OPEN or not draft.plan.creates(name)):",
         "if ref == record.ref:",
@@ -154,11 +154,9 @@ BUGS: tuple[Bug, ...] = (
     _bug("nothing is released", DECIDE, "draft.effects.append(Release(unit=name, attempt=attempt))", "pass", 14),
     # --- decision ---
     _bug("places are not counted", DESK, "self.slots -= not is_kept", "self.slots -= 0", 0),
+    _bug("refusals are not read", DESK, "if objection is not None:", "if objection is not None and self.now < 0:", 0),
     _bug(
-        "objections are not heard", DESK, "if objection is not None:", "if objection is not None and self.now < 0:", 0
-    ),
-    _bug(
-        "what cannot be seen has ended",
+        "an unclear attempt has ended",
         DESK,
         "return now < fact.dead_by",
         "return now < 0",
@@ -170,7 +168,7 @@ BUGS: tuple[Bug, ...] = (
         host="cluster",
     ),
     _bug(
-        "what is recorded has ended",
+        "a recorded attempt has ended",
         DESK,
         "return not (fact is None or isinstance(fact, (Ended, NeverRan, Held)))",
         "return fact is None",
@@ -205,12 +203,14 @@ BUGS: tuple[Bug, ...] = (
         13,
     ),
     # --- open run ---
-    _bug("a failure stops nobody", OPENING, "if failed:", "if failed and draft.now < 0:", 5),
-    _bug("inputs are not waited for", OPENING, "elif missing:", "elif missing and draft.now < 0:", 5, 7),
-    _bug("doubt stops nobody", OPENING, "elif doubtful:", "elif doubtful and draft.now < 0:", 12, host="cluster"),
+    _bug("a failure stops no other unit", OPENING, "if failed:", "if failed and draft.now < 0:", 5),
+    _bug("units do not wait for inputs", OPENING, "elif missing:", "elif missing and draft.now < 0:", 5, 7),
+    _bug(
+        "doubt stops no other unit", OPENING, "elif doubtful:", "elif doubtful and draft.now < 0:", 12, host="cluster"
+    ),
     _bug("no back-off", OPENING, "due = retry_at(step, record, draft.now)", "due = 0", 13),
     _bug(
-        "an end ahead of our clock tells nothing",
+        "an end ahead of our clock is ignored",
         RETRY,
         "return claimed if claimed <= now + MAX_CLOCK_SKEW_MS else 0",
         "return 0",
@@ -264,15 +264,15 @@ BUGS: tuple[Bug, ...] = (
         13,
     ),
     _bug(
-        "what waits is not fenced",
+        "waiting attempts are not fenced",
         OPENING,
         "case Held() | Waiting():",
         "case Held() if draft.now < 0:",
         13,
         host="cluster",
     ),
-    _bug("a recall is waited for without end", OPENING, "return draft.now < due", "return due > 0", 13, host="cluster"),
-    _bug("what runs is not cancelled", OPENING, "case Running():", "case Running() if draft.now < 0:", 13),
+    _bug("a recall has no timeout", OPENING, "return draft.now < due", "return due > 0", 13, host="cluster"),
+    _bug("running attempts are not cancelled", OPENING, "case Running():", "case Running() if draft.now < 0:", 13),
     # --- closed run ---
     _bug(
         "cleanup beside live creates",
@@ -301,9 +301,15 @@ BUGS: tuple[Bug, ...] = (
         "            if readers and draft.now < 0:\n",
         5,
     ),
-    _bug("what failed is not owed", RUN, "self.attempt > self.voids", "self.attempt > self.voids + self.failures", 4),
     _bug(
-        "nothing is owed",
+        "a failed attempt needs no cleanup",
+        RUN,
+        "self.attempt > self.voids",
+        "self.attempt > self.voids + self.failures",
+        4,
+    ),
+    _bug(
+        "no attempt needs a cleanup",
         CLOSING,
         "if not needs_post_stop(draft, resource):",
         "if needs_post_stop(draft, resource):",
@@ -322,28 +328,28 @@ BUGS: tuple[Bug, ...] = (
     ),
     _bug("stop steps do not wait for inputs", CLOSING, "    if missing:\n", "    if missing and draft.now < 0:\n", 5),
     _bug(
-        "skipped preStop is waited for",
+        "cleanup waits for a skipped preStop",
         CLOSING,
         "return at is UnitState.FAILED or not draft.run.has_started",
         "return at is UnitState.FAILED and not draft.run.has_started",
         13,
     ),
     _bug(
-        "whatever stops runs though the target lives on",
+        "all stop units run although the target lives on",
         CLOSING,
         "return bool(step.unit.undoes) and run.unit(made).may_have_run",
         "return run.seq >= 0",
         5,
     ),
     _bug(
-        "what was made is not undone where the target lives on",
+        "begun units are not undone if the target lives on",
         CLOSING,
         "return bool(step.unit.undoes) and run.unit(made).may_have_run",
         "return run.seq < 0",
         4,
     ),
     _bug(
-        "what never ran is undone",
+        "units that never ran are undone",
         CLOSING,
         "return bool(step.unit.undoes) and run.unit(made).may_have_run",
         "return bool(step.unit.undoes)",
@@ -357,14 +363,14 @@ BUGS: tuple[Bug, ...] = (
         5,
     ),
     _bug(
-        "a target that lives on is waited for",
+        "cleanup waits for a target that lives on",
         CLOSING,
         "draft.run.stopped_at or target_survives(draft.run):",
         "draft.run.stopped_at:",
         13,
     ),
     _bug(
-        "what does not run is waited for",
+        "cleanup waits for units that do not run",
         CLOSING,
         "if at is UnitState.SUCCEEDED or not is_due(draft.run, step):",
         "if at is UnitState.SUCCEEDED:",
@@ -387,14 +393,14 @@ BUGS: tuple[Bug, ...] = (
         13,
     ),
     _bug(
-        "a target that started is owed no postStop",
+        "a started target needs no postStop",
         CLOSING,
         "return draft.run.started_at > 0 or any(",
         "return any(",
         4,
         5,
     ),
-    _bug("a target that started is owed no preStop", RUN, "self.started_at > 0 or any(", "any(", 5),
+    _bug("a started target needs no preStop", RUN, "self.started_at > 0 or any(", "any(", 5),
     _bug(
         "that the target has started is not noted",
         DECIDE,
@@ -448,7 +454,7 @@ BUGS: tuple[Bug, ...] = (
     _bug("limits are not read", RETRY, 'return retry.limit or float("inf")', 'return float("inf")', 5, 9),
     _bug("postStop gives up", RETRY, '        return float("inf")\n', "        return PRE_STOP_TRIES\n", 0, 13),
     _bug("the back-off does not grow", RETRY, "min(max(times - 1, 0), most_ms.bit_length())", "0", 13),
-    _bug("what can never be is tried again", RETRY, "or record.reason in _PERMANENT_REASONS", "", 5, 9),
+    _bug("a hopeless attempt is retried", RETRY, "or record.reason in _PERMANENT_REASONS", "", 5, 9),
     _bug(
         "voids have no limit of the unit's own",
         RETRY,
@@ -468,7 +474,7 @@ BUGS: tuple[Bug, ...] = (
         13,
     ),
     _bug(
-        "a preStop has its tries beside those that never ran",
+        "a preStop does not count attempts that never ran",
         RETRY,
         "spent = record.failures if step.creates else record.unsuccessful",
         "spent = record.failures",
@@ -490,12 +496,12 @@ BUGS: tuple[Bug, ...] = (
         "if ref.resource and not document:",
         5,
     ),
-    # --- doubled guards: alone (the table is loud) and together (the truth is) ---
-    Bug("open while closed, alone", (OPEN_WHILE_CLOSED,), (0, 13), "machine"),
+    # --- guards in two places: removed from the decision (the table finds it) and from both (the oracle finds it) ---
+    Bug("open while closed", (OPEN_WHILE_CLOSED,), (0, 13), "machine"),
     Bug("open while closed, and the table lets it", (OPEN_WHILE_CLOSED, TABLE_LETS_CLAIM), (0, 3, 13), "machine"),
-    Bug("an attempt is left out, alone", (SKIPPED_ATTEMPT,), (0,), "machine"),
+    Bug("an attempt is left out", (SKIPPED_ATTEMPT,), (0,), "machine"),
     Bug("an attempt is left out, and the table lets it", (SKIPPED_ATTEMPT, TABLE_SKIPS), (8,), "machine"),
-    Bug("again after success, alone", (SUCCESS_IS_NOT_ENOUGH,), (0, 5, 13), "machine"),
+    Bug("again after success", (SUCCESS_IS_NOT_ENOUGH,), (0, 5, 13), "machine"),
     Bug(
         "again after success, and the table lets it",
         (SUCCESS_IS_NOT_ENOUGH, TABLE_FORGETS_SUCCESS),
@@ -512,13 +518,13 @@ BUGS: tuple[Bug, ...] = (
     ),
     _bug("voids are not counted", TABLE, "voids=before.voids + 1", "voids=before.voids", 8),
     _bug(
-        "a failure forgets what an earlier try told",
+        "a failure forgets outputs of earlier attempts",
         TABLE,
         'known = before.outputs if move.result.outcome == "failed" else {}',
         "known: dict[str, OutputRecord] = {}",
         7,
     ),
-    _bug("a void forgets what was told", TABLE, "        outputs=before.outputs,\n", "", 7),
+    _bug("a void attempt forgets outputs", TABLE, "        outputs=before.outputs,\n", "", 7),
     _bug("seq stands still", TABLE, '"seq": run.seq + 1}', '"seq": run.seq}', 8),
     # --- ledger ---
     _bug(

@@ -15,7 +15,7 @@ COLLECT_EVERY = 500
 
 
 def replay(host: str, seed: int, story: list[str] | None = None) -> Violation | None:
-    """Play one schedule; what was found, if anything."""
+    """Play one schedule; return the violation, or None."""
     simulation = HOSTS[host](seed, story=story)
     with closing(simulation.ledger):
         try:
@@ -27,7 +27,7 @@ def replay(host: str, seed: int, story: list[str] | None = None) -> Violation | 
 
 def first_finding(host: str, seeds: Iterable[int]) -> tuple[int, Violation] | None:
     """Play schedules until one finds something."""
-    gc.disable()  # a schedule is one heap of cycles, dropped as a whole: looking into it meanwhile is wasted
+    gc.disable()  # all cycles are dropped together at the end, so a collection before that wastes CPU time
     try:
         for count, seed in enumerate(seeds):
             finding = replay(host, seed)

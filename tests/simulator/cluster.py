@@ -1,8 +1,8 @@
-"""A gated host: pods behind scheduling gates, two servers active at once, views that lag behind the truth.
+"""A host with gated pods, two active servers, and stale views.
 
-What the API server promises is modelled as its documents say: a gated pod is never bound, a pod whose deletion is
-stamped is never bound any more, writes carry the UID. What a server sees of living attempts may be old; absence is
-believed only after asking afresh, and of attempts that the ledger has recorded it always sees the present.
+The API server is modelled by its documented guarantees: a gated pod is never bound, a pod with a deletion timestamp is
+never bound again, and each write contains the UID. A server's view of living attempts may be stale. It treats a pod as
+absent only after a new read, and always has the current state of attempts that the ledger has recorded.
 """
 
 from tests.simulator.oracle import Violation
@@ -27,7 +27,7 @@ NEVER = Result(outcome="")
 
 
 class Pod:
-    """A pod as it truly is. A snapshot of it is what somebody saw."""
+    """A pod in its true state. A server sees a snapshot of it."""
 
     __slots__ = (
         *(
@@ -68,7 +68,7 @@ class Pod:
         self.spareless = False  # the image of that one is missing
         self.lost = False  # its node is cut off: it reports nothing
         self.state = NONE
-        self.shown = NONE  # the state that the API tells
+        self.shown = NONE  # the state in the API
         self.ready = False
         self.started = 0
         self.kill_at = 0
@@ -94,7 +94,7 @@ class Cluster(Simulation):
         self.orphans: list[Pod] = []  # processes whose pod is gone from the API
         self.views: dict[str, dict[AttemptKey, Pod]] = {}
         self.uids = 0
-        self.calmed = 0  # since when nothing harms anybody any more
+        self.calmed = 0  # the time from which no faults are injected
         super().__init__(*args, **kwargs)
         self.known_refs = set()
 
@@ -133,7 +133,7 @@ class Cluster(Simulation):
         return facts
 
     def _reads(self, unit: str, run: Run) -> tuple[int, ...]:
-        """The attempts that tell, or are to tell, what the unit reads; 0 for what nobody has told."""
+        """Return the attempt of each output that the unit reads, claimed or recorded; 0 if there is none."""
         told = []
         for read, output in self.scenario.shapes[unit].reads:
             record = run.unit(read)
@@ -142,17 +142,17 @@ class Cluster(Simulation):
         return tuple(told)
 
     def _newer(self, pod: Pod, run: Run) -> bool:
-        """Whether it was made by somebody who knows of later attempts."""
+        """Return whether the pod was created by a server that knew later attempts than the ledger."""
         shape = self.scenario.shapes[pod.unit]
         return any(made > run.unit(read).attempt for made, (read, _) in zip(pod.reads, shape.reads, strict=True))
 
     def _fits(self, pod: Pod, run: Run) -> bool:
-        """Whether a pod that nobody has claimed yet was made for what is told now."""
+        """Return whether an unclaimed pod was created for the current inputs; True for other pods."""
         unclaimed = pod.gated and not pod.deleting and pod.attempt > run.unit(pod.unit).attempt
         return not unclaimed or pod.reads == self._reads(pod.unit, run)
 
     def _refreshed(self, view: dict[AttemptKey, Pod], run: Run) -> dict[AttemptKey, Pod]:
-        """An old view, in which recorded attempts, and those that are missing, are looked up afresh."""
+        """Return a stale view in which recorded and missing attempts are read again."""
         fresh = dict(view)
         for name, record in run.units.items():
             for attempt in range(1, record.attempt + 1):
@@ -166,7 +166,7 @@ class Cluster(Simulation):
 
     @staticmethod
     def _is_it(pod: Pod | None, record: UnitRecord) -> bool:
-        """Whether this pod is what was claimed, or a gated one of the same name, which says so itself."""
+        """Return whether the pod is the claimed one, or a gated pod of the same name."""
         return pod is not None and (pod.uid == record.ref or (pod.gated and not pod.deleting))
 
     def _absent(self, record: UnitRecord, server: Server) -> Fact:
@@ -183,7 +183,7 @@ class Cluster(Simulation):
             if pod.broken:
                 return NeverRan(reason=Reason.NOT_EXECUTABLE, message="its interpreter does not exist")
             if not pod.result.outcome:
-                return NeverRan(reason="NotStarted", message="its node says that it never started")
+                return NeverRan(reason="NotStarted", message="its node reports that it never started")
             return Ended(result=pod.result)
         if pod.lost:
             dead_by = pod.created + DEAD_BY + max(record.claimed_at - pod.created, 0)
@@ -207,7 +207,7 @@ class Cluster(Simulation):
         return self.faulty and self.rng.random() < self.clumsy
 
     def _seen(self, server: Server, unit: str, attempt: int) -> Pod | None:
-        """The pod as it is now, if it still is the one that the server saw."""
+        """Return the current pod if it is still the pod in the server's view."""
         seen, pod = self.views[server.name].get((unit, attempt)), self.pods.get((unit, attempt))
         return pod if seen is not None and pod is not None and pod.uid == seen.uid else None
 
@@ -303,12 +303,12 @@ class Cluster(Simulation):
         return self.now >= pod.created + ACTIVE
 
     def _check_forsaken(self, pod: Pod) -> None:
-        """What was recalled and cannot say a word is to be fenced long before its kubelet ends it."""
+        """Check that a recalled pod that cannot report was fenced long before its kubelet ended it."""
         record = self.oracle.run.unit(pod.unit)
         awaited = record.state in HOPED and record.ref == pod.uid and not (self.faulty or self.oracle.gone)
         awaited = awaited and pod.created + ACTIVE > self.calmed  # before that operators may have had no turn
         if awaited and not pod.deleting and 0 < pod.recalled < self.now - RECALL_TIMEOUT_MS - MARGIN:
-            raise Violation(13, f"{pod.unit}#{pod.attempt} is waited for long after its recall")
+            raise Violation(13, f"{pod.unit}#{pod.attempt} was not fenced after its recall")
 
     def _move(self, pod: Pod) -> None:
         shape = self.scenario.shapes[pod.unit]
@@ -317,7 +317,7 @@ class Cluster(Simulation):
                 pod.bound = True
             case 0 if pod.lacks and (pod.deleting or self._overdue(pod)):
                 self._check_forsaken(pod)
-                # Its kubelet would say the same of one that ran.
+                # Its kubelet would report the same for a pod that has run.
                 pod.result = Result(outcome="failed", reason="ContainerStatusUnknown")
                 self._dead(pod)
             case 0 if pod.recalled and not pod.spareless and (pod.lacks or self.rng.random() < 0.5):
@@ -357,7 +357,7 @@ class Cluster(Simulation):
             self.orphans.remove(pod)
 
     def _stray(self, pod: Pod) -> bool:
-        """What the sweeper may take away after it has asked everybody afresh."""
+        """Return whether the sweeper may delete the pod after it has read the current state."""
         record, run = self.oracle.run.unit(pod.unit), self.oracle.run
         if self.oracle.gone:
             return True

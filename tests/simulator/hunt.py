@@ -1,4 +1,4 @@
-"""Look for seeded bugs: each in a copy of the package, in a process of its own."""
+"""Search for seeded bugs: each in a separate copy of the package and a separate process."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ import dayfly
 SOURCE = Path(dayfly.__file__).parent
 TESTS = Path(__file__).parents[1]
 ROOMS = ("spec", "plan", "execute", "embedded")
-SCHEDULES = 4_000  # within so many of each host a bug must be found
+SCHEDULES = 4_000  # the number of schedules per host in which a bug must be found
 
 
 class StaleError(AssertionError):
@@ -43,7 +43,7 @@ def edited(bug: Bug) -> dict[str, str]:
 
 
 def hunt(bug: Bug, home: Path) -> str:
-    """What the simulator says of the seeded bug; empty if it finds nothing."""
+    """Return the simulator's output for the seeded bug; empty if it finds nothing."""
     plant(bug, home)
     hosts = sorted(("machine", "cluster"), key=lambda host: host != bug.host)
     for host in hosts:

@@ -1,8 +1,8 @@
-"""The embedded host: attempt folders, launchers that outlive their server, one boot after the other.
+"""The embedded host: attempt folders, launchers that outlive their server, and reboots.
 
-A launcher takes the folder's lock, links the marker `started` (unless a restarted server has linked `void`: whoever is
-first wins), runs the script, leaves the receipt, and frees the lock when nothing of the step lives. Markers and receipts
-are not synced: a reboot may lose them. The ledger is.
+A launcher takes the lock of the folder and links the marker `started`. If a restarted server has linked `void` first,
+the launcher ends. Otherwise it runs the script, writes the receipt, and releases the lock when all processes of the
+step have ended. Markers and receipts are not synced, so a reboot may lose them. The ledger is synced.
 """
 
 from tests.simulator.server import Server
@@ -17,14 +17,14 @@ SPAWNED, LOCKED, RUNNING, SEALED, DYING, GONE = range(6)
 
 
 class Folder:
-    """What lies on disk for one attempt."""
+    """The files of one attempt."""
 
     __slots__ = ("boot", "marker", "receipt", "removed", "since")
 
     def __init__(self, boot: str, since: int) -> None:
         self.boot = boot
         self.marker = ""
-        self.receipt: Result | None = None  # one without an outcome says `void`
+        self.receipt: Result | None = None  # without an outcome: `void`
         self.removed = False
         self.since = since
 
@@ -71,7 +71,7 @@ class Machine(Simulation):
     def _markerless(self, boot: str, since: int) -> Fact:
         if boot == self.ref():
             return Stalled(since=since)
-        return Unclear(since=since, reason="Rebooted", message="the machine was started anew", dead_by=0)
+        return Unclear(since=since, reason="Rebooted", message="the machine was restarted", dead_by=0)
 
     def _holder(self, folder: Folder) -> Launcher | None:
         return next((who for who in self.launchers if who.folder is folder and LOCKED <= who.stage <= DYING), None)
@@ -171,7 +171,7 @@ class Machine(Simulation):
                     folder.receipt = Result(outcome="")
                 self._leave(who)
             case 1 if self.scenario.shapes[who.unit].broken:
-                folder.marker = "broken"  # the receipt tells it in the next moment
+                folder.marker = "broken"  # the receipt is written in the next step
                 self._leave(who)
             case 1:
                 folder.marker, folder.since = "started", self.now
@@ -245,7 +245,7 @@ class Machine(Simulation):
     def _reboot(self) -> None:
         """Power is gone: nothing lives on, what was not synced may be lost, servers start again."""
         self.boot += 1
-        self.say("the machine", f"is started anew as {self.ref()}")
+        self.say("the machine", f"is restarted as {self.ref()}")
         for who in self.launchers:
             if RUNNING <= who.stage <= DYING:
                 self.oracle.ended(who.unit, who.attempt)

@@ -1,9 +1,9 @@
-"""The truth, and the invariants that must hold of it after every step. Nothing here is asked of the product.
+"""The truth, and the invariants that are checked after every step. This module does not use the product's decisions.
 
-`Oracle.log` is the cloud's append-only log: what really started and ended, by unit and attempt. The numbers in the
-violations are those of the invariants: 1 AtMostOnce, 2 NoStartWithoutClaim, 3 ClosedIsClosed, 4 NoLeak, 5 Order,
-6 ResultBeforeVanish, 7 OutputAtomicity, 8 Monotone, 9 AttemptAfterEnd, 10 PlanPinned, 11 IdentityNotName,
-12 DoubtIsLoud, 13 Settles, 14 NothingLeft. `0` is the core's own promise: total, deterministic, never silent.
+`Oracle.log` is the append-only log of the cloud: each real start and end, by unit and attempt. Violations are numbered
+by invariant: 1 AtMostOnce, 2 NoStartWithoutClaim, 3 ClosedIsClosed, 4 NoLeak, 5 Order, 6 ResultBeforeVanish, 7
+OutputAtomicity, 8 Monotone, 9 AttemptAfterEnd, 10 PlanPinned, 11 IdentityNotName, 12 DoubtIsLoud, 13 Settles, 14
+NothingLeft. `0` is the guarantee of the decision core: total, deterministic, never without a reason.
 """
 
 from collections.abc import Collection, Iterable
@@ -60,12 +60,12 @@ class Oracle:
         self.starts: dict[str, int] = {}
         self.alive: dict[str, int] = {}
         self.succeeded: set[str] = set()
-        self.outputs: dict[str, dict[str, int]] = {}  # unit -> its outputs, and the attempt that told each last
+        self.outputs: dict[str, dict[str, int]] = {}  # unit -> its outputs, and the last attempt that wrote each
         self.cleaning: set[str] = set()  # documents whose postStop has begun
-        self.made: set[str] = set()  # documents of which something may be in the cloud
+        self.made: set[str] = set()  # documents whose objects may exist in the cloud
         self.begun = False  # a fork was ever claimed
         self.leaves = False  # the run has closed, and its target lives on
-        self.hurried: set[tuple[str, int]] = set()  # units and attempts after which somebody wanted no back-off
+        self.hurried: set[tuple[str, int]] = set()  # units and attempts whose back-off was skipped on request
         self.wished: dict[str, str] = {}  # today's forks: unit -> generation
 
     # --- what happens in the cloud --------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class Oracle:
                     raise Violation(5, f"{shape.id} cleans up before its reader {min(late)}")
             if any(shape.resource in who and name in self.cleaning for name, who in self.scenario.readers.items()):
                 raise Violation(5, f"{shape.id} cleans up after what it read")
-        elif shape.event is None:  # one that was let go before the run closed may come up beside preStop
+        elif shape.event is None:  # a fork that was launched before the run closed may start beside preStop
             beside = [name for name in self.alive if shapes[name].event is LifecycleEvent.POST_STOP]
         else:
             beside = [name for name in self.alive if not shapes[name].creates]
@@ -115,7 +115,7 @@ class Oracle:
             raise Violation(5, f"{shape.id} started beside {', '.join(sorted(beside))}")
 
     def sealed(self, unit: str, attempt: int, outcome: str) -> None:
-        """Its script has come to its end; stray processes of it may live on."""
+        """Record that the script has ended. Stray processes of it may still run."""
         self.log.append((outcome, unit, attempt))
         if outcome == "succeeded":
             self.succeeded.add(unit)
@@ -134,7 +134,7 @@ class Oracle:
         return anything or (self.target is not None and self.target.began)
 
     def due(self, shape: Shape) -> bool:
-        """Whether a stop unit belongs to how the run ends: where its target lives on it undoes what may have begun."""
+        """Return whether a stop unit runs at the end. If the target lives on, it must undo a begun unit."""
         return not self.leaves or (bool(shape.undoes) and _begun(self.run.unit(shape.undoes)))
 
     @property
@@ -145,12 +145,12 @@ class Oracle:
     # --- what a server is about to write ----------------------------------------------------------------------------
 
     def asked(self, scene: Scene, moves: tuple[Move, ...], known_refs: set[str] | None) -> None:
-        """Before moves are written: they must follow from what the server was told."""
+        """Check moves before they are written: they must follow from the server's observations."""
         world, slots = scene.world, scene.world.slots
         void = {move.unit for move in moves if isinstance(move, Void)}
         given_up = world.run.abandon is not None or any(isinstance(move, GiveUp) for move in moves)
         if world.wish.abandon is not None and not given_up and any(isinstance(move, Finish) for move in moves):
-            raise Violation(13, "finished as if nobody had given it up")
+            raise Violation(13, "finished as if it had not been abandoned")
         for move in moves:
             if not isinstance(move, Claim) or move.unit in void:
                 continue
@@ -180,7 +180,7 @@ class Oracle:
     # --- what is written to the ledger ----------------------------------------------------------------------------
 
     def committed(self, after: Run, moves: tuple[Move, ...]) -> None:
-        """The moves are durable, and the ledger says `after`."""
+        """Check moves after they are durable; `after` is the new ledger."""
         before = self.run
         if after.seq != before.seq + 1 or after.uid != before.uid or after.plan != self.pinned:
             raise Violation(8, f"seq {before.seq} -> {after.seq}")
@@ -194,10 +194,10 @@ class Oracle:
                     phase = self._expect(phase, Phase.OPEN, Phase.CLOSED, "closed")
                 case Started():
                     if self.target is None or not self.target.began or before.started_at or before.stopped_at:
-                        raise Violation(8, "the ledger says that the target has started")
+                        raise Violation(8, "the ledger records a start of the target")
                 case Stopped():
                     if self.target is None or self.target.stage != STOPPED or before.stopped_at:
-                        raise Violation(8, "the ledger says that the target has stopped")
+                        raise Violation(8, "the ledger records a stop of the target")
                     if phase is not Phase.CLOSED:
                         raise Violation(8, f"stopped while {phase}")
                 case GiveUp():
@@ -285,7 +285,7 @@ class Oracle:
             raise Violation(13, f"{name} tried again after {move.at - record.ended_at} ms, not {wait}")
 
     def _ready(self, shape: Shape, now: dict[str, UnitRecord]) -> None:
-        """What must be in the ledger before, or in the same write as, the claim."""
+        """Check the conditions that the ledger must contain before a claim, or in the same write."""
         shapes = self.scenario.shapes
         for name in shape.needs:
             if not self._over(shapes[name], now):
@@ -355,10 +355,10 @@ class Oracle:
     def _anything(self) -> bool:
         return bool(self.made) or (self.target is not None and self.target.began)
 
-    # --- what the host is asked to do -----------------------------------------------------------------------------
+    # --- effects of the host ------------------------------------------------------------------------------------------
 
     def launched(self, unit: str, attempt: int, values: dict[tuple[str, str], bytes]) -> None:
-        """An attempt is let go; `values` are all that the ledger holds."""
+        """Check a launched attempt; `values` are all output values in the ledger."""
         for read, output in self.scenario.shapes[unit].reads:
             record, last = self.run.unit(read), self.outputs.get(read, {}).get(output, 0)
             known, found = record.outputs.get(output), values.get((read, output))
@@ -368,7 +368,7 @@ class Oracle:
                 raise Violation(7, f"{unit}#{attempt} reads {found!r}, recorded last is {read}#{last}")
 
     def released(self, unit: str, attempt: int, *, held: bool) -> None:
-        """The evidence of an attempt vanishes; `held` says that it never went through its gate."""
+        """Check an attempt whose evidence is deleted; `held` if it was still behind its gate."""
         record = self.run.unit(unit)
         over = self.gone or self.run.phase in (Phase.CLEANED, Phase.ABANDONED)
         settled = attempt < record.attempt or (attempt == record.attempt and record.state in (State.DONE, State.VOID))
@@ -378,7 +378,7 @@ class Oracle:
             raise Violation(6, f"{unit}#{attempt} vanishes while it runs")
 
     def stopping(self, unit: str) -> None:
-        """A fork is asked to end because its run is closed."""
+        """Check that a fork may be ended because its run is closed."""
         if self.run.phase is Phase.CLOSED and self.run.abandon is None and not self.pre_stop_over():
             raise Violation(5, f"{unit} is ended before preStop is over")
         later = [n for n in self.run.kept if unit in self._after(n) and self.run.unit(n).state in ALIVE]
@@ -386,18 +386,17 @@ class Oracle:
             raise Violation(5, f"{unit} is ended before {later[0]}, which comes after it")
 
     def dismissing(self, unit: str, wished: Collection[str]) -> None:
-        """A fork is asked to end because a server found it wished for no more, as it found those that are `wished`."""
-        # What stays outlives, by a wish of its own, what it once came after.
+        """Check that a fork may be ended because the server no longer found it in the spec; `wished` are the forks that
+        it found.
+        """
+        # A fork that stays in the spec may outlive a fork that it once came after.
         going = [n for n in self.run.kept if n not in wished]
         later = [n for n in going if unit in self.run.unit(n).after and self.run.unit(n).state in ALIVE]
         if self.run.phase is Phase.OPEN and later:
             raise Violation(5, f"{unit} is dismissed before {later[0]}, which came after it")
 
     def _after(self, name: str) -> tuple[str, ...]:
-        """What it comes after: by the wish, or, if nobody wishes for it any more, by what it was begun from.
-
-        Of what is not wished for any more the wish does not say what comes after it.
-        """
+        """Return the forks that it comes after: by the spec, or by its claim if the spec no longer contains it."""
         if name not in self.wished:
             return self.run.unit(name).after
         return tuple(each for each in self.scenario.shapes[name].after if each in self.wished)
@@ -409,10 +408,10 @@ class Oracle:
         self.gone = True
 
     def told(self, world: World, decision: Decision) -> None:
-        """A turn has been decided: nobody is left without an answer, and doubt is loud."""
+        """Check a decision: it must have a move, an effect or a wait, and must report unknown outcomes."""
         silent = not (decision.moves or decision.effects or decision.waits)
         if silent and world.run.seq == self.run.seq and not self.at_rest():
-            raise Violation(0, "nothing happens, nothing is waited for, and the run is not at rest")
+            raise Violation(0, "no move, no effect and no wait, and the run is not at rest")
         if world.run.abandon is not None or world.run.phase in (Phase.CLEANED, Phase.ABANDONED):
             return
         if any(isinstance(move, GiveUp) for move in decision.moves):
@@ -421,11 +420,11 @@ class Oracle:
         for name, record in world.run.units.items():
             fact = world.facts.get((name, record.attempt))
             if record.state is State.CLAIMED and name not in moved and isinstance(fact, Unclear):
-                raise Violation(12, f"{name} cannot be seen, and the ledger is not told")
+                raise Violation(12, f"{name} is unclear, and the ledger is not changed")
             if record.state is State.UNKNOWN and name not in moved:
                 said = [wait for wait in decision.waits if wait.unit == name]
                 if not said:
-                    raise Violation(12, f"{name} is unknown and nothing is said of it")
+                    raise Violation(12, f"{name} is unknown without a reason")
                 if isinstance(fact, Unclear) and not any(w.reason == "OutcomeUnknown" and w.until for w in said):
                     raise Violation(12, f"{name} is unknown, said is {said[0].message}")
 
@@ -454,7 +453,9 @@ class Oracle:
 
 
 def _ended(record: UnitRecord, at: int) -> int:
-    """Whoever claims by a clock that was set back behind what it wrote itself need not wait until it has caught up."""
+    """Return the end of the attempt. After the server's clock was set back, the server need not wait until its old time
+    is reached.
+    """
     if record.ended_at > at and record.claimed_at > at + 60_000:
         return -1_000_000
     return min(record.claimed_at, record.ended_at) if record.ended_at > at else record.ended_at

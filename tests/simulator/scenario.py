@@ -37,7 +37,7 @@ OUTPUTS = ("one", "two")
 
 
 class Shape(NamedTuple):
-    """What the oracle knows of a unit, told by whoever drew it and not by the product's own index."""
+    """A unit as the oracle knows it. It comes from the generator and not from the product's index."""
 
     id: str
     event: LifecycleEvent | None  # None: a fork
@@ -47,13 +47,13 @@ class Shape(NamedTuple):
     idempotent: bool
     limit: int
     backoff_ms: int
-    fails: int  # so many of its first starts fail
+    fails: int  # the number of first starts that fail
     hangs: bool
     deaf: bool  # ignores SIGTERM
     spills: bool  # leaves outputs behind even when it fails
     unfit: bool = False  # what it reads cannot be given to it
     broken: bool = False  # its program cannot be executed
-    after: tuple[str, ...] = ()  # of a fork: those that answer before it begins, and outlive it
+    after: tuple[str, ...] = ()  # forks that must be ready before this fork starts, and end after it
     undoes: str = ""  # the create unit of the same document that a postStop unit undoes
 
     @property
@@ -83,18 +83,18 @@ class Scenario(NamedTuple):
 
 @lru_cache(maxsize=DIFFERENT_PLANS)
 def draw(number: int) -> Scenario:
-    """The plan of that number; the same for ever."""
+    """Return the plan with this number, always the same."""
     return _Draughtsman(Random(number)).draw()
 
 
 def value(unit: str, attempt: int, output: str) -> bytes:
-    """What an attempt writes to one of its outputs: no two attempts write the same."""
+    """Return the value that an attempt writes to an output. All attempts write different values."""
     return f"{unit}#{attempt}.{output}".encode()
 
 
 @lru_cache(maxsize=20_000)
 def output_record(unit: str, attempt: int, output: str) -> OutputRecord:
-    """What the ledger says of that output."""
+    """Return the ledger's record of the output."""
     content = value(unit, attempt, output)
     return OutputRecord(digest="sha256:" + hashlib.sha256(content).hexdigest(), size=len(content), attempt=attempt)
 
@@ -190,7 +190,7 @@ class _Draughtsman:
             deaf=deaf,
             spills=spills,
             unfit=creates and bool(reads) and rng.random() < 0.05,
-            # Of no chance of its own, so plans stay as drawn. A broken postStop would never come to its end.
+            # This draws no random number, so other plans stay the same. A broken postStop would never end.
             broken=event is not LifecycleEvent.POST_STOP and deaf and not spills and not fails,
             undoes=self._undone(resource, name, event, reads),
         )
@@ -211,7 +211,9 @@ class _Draughtsman:
         )
 
     def _undone(self, resource: str, name: str, event: LifecycleEvent, reads: list[str]) -> str:
-        """Every other postStop unit undoes something of its own document; no chance of its own, so plans stay as drawn."""
+        """Return the create unit that a postStop unit undoes, for every other postStop unit. It draws no random number,
+        so other plans stay the same.
+        """
         if event is not LifecycleEvent.POST_STOP or not name.endswith("0"):
             return ""
         own = [shape.id for shape in self._created(resource)]

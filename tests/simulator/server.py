@@ -40,7 +40,7 @@ class Crash(BaseException):
 
 
 class _Pause:
-    """A point at which everybody else may move."""
+    """A point at which any other part of the simulation may take a step."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield
@@ -76,7 +76,7 @@ class Server:
         return self.simulation.now + self.skew
 
     def due(self) -> bool:
-        """Whether there is news, a turn under way, or a moment that has come."""
+        """Return whether there is a change, a turn in progress, or an expired timer."""
         return self.dirty or self.coroutine is not None or 0 < self.wake <= self.now
 
     # --- the port of a turn -----------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class Server:
         return self.scene
 
     def _blur(self, run: Run, facts: dict[AttemptKey, Fact]) -> None:
-        """News of living attempts may be late or missing. Of recorded ones it may not: see `World`."""
+        """Make facts of living attempts late or missing. Facts of recorded attempts are always current: see `World`."""
         rng = self.simulation.rng
         for key in list(facts):
             if run.unit(key[0]).attempt == key[1] and run.unit(key[0]).state in ALIVE:
@@ -139,7 +139,7 @@ class Server:
         sim.say(f"{self.name} {'writes' if after is not None else 'is refused'}", moves)
         self.run = after or self.run
         if after is None and not (sim.faulty or sim.gated):
-            raise Violation(13, "a commit is refused though nobody else writes")
+            raise Violation(13, "a commit is refused without another writer")
         if after is not None and sim.news_of_writes:
             sim.news()
         return after is not None and not (sim.gated and sim.faulty and sim.rng.random() < 0.03)
@@ -155,7 +155,7 @@ class Server:
                 sim.prepare(self, unit, attempt)
             case Launch(unit=unit, attempt=attempt):
                 if scene.world.run.phase is not Phase.OPEN and sim.scenario.shapes[unit].creates:
-                    raise Violation(3, f"{unit}#{attempt} is let go in a run that is known to be closed")
+                    raise Violation(3, f"{unit}#{attempt} is launched in a run that is known to be closed")
                 if sim.scenario.shapes[unit].reads and not sim.oracle.gone:
                     sim.oracle.launched(unit, attempt, sim.ledger.values(sim.uid))
                 sim.launch(self, scene, unit, attempt)

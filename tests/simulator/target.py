@@ -9,7 +9,9 @@ COMING, AT_WORK, STOPPED = "is to start", "is at work", "has stopped"
 
 
 class SelfStarting:
-    """Its truth. It starts at some time, unless its run closes first; once that is closed it stops, for good."""
+    """The true state of a target. It starts at some time unless its run closes first. Once the run is closed, it stops
+    for good.
+    """
 
     def __init__(self) -> None:
         self.stage = COMING
@@ -17,7 +19,7 @@ class SelfStarting:
         self.lives_on = False  # its run ends, and it does not stop for that
 
     def move(self, rng: Random, phase: Phase) -> str:
-        """Let it take a step, if it can; what it did, or nothing."""
+        """Let it take one step if it can; return what it did, or ""."""
         if self.stage == COMING and rng.random() < (0.08 if phase is Phase.OPEN else 0.5):
             self.stage, self.began = AT_WORK, True
         elif self.stage != STOPPED and phase is not Phase.OPEN and not self.lives_on:
@@ -30,7 +32,9 @@ class SelfStarting:
         return self.stage == COMING or (self.stage == AT_WORK and phase is not Phase.OPEN and not self.lives_on)
 
     def told(self, run: Run, *, late: bool) -> TargetState:
-        """What its adapter says of it to a server that has read `run`; only of an open run may that be old."""
+        """Return the state that its adapter reports to a server that has read `run`. It may be stale only while the run
+        is open.
+        """
         if late and run.phase is Phase.OPEN:
             return TargetState()
         return TargetState(started=self.began, stopped=self.stage == STOPPED, message="it takes its time")

@@ -1,4 +1,4 @@
-"""What the simulator found in the ledger, each as its own short story."""
+"""Faults of the ledger that the simulator has found, one short test for each."""
 
 import sqlite3
 from contextlib import closing
@@ -65,7 +65,7 @@ def test_a_run_that_has_ended_is_not_born_again(ledger):
 
 
 def test_the_file_is_its_owners_alone(tmp_path):
-    """It holds the values of outputs, those that are secret too, and so do the files that SQLite lays beside it."""
+    """The file contains output values, including secret ones, and so do SQLite's files next to it."""
     path = tmp_path / "ledger.db"
     with closing(SqliteLedger(path)) as ledger, ledger.transaction("birth"):
         ledger.birth(
@@ -125,7 +125,7 @@ def test_a_stale_run_is_refused(ledger):
 
 
 def test_values_leave_the_file_with_the_run(tmp_path):
-    """What was secret is not to be found in what SQLite leaves of a row that is deleted."""
+    """SQLite must not leave secret values of deleted rows in its file."""
     path, secret = tmp_path / "ledger.db", b"correct horse battery staple " * 200
     with closing(SqliteLedger(path)) as ledger:
         birth(ledger)

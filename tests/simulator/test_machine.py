@@ -7,7 +7,7 @@ from tests.simulator.cluster import Cluster
 from tests.simulator.machine import Machine
 from tests.simulator.world import Simulation
 
-# Whatever a rule leaves open is drawn from this, so that it shrinks together with the rules.
+# Random choices within the rules come from this strategy, so that they shrink together with the rules.
 chance = st.integers(0, 99)
 
 

@@ -15,13 +15,13 @@ from tests.simulator.campaign import HOSTS, replay
 
 SCHEDULES = 100_000
 PARTS = 60
-BLOCK = 1_250  # so many one after the other, in a process of their own
+BLOCK = 1_250  # schedules that one process plays one after the other
 WORKERS = 2
 ROOT = Path(__file__).parents[2]
 
 
 def blocks(first: int) -> list[tuple[str, int]]:
-    """Host and first seed of each block of so many schedules from one on, half of them on each host."""
+    """Return the host and the first seed of each block; half of the blocks are for each host."""
     return [(host, start) for host in sorted(HOSTS) for start in range(first, first + SCHEDULES // 2, BLOCK)]
 
 
@@ -43,14 +43,14 @@ def test_no_new_schedule_breaks_an_invariant(played):
 
 
 def play(jobs: list[tuple[str, int]]) -> None:
-    """All of them, a few at a time; the first finding of each block is told."""
+    """Play all blocks, a few at a time; report the first finding of each."""
     with ThreadPoolExecutor(WORKERS) as pool:
         found = [answer for answer in pool.map(_play, jobs) if answer]
     assert not found, "\n".join(found)
 
 
 def _play(job: tuple[str, int]) -> str:
-    """What was found, and the command that tells its story; empty if nothing was."""
+    """Return the finding and the command that replays it; empty if there was none."""
     host, first = job
     command = ["-m", "tests.simulator", "--host", host, "--seed"]
     answer = subprocess.run(

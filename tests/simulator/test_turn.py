@@ -1,4 +1,4 @@
-"""The turn's own promise: whoever loses every race for the ledger is told to look again."""
+"""A turn that loses every race for the ledger reports that it must run again."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ UNIT = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n"))
 
 
 class Contended:
-    """A host whose ledger somebody else always moves first."""
+    """A host whose ledger is always changed by another replica first."""
 
     def __init__(self) -> None:
         self.refused = 0
@@ -42,7 +42,7 @@ def test_a_turn_that_loses_every_race_asks_to_look_again_soon():
 
 
 class Quiet(Contended):
-    """A host of a run that waits for a step of its own."""
+    """A host whose run waits for one of its steps."""
 
     async def observe(self, run):
         scene = await super().observe(run)

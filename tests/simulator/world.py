@@ -1,4 +1,4 @@
-"""The schedule: who moves next, what breaks, and what its owner asks for. Hosts (`machine`, `cluster`) fill in the rest."""
+"""The schedule: the next step, the faults, and the requests of the owner. Hosts (`machine`, `cluster`) are subclasses."""
 
 import abc
 import zlib
@@ -37,8 +37,8 @@ class Simulation(abc.ABC):
         self.now = START
         self.faulty = True
         self.interleaving = 0.3
-        self.crash_in = 0  # boundaries until the server is killed; 0: it is not
-        self.refuse = 0  # so many writes find the disk full
+        self.crash_in = 0  # boundaries until the server is killed; 0 for never
+        self.refuse = 0  # the number of writes for which the disk is full
         self.pending: tuple[Run, tuple[Move, ...]] | None = None
         self.objections: dict[str, UnitRefusal] = {}
         self.scenario: Scenario = draw(rng.randrange(DIFFERENT_PLANS))
@@ -46,7 +46,7 @@ class Simulation(abc.ABC):
         self.slots = rng.choice((1, 2, 4, 99, 99))
         self.revision = 0
         self.turns = 0
-        self.clumsy = 0.6 if rng.random() < 0.08 else 0.03  # how often what is asked of the host comes to nothing
+        self.clumsy = 0.6 if rng.random() < 0.08 else 0.03  # the rate at which requests to the host have no effect
         self.resting = True  # whether an open run that has nothing to do may stay so
         self.uid = f"run-{type(self).__name__}-{seed}"
         self.servers = [Server(self, name) for name in self.names()]
@@ -68,7 +68,7 @@ class Simulation(abc.ABC):
         with self.ledger.transaction("birth"):
             assert self.ledger.birth(stored), "a uid is used once"
         self.target = SelfStarting() if self.scenario.self_starting else None
-        # Of such targets every other lives on, and only what goes with it is to end.
+        # Every other target of this kind lives on, and only the hook's run ends.
         removed = self.target is not None and zlib.crc32(self.uid.encode()) % 2 == 0
         self.ending = "HookRemoved" if removed else "Deleted"
         self.oracle = Oracle(self.scenario, run, self.target)
@@ -107,7 +107,7 @@ class Simulation(abc.ABC):
     def release(self, server: Server, scene: Scene, unit: str, attempt: int) -> None: ...
 
     def target_told(self, run: Run) -> TargetState | None:
-        """What the target's adapter says to a server that has read `run`."""
+        """Return the state that the target's adapter reports to a server that has read `run`."""
         if self.target is None:
             return None
         return self.target.told(run, late=self.faulty and self.rng.random() < 0.1)
@@ -135,7 +135,7 @@ class Simulation(abc.ABC):
         raise NotImplementedError
 
     def deadlines(self) -> list[int]:
-        """Moments at which time alone ends something outside the servers."""
+        """Return the times at which a timer ends something outside the servers."""
         raise NotImplementedError
 
     def tick(self) -> None:
@@ -143,19 +143,19 @@ class Simulation(abc.ABC):
         raise NotImplementedError
 
     def leftovers(self) -> list[str]:
-        """What is still lying about."""
+        """Return the resources that still exist."""
         raise NotImplementedError
 
-    # --- time, news, breakage -----------------------------------------------------------------------------------------
+    # --- time, changes, faults ---------------------------------------------------------------------------------------
 
     def say(self, who: str, what: object = "") -> None:
-        """One line of the story, if anybody reads it."""
+        """Add one line to the story, if it is recorded."""
         if self.story is not None:
             text = "; ".join(map(repr, what)) if isinstance(what, tuple) else str(what)
             self.story.append(f"{(self.now - START) / 1000:>9.1f} s  {who}: {text}")
 
     def news(self) -> None:
-        """Something has changed: whoever hears of it looks again."""
+        """Wake the servers after a change, sometimes not all of them."""
         for server in self.servers:
             if not (self.faulty and self.rng.random() < 0.1):
                 server.dirty = True
@@ -177,7 +177,7 @@ class Simulation(abc.ABC):
                 raise Crash
 
     def at_write(self, name: str) -> None:
-        """The ledger's hook: what is durable is true; before and after it the server may be killed."""
+        """The hook of the ledger: update the truth after each commit. The server may be killed before and after it."""
         if name == "after commit" and self.pending is not None:
             self.oracle.committed(*self.pending)
             self.pending = None
@@ -192,12 +192,12 @@ class Simulation(abc.ABC):
         self.boundary(name)
 
     def _remember(self, name: str) -> None:
-        """After most commits the run is known without reading it back; what else was written is read."""
+        """Keep the run in memory after most commits; after other writes, read it back."""
         known = name == "after commit" and self.stored is not None and self.rng.random() < 0.7
         self.stored = msgspec.structs.replace(self.stored, run=self.oracle.run) if known else None
 
     def _fill_disk(self) -> None:
-        """Let SQLite itself refuse, somewhere in the middle of what is being written."""
+        """Let SQLite itself fail at a random point of a write."""
         left = [1]
 
         def refuse() -> int:
@@ -216,7 +216,7 @@ class Simulation(abc.ABC):
         return self.stored
 
     def _read_back(self) -> StoredRun | None:
-        """What the ledger holds, which must be what was written last."""
+        """Read the ledger and check that it equals the last write."""
         stored = self.ledger.load(self.uid)
         if (stored is None) != self.oracle.gone:
             raise Violation(14, "the ledger and the truth disagree whether there is a run")
@@ -228,16 +228,16 @@ class Simulation(abc.ABC):
         for forks, plan in zip(self.scenario.revisions, self.scenario.plans, strict=True):
             if forks == stored.forks:
                 return plan
-        raise Violation(10, "the ledger holds forks that nobody wished for")
+        raise Violation(10, "the ledger contains forks that are not in the spec")
 
     def free_slots(self, run: Run) -> int:
-        """How many steps may start beside those which the ledger believes alive."""
+        """Return the number of steps that may start besides the attempts that are alive in the ledger."""
         return max(
             self.slots - sum(record.state in ALIVE for name, record in run.units.items() if name[:5] != "fork:"), 0
         )
 
     def result(self, unit: str, attempt: int, started: int, *, killed: str = "") -> Result:
-        """How the script behind an attempt ends."""
+        """Return the result of an attempt's script."""
         shape = self.scenario.shapes[unit]
         failed = bool(killed) or self.oracle.starts[unit] <= shape.fails or (shape.event is None and attempt % 2 == 1)
         outputs = () if failed and not shape.spills else OUTPUTS if not failed or attempt % 2 else OUTPUTS[:1]
@@ -263,7 +263,7 @@ class Simulation(abc.ABC):
         self.finish()
 
     def finish(self) -> None:
-        """Calm: what is asked for must come about, and then everything must be gone."""
+        """Stop injecting faults: all requests must take effect, and then all resources must be removed."""
         self.calm()
         self.settle()
         if not self.oracle.gone and self.scenario.revisions[0]:
@@ -304,7 +304,7 @@ class Simulation(abc.ABC):
             self.fault()
 
     def wait(self) -> None:
-        """Time goes on: to a moment that somebody waits for, or to any other."""
+        """Advance the clock to the next timer, or to a random time."""
         rng = self.rng
         wakes = [server.wake - server.skew for server in self.servers if server.wake]
         moments = [at for at in (*wakes, *self.deadlines()) if at > self.now]
@@ -354,7 +354,7 @@ class Simulation(abc.ABC):
                         f"{wait.unit} waits: {wait.reason}, {messages.render(wait.message, wait.since, wait.until, scene.now)}",
                     )
         if any(wait.reason == "WaitingForSlot" for wait in decision.waits) and self.free_slots(self.oracle.run):
-            server.dirty = True  # a host whose place became free looks again at whoever waits for one
+            server.dirty = True  # a host with a free slot checks the waiting runs again
         self.oracle.told(scene.world, decision)
         self.turns += 1
         if self.turns % 16 == 5 and decide(scene.plan, scene.world, scene.now) != decision:
@@ -376,14 +376,14 @@ class Simulation(abc.ABC):
             self.revise(rng.randrange(len(self.scenario.revisions)))
 
     def hurry(self) -> dict[str, int]:
-        """Nobody wants to wait after attempts that have ended, or will, or have been forgotten by now."""
+        """Skip the back-off after random attempts: ended, future and forgotten ones."""
         records = self.oracle.run.units
         chosen = {unit: max(record.attempt + self.rng.choice((-1, 0, 0, 0, 1)), 1) for unit, record in records.items()}
         self.oracle.hurried |= set(chosen.items())
         return chosen
 
     def revise(self, revision: int) -> None:
-        """The owner wishes for other forks."""
+        """Change the forks in the spec of the owner."""
         forks = self.scenario.revisions[revision]
         if self._write("forks", lambda: self.ledger.set_forks(self.uid, forks, self.now)):
             self.revision = revision
@@ -394,7 +394,7 @@ class Simulation(abc.ABC):
         return EndRequest(at=self.now, reason=reason, message="asked for by its owner", by="ada")
 
     def ask(self, wish: TargetIntent) -> None:
-        """Write the owner's wish into the ledger."""
+        """Write the owner's intent into the ledger."""
         if self._write("wish", lambda: self.ledger.set_wish(self.uid, wish)):
             self.wish = wish
             self.say("the owner", f"wishes {wish}")
@@ -464,7 +464,7 @@ class Simulation(abc.ABC):
         raise Violation(13, f"still moving after {SETTLE} steps")
 
     def _check_rest(self) -> None:
-        """A run at rest writes nothing and does nothing, however often it is looked at."""
+        """Check that a run at rest writes nothing and does nothing in further turns."""
         if not self.oracle.at_rest():
             raise Violation(13, "nothing moves any more, and the run is not at rest")
         if self.wish.stop or self.wish.abandon:

@@ -1,4 +1,4 @@
-"""All faults are reported at once, each with its place, without faults that only follow from others."""
+"""The errors report all faults at once, each with its place, without faults that only follow from others."""
 
 import pytest
 from tests.spec.marked_text import load

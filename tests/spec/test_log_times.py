@@ -8,7 +8,7 @@ from dayfly.spec import log_times
 from dayfly.spec.log_times import LineCutter
 
 LOG = b"one\ntwo\nthree\nfour\n"
-# "one" has no time; "two" and "thr" have the same; "ee\nfour" is later.
+# "one" has no time. "two" and "thr" have the same. "ee\nfour" is later.
 ENTRIES = [(4, 1_000), (11, 2_000)]
 
 

@@ -312,7 +312,7 @@ def test_long_legal_document_is_parsed_fast(source, documents):
 
 
 def test_bombs_stay_small():
-    """A separate process, so that the peak memory belongs to this parser alone."""
+    """A separate process, so that the peak memory is only that of this parser."""
     program = f"""
 import resource
 from dayfly.spec.parsing import text

@@ -8,7 +8,7 @@ from dayfly.testing import Fault
 
 
 class Planted(NamedTuple):
-    """A plugin's spec, the life in which its mistake shows (its words; empty: the first), and as what."""
+    """A plugin with a fault: its spec, the fault, and the scenario that finds it (empty: the first one)."""
 
     spec: dict[str, Any]
     fault: Fault

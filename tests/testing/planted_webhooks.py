@@ -63,7 +63,7 @@ with urllib.request.urlopen(f"@URL@?owner={os.environ['DAYFLY_RESOURCE_ID']}") a
 
 
 def plugin(remove: dict[str, Any], *, again: bool = False, **make: Any) -> dict[str, Any]:
-    """Return a plugin that creates one record with a webhook. `@URL@` stands for the URL of the server."""
+    """Return a plugin that creates one record with a webhook. `@URL@` is replaced by the URL of the server."""
     by_id = [{"name": "id", "valueFromStep": {"name": "make", "output": "id"}}]
     return {
         "create": [

@@ -1,7 +1,7 @@
-"""All faults of each request of a webhook, with a real server that records what it carried out.
+"""Tests of all faults of each webhook request, with a real server that records what it carried out.
 
-For every lost, late or damaged message: a request that may not run twice is sent once, a success is reported only if it
-was one, and an end is not reported while the server may still be working.
+For every lost, late or damaged message, a request that may not run twice is sent once. A success is reported only if it
+was one. An end is not reported while the server may still be working.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ NAME = "v1.example/database:1"
 
 
 def programs(folder: Path) -> Path:
-    """The two programs, as they lie in /signadot/plugin/bin."""
+    """Build the two programs of /signadot/plugin/bin."""
     folder.mkdir(parents=True)
     made = folder / "provision"
     subprocess.run(["cc", "-static", "-Os", "-s", "-o", made, SOURCE], check=True)

@@ -1,8 +1,8 @@
-"""Server-side apply, as far as custom kinds without list types go: maps merge by field, lists are whole.
+"""Server-side apply for custom kinds without list types: maps merge by field, lists are atomic.
 
-Finalizers are a set and owner references go by their UID, as everywhere. Lists inside built-in kinds (containers) have
-keys of their own, which are not known here: applying those is refused by an assertion. Where a manager gives up a map
-into which others have written, the real server now and then says conflict and this one does not.
+Finalizers are a set, and owner references are merged by UID. Lists inside built-in kinds (containers) have merge keys
+that this module does not know, so an assertion refuses them. There is one difference: if a manager drops a map into
+which others have written, the real server sometimes reports a conflict.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _IDENTITY = {
     ("metadata", "deletionTimestamp"), ("metadata", "deletionGracePeriodSeconds"), ("metadata", "generateName"),
 }  # fmt: skip
 
-_LISTS = (("metadata", "finalizers"), ("metadata", "ownerReferences"))  # whose items are fields of their own
+_LISTS = (("metadata", "finalizers"), ("metadata", "ownerReferences"))  # lists whose items are separate fields
 
 
 @dataclasses.dataclass

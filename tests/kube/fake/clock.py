@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class DeadlockError(Exception):
-    """All tasks wait for something that will never happen."""
+    """Every task waits, and no event can wake them."""
 
 
 class _Jump(selectors.BaseSelector):
@@ -25,7 +25,7 @@ class _Jump(selectors.BaseSelector):
         ready = self._real.select(0)
         if not ready:
             if timeout is None:
-                raise DeadlockError("nothing is due and nobody can wake us")
+                raise DeadlockError("no timer is due and no event can wake a task")
             self._loop.now += timeout
         return ready
 

@@ -427,7 +427,7 @@ class FakeTransport:
         return False
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is open."""
 
     def _call(self, request: Request) -> Fault | None:
         if self.dead:

@@ -8,6 +8,7 @@ faults of one story affect the others.
 
 Names identify the stories: each Sandbox has a unique name, and all objects for it contain that name.
 
-Not covered: following logs (there is no kubelet, so results come from pod status only), TLS between operator and proxy,
-faults of changes that belong to no story (labels of shared namespaces and plugins), and forks.
+The matrix does not cover forks, TLS between operator and proxy, and following logs (there is no kubelet, so results
+come from pod status only). It also omits faults of changes that belong to no story (labels of shared namespaces and
+plugins).
 """

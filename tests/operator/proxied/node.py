@@ -1,7 +1,7 @@
 """A node with simulated scheduler, kubelet and runners: real requests with real permissions, and no containers.
 
-It keeps the promises of `rig.kubelet`: a gated pod is never bound, a deleted pod is not started, a script starts once for
-each pod, and a deleted pod is released only when its script has ended.
+It keeps the promises of `rig.kubelet`: a gated pod is never bound, a deleted pod is not started, and a script starts
+once for each pod. A deleted pod is released only when its script has ended.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FORK_STARTS_S, _FORK_ENDS_S = 0.05, 0.2
 
 @dataclasses.dataclass
 class Stage:
-    """The scripts of one run: their behaviour, the log of what they did, and the latest version of its Run."""
+    """The scripts of one run, with their behaviour and log, and the latest version of the Run."""
 
     scripts: Callable[[str], Script]
     cloud: Cloud

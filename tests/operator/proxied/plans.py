@@ -25,7 +25,7 @@ class End(enum.Enum):
     READY = "ready"
     STARTED = "its first step runs"
     CLAIMED = "its fork is claimed"
-    FOLLOWED = "its fork has followed a new wish and a changed baseline, and the baseline is gone"
+    FOLLOWED = "its fork has followed a new spec and a changed baseline, and the baseline is gone"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +103,7 @@ def every() -> Iterator[Plan]:
 
 
 def shares() -> list[list[Plan]]:
-    """All faults, in 120 shares. In eight consecutive shares each change has one fault; each has an eighth of these."""
+    """Return all faults in 120 shares. Eight consecutive shares contain one fault of each change."""
     turns = {harm: turn for turn, harm in enumerate(Harm)}
     found: dict[tuple[int, int], list[Plan]] = collections.defaultdict(list)
     for plan in every():

@@ -38,8 +38,8 @@ class Harm(enum.Enum):
     EXPIRED = "all watches end with 410 inside a 200"
     PEER_CRASH_BEFORE = "as CRASH_BEFORE, with a peer at work"
     PEER_CRASH_AFTER = "as CRASH_AFTER, with a peer at work"
-    LATE = "the change is executed seconds later, after whatever a peer does meanwhile"
-    BLIND = "the operator hears of nothing for seconds, and a peer goes on"
+    LATE = "the change is executed seconds later, after changes of a peer"
+    BLIND = "the operator receives nothing for seconds, and a peer continues"
 
     @property
     def peer(self) -> bool:

@@ -41,7 +41,7 @@ _RUNS, _PLUGINS = (each.read_as(dict[str, Any]) for each in (RUNS, PLUGINS))
 
 @dataclasses.dataclass(frozen=True)
 class Server:
-    """Access to the API server: account and file; the operators' token is for their own account."""
+    """Access to the API server (account and file). The operators' token is for their account."""
 
     url: str
     authority: Path
@@ -69,7 +69,7 @@ class _Process:
 
 
 class Trials:
-    """Plays plans; afterwards `trials` contains the stories of each by name, of which only the last had its fault."""
+    """Plays plans; afterwards `trials` contains the stories of each by name. Only the last of them had its fault."""
 
     def __init__(self, server: Server) -> None:
         self.trials: dict[str, list[Trial]] = {}
@@ -84,7 +84,7 @@ class Trials:
         self._deaths: asyncio.Queue[str] = asyncio.Queue()
 
     async def play(self, plans: Sequence[Plan]) -> None:
-        """Play all plans: first with one operator, then with two; at the end there is nothing to do."""
+        """Play all plans, first with one operator, then with two. At the end there is nothing to do."""
         async with self._world():
             for peers in (False, True):
                 wave = [plan for plan in plans if (plan.harm is not None and plan.harm.peer) is peers]
@@ -172,7 +172,7 @@ class Trials:
             self._processes[name] = _Process(name, self._proxy.url(name), self._server.token)
 
     async def _bury(self) -> None:
-        """Replace an operator that has died; one that ends by itself has a bug."""
+        """Replace an operator that has died. An operator that ends by itself has a bug."""
         while True:
             name = await self._deaths.get()
             if (process := self._processes.pop(name, None)) is None:

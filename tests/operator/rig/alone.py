@@ -1,4 +1,4 @@
-"""A fork reconciler alone: the test controls its caches and its API server."""
+"""A fork reconciler without other controllers: the test controls its caches and its API server."""
 
 from __future__ import annotations
 

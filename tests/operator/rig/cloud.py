@@ -1,4 +1,4 @@
-"""What scripts really did, in an append-only log, and checks of what must be true whenever one starts."""
+"""An append-only log of what scripts really did, and checks at each start of a script."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Object = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One line: `what` is `start` or `end`; `run` is the ledger's UID."""
+    """One line: `what` is `start` or `end`, and `run` is the ledger's UID."""
 
     at: float
     what: str
@@ -45,7 +45,7 @@ class Cloud:
     ) -> None:
         """Declare a unit; `reads` maps a variable to the producing unit and the expected value.
 
-        A draining unit runs in parallel to the one that it prepares for.
+        A draining unit runs in parallel to the unit that it prepares for.
         """
         self._reads[unit] = reads
         if drains:

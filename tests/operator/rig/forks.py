@@ -88,7 +88,7 @@ class Forks:
     def of(self, baseline: str, plural: str) -> Object:
         """Return the baseline, or its Service."""
         found = self._cluster.store.get(self._cluster.kind(plural), Key("shop", baseline))
-        assert found is not None, "asked of a baseline that is there"
+        assert found is not None, "only for an existing baseline"
         return found
 
     def main(self) -> Object:

@@ -1,4 +1,4 @@
-"""The controller of Sandboxes alone, with one Sandbox."""
+"""The controller of Sandboxes without other controllers, with one Sandbox."""
 
 from __future__ import annotations
 

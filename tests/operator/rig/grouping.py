@@ -1,4 +1,4 @@
-"""The controller of RouteGroups alone: the test controls sandboxes, runs and statuses."""
+"""The controller of RouteGroups without other controllers: the test controls sandboxes, runs and statuses."""
 
 from __future__ import annotations
 

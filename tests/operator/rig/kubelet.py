@@ -44,7 +44,7 @@ class Script:
     pull: float = 0.2
     unschedulable: str = ""
     image_missing: str = ""
-    config_missing: str = ""  # why its container cannot be created
+    config_missing: str = ""  # the reason why its container cannot be created
     spare_missing: bool = False  # the image of a recall is missing
     mount_missing: str = ""  # reported in an Event only
     hangs: bool = False  # the image's registry does not answer: an Event reports the pull, and nothing follows

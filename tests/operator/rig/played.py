@@ -47,7 +47,7 @@ class Played:
         await self.say({"type": "Inventory"})
 
     async def say(self, message: dict[str, Any]) -> None:
-        """Send one message; a later version sends another one that this version does not know."""
+        """Send one message; a later version sends another message, which this version does not know."""
         text = json.dumps(message).replace(self._offered, self.uid or self._offered)
         message = {**json.loads(text), "session": 1}
         messages = [message]

@@ -1,4 +1,4 @@
-"""A route to a fork alone: the test controls the caches and the API server."""
+"""A route to a fork without other controllers: the test controls the caches and the API server."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class Bench(Timed):
         return (await self.observe()).facts[NAME, 1]
 
     async def read_ending_fact(self) -> Any:
-        """Return the fact of the route if its sandbox no longer asks for it."""
+        """Return the fact of a route that its sandbox no longer requires."""
         self.later.clear()
         sight = await self.routes.observe(self.run, seal((), (UNIT,)), self.clock, self.noted)
         return sight.facts[NAME, 1]

@@ -1,4 +1,4 @@
-"""Checks each change by an operator in every test: what it must contain, and which objects it may name.
+"""Checks the content of each change by an operator in every test, and the objects that it names.
 
 A stale cache names objects that have been replaced. So every change names its object by UID. If it replaces a list, or
 an item of one, it names the version too. An operator only writes objects that belong to a Run.
@@ -113,12 +113,12 @@ class Rules:
             if not (
                 change.json or change.subresource or change.metadata.keys() == {"uid", "resourceVersion", "finalizers"}
             ):
-                yield f"more of it is changed than a finalizer of ours: {change.body}"
+                yield f"it changes more than our finalizer: {change.body}"
         elif change.plural == "virtualservices":
             yield from _woven(change)
         elif change.plural in LABELLED:
             if change.method != "PATCH" or not (change.subresource or _only_label(change.metadata, change.body)):
-                yield f"more of it is changed than a label of ours: {change.body}"
+                yield f"it changes more than our label: {change.body}"
         elif change.plural != "runs" and (change.plural, change.method) != ("configmaps", "POST"):
             yield f"an operator has no business with {change.plural}"
 
@@ -163,7 +163,7 @@ def _carries(change: Change) -> Iterator[str]:
             if op["op"] == "remove" and last.isdigit() and not any(path.startswith(op["path"]) for path in tested):
                 yield f"it takes away whatever is at {parent}/{last}"
     elif _replaces(change) and not change.metadata.get("resourceVersion"):
-        yield "it puts a whole list or object in the place of one whose version it does not name"
+        yield "it replaces a whole list or object without its version"
 
 
 def _woven(change: Change) -> Iterator[str]:
@@ -172,7 +172,7 @@ def _woven(change: Change) -> Iterator[str]:
     ours = SHARED_LABEL in item["metadata"].get("labels", {})
     if change.method == "POST" or ours:
         if not ours or {each["kind"] for each in item["metadata"]["ownerReferences"]} != {"Run"}:
-            yield "it makes one that is not marked as ours"
+            yield "it creates an object without our mark"
         return
     if change.method != "PATCH" or change.body.keys() != {"metadata", "spec"} or change.body["spec"].keys() != {"http"}:
         yield f"more of it is changed than its rules: {change.method} {change.body}"

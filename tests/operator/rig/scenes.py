@@ -132,7 +132,7 @@ async def chain(world: World) -> None:
 async def failing(world: World) -> None:
     """The second step fails permanently."""
     world.sandbox(wish())
-    await world.until(lambda: world.status().get("reason") == "ResourceFailed", "the failure to be said")
+    await world.until(lambda: world.status().get("reason") == "ResourceFailed", "the report of the failure")
     world.delete()
     await gone(world)
 
@@ -301,7 +301,7 @@ async def fork_abroad(world: World) -> None:
 async def recalled(world: World) -> None:
     """Deletion while the first step's image is missing: it provably never began, so nothing is cleaned up."""
     world.sandbox(wish())
-    await world.until(lambda: "no such image" in world.status().get("message", ""), "the missing image to be said")
+    await world.until(lambda: "no such image" in world.status().get("message", ""), "the report of the missing image")
     world.delete()
     await gone(world)
     assert not world.cloud.log, "no step ever runs, so no cleanup either"

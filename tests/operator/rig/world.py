@@ -119,7 +119,7 @@ class Process:
 
 
 class World:
-    """One cluster: `start` operators, act as a user, wait `until` a condition is true; `check` reports violations."""
+    """One cluster. `start` operators, act as a user, wait `until` a condition is true. `check` reports violations."""
 
     def __init__(self, units: dict[str, Unit], scripts: dict[str, Script], *, seed: int = 0) -> None:
         self.cluster = FakeCluster(seed=seed, extra=KINDS)
@@ -189,7 +189,7 @@ class World:
         self.ask("DELETE", path, how)
 
     def lose_ledger(self) -> None:
-        """Delete the only Run, and with it the evidence of what has run."""
+        """Delete the only Run, which was the evidence for the steps."""
         self.cloud.forgiven = True
         [run] = self.cluster.objects("runs")
         self.take_away(f"/apis/dayfly.dev/v1alpha1/runs/{run['metadata']['name']}")
