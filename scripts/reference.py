@@ -9,11 +9,11 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "scripts")]
 
 import cli_reference  # noqa: E402 - found beside this script
 import client_reference  # noqa: E402 - as above
-import grants_page  # noqa: E402 - as above
+import grants_reference  # noqa: E402 - as above
 import kube_reference  # noqa: E402 - as above
-import limits_page  # noqa: E402 - as above
+import limits_reference  # noqa: E402 - as above
 import lint_reference  # noqa: E402 - as above
-import metrics_page  # noqa: E402 - as above
+import metrics_reference  # noqa: E402 - as above
 import reason_reference  # noqa: E402 - as above
 import rest_reference  # noqa: E402 - as above
 
@@ -23,11 +23,11 @@ FOLDER = ROOT / "docs" / "reference"
 PAGES = {
     "cli.md": cli_reference.page,
     "files.md": reference.page,
-    "grants.md": grants_page.page,
+    "grants.md": grants_reference.page,
     "kube-client.md": kube_reference.page,
-    "limits.md": limits_page.page,
+    "limits.md": limits_reference.page,
     "lint-rules.md": lint_reference.page,
-    "metrics.md": metrics_page.page,
+    "metrics.md": metrics_reference.page,
     "python-client.md": client_reference.page,
     "reasons.md": reason_reference.page,
     "rest.md": rest_reference.page,

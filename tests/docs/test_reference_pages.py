@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 import runpy
 import sys
+from collections.abc import Callable
 
+import click
 import pytest
 from tests.docs.conftest import ROOT
 
+import dayfly.client
+import dayfly.kube
+from dayfly.cli.verbs import root
 from dayfly.execute.fork import rights, shape
 from dayfly.execute.gateway import render as gateway
 from dayfly.execute.pod import names
@@ -16,10 +21,15 @@ from dayfly.lib import http_server
 from dayfly.operator.forks import baselines
 from dayfly.operator.hooks import target_grants
 from dayfly.operator.pods import namespaces, plugin_reads, step_slots
+from dayfly.plan.reasons import Reason
 from dayfly.server.db import databases
+from dayfly.server.http import openapi
 from dayfly.spec import json_patch
+from dayfly.spec.report import STATES
+from dayfly.spec.run import Phase
 
 REFERENCE = ROOT / "docs" / "reference"
+DOCUMENT = openapi.document("0")
 GRANT_KEYS = {
     namespaces.GRANT_LABEL,
     namespaces.SANDBOX_NAMESPACES_ANNOTATION,
@@ -34,8 +44,8 @@ GRANT_KEYS = {
 }
 
 
-@pytest.fixture(scope="module")
-def generators():
+def generators() -> dict[str, Callable[[], str]]:
+    """Return the function that generates each page."""
     path = list(sys.path)
     try:
         return runpy.run_path(str(ROOT / "scripts" / "reference.py"))["PAGES"]
@@ -43,9 +53,13 @@ def generators():
         sys.path[:] = path
 
 
-@pytest.mark.parametrize("name", ["files.md", "grants.md", "limits.md", "metrics.md"])
-def test_generated_page_is_current(name, generators):
-    assert (REFERENCE / name).read_text() == generators[name](), "run: scripts/reference.py"
+def page_text(name: str) -> str:
+    return (REFERENCE / name).read_text()
+
+
+@pytest.mark.parametrize(("name", "generate"), generators().items())
+def test_generated_page_is_current(name: str, generate: Callable[[], str]):
+    assert page_text(name) == generate(), "run: scripts/reference.py"
 
 
 def test_grants_page_lists_every_grant_key():
@@ -77,3 +91,76 @@ def test_capacity_page_has_the_numbers_of_the_code():
     assert f"up to {databases.POSTGRES_POOL_SIZE} connections to PostgreSQL" in page
     create, cleanup = re.findall(r'hard: \{pods: "(\d+)"\}', (ROOT / "deploy" / "base" / "quota.yaml").read_text())
     assert f"allows {create} pods in `dayfly-runners`, and {cleanup} more for cleanup" in page
+
+
+def shown_names(page: str) -> set[str]:
+    """Return the names in headings, and at the beginning of rows."""
+    return set(re.findall(r"^(?:#{2,4} |\| `)(\w+)", page_text(page), re.MULTILINE))
+
+
+def test_rest_page_lists_every_operation_and_linked_type():
+    text = page_text("rest.md")
+    headings = set(re.findall(r"^### (.+)$", text, re.MULTILINE))
+    operations = {
+        f"{method.upper()} {path}"
+        for path, methods in DOCUMENT["paths"].items()
+        for method in methods
+        if method != "parameters" and not path.startswith("/agent/")
+    }
+    assert len(operations) > 60
+    assert operations - headings == set()
+    types = {heading.lower() for heading in headings - operations}
+    assert set(re.findall(r"\]\(#(\w+)\)", text)) <= types
+
+
+def test_openapi_describes_every_type_field_and_parameter():
+    undescribed = []
+    for name, schema in DOCUMENT["components"]["schemas"].items():
+        undescribed += [] if schema.get("description") else [name]
+        fields = schema.get("properties", {})
+        undescribed += [f"{name}.{field}" for field, each in fields.items() if not each.get("description")]
+    for path, methods in DOCUMENT["paths"].items():
+        for method, operation in methods.items():
+            parameters = operation if method == "parameters" else operation.get("parameters", ())
+            undescribed += [f"{path} {each['name']}" for each in parameters if not each.get("description")]
+    assert undescribed == []
+
+
+def test_client_page_has_every_public_name_and_method():
+    shown = shown_names("python-client.md")
+    sandboxes = type(dayfly.client.Client("http://127.0.0.1:1").sandboxes)
+    methods = {name for owner in (dayfly.client.Client, sandboxes) for name in vars(owner) if not name.startswith("_")}
+    assert (set(dayfly.client.__all__) | methods) - {"AsyncClient"} - shown == set()
+
+
+def test_kube_page_has_every_public_name():
+    assert set(dayfly.kube.__all__) - shown_names("kube-client.md") == set()
+
+
+def options(command: click.Command, path: str = "dayfly") -> dict[str, set[str]]:
+    """Return the options of each command below this one, by heading."""
+    found = {} if path == "dayfly" else {path: {option for param in command.params for option in _shown(param)}}
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found |= options(command.get_command(context, name), f"{path} {name}")
+    return found
+
+
+def _shown(param: click.Parameter) -> list[str]:
+    return param.opts if isinstance(param, click.Option) and not param.hidden else []
+
+
+@pytest.mark.parametrize(("heading", "names"), options(root).items())
+def test_each_command_has_a_section_with_its_options(heading: str, names: set[str]):
+    section = page_text("cli.md").partition(f"# {heading}\n")[2].partition("\n#")[0]
+    rows = [line.partition(" | ")[0] for line in section.splitlines() if line.startswith("| `")]
+    assert section.startswith(f"\n```text\n{heading} ")
+    assert {name for name in names if not any(name in row for row in rows)} == set()
+    assert len(rows) == len({row for row in rows if any(name in row for name in names)})
+
+
+def test_reasons_page_lists_each_word():
+    states, _, reasons = page_text("reasons.md").partition("## Severities")
+    assert [word for word in (*STATES, *Phase) if states.count(f"\n| `{word}` |") != 1] == []
+    assert [word for word in Reason if reasons.count(f"\n| `{word}` |") != 1] == []
