@@ -80,7 +80,7 @@ def test_cleanup_finds_room_where_create_steps_have_none(operator, wishes, journ
         journal.wait_for("delete gone")
         (pod,) = operator.pods("pair/gone")
         assert pod["spec"]["priorityClassName"] == "dayfly-cleanup"
-        assert pod["spec"]["containers"][0]["resources"]["limits"] == {"memory": "1Gi"}
+        assert pod["spec"]["containers"][0]["resources"]["limits"] == {"memory": "1Gi", "ephemeral-storage": "2Gi"}
         journal.let_go()
         operator.wait_gone(wishes.name, wishes.namespace)
     finally:

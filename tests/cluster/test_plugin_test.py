@@ -105,7 +105,7 @@ def test_after_ctrl_c_nothing_is_left(operator, admin, world):
         running.terminate()  # no effect on a process that has ended
     assert running.returncode == 128 + signal.SIGINT, err
     assert "deleting what the test has created" in err
-    assert made(operator) == []
+    assert made(operator) == [], err
     assert [*world.iterdir()] == []
 
 
