@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from bench.fleet.servers import Server
     from dayfly.link import wire
-    from dayfly.link.dial import LastSeen
+    from dayfly.link.dialer import LastSeen
     from dayfly.link.wire import Verdict
 
 ROUNDS = 20

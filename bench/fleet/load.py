@@ -112,7 +112,7 @@ class Load:
             "letters": [way.letters for way in ways],
             "bytes": [way.bytes for way in ways],
             "polls": sum(way.polls for way in ways),
-            "living": sum(len(host.living()) for host in self._hosts.values()),
+            "living": sum(len(host.living_runs()) for host in self._hosts.values()),
             "names": self._names,
             "events": self._events,
             "changes": self._changes,
@@ -144,7 +144,7 @@ class Load:
                 await self._ask("DELETE", f"sandboxes/{self._names.pop(self._chance.randrange(len(self._names)))}")
             else:
                 host = self._chance.choice(list(self._hosts.values()))
-                if living := host.living():
+                if living := host.living_runs():
                     host.turn(self._chance.choice(living))
             self._changes += 1
         except (aiohttp.ClientError, RuntimeError, TimeoutError) as fault:

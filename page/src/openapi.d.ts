@@ -1625,29 +1625,6 @@ export interface components {
          * @description An empty object.
          */
         Nothing: Record<string, never>;
-        /**
-         * Opening
-         * @description A host's request for a session: its cluster, the last session and message that it knows, and its runs.
-         *
-         *         `namespaces` has, for each organisation, the namespace of its Sandboxes.
-         */
-        Opening: {
-            clusterUid: string;
-            /** @default 0 */
-            previous?: number;
-            /** @default 0 */
-            number?: number;
-            /** @default  */
-            digest?: string;
-            /** @default  */
-            version?: string;
-            /** @default {} */
-            namespaces?: {
-                [key: string]: string;
-            };
-            /** @default [] */
-            runs?: string[];
-        };
         /** Organisations */
         Organisations: {
             orgs: components["schemas"]["Organisation"][];
@@ -1750,7 +1727,7 @@ export interface components {
          * @description The number of messages of a session that the server has received.
          */
         ReceivedCount: {
-            heard: number;
+            received: number;
         };
         /**
          * Report
@@ -2040,6 +2017,29 @@ export interface components {
             check?: string;
         };
         /**
+         * SessionRequest
+         * @description A host's request for a session: its cluster, the last session and message that it knows, and its runs.
+         *
+         *         `namespaces` has, for each organisation, the namespace of its Sandboxes.
+         */
+        SessionRequest: {
+            clusterUid: string;
+            /** @default 0 */
+            previous?: number;
+            /** @default 0 */
+            number?: number;
+            /** @default  */
+            digest?: string;
+            /** @default  */
+            version?: string;
+            /** @default {} */
+            namespaces?: {
+                [key: string]: string;
+            };
+            /** @default [] */
+            runs?: string[];
+        };
+        /**
          * StartRequest
          * @description Sandboxes that a host requests to start; in the response, those permitted to start.
          */
@@ -2058,13 +2058,13 @@ export interface components {
          * @description Messages that a host has not received yet.
          */
         UnreadMessages: {
-            messages: components["schemas"]["Sent"][];
+            messages: components["schemas"]["NumberedMessage"][];
         };
         /**
-         * Sent
+         * NumberedMessage
          * @description One message to a host. Its digest covers all messages before it.
          */
-        Sent: {
+        NumberedMessage: {
             number: number;
             at: number;
             digest: string;
@@ -2598,7 +2598,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Opening"];
+                "application/json": components["schemas"]["SessionRequest"];
             };
         };
         responses: {

@@ -239,7 +239,7 @@ def test_invalid_token_is_logged_once_and_retried_slowly(story, caplog, monkeypa
         refused = float(figures.split("dayfly_server_refusals ")[-1].split()[0])
         assert refused > 3
 
-    with caplog.at_level(logging.WARNING, "dayfly.link.dial"):
+    with caplog.at_level(logging.WARNING, "dayfly.link.dialer"):
         story(steps)
 
 
@@ -330,5 +330,5 @@ def test_token_is_bound_to_the_first_cluster_that_uses_it(story, caplog):
         assert "this token belongs to another cluster" in caplog.text
         assert world.cluster.objects("runs")
 
-    with caplog.at_level(logging.WARNING, "dayfly.link.dial"):
+    with caplog.at_level(logging.WARNING, "dayfly.link.dialer"):
         story(steps)

@@ -22,11 +22,11 @@ def dialled(bench: Bench, way: Any = None) -> Agent:
 async def permitted(bench: Bench, answer: HttpResponse) -> bool | None:
     """Return whether the offered run may start, if the server gives that answer."""
 
-    async def ask(method: str, path: str, *_: Any, **__: Any) -> HttpResponse:
+    async def request(method: str, path: str, *_: Any, **__: Any) -> HttpResponse:
         assert (method, path) == ("POST", "births")
         return answer
 
-    agent = dialled(bench, SimpleNamespace(ask=ask))
+    agent = dialled(bench, SimpleNamespace(request=request))
     agent.dial.session = session(1)
     [made] = bench.server.objects("runs")
     return await agent.permits(msgspec.convert(made, RunObject))

@@ -120,11 +120,11 @@ async def test_orders_of_one_run_are_carried_out_in_order():
 
     end = HostEnd(Host())
     orders = [wire.Lease(session=1, number=each, uid="u", until=each) for each in (1, 2, 3)]
-    await asyncio.gather(*map(end.ordered, orders))
+    await asyncio.gather(*map(end.execute, orders))
     assert told == ["+u1", "-u1", "+u2", "-u2", "+u3", "-u3"]
     told.clear()
     others = wire.Lease(session=1, number=4, uid="v", until=3)
-    await asyncio.gather(end.ordered(orders[0]), end.ordered(others))
+    await asyncio.gather(end.execute(orders[0]), end.execute(others))
     assert told == ["+u1", "+v3", "-v3", "-u1"], "those of another run do not wait"
 
 

@@ -16,7 +16,7 @@ from tests.operator.rig.world import World
 from tests.server import stored
 
 from dayfly.kube import errors
-from dayfly.link.permits import MOST_AT_ONCE, Births
+from dayfly.link.permits import BATCH_SIZE, StartPermits
 from dayfly.link.server_end import Link
 from dayfly.operator.agent.release import ReleaseQueue
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -233,26 +233,26 @@ class Asked:
 
 async def test_births_are_requested_in_batches():
     asked = Asked()
-    births = Births(asked.ask)
-    first = asyncio.create_task(births.may_begin("l0"))
+    permits = StartPermits(asked.ask)
+    first = asyncio.create_task(permits.may_start("l0"))
     await asyncio.sleep(0)
-    many = [f"{'ld'[number % 2]}{number}" for number in range(1, MOST_AT_ONCE + 3)]
-    others = [asyncio.create_task(births.may_begin(uid)) for uid in many]
+    many = [f"{'ld'[number % 2]}{number}" for number in range(1, BATCH_SIZE + 3)]
+    others = [asyncio.create_task(permits.may_start(uid)) for uid in many]
     await asyncio.sleep(0)
     assert asked.questions == [("l0",)], "one question at a time"
     for _ in range(1 + len(many)):
         asked.let.release()
     assert await first is True
     assert await asyncio.gather(*others) == [uid.startswith("l") for uid in many]
-    assert [len(each) for each in asked.questions] == [1, MOST_AT_ONCE, 2], "a server passes over what is beyond"
+    assert [len(each) for each in asked.questions] == [1, BATCH_SIZE, 2], "a server passes over what is beyond"
     assert set().union(*asked.questions) == {"l0", *many}
 
 
 @pytest.mark.parametrize("how", ["silent", "cancelled"])
 async def test_birth_without_answer_is_not_permitted(how):
     asked = Asked()
-    births = Births(asked.ask)
-    before, *both = (asyncio.create_task(births.may_begin(uid)) for uid in ("l0", "l1", "l2"))
+    permits = StartPermits(asked.ask)
+    before, *both = (asyncio.create_task(permits.may_start(uid)) for uid in ("l0", "l1", "l2"))
     await asyncio.sleep(0)
     asked.let.release()
     assert await before is True
@@ -268,7 +268,7 @@ async def test_birth_without_answer_is_not_permitted(how):
         both[0].cancel()
         assert await both[1] is None
     asked.let.release()
-    assert await births.may_begin("l2") is True
+    assert await permits.may_start("l2") is True
 
 
 def test_repeated_acknowledgement_needs_no_api_request(story):

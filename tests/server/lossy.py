@@ -30,9 +30,9 @@ class LossyLink:
         self._random = random
         self._under_way: list[tuple[Callable[[bytes], None], bytes]] = []
         self._belated: list[tuple[Callable[[bytes], None], bytes]] = []
-        self._hear: Callable[[wire.AnyToControl], None] = lambda _: None
+        self._hear: Callable[[wire.AnyToServer], None] = lambda _: None
 
-    def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None:
+    def attach(self, hear: Callable[[wire.AnyToServer], None]) -> None:
         """Attach a link, which also receives the messages under way to an earlier link."""
         self._hear = hear
         self._end.attach(lambda message: self._go(self._reaches_control, wire.encode(message)))
@@ -69,10 +69,10 @@ class LossyLink:
             self._under_way.append((reach, data))
 
     def _reaches_host(self, data: bytes) -> None:
-        self._end.send(wire.read_to_host(data))
+        self._end.send(wire.decode_to_host(data))
 
     def _reaches_control(self, data: bytes) -> None:
-        self._hear(wire.read_to_control(data))
+        self._hear(wire.decode_to_server(data))
 
 
 async def call(app: Starlette, key: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:

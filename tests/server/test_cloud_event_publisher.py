@@ -17,7 +17,7 @@ from tests.server.lossy import call
 from dayfly.lib import delivery
 from dayfly.lib.delivery import DeliveryResult
 from dayfly.link import server_end as link
-from dayfly.link.wire import Standing
+from dayfly.link.wire import RunStatus
 from dayfly.plan import cloud_events
 from dayfly.plan.reasons import Reason
 from dayfly.server.access import callers
@@ -313,12 +313,12 @@ async def test_undeliverable_event_is_given_up(world, caplog, monkeypatch):
 
 
 async def test_slow_cluster_delays_no_other_clusters_events(world, monkeypatch):
-    monkeypatch.setattr(link, "COURTESY_S", 3600)
-    monkeypatch.setattr(link, "ANSWER_S", 3600)
+    monkeypatch.setattr(link, "OPTIONAL_ANSWER_TIMEOUT_S", 3600)
+    monkeypatch.setattr(link, "ANSWER_TIMEOUT_S", 3600)
     await world.put("sb1")
     await world.put_other("theirs")
     monkeypatch.setattr(world.other.end, "send", lambda _message: None)
-    world.links.of("other", "far").state.record_status(Standing(uid="u-theirs", seq=99))
+    world.links.get("other", "far").state.record_status(RunStatus(uid="u-theirs", seq=99))
     await asyncio.wait_for(world.publisher.run_round(), 20)
 
     async def has_arrived():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.server import stored
 
-from dayfly.link.envelope import Opening
+from dayfly.link.envelope import SessionRequest
 from dayfly.link.server_end import Link
 from dayfly.link.transport import CompileTarget
 from dayfly.link.wire import Inventory
@@ -35,7 +35,7 @@ def _fill(rows):
         save(rows, record)
     save(rows, stored.group("g1", cluster="east"))
     for cluster in ("east", "west"):
-        mailbox.open_session(rows, cluster, Opening(cluster_uid=cluster), 1)
+        mailbox.open_session(rows, cluster, SessionRequest(cluster_uid=cluster), 1)
 
 
 async def note(store, **told):
@@ -75,7 +75,7 @@ async def test_confirmation_of_ended_run_or_old_session_is_dropped(store):
 
 async def test_new_session_voids_confirmations(store):
     await note(store, s1=Confirmation(1, 1, FORM), s2=Confirmation(1, 1, FORM))
-    asks = Opening(cluster_uid="east", previous=1)
+    asks = SessionRequest(cluster_uid="east", previous=1)
     await store.for_org(ORG).write(lambda rows: mailbox.open_session(rows, "east", asks, 2))
     assert set(await known(store)) == {"s2"}
 

@@ -14,7 +14,7 @@ from tests.server.fake_host import uid_of
 from tests.server.lossy import call
 
 from dayfly.link.server_end import Links
-from dayfly.link.wire import Standing
+from dayfly.link.wire import RunStatus
 from dayfly.plan.reasons import Reason
 from dayfly.server.access import callers
 from dayfly.server.app import create_app
@@ -152,9 +152,9 @@ async def test_reports_of_unknown_runs_are_dropped(host, blank, tmp_path):
         record = await stored.read(store, "local", "sb1")
         link = app.state.sync.link(record)
         for number in range(100):
-            link.state.record_status(Standing(uid=f"nobodys-{number}", seq=1))
+            link.state.record_status(RunStatus(uid=f"nobodys-{number}", seq=1))
         await app.state.sync.sweep()
-        assert link.state.known == set(host.offers) != set()
+        assert link.state.known_uids == set(host.offers) != set()
     finally:
         store.close()
 
@@ -201,7 +201,7 @@ async def test_problem_ends_when_another_server_sends_the_offer(host, blank, tmp
         record = await stored.read(store, "local", "sb1")
         uid = record.uid
         assert sync.problem(uid)
-        session, place = await sync.link(record).meet()
+        session, place = await sync.link(record).wait_for_session()
         theirs = {uid: confirmations.Confirmation(session, 1, confirmations.compute_form(record.revision, place, {}))}
         monkeypatch.setattr(confirmations, "read", lambda *_: theirs)
         sync.order_sent.clear()

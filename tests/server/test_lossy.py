@@ -91,7 +91,7 @@ class Story:
             case "forget":
                 await self.machine.host.forget_old()
             case "remind":
-                self.machine.host.end.remind()
+                self.machine.host.end.resend()
         self.uids |= {record.uid for record in await self.living()}
 
     async def living(self) -> list[RunRecord]:
@@ -101,17 +101,17 @@ class Story:
         """Stop losing messages, and wait until no order is pending."""
         self.way.recover()
         for _ in range(400):
-            self.machine.host.end.remind()
+            self.machine.host.end.resend()
             await self.app.state.sync.sweep()
             found = await self.living()
             # A duplicated end may arrive again after it was acknowledged, and is acknowledged again.
-            noted = not self.state.ended and not list(self.machine.host.unacknowledged())
+            noted = not self.state.ended_uids and not list(self.machine.host.unacknowledged_ends())
             seen = all(self.state.version(each.uid) == self.machine.host.version(each.uid) for each in found)
             if noted and seen and all(self.is_settled(record) for record in found):
                 return found
             await asyncio.sleep(0.01)
         raise AssertionError(
-            f"{found}; the host has {[self.machine.report(uid) for uid in self.machine.host.living()]}"
+            f"{found}; the host has {[self.machine.report(uid) for uid in self.machine.host.living_runs()]}"
         )
 
     @property
@@ -129,7 +129,7 @@ class Story:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use short timeouts, and let hosts forget ends as soon as they are acknowledged."""
-    monkeypatch.setattr(link, "ANSWER_S", 0.03)
+    monkeypatch.setattr(link, "ANSWER_TIMEOUT_S", 0.03)
     monkeypatch.setattr("dayfly.embedded.host.KEEP_ENDED_MS", -60_000)
 
 
@@ -161,7 +161,7 @@ def _archived(connection: sa.Connection) -> set[str]:
 def _check(story: Story, found: list[RunRecord], archived: set[str]) -> None:
     host, living = story.machine.host, {record.uid for record in found}
     assert {record.name for record in found} == {name for name, wished in story.wished.items() if wished}
-    assert set(host.living()) == living, "a run without a sandbox, or a sandbox without a run"
+    assert set(host.living_runs()) == living, "a run without a sandbox, or a sandbox without a run"
     assert archived.isdisjoint(living)
     assert story.uids <= living | archived
     for line in story.machine.lines():

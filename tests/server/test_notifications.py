@@ -71,7 +71,7 @@ async def exchange_hello(pair: Pair) -> None:
         await asyncio.sleep(0)
     meeting = await pair.first.meet()
     _, found, _ = await waiting
-    (hello,) = [wire.read_to_host(each["body"].encode()) for each in found["messages"]]
+    (hello,) = [wire.decode_to_host(each["body"].encode()) for each in found["messages"]]
     assert isinstance(hello, wire.Hello)
     inventory = wire.Inventory(session=session)
     said = SentMessages(session=session, first=1, messages=[msgspec.json.encode(inventory).decode()])

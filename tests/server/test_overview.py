@@ -220,13 +220,13 @@ def test_withheld_output_is_marked_and_not_revealed(db, host, monkeypatch):
     )
     ask = {"unit": "mydb/provision", "output": "password"}
     assert db.call("POST", "sandboxes/sb1/reveal", ask).json["value"] == "", "a local host sends all values"
-    of = Links.of
+    get = Links.get
 
     def dialled(self, *where):
-        monkeypatch.setattr(found := of(self, *where), "shared", True)
+        monkeypatch.setattr(found := get(self, *where), "shared", True)
         return found
 
-    monkeypatch.setattr(Links, "of", dialled)
+    monkeypatch.setattr(Links, "get", dialled)
     before = db.get("audit")["head"]["number"]
     answer = db.call("POST", "sandboxes/sb1/reveal", ask)
     assert answer.status == 409
@@ -366,7 +366,7 @@ async def test_abandoned_runs_stay_in_attention_without_their_host(client, host,
         return {}, "it does not answer"
 
     with monkeypatch.context() as gone:
-        gone.setattr(Link, "look", away)
+        gone.setattr(Link, "query_statuses", away)
         assert client.get("attention") == [], "the host may know more"
     said = {each["subject"]: each for each in client.get("attention")}
     assert {subject: (each["kind"], each["uid"]) for subject, each in said.items()} == {
@@ -384,7 +384,7 @@ async def test_abandoned_runs_stay_in_attention_after_cluster_removal(client, ho
     party = ended(client, host, "party", "routegroups", given_up="so did the party")
     ended(client, host, "well")
     with monkeypatch.context() as gone:
-        gone.setattr(Links, "of", lambda *_: None)
+        gone.setattr(Links, "get", lambda *_: None)
         said = {each["subject"]: each for each in client.get("attention")}
         assert {subject: (each["kind"], each["uid"]) for subject, each in said.items()} == {
             "sandbox lost": ("abandoned", lost),

@@ -12,7 +12,7 @@ from tests.server.client import parsed, serving, wait_for
 from tests.server.fake_host import FakeHost
 
 from dayfly.link.server_end import Links
-from dayfly.link.wire import Inventory, Standing
+from dayfly.link.wire import Inventory, RunStatus
 from dayfly.plan.reasons import Reason
 from dayfly.server.db.store import Store
 from dayfly.server.db.tables import route_groups as groups_table
@@ -476,8 +476,8 @@ async def test_group_loses_sandbox_that_ended_before_first_inventory(blank, tmp_
         membership = GroupMembership(store, links, "acme")
         (found,) = await membership.refresh()
         assert set(membership.members_of(found)) == {"u", "v"}
-        runs = {"runs": (Standing(uid="u", seq=1),), "ended": (Standing(uid="v", seq=1),)}
-        links.of("acme", "east").state.apply_inventory(Inventory(session=1, **runs))
+        runs = {"runs": (RunStatus(uid="u", seq=1),), "ended": (RunStatus(uid="v", seq=1),)}
+        links.get("acme", "east").state.apply_inventory(Inventory(session=1, **runs))
         assert set(membership.members_of(found)) == {"u"}
     finally:
         store.close()

@@ -82,8 +82,8 @@ def test_fork_gets_values_of_a_resource(sdk, client, host, monkeypatch):
     client.put("resource-plugins/db", wishes.plugin())
     client.put("workloads/default/shop", wishes.baseline())
     where = (RunEndpoint(unit="fork:default/shop", host="127.0.0.1", port=4711),)
-    standing = host.standing
-    monkeypatch.setattr(host, "standing", lambda uid: msgspec.structs.replace(standing(uid), endpoints=where))
+    standing = host.run_status
+    monkeypatch.setattr(host, "run_status", lambda uid: msgspec.structs.replace(standing(uid), endpoints=where))
     told = sdk("forks")
     (endpoint,) = told["endpoints"]
     assert (endpoint["name"], endpoint["url"], endpoint["route_type"]) == ("web", "http://127.0.0.1:4711", "host")

@@ -13,13 +13,13 @@ from tests.operator.rig.world import KINDS
 
 from dayfly.kube.client import Client
 from dayfly.kube.transport import Request as Call
-from dayfly.link import dial, wire
-from dayfly.link.dial import Dial, LastSeen
-from dayfly.link.envelope import SESSION_HEADER, Opening, Sent, Session, UnreadMessages, chained
+from dayfly.link import dialer, wire
+from dayfly.link.dialer import Dialer, LastSeen
+from dayfly.link.envelope import SESSION_HEADER, NumberedMessage, Session, SessionRequest, UnreadMessages, chain_digest
 from dayfly.link.http import HttpResponse
 from dayfly.operator.agent.cursor import SecretCursor
 
-SAID, LONG = wire.Pulse(session=1, count=1), wire.Pulse(session=1, count=1 << 60)
+SAID, LONG = wire.Heartbeat(session=1, count=1), wire.Heartbeat(session=1, count=1 << 60)
 
 
 def home() -> FakeCluster:
@@ -32,7 +32,7 @@ def home() -> FakeCluster:
 
 def session(number: int, *, check: str | None = None, **more: Any) -> Session:
     made = Session(org="acme", cluster="east", session=number, number=0, digest="", **more)
-    return msgspec.structs.replace(made, check=made.checked() if check is None else check)
+    return msgspec.structs.replace(made, check=made.compute_check() if check is None else check)
 
 
 def refusal(status: int, *, there: str | None = None, error: str = "no") -> HttpResponse:
@@ -44,9 +44,9 @@ def letters(seen: LastSeen, *bodies: str) -> tuple[UnreadMessages, LastSeen]:
     """Return messages that follow the acknowledged ones."""
     found = []
     for body in bodies:
-        digest = chained(seen.digest, seen.number + 1, 5, body)
+        digest = chain_digest(seen.digest, seen.number + 1, 5, body)
         seen = LastSeen(seen.session, seen.number + 1, digest)
-        found.append(Sent(number=seen.number, at=5, body=body, digest=digest))
+        found.append(NumberedMessage(number=seen.number, at=5, body=body, digest=digest))
     return UnreadMessages(messages=tuple(found)), seen
 
 
@@ -62,16 +62,16 @@ class Bench:
         self.came: list[Any] = []
         self.met: list[Session] = []
         self.hear: Callable[[Any], None] | None = None
-        opening = lambda: Opening(cluster_uid="c", namespaces={}, runs=())  # noqa: E731 - a stub
-        self.dial = Dial(self, self.cursor, opening, self, self.met.append, seed=1)
+        opening = lambda: SessionRequest(cluster_uid="c", namespaces={}, runs=())  # noqa: E731 - a stub
+        self.dial = Dialer(self, self.cursor, opening, self, self.met.append, seed=1)
 
-    async def ask(
+    async def request(
         self, method: str, path: str, query: Any = None, body: bytes = b"", *, seconds: float
     ) -> HttpResponse:
         what = f"{method} {path}"
         now = asyncio.get_running_loop().time()
         self.asked.append((now, what, query or (msgspec.json.decode(body) if body else None)))
-        assert seconds == dial.REQUEST_TIMEOUT_S
+        assert seconds == dialer.REQUEST_TIMEOUT_S
         answers = self.answers.get(what, [])
         if not answers:
             await asyncio.Event().wait()

@@ -136,7 +136,7 @@ class Plane:
     @property
     def link(self) -> Link:
         """Return the link to the cluster `east`."""
-        found = self.agents.links.of(ORG, "east")
+        found = self.agents.links.get(ORG, "east")
         assert found is not None
         return found
 
@@ -225,7 +225,7 @@ class FateWay:
     async def close(self) -> None:
         pass
 
-    async def ask(
+    async def request(
         self, method: str, path: str, query: dict[str, str] | None = None, body: bytes = b"", *, seconds: float
     ) -> HttpResponse:
         plane = self._plane

@@ -29,7 +29,7 @@ class Played:
         for who, message in record:
             if who == TO_CONTROL and message.get("number"):
                 self._answers.setdefault(asked[message["number"]], []).append(message)
-            elif who == TO_CONTROL and message["type"] in ("Stands", "Ended"):
+            elif who == TO_CONTROL and message["type"] in ("RunChanged", "RunEnded"):
                 self._news.append(message)
         [self._offered] = {message["uid"] for who, message in record if who == TO_HOST and message["type"] == "Offer"}
         self.uid = ""
@@ -51,7 +51,7 @@ class Played:
         text = json.dumps(message).replace(self._offered, self.uid or self._offered)
         message = {**json.loads(text), "session": 1}
         messages = [message]
-        if message["type"] in ("Stands", "Ended"):
+        if message["type"] in ("RunChanged", "RunEnded"):
             message["count"] = next(self._count)
         if self._is_later:
             messages = [later(message), unknown(session=1, count=next(self._count))]
@@ -80,13 +80,13 @@ class Played:
             return
         address = {"number": message["number"], "id": message["id"]}
         answer = {**(recorded.pop(0) if len(recorded) > 1 else recorded[0]), **address}
-        if kind == "AskStanding":
+        if kind == "StatusQuery":
             answer |= {"runs": [self._ready()] if self.uid else []}
         await self.say(answer)
 
     def _ready(self) -> dict[str, Any]:
-        known = [run for each in self._answers["AskStanding"] for run in each.get("runs", ())]
-        known += [each["run"] for each in self._news if each["type"] == "Stands"]
+        known = [run for each in self._answers["StatusQuery"] for run in each.get("runs", ())]
+        known += [each["run"] for each in self._news if each["type"] == "RunChanged"]
         return next(run for run in known if run.get("report", {}).get("ready"))
 
     @contextlib.asynccontextmanager
@@ -107,9 +107,9 @@ class Played:
 
     async def tell_ready(self) -> None:
         """Send the messages that were recorded when the sandbox was ready."""
-        stands = [each for each in self._news if each["type"] == "Stands"]
+        stands = [each for each in self._news if each["type"] == "RunChanged"]
         await self.say(next(each for each in stands if each["run"]["report"]["ready"]))
 
     async def tell_end(self) -> None:
         """Send the messages that were recorded when the sandbox had ended."""
-        await self.say(next(each for each in self._news if each["type"] == "Ended"))
+        await self.say(next(each for each in self._news if each["type"] == "RunEnded"))

@@ -156,7 +156,7 @@ class OrganisationStream(EventFeed):
         return unpublished
 
     def _version(self, record: RunRecord[SandboxSpec]) -> int:
-        link = self._links.of(record.org, record.cluster)
+        link = self._links.get(record.org, record.cluster)
         return link.state.version(record.uid) if link is not None else 0
 
     @property

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from dayfly import compile as compiler
 from dayfly.lib.clock import now_ms
 from dayfly.link.server_end import NO_ANSWER
-from dayfly.link.transport import HERE
+from dayfly.link.transport import LOCAL_TARGET
 from dayfly.server import attention
 from dayfly.server.access import callers
 from dayfly.server.admin import audit
@@ -130,13 +130,13 @@ class OverviewApi:
     ) -> Iterator[tuple[RunReport, QueryLogs]]:
         """Yield for each run with a host its report and the function that queries its logs."""
         for each in runs:
-            if (link := self._links.of(org, each.cluster)) is not None:
+            if (link := self._links.get(org, each.cluster)) is not None:
                 yield states[each.uid].report, functools.partial(link.logs, each.uid)
 
     def _describe_ended(self, org: str, name: str, row: Any) -> Concern | None:
         """Return the concern about an ended run, as far as known."""
         known = self._ended.get(org, {})
-        if row.uid not in known and row.given_up and self._links.of(org, row.cluster) is None:
+        if row.uid not in known and row.given_up and self._links.get(org, row.cluster) is None:
             # The cluster was removed, for example. If a host serves it again, it will be queried.
             return attention.describe_forgotten(name, row.ended_at, row.uid, served=False)
         return known.get(row.uid)
@@ -149,9 +149,11 @@ class OverviewApi:
         for name, row in ended:
             if row.uid not in known:
                 by_cluster.setdefault(row.cluster, []).append((name, row))
-        answers = await self._links.look({(org, key): [row.uid for _, row in rows] for key, rows in by_cluster.items()})
+        answers = await self._links.query_statuses(
+            {(org, key): [row.uid for _, row in rows] for key, rows in by_cluster.items()}
+        )
         for cluster, rows in by_cluster.items():
-            if (link := self._links.of(org, cluster)) is None:
+            if (link := self._links.get(org, cluster)) is None:
                 continue
             states, silence = answers[org, cluster]
             for name, row in rows:
@@ -190,8 +192,8 @@ class OverviewApi:
     async def plan(self, service: RunService[Any], request: Request) -> Any:
         """Return the units of a run, as `dayfly plan` shows them."""
         record = await service.get_record(request)
-        link = self._links.of(record.org, record.cluster)
-        target = link.place() if link is not None else HERE
+        link = self._links.get(record.org, record.cluster)
+        target = link.compile_target() if link is not None else LOCAL_TARGET
         return describe_plan(
             await self._store.for_org(record.org).read(lambda rows: run_specs.compile_run(rows, record, target, {}))
         )
@@ -200,7 +202,7 @@ class OverviewApi:
         """Return one output, also a sensitive one, after writing this access to the audit log."""
         record, body = await service.get_record(request), await read_json(request)
         unit, output = parse_output(body)
-        link = self._links.of(record.org, record.cluster)
+        link = self._links.get(record.org, record.cluster)
         values = await link.values(record.uid) if link is not None else ()
         value = next((each for each in values if each.unit == unit and each.output == output), None)
         if value is None:

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from dayfly.link.host_state import NOTHING_YET
+from dayfly.link.host_state import NO_REPORT_VERSION
 from dayfly.link.server_end import NO_ANSWER
 from dayfly.plan.history import leftovers_in_history
 from dayfly.plan.why import records_dropped, units_without_output, why
@@ -238,7 +238,7 @@ class Reports:
             routing_key=known.routing_key,
             cluster=known.cluster,
             scope=who.scope,
-            link=self._links.of(who.org, known.cluster),
+            link=self._links.get(who.org, known.cluster),
             record=record,
             tombstone=tombstone,
         )
@@ -247,10 +247,10 @@ class Reports:
         """Return report, endpoints and version of a run."""
         if subject.record is not None:
             state = (await self._service.query_states([subject.record], subject.scope))[subject.uid]
-            return state.report, state.endpoints, state.version or NOTHING_YET
+            return state.report, state.endpoints, state.version or NO_REPORT_VERSION
         if subject.link is None:
             return None, [], 0
-        found, silence = await subject.link.look([subject.uid])
+        found, silence = await subject.link.query_statuses([subject.uid])
         if silence:
             raise HostSilentError(silence)
         last = found.get(subject.uid)

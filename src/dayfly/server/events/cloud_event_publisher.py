@@ -181,7 +181,7 @@ class CloudEventPublisher:
         return None if written is None else (written, *(n for each in links for n in (id(each), each.state.changes)))
 
     def _version(self, entry: RunEntry) -> int:
-        link = self._links.of(entry.org, entry.cluster)
+        link = self._links.get(entry.org, entry.cluster)
         return link.state.version(entry.uid) if link is not None else 0
 
     async def _check_cluster(self, key: tuple[str, str], changed: dict[str, tuple[int, int]]) -> None:

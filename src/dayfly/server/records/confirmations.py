@@ -134,7 +134,7 @@ class Confirmations:
         if link is None:
             return False
         last = max(stored, self._confirmed.get(record.uid, NO_CONFIRMATION))
-        return last.session == link.session and last.form == compute_form(record.revision, link.place(), keys)
+        return last.session == link.session and last.form == compute_form(record.revision, link.compile_target(), keys)
 
     def record(self, record: RunRecord[Any], link: Link, confirmation: Confirmation) -> None:
         """Record that the host has carried out an order."""

@@ -58,7 +58,7 @@ class GroupSweep:
         """Wait until the next sweep. If a host routes by key, a changed run ends the wait early."""
         self._sync.order_sent.clear()
         pause = max(SWEEP_S, min(MAX_PAUSE_S, PAUSE_PER_WORK * cpu_seconds))
-        if not any(link.place().routes for link in self._links.each()):
+        if not any(link.compile_target().routes for link in self._links.each()):
             await asyncio.sleep(pause)
             return
         with contextlib.suppress(TimeoutError):

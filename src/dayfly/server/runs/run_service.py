@@ -294,10 +294,10 @@ class RunService(Generic[S]):
     async def _create(self, who: Actor, name: str, wanted: Wanted[S]) -> Any:
         org_store, now = self._store.for_org(who.org), now_ms()
         cluster = await self._strategy.choose_cluster(who, wanted.spec)
-        link = self._links.of(who.org, cluster)
+        link = self._links.get(who.org, cluster)
         if link is None:
             await org_store.read(lambda rows: self._check_cluster(rows, who, cluster))
-        target = link.place() if link is not None else CompileTarget(publisher=who.org, declares=False)
+        target = link.compile_target() if link is not None else CompileTarget(publisher=who.org, declares=False)
 
         def compile_record(rows: Rows) -> tuple[RunRecord[S], Compiled]:
             record = RunRecord(

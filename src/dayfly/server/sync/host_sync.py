@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 
 from dayfly.lib.clock import now_ms
 from dayfly.link.server_end import HostFailedError
-from dayfly.link.wire import Abandon, Ended, Lease, Offer, Stop, Verdict
+from dayfly.link.wire import Abandon, Lease, Offer, RunEnded, Stop, Verdict
 from dayfly.plan.reasons import Reason
 from dayfly.plan.why import subject
 from dayfly.server.catalog import run_specs
@@ -120,7 +120,7 @@ class HostSync:
 
     def link(self, record: RunRecord[Any]) -> Link | None:
         """Return the link to the host that serves its cluster now."""
-        return self._links.of(record.org, record.cluster)
+        return self._links.get(record.org, record.cluster)
 
     async def send_order_soon(self, record: RunRecord[Any], compiled: CompiledRun | None = None) -> None:
         """Send the order as `send_order`, in a task. For a host with an agent, wait at most `CALLER_WAIT_S` for it."""
@@ -174,7 +174,7 @@ class HostSync:
         if link is None:
             return None
         answer = await link.order(Lease(uid=record.uid, until=until))
-        if isinstance(answer, Ended) or answer.verdict is not Verdict.TAKEN:
+        if isinstance(answer, RunEnded) or answer.verdict is not Verdict.TAKEN:
             return None
         self._leases[record.uid] = until
         return until
@@ -210,10 +210,10 @@ class HostSync:
         """Run one round."""
         links = self._links.each()
         for each in links:
-            each.mend()
+            each.resync()
         # Read before the store, so that a run which is missing in the store has left it.
         remembered = self._confirmations.uids | self._leases.keys() | self._problems.keys()
-        host_states = {each: (each.state.ended, each.state.known) for each in links}
+        host_states = {each: (each.state.ended_uids, each.state.known_uids) for each in links}
         entries, stored = await self._store.all_orgs().read(
             lambda rows: (run_records.read_entries(rows), confirmations.read(rows))
         )
@@ -232,7 +232,7 @@ class HostSync:
         found: list[_Candidate] = []
         for start in range(0, len(entries), CHECK_BATCH_SIZE):
             batch = [
-                _Candidate(entry, self._links.of(entry.org, entry.cluster), stored.get(entry.uid, NO_CONFIRMATION))
+                _Candidate(entry, self._links.get(entry.org, entry.cluster), stored.get(entry.uid, NO_CONFIRMATION))
                 for entry in entries[start : start + CHECK_BATCH_SIZE]
             ]
             found += [each for each in batch if not self._is_settled(each)]
@@ -307,7 +307,7 @@ class HostSync:
 
     async def _meet(self, org: str, link: Link) -> tuple[int, CompileTarget]:
         """Return the host's session and compile target; if it routes requests, load routing keys first."""
-        session, target = await link.meet()
+        session, target = await link.wait_for_session()
         if target.routes:
             await self.load_routing_keys(org)
         return session, target
@@ -333,7 +333,7 @@ class HostSync:
         keys = self.routing_keys(record.org, record.uid)
         compiled = given.compiled if given is not None and (given.target, given.keys) == (target, keys) else None
         answer = await link.order(await self._create_order(record, target, keys, compiled))
-        if isinstance(answer, Ended):
+        if isinstance(answer, RunEnded):
             await self._archive(record)
         elif answer.verdict is Verdict.TAKEN:
             form = confirmations.compute_form(record.revision, target, keys)

@@ -15,14 +15,14 @@ from starlette.requests import Request
 from dayfly.lib.clock import now_ms
 from dayfly.link.envelope import (
     FROZEN_STATUS,
-    MOST_BODY,
-    MOST_MESSAGES,
+    MAX_BODY_BYTES,
+    MAX_MESSAGES,
     PROTOCOL_HEADER,
     SESSION_HEADER,
     TOKEN_HEADER,
-    Opening,
     ReceivedCount,
     SentMessages,
+    SessionRequest,
     StartRequest,
     UnreadMessages,
 )
@@ -208,7 +208,7 @@ class Agents:
 
     def _connect(self, state: MailboxState) -> MailboxTransport:
         host = self._hosts[state.org, state.cluster] = MailboxTransport(state, self._now, self._has_work.set)
-        self._links.put(state.cluster, Link(host, state.org, lambda: host.compile_target, shared=True))
+        self._links.add_link(state.cluster, Link(host, state.org, lambda: host.compile_target, shared=True))
         return host
 
     def _forget(self, key: tuple[str, str]) -> None:
@@ -252,7 +252,7 @@ class Agents:
 
     async def open(self, request: Request) -> Any:
         identity = await self._authenticate(request)
-        opening = await _body(request, Opening)
+        opening = await _body(request, SessionRequest)
         _refuse_nul((opening.cluster_uid, opening.version, opening.namespaces.get(identity.org, "")))
         if max(map(len, (opening.cluster_uid, opening.digest, *opening.runs))) > MAX_UID_LENGTH:
             raise RequestError(400, f"UIDs and digests have at most {MAX_UID_LENGTH} characters")
@@ -301,17 +301,17 @@ class Agents:
     async def receive(self, request: Request) -> Any:
         identity = await self._authenticate(request)
         said = await _body(request, SentMessages)
-        if len(said.messages) > MOST_MESSAGES:
-            raise RequestError(413, f"send at most {MOST_MESSAGES} messages at once")
+        if len(said.messages) > MAX_MESSAGES:
+            raise RequestError(413, f"send at most {MAX_MESSAGES} messages at once")
         if said.first < 1:
             raise RequestError(400, "the numbers of messages begin with 1")
         _refuse_nul(said.messages)
-        heard = await self._transact(
+        received = await self._transact(
             identity,
             lambda rows: mailbox.receive(rows, identity.cluster, said.session, said.first, said.messages, self._now()),
         )
         self._touch(identity.org, identity.cluster)
-        return ReceivedCount(heard=heard)
+        return ReceivedCount(received=received)
 
     async def check_births(self, request: Request) -> Any:
         identity = await self._authenticate(request)
@@ -395,7 +395,7 @@ def _refuse_nul(texts: Iterable[str]) -> None:
 
 
 async def _body(request: Request, form: Any) -> Any:
-    body = await read_body(request, MOST_BODY)
+    body = await read_body(request, MAX_BODY_BYTES)
     try:
         return msgspec.json.decode(body, type=form)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as fault:

@@ -14,7 +14,7 @@ import msgspec
 import sqlalchemy as sa
 
 from dayfly.link import wire
-from dayfly.link.envelope import MOST_MESSAGES, Opening, Sent, Session, chained
+from dayfly.link.envelope import MAX_MESSAGES, NumberedMessage, Session, SessionRequest, chain_digest
 from dayfly.server.db.notifications import notify
 from dayfly.server.db.tables import agent_inbox, agent_outbox, agents, clusters, route_groups, sandboxes
 from dayfly.server.records import confirmations
@@ -124,7 +124,7 @@ def read_all_states(rows: Rows) -> list[MailboxState]:
     ]
 
 
-def open_session(rows: Rows, cluster: str, opening: Opening, now: int) -> Session | FrozenState:
+def open_session(rows: Rows, cluster: str, opening: SessionRequest, now: int) -> Session | FrozenState:
     """Start a session for a host that knows the previous one. If two hosts start one at the same time, one is refused.
 
     Return and store `FrozenState` if both sides do not agree on the sent messages.
@@ -178,10 +178,10 @@ def open_session(rows: Rows, cluster: str, opening: Opening, now: int) -> Sessio
     # From now on its runs may have started.
     rows.execute(update.where(clusters.c.connected_at.is_(None)).values(connected_at=now))
     found = Session(org=rows.org, cluster=cluster, session=row.session + 1, number=row.sent, digest=row.sent_digest)
-    return msgspec.structs.replace(found, check=found.checked())
+    return msgspec.structs.replace(found, check=found.compute_check())
 
 
-def _check_opening(row: Any, opening: Opening) -> None:
+def _check_opening(row: Any, opening: SessionRequest) -> None:
     if row.cluster_uid not in ("", opening.cluster_uid):
         raise WrongClusterError(
             f"this token belongs to another cluster (its kube-system has the UID {row.cluster_uid}): create a token "
@@ -205,7 +205,7 @@ def publish(rows: Rows, cluster: str, messages: Collection[wire.AnyToHost], now:
             continue
         number += 1
         body = wire.encode(msgspec.structs.replace(message, number=number)).decode()
-        digest = chained(digest, number, now, body)
+        digest = chain_digest(digest, number, now, body)
         made.append({"cluster": cluster, "number": number, "digest": digest, "at": now, "body": body})
         numbers.append(number)
     if made:
@@ -215,7 +215,9 @@ def publish(rows: Rows, cluster: str, messages: Collection[wire.AnyToHost], now:
     return numbers
 
 
-def collect(rows: Rows, cluster: str, session: int, after: int, digest: str, now: int) -> list[Sent] | FrozenState:
+def collect(
+    rows: Rows, cluster: str, session: int, after: int, digest: str, now: int
+) -> list[NumberedMessage] | FrozenState:
     """Return the messages that a host has not received yet; delete the received ones.
 
     Raises:
@@ -232,14 +234,14 @@ def collect(rows: Rows, cluster: str, session: int, after: int, digest: str, now
         rows.execute(rows.delete(agent_outbox).where(*_rows_of(agent_outbox, row), agent_outbox.c.number <= after))
     if after > row.acked or now - row.seen_at >= RECORD_POLL_INTERVAL_MS:
         _update(rows, row, acked=after, acked_digest=digest, seen_at=now)
-    found: list[Sent] = []
+    found: list[NumberedMessage] = []
     size = 0
     query = rows.select(agent_outbox).where(*_rows_of(agent_outbox, row), agent_outbox.c.number > after)
-    for each in rows.execute(query.order_by(agent_outbox.c.number).limit(MOST_MESSAGES)):
+    for each in rows.execute(query.order_by(agent_outbox.c.number).limit(MAX_MESSAGES)):
         size += len(each.body)
         if found and size > MAX_ANSWER_BYTES:
             break
-        found.append(Sent(number=each.number, at=each.at, digest=each.digest, body=each.body))
+        found.append(NumberedMessage(number=each.number, at=each.at, digest=each.digest, body=each.body))
     return found
 
 
@@ -272,7 +274,7 @@ def receive(rows: Rows, cluster: str, session: int, first: int, bodies: list[str
 def read_inbox(rows: Rows, cluster: str, after: int) -> list[tuple[int, str]]:
     """Return number and body of the messages of a host after a number."""
     query = rows.select(agent_inbox).where(agent_inbox.c.cluster == cluster, agent_inbox.c.number > after)
-    found = rows.execute(query.order_by(agent_inbox.c.number).limit(MOST_MESSAGES))
+    found = rows.execute(query.order_by(agent_inbox.c.number).limit(MAX_MESSAGES))
     return [(row.number, row.body) for row in found]
 
 
@@ -291,7 +293,7 @@ def find_startable(rows: Rows, cluster: str, session: int, uids: tuple[str, ...]
         for each in rows.execute(
             rows.select(table.c.uid).where(
                 table.c.cluster == cluster,
-                table.c.uid.in_(uids[:MOST_MESSAGES]),
+                table.c.uid.in_(uids[:MAX_MESSAGES]),
                 table.c.stop.is_(None),
                 table.c.abandon.is_(None),
             )

@@ -1,7 +1,7 @@
 """A host's connection to a server: one session after the other, while this operator leads.
 
 Messages from the server have numbers and digests that form a chain. The last number is stored (`Cursor`) before a
-message is carried out. A question changes nothing and a client waits for its answer, so it is answered before that.
+message is carried out. A query changes nothing and a client waits for its answer, so it is answered before that.
 Messages to the server are numbered within a session, and resent until they are received. Nothing else is stored: the
 server resends orders, and the next inventory has the state of all runs.
 """
@@ -23,17 +23,17 @@ from dayfly.lib.tasks import first
 from dayfly.link import wire
 from dayfly.link.envelope import (
     FROZEN_STATUS,
-    MOST_BODY,
-    MOST_MESSAGES,
+    MAX_BODY_BYTES,
+    MAX_MESSAGES,
     SESSION_HEADER,
-    Opening,
+    NumberedMessage,
     ReceivedCount,
-    Sent,
     SentMessages,
     Session,
+    SessionRequest,
     StartRequest,
     UnreadMessages,
-    chained,
+    chain_digest,
     has_room,
 )
 from dayfly.link.http import HttpResponse, ServerConnection, TransportError
@@ -42,7 +42,7 @@ from dayfly.spec.scalars.numbers import MAX_INTEGER, whole
 LONG_POLL_S = 25
 REQUEST_TIMEOUT_S = 40.0
 # Pauses between tries: after a refusal, and while the server does not answer.
-MAX_REFUSED_PAUSE_S, MAX_AWAY_PAUSE_S = 60.0, 10.0
+MAX_REFUSED_PAUSE_S, MAX_UNREACHABLE_PAUSE_S = 60.0, 10.0
 # In a session the first failed try is not reported: a proxy may end a long poll.
 REPORT_AFTER_FAILURES = 2
 # Messages that were not received. If there are more, they are dropped and another session begins.
@@ -86,10 +86,10 @@ class Cursor(Protocol):
         """
 
 
-class End(Protocol):
+class LinkEnd(Protocol):
     """The host's end of the link (`host_end`)."""
 
-    def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None: ...
+    def attach(self, receive: Callable[[wire.AnyToServer], None]) -> None: ...
 
     def send(self, message: wire.AnyToHost | wire.Unreadable) -> None: ...
 
@@ -114,15 +114,15 @@ class NewSessionError(ServerUnavailableError):
         self.session = session
 
 
-class Dial:
+class Dialer:
     """The connection of one operator to one server.
 
     Args:
         connection: The HTTP connection.
         cursor: The stored position in the messages of the server.
-        opening: Returns the request that begins each session.
+        session_request: Returns the request that begins each session.
         end: Executes the received messages.
-        meet: Called with each session before its first message.
+        on_session: Called with each session before its first message.
         seed: The seed of the jitter, for tests.
     """
 
@@ -130,17 +130,17 @@ class Dial:
         self,
         connection: ServerConnection,
         cursor: Cursor,
-        opening: Callable[[], Opening],
-        end: End,
-        meet: Callable[[Session], None],
+        session_request: Callable[[], SessionRequest],
+        end: LinkEnd,
+        on_session: Callable[[Session], None],
         *,
         seed: int | None = None,
     ) -> None:
         self._connection = connection
         self._cursor = cursor
-        self._opening = opening
+        self._session_request = session_request
         self._end = end
-        self._meet = meet
+        self._on_session = on_session
         self._random = random.Random(seed)  # noqa: S311 - jitter, no secret
         self.session: Session | None = None
         self.refusals = 0
@@ -163,9 +163,9 @@ class Dial:
         failures = 0
         try:
             while True:
-                most = MAX_REFUSED_PAUSE_S
+                max_pause = MAX_REFUSED_PAUSE_S
                 try:
-                    await self._open()
+                    await self._open_session()
                     failures = 0
                     await first(self._listen(), self._send_queued())
                 except NewSessionError:
@@ -175,15 +175,15 @@ class Dial:
                     self.refusals += isinstance(fault, AccessDeniedError)
                     self.is_frozen = isinstance(fault, ServerFrozenError)
                 except (TransportError, errors.ApiError) as fault:
-                    self._close(_describe(fault))
-                    most = MAX_AWAY_PAUSE_S
+                    self._close(_describe_fault(fault))
+                    max_pause = MAX_UNREACHABLE_PAUSE_S
                 failures += 1
-                await self._pause(failures, most)
+                await self._pause(failures, max_pause)
         finally:
             self.session, self.is_frozen = None, False
             self._clear_queue()
 
-    async def permitted(self, uids: tuple[str, ...]) -> frozenset[str] | None:
+    async def query_startable(self, uids: tuple[str, ...]) -> frozenset[str] | None:
         """Return which of the sandboxes may start; None if the server cannot be reached now."""
         session = self.session
         if session is None:
@@ -203,21 +203,21 @@ class Dial:
 
     # --- a session ----------------------------------------------------------------------------------------------------
 
-    async def _open(self) -> None:
+    async def _open_session(self) -> None:
         await self._cursor.load()
         seen = self._cursor.seen
-        asks = msgspec.structs.replace(
-            self._opening(), previous=seen.session, number=seen.number, digest=seen.digest, version=__version__
+        request = msgspec.structs.replace(
+            self._session_request(), previous=seen.session, number=seen.number, digest=seen.digest, version=__version__
         )
         try:
-            found = await self._request("POST", "session", Session, body=msgspec.json.encode(asks))
+            found = await self._request("POST", "session", Session, body=msgspec.json.encode(request))
         except NewSessionError as fault:
             if fault.session < seen.session:
                 raise
             # The answer that began a later session was lost.
-            asks = msgspec.structs.replace(asks, previous=fault.session)
-            found = await self._request("POST", "session", Session, body=msgspec.json.encode(asks))
-        if found.check != found.checked() or found.session != asks.previous + 1:
+            request = msgspec.structs.replace(request, previous=fault.session)
+            found = await self._request("POST", "session", Session, body=msgspec.json.encode(request))
+        if found.check != found.compute_check() or found.session != request.previous + 1:
             raise TransportError("its response was altered in transit")
         await self._cursor.save(LastSeen(found.session, found.number, found.digest))
         self._clear_queue()
@@ -225,7 +225,7 @@ class Dial:
         if not self.trouble:
             log.info("connected to the server as cluster %s of %s", found.cluster, found.org)
         self._report_trouble("")
-        self._meet(found)
+        self._on_session(found)
         self._end.attach(self._queue)
 
     def _close(self, why: str) -> None:
@@ -264,7 +264,7 @@ class Dial:
             try:
                 found = (await self._request("GET", "messages", UnreadMessages, query)).messages
                 last = _verify_chain(seen, found)
-                orders = self._answer_questions(found)
+                orders = self._deliver_queries(found)
                 if last != seen:
                     await self._cursor.save(last)
             except (errors.Conflict, errors.NotFound, errors.OutcomeUnknown) as fault:
@@ -273,7 +273,7 @@ class Dial:
                 failures += 1
                 log.debug("no message was received: %s", fault)
                 if failures >= REPORT_AFTER_FAILURES:
-                    self._report_trouble(_describe(fault))
+                    self._report_trouble(_describe_fault(fault))
                 await self._pause(failures)
                 continue
             failures = 0
@@ -281,27 +281,27 @@ class Dial:
             for order in orders:
                 self._end.send(order)
 
-    def _answer_questions(self, found: tuple[Sent, ...]) -> list[wire.AnyToHost | wire.Unreadable]:
-        """Answer questions; return everything else in its order."""
+    def _deliver_queries(self, found: tuple[NumberedMessage, ...]) -> list[wire.AnyToHost | wire.Unreadable]:
+        """Deliver queries; return everything else in its order."""
         others: list[wire.AnyToHost | wire.Unreadable] = []
         for each in found:
             try:
-                message = wire.read_to_host(each.body.encode())
+                message = wire.decode_to_host(each.body.encode())
             except _DECODE_ERRORS as fault:
                 log.warning("message %d of the server cannot be read: %s", each.number, fault)
                 continue
-            if isinstance(message, wire.Question):
+            if isinstance(message, wire.Query):
                 self._end.send(message)
             else:
                 others.append(message)
         return others
 
-    def _queue(self, message: wire.AnyToControl) -> None:
+    def _queue(self, message: wire.AnyToServer) -> None:
         """Queue a message to the server."""
         if self.session is None:
             return
         text = wire.encode(message).decode()
-        if not has_room(text, MOST_BODY):
+        if not has_room(text, MAX_BODY_BYTES):
             log.warning("%s has %d characters, more than a server accepts", type(message).__name__, len(text))
             text = wire.encode(_shorten(message)).decode()
         if len(self._unsent) >= MAX_UNSENT or self._unsent_bytes > MAX_UNSENT_BYTES:
@@ -320,7 +320,7 @@ class Dial:
             session, batch, size = self._current_session(), list[str](), 0
             for text in self._unsent:
                 size += len(text)
-                if batch and (len(batch) == MOST_MESSAGES or size > MAX_BATCH_BYTES):
+                if batch and (len(batch) == MAX_MESSAGES or size > MAX_BATCH_BYTES):
                     break
                 batch.append(text)
             if not batch:
@@ -328,21 +328,21 @@ class Dial:
                 continue
             body = msgspec.json.encode(SentMessages(session=session.session, first=self._first, messages=batch))
             try:
-                heard = (await self._request("POST", "messages", ReceivedCount, body=body)).heard
+                received = (await self._request("POST", "messages", ReceivedCount, body=body)).received
             except TransportError as fault:
                 log.debug("no message was delivered: %s", fault)
-                heard = self._first - 1
+                received = self._first - 1
             self._current_session()  # a session that has ended since does not count
-            failures = 0 if self._drop_received(heard) else failures + 1
+            failures = 0 if self._drop_received(received) else failures + 1
             if failures:
                 await self._pause(failures)
 
-    def _drop_received(self, heard: int) -> bool:
+    def _drop_received(self, received: int) -> bool:
         """Drop the messages that were received; return whether there were any."""
         before = self._first
-        if not self._first - 1 <= heard < self._first + len(self._unsent):
-            raise ServerUnavailableError(f"it claims to have received {heard} messages, which is impossible")
-        while self._first <= heard:
+        if not self._first - 1 <= received < self._first + len(self._unsent):
+            raise ServerUnavailableError(f"it claims to have received {received} messages, which is impossible")
+        while self._first <= received:
             self._unsent_bytes -= len(self._unsent.popleft())
             self._first += 1
         return self._first > before
@@ -355,39 +355,39 @@ class Dial:
     async def _request(
         self, method: str, path: str, form: type[T], query: dict[str, str] | None = None, body: bytes = b""
     ) -> T:
-        answer = await self._connection.ask(method, path, query, body, seconds=REQUEST_TIMEOUT_S)
+        answer = await self._connection.request(method, path, query, body, seconds=REQUEST_TIMEOUT_S)
         if answer.status == 200:
             try:
                 return msgspec.json.decode(answer.body, type=form)
             except _DECODE_ERRORS as fault:
                 raise TransportError(f"its response cannot be read: {fault}") from fault
-        said = _error_text(answer)
+        text = _error_text(answer)
         match answer.status:
             case 401 | 403 | 400:
-                raise AccessDeniedError(said)
+                raise AccessDeniedError(text)
             case 409 if SESSION_HEADER.lower() in answer.headers:
                 there = answer.headers[SESSION_HEADER.lower()]
                 raise NewSessionError(whole(there, MAX_INTEGER) or 0)
             case status if status == FROZEN_STATUS:
-                raise ServerFrozenError(said)
-        raise TransportError(f"it returned status {answer.status}: {said}")
+                raise ServerFrozenError(text)
+        raise TransportError(f"it returned status {answer.status}: {text}")
 
-    async def _pause(self, failures: int, most: float = MAX_AWAY_PAUSE_S) -> None:
-        longest = min(most, 2.0 ** min(failures - 1, 6))
+    async def _pause(self, failures: int, max_pause: float = MAX_UNREACHABLE_PAUSE_S) -> None:
+        longest = min(max_pause, 2.0 ** min(failures - 1, 6))
         await asyncio.sleep(longest * (0.5 + self._random.random() / 2))
 
 
-def _describe(fault: TransportError | errors.ApiError) -> str:
+def _describe_fault(fault: TransportError | errors.ApiError) -> str:
     """Return why the session cannot go on, and which side the fault is on."""
     if isinstance(fault, TransportError):
         return f"it cannot be reached: {fault}"
     return f"a message cannot be recorded in this cluster: {fault}"
 
 
-def _verify_chain(seen: LastSeen, found: tuple[Sent, ...]) -> LastSeen:
+def _verify_chain(seen: LastSeen, found: tuple[NumberedMessage, ...]) -> LastSeen:
     """Return the end of the chain after these messages."""
     for message in found:
-        digest = chained(seen.digest, message.number, message.at, message.body)
+        digest = chain_digest(seen.digest, message.number, message.at, message.body)
         if message.number != seen.number + 1 or digest != message.digest:
             raise TransportError(
                 f"message {message.number} does not follow number {seen.number}: it was altered in transit"
@@ -396,21 +396,21 @@ def _verify_chain(seen: LastSeen, found: tuple[Sent, ...]) -> LastSeen:
     return seen
 
 
-def _shorten(message: wire.AnyToControl) -> wire.AnyToControl:
+def _shorten(message: wire.AnyToServer) -> wire.AnyToServer:
     """Return a short form of a message that is too long: a run without its report, or a refusal."""
-    if isinstance(message, wire.Stands | wire.Ended):
-        return msgspec.structs.replace(message, run=wire.Standing(uid=message.run.uid, seq=message.run.seq))
+    if isinstance(message, wire.RunChanged | wire.RunEnded):
+        return msgspec.structs.replace(message, run=wire.RunStatus(uid=message.run.uid, seq=message.run.seq))
     if isinstance(message, wire.Answer):
-        said = "the answer is longer than a server accepts"
-        return wire.Reply(session=message.session, number=message.number, verdict=wire.Verdict.REFUSED, message=said)
+        text = "the answer is longer than a server accepts"
+        return wire.Reply(session=message.session, number=message.number, verdict=wire.Verdict.REFUSED, message=text)
     return message
 
 
 def _error_text(answer: HttpResponse) -> str:
     """Return the text of a refusal as one short line."""
     try:
-        said: Any = msgspec.json.decode(answer.body)
-        text = str(said["error"])
+        body: Any = msgspec.json.decode(answer.body)
+        text = str(body["error"])
     except (*_DECODE_ERRORS, KeyError, TypeError):
         text = f"status {answer.status}"
     return "".join(char for char in text if char.isprintable())[:300]
