@@ -382,7 +382,7 @@ def test_abandoning_asks_for_a_reason_and_extending_for_how_long(world, host, en
         page.fill("dialog input", "the cluster is gone")
         page.click("dialog button.danger")
         page.wait_for_selector("dialog", state="detached")
-    assert host.given_up[uid].message == "the cluster is gone"
+    assert host.abandoned[uid].message == "the cluster is gone"
 
 
 def test_long_list_contains_only_visible_rows(client, host, enter):

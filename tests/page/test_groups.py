@@ -256,7 +256,7 @@ def test_group_can_be_copied_extended_retried_and_abandoned(world, host, enter):
         page.fill("dialog input", "nobody listens")
         page.click("dialog button.danger")
         page.wait_for_selector("dialog", state="detached")
-    assert host.given_up[uid].message == "nobody listens"
+    assert host.abandoned[uid].message == "nobody listens"
 
 
 def test_viewer_of_a_group_sees_no_buttons(world, enter):

@@ -69,7 +69,7 @@ def test_new_sandbox_appears_at_once_on_its_open_page(client, host, enter):
 
 
 def test_older_ended_sandboxes_are_shown_on_request(client, enter):
-    row = {"routing_key": "k", "cluster": "local", "created_at": 1, "given_up": False}
+    row = {"routing_key": "k", "cluster": "local", "created_at": 1, "abandoned": False}
     now = time.time_ns() // 1_000_000
     many = [{**row, "uid": str(n), "name": f"b{n:03}", "ended_at": now - n // 3} for n in range(450)]
     write = client.store.for_org("local").write(lambda rows: rows.insert(ended_sandboxes, many))

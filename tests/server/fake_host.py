@@ -77,7 +77,7 @@ class FakeHost:
         self.missed: list[tuple[str, str]] = []
         self.offers: dict[str, Offer] = {}
         self.closed: dict[str, EndRequest] = {}
-        self.given_up: dict[str, EndRequest] = {}
+        self.abandoned: dict[str, EndRequest] = {}
         self.leases: dict[str, int] = {}
         self.acknowledged: set[str] = set()
         self.hurried: list[tuple[dict[str, int], str]] = []
@@ -199,7 +199,7 @@ class FakeHost:
 
     async def abandon(self, uid: str, request: EndRequest) -> Verdict:
         self._write("abandon", uid)
-        self.given_up.setdefault(uid, request)
+        self.abandoned.setdefault(uid, request)
         self.offers.pop(uid, None)
         report = msgspec.structs.replace(_report(uid, Phase.ABANDONED), reason=Reason.ABANDONED, abandon=request)
         self.over.setdefault(uid, report)

@@ -359,12 +359,12 @@ async def test_one_server_sends_events_and_another_takes_over(postgres):
         first.answers = {"sb1": [LATER, None]}
         heard = await first.publish()
         host.offers |= first.host.offers
-        holder = sql(first.store, "SELECT holder FROM duties")
+        holder = sql(first.store, "SELECT holder FROM leases")
         for passed in (0, cloud_event_publisher.LEASE_MS - 1):
             clock[0] += passed
             await second.publisher.run_round()
             await second.publisher.wait_for_checks()
-            assert (sql(first.store, "SELECT holder FROM duties"), second.heard) == (holder, []), (
+            assert (sql(first.store, "SELECT holder FROM leases"), second.heard) == (holder, []), (
                 "the first server may only be slow"
             )
         clock[0] += cloud_event_publisher.ACQUIRE_INTERVAL_MS

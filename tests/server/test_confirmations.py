@@ -18,7 +18,7 @@ from dayfly.server.sync.agents import mailbox
 
 ORG = "acme"
 PLACE = CompileTarget(publisher=ORG, namespace="acme-sandboxes", declares=False, routes=True)
-FORM = confirmations.compute_form(1, PLACE, {})
+FORM = confirmations.compute_fingerprint(1, PLACE, {})
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ async def test_confirmations_are_shared_by_all_servers(store):
 
 
 async def test_later_confirmation_wins_in_any_order(store):
-    later, earlier = Confirmation(1, 9, FORM), Confirmation(1, 8, confirmations.compute_form(2, PLACE, {}))
+    later, earlier = Confirmation(1, 9, FORM), Confirmation(1, 8, confirmations.compute_fingerprint(2, PLACE, {}))
     await note(store, s1=later)
     await note(store, s1=earlier)
     assert await known(store) == {"s1": later}
@@ -108,10 +108,10 @@ def linked():
         (Confirmation(5, 1, FORM), True),
         (Confirmation(4, 1, FORM), False),
         (Confirmation(6, 1, FORM), False),
-        (Confirmation(5, 1, confirmations.compute_form(2, PLACE, {})), False),
-        (Confirmation(5, 1, confirmations.compute_form(1, PLACE, {"shop/web": ("k",)})), False),
-        (Confirmation(5, 1, confirmations.compute_form(1, PLACE._replace(routes=False), {})), False),
-        (Confirmation(5, 1, confirmations.compute_form(1, PLACE._replace(namespace="another"), {})), False),
+        (Confirmation(5, 1, confirmations.compute_fingerprint(2, PLACE, {})), False),
+        (Confirmation(5, 1, confirmations.compute_fingerprint(1, PLACE, {"shop/web": ("k",)})), False),
+        (Confirmation(5, 1, confirmations.compute_fingerprint(1, PLACE._replace(routes=False), {})), False),
+        (Confirmation(5, 1, confirmations.compute_fingerprint(1, PLACE._replace(namespace="another"), {})), False),
     ],
 )
 def test_confirmation_holds_for_its_session_revision_and_place(told, holds):
@@ -126,8 +126,8 @@ def test_later_confirmation_of_another_server_wins():
     known_here, link = Confirmations(None), linked()
     record = stored.sandbox("s1", cluster="east")
     entry = RunEntry(ORG, "s1", "s1", "east", 0)
-    known_here.record(record, link, Confirmation(5, 7, confirmations.compute_form(0, PLACE, {})))
+    known_here.record(record, link, Confirmation(5, 7, confirmations.compute_fingerprint(0, PLACE, {})))
     assert known_here.is_confirmed(entry, link, confirmations.NO_CONFIRMATION, {})
-    other = confirmations.compute_form(0, PLACE, {"shop/web": ("k",)})
+    other = confirmations.compute_fingerprint(0, PLACE, {"shop/web": ("k",)})
     assert known_here.is_confirmed(entry, link, Confirmation(5, 6, other), {})
     assert not known_here.is_confirmed(entry, link, Confirmation(5, 8, other), {})

@@ -134,7 +134,7 @@ async def test_stale_record_is_not_offered_as_a_birth(host, blank, tmp_path):
         before = await stored.read(store, "local", "sb1")
         await app.state.sync.sweep()
         after = await stored.read(store, "local", "sb1")
-        assert (before.taken_over, after.taken_over) == (False, True)
+        assert (before.sealed, after.sealed) == (False, True)
         lease = host.offers[before.uid].lease_until
         await asyncio.sleep(0.002)  # so that a lease from now would differ
         await app.state.sync.send_order(before)
@@ -180,7 +180,7 @@ async def test_problem_ends_when_another_server_archives(host, blank, tmp_path, 
             return await offer(order)
 
         archived, owed, during = await put_while_down("sb1"), await put_while_down("sb2"), []
-        await store.for_org("local").write(lambda rows: tombstones.archive(rows, archived, 1, given_up=False))
+        await store.for_org("local").write(lambda rows: tombstones.archive(rows, archived, 1, abandoned=False))
         monkeypatch.setattr(host, "offer", interrupted)
         await app.state.sync.sweep()
         assert [app.state.sync.problem(each.uid) for each in (archived, owed)] == ["", ""]
@@ -202,7 +202,9 @@ async def test_problem_ends_when_another_server_sends_the_offer(host, blank, tmp
         uid = record.uid
         assert sync.problem(uid)
         session, place = await sync.link(record).wait_for_session()
-        theirs = {uid: confirmations.Confirmation(session, 1, confirmations.compute_form(record.revision, place, {}))}
+        theirs = {
+            uid: confirmations.Confirmation(session, 1, confirmations.compute_fingerprint(record.revision, place, {}))
+        }
         monkeypatch.setattr(confirmations, "read", lambda *_: theirs)
         sync.order_sent.clear()
         await sync.sweep()
@@ -219,7 +221,7 @@ async def test_new_sandboxes_are_offered_before_repeats(blank, tmp_path, monkeyp
     await call(app, KEY, "PUT", f"{ORG}/clusters/far")
     for number in range(40):
         await call(app, KEY, "PUT", f"{ORG}/sandboxes/a{number}", wishes.empty(cluster="far"))
-    await store.all_orgs().write(lambda rows: rows.execute(rows.update(sandboxes).values(taken_over=True)))
+    await store.all_orgs().write(lambda rows: rows.execute(rows.update(sandboxes).values(sealed=True)))
     await call(app, KEY, "PUT", f"{ORG}/sandboxes/z-new", wishes.empty(cluster="far"))
     orders: list[list[str]] = []
 
@@ -255,7 +257,7 @@ async def test_unreadable_sandbox_blocks_no_others_in_sync(host, blank, tmp_path
             await app.state.sync.sweep()
             await asyncio.sleep(0.01)
         assert host.acknowledged == {uids[1]}
-        found = sql(store, "SELECT name, taken_over FROM sandboxes ORDER BY name")
+        found = sql(store, "SELECT name, sealed FROM sandboxes ORDER BY name")
         assert [(name, bool(taken)) for name, taken in found] == [("sb1", True), ("sb3", True)]
         assert caplog.text.count("sandbox sb1") == 1
     finally:

@@ -305,15 +305,15 @@ def test_route_group_plan_and_outputs_work_like_a_sandbox(db, host):
     assert db.call("POST", "routegroups/none/reveal", {"unit": "announce", "output": "at"}).status == 404
 
 
-def ended(client, host, name, plural="sandboxes", *, given_up=""):
+def ended(client, host, name, plural="sandboxes", *, abandoned=""):
     """Create a run that has ended; return its UID."""
     if plural == "sandboxes":
         client.put(f"sandboxes/{name}", wishes.empty())
     else:
         client.put(f"routegroups/{name}", grouped())
     uid = next(uid for uid, offer in host.offers.items() if offer.name == name)
-    if given_up:
-        assert client.call("POST", f"{plural}/{name}/abandon", {"reason": given_up, "force": True}).status == 200
+    if abandoned:
+        assert client.call("POST", f"{plural}/{name}/abandon", {"reason": abandoned, "force": True}).status == 200
     else:
         client.call("DELETE", f"{plural}/{name}")
         host.finish(uid)
@@ -339,10 +339,10 @@ def test_ended_runs_of_one_name_are_read_by_uid(client, host):
 
 
 async def test_abandoned_runs_stay_in_attention_after_many_others(client, host):
-    gone = ended(client, host, "lost", given_up="its machine burnt")
-    group = ended(client, host, "party", "routegroups", given_up="so did the party")
+    gone = ended(client, host, "lost", abandoned="its machine burnt")
+    group = ended(client, host, "party", "routegroups", abandoned="so did the party")
     client.put("sandboxes/lost", wishes.empty())
-    row = {"routing_key": "k", "cluster": "local", "created_at": 1, "ended_at": 1 << 50, "given_up": False}
+    row = {"routing_key": "k", "cluster": "local", "created_at": 1, "ended_at": 1 << 50, "abandoned": False}
     many = [{**row, "uid": str(number), "name": f"b{number}"} for number in range(1000)]
     await client.store.for_org("local").write(lambda rows: rows.insert(ended_sandboxes, many))
     asked, history = [], host.history
@@ -356,8 +356,8 @@ async def test_abandoned_runs_stay_in_attention_after_many_others(client, host):
 
 async def test_abandoned_runs_stay_in_attention_without_their_host(client, host, monkeypatch):
     """An agent's cluster forgets each ended run once this server has archived it."""
-    lost = ended(client, host, "lost", given_up="its machine burnt")
-    party = ended(client, host, "party", "routegroups", given_up="so did the party")
+    lost = ended(client, host, "lost", abandoned="its machine burnt")
+    party = ended(client, host, "party", "routegroups", abandoned="so did the party")
     for uid in (lost, party, ended(client, host, "well")):
         del host.over[uid]
     monkeypatch.setattr(HostState, "last_report", lambda _self, _uid: None)
@@ -380,8 +380,8 @@ async def test_abandoned_runs_stay_in_attention_without_their_host(client, host,
 
 async def test_abandoned_runs_stay_in_attention_after_cluster_removal(client, host, monkeypatch):
     """If a host serves the cluster again, it is queried."""
-    lost = ended(client, host, "lost", given_up="its machine burnt")
-    party = ended(client, host, "party", "routegroups", given_up="so did the party")
+    lost = ended(client, host, "lost", abandoned="its machine burnt")
+    party = ended(client, host, "party", "routegroups", abandoned="so did the party")
     ended(client, host, "well")
     with monkeypatch.context() as gone:
         gone.setattr(Links, "get", lambda *_: None)
@@ -404,7 +404,7 @@ async def test_abandoned_runs_stay_in_attention_after_cluster_removal(client, ho
 )
 def test_attention_answers_while_a_host_is_unavailable(client, host, monkeypatch, fault):
     """Concerns that only that host knows appear later."""
-    ended(client, host, "lost", given_up="its machine burnt")
+    ended(client, host, "lost", abandoned="its machine burnt")
     client.put("sandboxes/sb1", wishes.empty())
     (uid,) = host.offers
     bad = unit("db", "preStart", "failed", message="exit 1", started_at=5)
@@ -423,7 +423,7 @@ def test_attention_answers_while_a_host_is_unavailable(client, host, monkeypatch
 
 async def test_end_without_recorded_reason_is_read_from_history(client, host):
     """As an older server stores it."""
-    uids = [ended(client, host, "lost", given_up="its machine burnt"), ended(client, host, "well")]
+    uids = [ended(client, host, "lost", abandoned="its machine burnt"), ended(client, host, "well")]
     table = ended_sandboxes
     await client.store.for_org("local").write(lambda rows: rows.execute(rows.delete(table)))
     row = {"routing_key": "k", "cluster": "local", "created_at": 1, "ended_at": 1 << 50}

@@ -245,10 +245,10 @@ def test_group_is_abandoned_with_a_reason(client, host):
     assert (
         'is not being deleted, so there is no cleanup to abandon: delete it first, or send "force": true' in early.error
     )
-    assert host.given_up == {}
+    assert host.abandoned == {}
     client.delete(GROUP)
     assert client.call("POST", f"{GROUP}/abandon", {"reason": "its hook is wrong"}).status == 200
-    assert host.given_up[uid].message == "its hook is wrong"
+    assert host.abandoned[uid].message == "its hook is wrong"
 
 
 def test_group_expires_after_its_ttl_without_sandboxes(client, host, monkeypatch):

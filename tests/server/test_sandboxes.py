@@ -295,7 +295,7 @@ def test_forced_delete_records_the_caller(db, host, force):
     uid = uid_of(host)
     answer = db.call("DELETE", f"sandboxes/sb1?force={force}", headers={"User-Agent": "signadot-cli:1.7\x85"})
     assert (answer.status, answer.json) == (200, {})
-    request = host.given_up[uid]
+    request = host.abandoned[uid]
     assert request.reason == "Abandoned"
     assert re.fullmatch(r"signadot-cli:1\.7, key [0-9a-f]{8}", request.by)
     assert "secret" not in request.by
@@ -311,9 +311,9 @@ def test_stuck_deletion_can_be_abandoned_with_a_reason(db, host):
         assert answer.status == 400
         assert answer.error.startswith("reason: ")
     assert db.call("POST", "sandboxes/sb1/abandon", {"reason": "x", "force": "yes"}).error.startswith("force: ")
-    assert host.given_up == {}
+    assert host.abandoned == {}
     assert db.call("POST", "sandboxes/sb1/abandon", {"reason": "dropped by hand"}).json == {}
-    assert host.given_up[uid].message == "dropped by hand"
+    assert host.abandoned[uid].message == "dropped by hand"
 
 
 def test_abandoning_ready_sandbox_is_refused_without_force(db, host):
@@ -323,10 +323,10 @@ def test_abandoning_ready_sandbox_is_refused_without_force(db, host):
     assert answer.status == 409
     assert 'sandbox "sb1" is not being deleted' in answer.error
     assert 'delete it first, or send "force": true' in answer.error
-    assert host.given_up == {}
+    assert host.abandoned == {}
     assert db.get("sandboxes/sb1/report")["phase"] == "open"
     assert db.call("POST", "sandboxes/sb1/abandon", {"reason": "not needed", "force": True}).status == 200
-    assert host.given_up[uid].message == "not needed"
+    assert host.abandoned[uid].message == "not needed"
 
 
 def test_abandoning_sandbox_that_its_host_closed_is_accepted(db, host):
@@ -337,7 +337,7 @@ def test_abandoning_sandbox_that_its_host_closed_is_accepted(db, host):
     host.say(uid, ready=False, reason=Reason.DELETING, message="is being cleaned up")
     wait_for(lambda: db.get("sandboxes/sb1/report")["phase"] == "closed")
     assert db.call("POST", "sandboxes/sb1/abandon", {"reason": "dropped by hand"}).status == 200
-    assert host.given_up[uid].message == "dropped by hand"
+    assert host.abandoned[uid].message == "dropped by hand"
 
 
 def test_first_abandon_request_is_recorded(db, host):
@@ -350,8 +350,8 @@ def test_first_abandon_request_is_recorded(db, host):
         answer = db.call("POST", "sandboxes/sb1/abandon", body, headers={"User-Agent": who})
         assert answer.status == 200
     host.down = False
-    wait_for(lambda: uid in host.given_up)
-    request = host.given_up[uid]
+    wait_for(lambda: uid in host.abandoned)
+    request = host.abandoned[uid]
     assert request.message == "dropped by hand"
     assert request.by.startswith("ann:1")
 

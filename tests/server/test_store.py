@@ -263,9 +263,9 @@ async def test_second_write_of_same_revision_conflicts(store):
     with pytest.raises(WriteConflictError):
         await org_store.write(lambda rows: run_records.save(rows, changed[1]))
     assert (await stored.read(store, "o", "n")).updated_at == 2
-    await org_store.write(lambda rows: run_records.mark_taken_over(rows, ["u"]))
+    await org_store.write(lambda rows: run_records.mark_sealed(rows, ["u"]))
     late = await org_store.write(lambda rows: run_records.save(rows, msgspec.structs.replace(changed[1], revision=2)))
-    assert (late.taken_over, (await stored.read(store, "o", "n")).taken_over) == (False, True)
+    assert (late.sealed, (await stored.read(store, "o", "n")).sealed) == (False, True)
 
 
 async def test_tombstones_are_kept_for_a_week(store):
@@ -367,7 +367,7 @@ def test_host_without_its_ledger_starts_nothing_again(place):
     with serving(place, {"local": host}) as client:
         client.put("resource-plugins/db", wishes.plugin())
         client.put("sandboxes/sb1", wishes.sandbox())
-        wait_for(lambda: taken_over(client))
+        wait_for(lambda: sealed(client))
     empty = FakeHost()
     with serving(place, {"local": empty}) as client:
         wait_for(lambda: "no longer knows" in client.get("sandboxes/sb1")["status"]["message"])
@@ -392,9 +392,9 @@ def test_sandbox_of_unserved_cluster_waits(place):
         wait_for(lambda: host.closed)
 
 
-def taken_over(client):
+def sealed(client):
     """Return whether the store has it, which the next server reads."""
-    return asyncio.run(stored.read_all(client.store, "local"))[0].taken_over
+    return asyncio.run(stored.read_all(client.store, "local"))[0].sealed
 
 
 async def test_mark_changes_with_writes_of_every_server(place, monkeypatch):

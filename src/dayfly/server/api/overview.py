@@ -136,7 +136,7 @@ class OverviewApi:
     def _describe_ended(self, org: str, name: str, row: Any) -> Concern | None:
         """Return the concern about an ended run, as far as known."""
         known = self._ended.get(org, {})
-        if row.uid not in known and row.given_up and self._links.get(org, row.cluster) is None:
+        if row.uid not in known and row.abandoned and self._links.get(org, row.cluster) is None:
             # The cluster was removed, for example. If a host serves it again, it will be queried.
             return attention.describe_forgotten(name, row.ended_at, row.uid, served=False)
         return known.get(row.uid)
@@ -157,7 +157,7 @@ class OverviewApi:
                 continue
             states, silence = answers[org, cluster]
             for name, row in rows:
-                if row.uid not in states and row.given_up and not silence:
+                if row.uid not in states and row.abandoned and not silence:
                     # A cluster with an agent deletes its record of an ended run once this server has archived it.
                     known[row.uid] = attention.describe_forgotten(name, row.ended_at, row.uid)
                 if (state := states.get(row.uid)) is None or (report := state.report) is None:
@@ -251,8 +251,8 @@ def _read_abandoned(rows: Rows) -> list[tuple[str, Any]]:
     found = []
     for prefix, table in (("", ended_sandboxes), (GROUPS.prefix, ended_route_groups)):
         newest_first = rows.select(table).order_by(table.c.ended_at.desc())
-        found += [(f"{prefix}{row.name}", row) for row in rows.execute(newest_first.where(table.c.given_up.is_(True)))]
-        unknown = newest_first.where(table.c.given_up.is_(None)).limit(MAX_UNKNOWN)
+        found += [(f"{prefix}{row.name}", row) for row in rows.execute(newest_first.where(table.c.abandoned.is_(True)))]
+        unknown = newest_first.where(table.c.abandoned.is_(None)).limit(MAX_UNKNOWN)
         found += [(f"{prefix}{row.name}", row) for row in rows.execute(unknown)]
     return found
 

@@ -130,7 +130,7 @@ class Reports:
             left = await self._read_leftovers(subject) if report.abandon is not None and not report.units else None
             return why(report, name, await self._read_mute_units(subject), left, ids=is_local) or {}
         return (
-            records_dropped(name, abandoned=bool(tombstone.given_up), ended_at=tombstone.ended_at)
+            records_dropped(name, abandoned=bool(tombstone.abandoned), ended_at=tombstone.ended_at)
             if tombstone is not None
             else {}
         )

@@ -336,8 +336,8 @@ class HostSync:
         if isinstance(answer, RunEnded):
             await self._archive(record)
         elif answer.verdict is Verdict.TAKEN:
-            form = confirmations.compute_form(record.revision, target, keys)
-            self._confirmations.record(record, link, Confirmation(session, answer.number, form))
+            fingerprint = confirmations.compute_fingerprint(record.revision, target, keys)
+            self._confirmations.record(record, link, Confirmation(session, answer.number, fingerprint))
             self._clear_problem(record.uid)
         else:
             self._set_problem(record, LOST)
@@ -386,9 +386,9 @@ class HostSync:
         last = link.state.last_report(record.uid) if link is not None else None
         report = last.report if last is not None else None
         # An administrator of its host may also have abandoned it.
-        given_up = record.abandon is not None or (report.abandon is not None if report is not None else None)
+        abandoned = record.abandon is not None or (report.abandon is not None if report is not None else None)
         await self._store.for_org(record.org).write(
-            lambda rows: tombstones.archive(rows, record, now_ms(), given_up=given_up)
+            lambda rows: tombstones.archive(rows, record, now_ms(), abandoned=abandoned)
         )
         self._archived.add(record.uid)
         self._forget(record.uid)

@@ -165,9 +165,9 @@ def open_session(rows: Rows, cluster: str, opening: SessionRequest, now: int) ->
         cluster_uid=opening.cluster_uid,
         session=row.session + 1,
         # The number of the request and not of the answer: if the answer is lost, the host still has the old number.
-        acked=opening.number,
-        acked_digest=opening.digest,
-        heard=0,
+        acknowledged=opening.number,
+        acknowledged_digest=opening.digest,
+        received=0,
         seen_at=now,
         version=opening.version[:128],
         namespace=opening.namespaces.get(rows.org, "")[:63],
@@ -226,14 +226,14 @@ def collect(
     row = _lock_session(rows, cluster, session)
     if row.frozen:
         return _decode_frozen(row)
-    if after < row.acked:
+    if after < row.acknowledged:
         raise SessionEndedError("a later request has been answered", session=row.session)
     if not _is_known_message(rows, row, after, digest):
         return _freeze(rows, row, FrozenState(why=RESTORED, at=now, session=session, number=after, digest=digest))
-    if after > row.acked:
+    if after > row.acknowledged:
         rows.execute(rows.delete(agent_outbox).where(*_rows_of(agent_outbox, row), agent_outbox.c.number <= after))
-    if after > row.acked or now - row.seen_at >= RECORD_POLL_INTERVAL_MS:
-        _update(rows, row, acked=after, acked_digest=digest, seen_at=now)
+    if after > row.acknowledged or now - row.seen_at >= RECORD_POLL_INTERVAL_MS:
+        _update(rows, row, acknowledged=after, acknowledged_digest=digest, seen_at=now)
     found: list[NumberedMessage] = []
     size = 0
     query = rows.select(agent_outbox).where(*_rows_of(agent_outbox, row), agent_outbox.c.number > after)
@@ -255,9 +255,9 @@ def receive(rows: Rows, cluster: str, session: int, first: int, bodies: list[str
         MailboxError: the request belongs to another session.
     """
     row = _lock_session(rows, cluster, session)
-    if first > row.heard + 1:
-        return int(row.heard)
-    new, number = bodies[row.heard + 1 - first :], row.inbox
+    if first > row.received + 1:
+        return int(row.received)
+    new, number = bodies[row.received + 1 - first :], row.inbox
     made: list[dict[str, Any]] = []
     for body in new:
         number += 1 + len(body.encode()) // INBOX_UNIT_BYTES
@@ -267,8 +267,8 @@ def receive(rows: Rows, cluster: str, session: int, first: int, bodies: list[str
         old = sa.or_(agent_inbox.c.at < now - INBOX_RETENTION_MS, agent_inbox.c.number <= number - MAX_INBOX)
         rows.execute(rows.delete(agent_inbox).where(*_rows_of(agent_inbox, row), old))
         notify(rows.connection, rows.org, cluster)
-    _update(rows, row, heard=row.heard + len(new), inbox=number, seen_at=now)
-    return int(row.heard) + len(new)
+    _update(rows, row, received=row.received + len(new), inbox=number, seen_at=now)
+    return int(row.received) + len(new)
 
 
 def read_inbox(rows: Rows, cluster: str, after: int) -> list[tuple[int, str]]:
@@ -310,7 +310,7 @@ def read_frozen(rows: Rows, cluster: str) -> FrozenState | None:
 def thaw(rows: Rows, cluster: str) -> bool:
     """Continue from the host's numbers; return False if it is not frozen or has not reported its runs yet.
 
-    Runs that this database knows may have started and even ended on the host. Therefore they are marked as taken over:
+    Runs that this database knows may have started and even ended on the host. Therefore they are marked as sealed:
     a host that does not know such a run reports that, instead of starting it again.
     """
     row = _lock(rows, cluster)
@@ -318,7 +318,7 @@ def thaw(rows: Rows, cluster: str) -> bool:
         return False
     for table in _RUN_TABLES:
         older = table.c.cluster == cluster, table.c.created_at <= known.at
-        rows.execute(rows.update(table).where(*older).values(taken_over=True))
+        rows.execute(rows.update(table).where(*older).values(sealed=True))
     rows.execute(rows.delete(agent_outbox).where(*_rows_of(agent_outbox, row)))
     number = max(row.sent, known.number)
     _update(
@@ -329,19 +329,19 @@ def thaw(rows: Rows, cluster: str) -> bool:
         sent=number,
         # Messages in between are unknown; the host receives this number with the next session.
         sent_digest=known.digest if number == known.number else row.sent_digest,
-        acked=known.number,
-        acked_digest=known.digest,
+        acknowledged=known.number,
+        acknowledged_digest=known.digest,
     )
     return True
 
 
 def _is_known_message(rows: Rows, row: Row[Any], number: int, digest: str) -> bool:
     """Return whether this database has sent that message, and the host has not gone back behind a confirmed one."""
-    if number == row.acked:
-        return bool(digest == row.acked_digest)
+    if number == row.acknowledged:
+        return bool(digest == row.acknowledged_digest)
     if number == row.sent:
         return bool(digest == row.sent_digest)
-    if not row.acked < number <= row.sent:
+    if not row.acknowledged < number <= row.sent:
         return False
     query = rows.select(agent_outbox.c.digest).where(*_rows_of(agent_outbox, row), agent_outbox.c.number == number)
     return rows.execute(query).scalar() == digest
@@ -349,7 +349,7 @@ def _is_known_message(rows: Rows, row: Row[Any], number: int, digest: str) -> bo
 
 def _count_room(rows: Rows, row: Row[Any], wanted: int) -> int:
     """Return how many messages may be added. The stored ones are counted only if the limit may be reached."""
-    room = MAX_UNSEEN - int(row.sent - row.acked)
+    room = MAX_UNSEEN - int(row.sent - row.acknowledged)
     if room < wanted:
         # A new session continues after numbers that were never fetched and are deleted.
         query = rows.select(sa.func.count(agent_outbox.c.number)).where(*_rows_of(agent_outbox, row))

@@ -14,11 +14,11 @@ TABLES = ("ended_sandboxes", "ended_route_groups")
 def upgrade() -> None:
     # NULL: unknown, for runs that ended before or that an older server archives at the same time.
     for table in TABLES:
-        op.add_column(table, sa.Column("given_up", sa.Boolean, nullable=True))
-        op.create_index(f"{table}_given_up", table, ["org", "given_up", "ended_at"])
+        op.add_column(table, sa.Column("abandoned", sa.Boolean, nullable=True))
+        op.create_index(f"{table}_abandoned", table, ["org", "abandoned", "ended_at"])
 
 
 def downgrade() -> None:
     for table in TABLES:
-        op.drop_index(f"{table}_given_up", table)
-        op.drop_column(table, "given_up")
+        op.drop_index(f"{table}_abandoned", table)
+        op.drop_column(table, "abandoned")

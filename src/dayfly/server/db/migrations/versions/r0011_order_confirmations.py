@@ -10,7 +10,7 @@ down_revision = "0010"
 branch_labels = None
 depends_on = None
 
-TABLE = "confirmed"
+TABLE = "order_confirmations"
 
 
 def upgrade() -> None:
@@ -22,9 +22,9 @@ def upgrade() -> None:
         sa.Column("cluster", sa.String(255), nullable=False),
         sa.Column("session", sa.BigInteger, nullable=False),
         sa.Column("number", sa.BigInteger, nullable=False),
-        sa.Column("form", sa.String(64), nullable=False),
+        sa.Column("fingerprint", sa.String(64), nullable=False),
         sa.ForeignKeyConstraint(["org", "cluster"], ["clusters.org", "clusters.name"], ondelete="CASCADE"),
-        sa.Index("confirmed_by_cluster", "org", "cluster"),
+        sa.Index("order_confirmations_by_cluster", "org", "cluster"),
     )
     row_level_security.enable(TABLE)
 

@@ -11,8 +11,8 @@ depends_on = None
 
 def upgrade() -> None:
     # NULL: unknown, for groups that ended before or that an older server archives at the same time.
-    op.add_column("ended_route_groups", sa.Column("of_one", sa.Boolean, nullable=True))
+    op.add_column("ended_route_groups", sa.Column("single_cluster", sa.Boolean, nullable=True))
 
 
 def downgrade() -> None:
-    op.drop_column("ended_route_groups", "of_one")
+    op.drop_column("ended_route_groups", "single_cluster")
