@@ -29,7 +29,7 @@ class Server(ServerInCluster):
     def __init__(self, host: str, folder: Path) -> None:
         self.certificate = certificate(folder, f"IP:{host}")
         self._store = Store.open(folder / "control.db")
-        app = create_app(self._store, {}, org=ORG, keys=callers.single(KEY, ORG), version="1", loopback=False)
+        app = create_app(self._store, {}, org=ORG, keys=callers.single_key(KEY, ORG), version="1", loopback=False)
         files = {"ssl_certfile": str(self.certificate), "ssl_keyfile": str(folder / "server.key")}
         self._server = uvicorn.Server(uvicorn.Config(app, host=host, port=0, log_config=None, **files))
         self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve()))

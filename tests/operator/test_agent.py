@@ -70,7 +70,7 @@ def test_any_fate_of_one_request_loses_and_repeats_nothing(story, number, fate, 
 
 
 def test_received_orders_are_carried_out_while_server_is_away(story, monkeypatch):
-    monkeypatch.setattr(host_sync, "SWEEP_S", 60.0)
+    monkeypatch.setattr(host_sync, "ROUND_INTERVAL_S", 60.0)
 
     async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane, ttl={"duration": "2h", "offsetFrom": "createdAt"})
@@ -175,7 +175,7 @@ def test_stalled_operator_does_not_begin_an_ended_sandbox(story):
 
 
 def test_restored_database_freezes_until_an_admin_decides(story, tmp_path, monkeypatch):
-    monkeypatch.setattr(host_sync, "SWEEP_S", 10.0)
+    monkeypatch.setattr(host_sync, "ROUND_INTERVAL_S", 10.0)
 
     async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
@@ -216,7 +216,7 @@ def test_restored_database_freezes_until_an_admin_decides(story, tmp_path, monke
 
 
 def test_invalid_token_is_logged_once_and_retried_slowly(story, caplog, monkeypatch):
-    monkeypatch.setattr(host_sync, "SWEEP_S", 30.0)
+    monkeypatch.setattr(host_sync, "ROUND_INTERVAL_S", 30.0)
 
     async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)

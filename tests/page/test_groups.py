@@ -37,7 +37,7 @@ spec:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     for each in (group_sweep, host_sync):
-        monkeypatch.setattr(each, "SWEEP_S", 0.1)
+        monkeypatch.setattr(each, "ROUND_INTERVAL_S", 0.1)
     monkeypatch.setattr(group_changes, "PAUSE_PER_WORK", 0)
 
 

@@ -23,8 +23,8 @@ from dayfly.server.app import create_app
 from dayfly.server.db.store import Store
 from dayfly.server.db.tables import clusters
 from dayfly.server.records.run_records import save
-from dayfly.server.sync.agents import mailbox
-from dayfly.server.sync.agents.agents import Agents
+from dayfly.server.sync.agents import mailbox_rows
+from dayfly.server.sync.agents.agent_service import AgentService
 from dayfly.server.sync.agents.mailbox_transport import MailboxTransport
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
@@ -46,8 +46,8 @@ class Replica:
 
     def __init__(self, store: Store) -> None:
         self.now = 1_000
-        self.agents = Agents(store, identify=whose, now=lambda: self.now)
-        self.app = create_app(store, {}, org=ORG, keys=callers.single("k", ORG), version="1", agents=self.agents)
+        self.agents = AgentService(store, identify=whose, now=lambda: self.now)
+        self.app = create_app(store, {}, org=ORG, keys=callers.single_key("k", ORG), version="1", agents=self.agents)
 
     def link(self, cluster: str = "east") -> Link | None:
         """Return the link to a cluster, once the agents have read that the cluster exists."""
@@ -100,7 +100,7 @@ async def replica(store):
 
 
 async def publish(store: Store, cluster: str, *messages: wire.AnyToHost) -> list[int]:
-    return await store.for_org(ORG).write(lambda rows: mailbox.publish(rows, cluster, messages, 5))
+    return await store.for_org(ORG).write(lambda rows: mailbox_rows.publish(rows, cluster, messages, 5))
 
 
 @pytest.mark.parametrize(
@@ -135,20 +135,20 @@ async def test_idle_poll_updates_last_seen_time_at_intervals(replica, store):
     session = await replica.open()
 
     async def poll(after, digest, now):
-        work = lambda rows: mailbox.collect(rows, "east", 1, after, digest, now)  # noqa: E731
+        work = lambda rows: mailbox_rows.fetch(rows, "east", 1, after, digest, now)  # noqa: E731
         found = await store.for_org(ORG).write(work)
         return found, (
-            await store.for_org(ORG).read(lambda rows: mailbox.read_states(rows, [(ORG, "east"), (ORG, "x")]))
+            await store.for_org(ORG).read(lambda rows: mailbox_rows.read_states(rows, [(ORG, "east"), (ORG, "x")]))
         )[0]
 
-    assert (await poll(0, session["digest"], 1_000 + mailbox.RECORD_POLL_INTERVAL_MS - 1))[1].seen_at == 1_000
-    assert (await poll(0, session["digest"], 1_000 + mailbox.RECORD_POLL_INTERVAL_MS))[1].seen_at == 11_000
+    assert (await poll(0, session["digest"], 1_000 + mailbox_rows.RECORD_POLL_INTERVAL_MS - 1))[1].seen_at == 1_000
+    assert (await poll(0, session["digest"], 1_000 + mailbox_rows.RECORD_POLL_INTERVAL_MS))[1].seen_at == 11_000
     await publish(store, "east", HELLO)
     ((sent,), _) = await poll(0, session["digest"], 11_001)
     # A received message is recorded at once, so that it is not repeated.
     found, standing = await poll(1, sent.digest, 11_002)
     assert (found, standing.seen_at) == ([], 11_002)
-    with pytest.raises(mailbox.SessionEndedError, match="a later request"):
+    with pytest.raises(mailbox_rows.SessionEndedError, match="a later request"):
         await poll(0, session["digest"], 11_003)
 
 
@@ -180,7 +180,7 @@ async def test_messages_are_resent_until_acknowledged(replica, store):
 
 
 async def test_unfetched_messages_are_bounded(replica, store, monkeypatch):
-    monkeypatch.setattr(mailbox, "MAX_UNSEEN", 3)
+    monkeypatch.setattr(mailbox_rows, "MAX_UNSEEN", 3)
     await replica.open()
 
     async def ask(session: int, count: int) -> list[int]:
@@ -204,13 +204,13 @@ async def test_cluster_with_foreign_chain_is_frozen_until_thawed(replica, store)
     assert status == 423
     assert "frozen: it has seen messages that this server does not know" in found["error"]
     assert await publish(store, "east", HELLO) == [0]
-    assert not await store.for_org(ORG).write(lambda rows: mailbox.thaw(rows, "east")), (
+    assert not await store.for_org(ORG).write(lambda rows: mailbox_rows.thaw(rows, "east")), (
         "the host has not reported its runs"
     )
     opening = SessionRequest(cluster_uid="u-east", previous=1, number=1, digest="of another database")
     for path, body in (("births", {"session": 1, "uids": []}), ("session", opening)):
         assert (await replica.ask("east", "POST", path, body))[0] == 423
-    assert await store.for_org(ORG).write(lambda rows: mailbox.thaw(rows, "east"))
+    assert await store.for_org(ORG).write(lambda rows: mailbox_rows.thaw(rows, "east"))
     again = await replica.open(previous=1, number=1, digest="of another database")
     assert again["session"] == 2
 
@@ -282,7 +282,7 @@ async def test_new_session_with_pending_messages_is_not_frozen(replica, store, t
     if thawed:
         stranger = SessionRequest(cluster_uid="u-east", previous=1, number=1, digest="of another database")
         assert (await replica.ask("east", "POST", "session", stranger))[0] == 423
-        assert await store.for_org(ORG).write(lambda rows: mailbox.thaw(rows, "east"))
+        assert await store.for_org(ORG).write(lambda rows: mailbox_rows.thaw(rows, "east"))
         begun = await replica.open(previous=1, number=1, digest="of another database")
     else:
         begun = await replica.open(previous=1)
@@ -304,7 +304,7 @@ async def test_repeated_host_messages_are_stored_once(replica, store):
         return (await replica.ask("east", "POST", "messages", said))[1]["received"]
 
     assert [await say(1, "a", "b"), await say(1, "a", "b", "c"), await say(2, "b"), await say(9, "z")] == [2, 3, 3, 3]
-    found = await store.for_org(ORG).read(lambda rows: mailbox.read_inbox(rows, "east", 0))
+    found = await store.for_org(ORG).read(lambda rows: mailbox_rows.read_inbox(rows, "east", 0))
     assert [body for _, body in found] == ["a", "b", "c"]
     assert (await replica.ask("east", "POST", "messages", {"session": 7, "first": 4, "messages": ["x"]}))[0] == 409
     many = {"session": 1, "first": 4, "messages": ["x"] * (MAX_MESSAGES + 1)}
@@ -333,21 +333,21 @@ async def test_expired_births_are_refused_by_server_clock(replica, store, born, 
 
 async def test_waiting_poll_fails_once_token_is_revoked(replica, store, monkeypatch):
     await replica.open()
-    await replica.agents.begin()
-    collect, looked = mailbox.collect, []
-    monkeypatch.setattr(mailbox, "collect", lambda *given: looked.append(1) or collect(*given))
+    await replica.agents.load_mailboxes()
+    fetch, looked = mailbox_rows.fetch, []
+    monkeypatch.setattr(mailbox_rows, "fetch", lambda *given: looked.append(1) or fetch(*given))
     waiting = asyncio.create_task(replica.ask("east", "GET", "messages", session=1, after=0, wait=20))
     while not looked:  # noqa: ASYNC110 - in a thread of the store
         await asyncio.sleep(0.01)
     monkeypatch.delitem(TOKENS, "east")
     await publish(store, "east", HELLO)
-    await replica.agents.begin()
+    await replica.agents.load_mailboxes()
     assert (await asyncio.wait_for(waiting, 10))[0] == 401
 
 
 async def test_any_replica_serves_any_request(replica, store, monkeypatch):
     """A host polls one replica, and another replica sends it a message and receives its answer."""
-    monkeypatch.setattr("dayfly.server.sync.agents.agents.POLL_INTERVAL_S", 0.02)
+    monkeypatch.setattr("dayfly.server.sync.agents.agent_service.POLL_INTERVAL_S", 0.02)
     other = Replica(store)
     await replica.open()
     running = [asyncio.create_task(each.agents.run()) for each in (replica, other)]
@@ -376,7 +376,7 @@ async def test_recreated_cluster_starts_with_empty_state(replica, store):
         await replica.open(previous=previous)
     inventory = wire.encode(wire.Inventory(session=2, runs=(wire.RunStatus(uid="u", seq=3),)))
     await replica.ask("east", "POST", "messages", {"session": 2, "first": 1, "messages": [inventory.decode()] * 3})
-    await replica.agents.begin()
+    await replica.agents.load_mailboxes()
     first = replica.link()
 
     def anew(rows: Any) -> None:
@@ -386,34 +386,36 @@ async def test_recreated_cluster_starts_with_empty_state(replica, store):
     await store.for_org(ORG).write(anew)
     replica.now = 2_000
     await replica.open()
-    await replica.agents.begin()
+    await replica.agents.load_mailboxes()
     second = replica.link()
     assert second is not first
     meeting = await replica.meet()
     said = wire.Inventory(session=1, runs=(wire.RunStatus(uid="v", seq=4),))
     await replica.ask("east", "POST", "messages", {"session": 1, "first": 1, "messages": [wire.encode(said).decode()]})
-    await replica.agents.begin()
+    await replica.agents.load_mailboxes()
     session, _ = await meeting
     assert (session, second.state.version("v"), second.state.version("u")) == (1, 4, NO_REPORT_VERSION)
 
 
 async def test_unread_host_messages_are_bounded(replica, store, monkeypatch):
     """A replica that is slower misses numbers, and requests the inventory."""
-    monkeypatch.setattr(mailbox, "MAX_INBOX", 4)
+    monkeypatch.setattr(mailbox_rows, "MAX_INBOX", 4)
     await replica.open()
-    await replica.agents.begin()
+    await replica.agents.load_mailboxes()
 
     async def say(first: int, *messages: str) -> list[str]:
         said = {"session": 1, "first": first, "messages": messages}
         status, answer, _ = await replica.ask("east", "POST", "messages", said)
         assert (status, answer) == (200, {"received": first - 1 + len(messages)})
-        return [body for _, body in await store.for_org(ORG).read(lambda rows: mailbox.read_inbox(rows, "east", 0))]
+        return [
+            body for _, body in await store.for_org(ORG).read(lambda rows: mailbox_rows.read_inbox(rows, "east", 0))
+        ]
 
     assert await say(1, *"abcdef") == ["c", "d", "e", "f"]
-    assert await say(7, "ä" * mailbox.INBOX_UNIT_BYTES) == ["f", "ä" * mailbox.INBOX_UNIT_BYTES]
-    assert await say(8, "g") == ["ä" * mailbox.INBOX_UNIT_BYTES, "g"]
+    assert await say(7, "ä" * mailbox_rows.INBOX_UNIT_BYTES) == ["f", "ä" * mailbox_rows.INBOX_UNIT_BYTES]
+    assert await say(8, "g") == ["ä" * mailbox_rows.INBOX_UNIT_BYTES, "g"]
     # A message that exceeds the limit by itself is received nevertheless.
-    assert await say(9, "x" * 9 * mailbox.INBOX_UNIT_BYTES) == ["x" * 9 * mailbox.INBOX_UNIT_BYTES]
+    assert await say(9, "x" * 9 * mailbox_rows.INBOX_UNIT_BYTES) == ["x" * 9 * mailbox_rows.INBOX_UNIT_BYTES]
 
 
 async def test_too_deeply_nested_message_blocks_no_later_ones(replica):
@@ -422,14 +424,14 @@ async def test_too_deeply_nested_message_blocks_no_later_ones(replica):
     inventory = wire.Inventory(session=1, runs=(wire.RunStatus(uid="u", seq=3),))
     for cluster in ("east", "west"):
         await replica.open(cluster)
-    await replica.agents.begin()
+    await replica.agents.load_mailboxes()
     meetings = [await replica.meet(cluster) for cluster in ("east", "west")]
     for cluster, said in (
         ("east", [deep, wire.encode(inventory).decode()]),
         ("west", [wire.encode(inventory).decode()]),
     ):
         await replica.ask(cluster, "POST", "messages", {"session": 1, "first": 1, "messages": said})
-    await replica.agents.begin()
+    await replica.agents.load_mailboxes()
     await asyncio.gather(*meetings)
     assert [replica.link(cluster).state.version("u") for cluster in ("east", "west")] == [3, 3]
 
@@ -447,7 +449,7 @@ async def test_documents_too_long_for_an_operator_are_refused(replica, store, mo
     """The operator would fetch the answer with them forever, and receive no other message."""
     monkeypatch.setattr("dayfly.server.sync.agents.mailbox_transport.MAX_ANSWER_BYTES", 8_000)
     await replica.open()
-    (standing,) = await store.for_org(ORG).read(lambda rows: mailbox.read_states(rows, [(ORG, "east")]))
+    (standing,) = await store.for_org(ORG).read(lambda rows: mailbox_rows.read_states(rows, [(ORG, "east")]))
     host = MailboxTransport(standing, lambda: replica.now, lambda: None)
     target = Target(kind="Sandbox", name="box", uid="u")
 

@@ -57,7 +57,7 @@ async def store(blank, tmp_path):
 async def test_caller_does_not_wait_for_slow_host(store, monkeypatch):
     monkeypatch.setattr(link, "ANSWER_TIMEOUT_S", HOURS)
     monkeypatch.setattr(host_sync, "CALLER_WAIT_S", 0)
-    app = create_app(store, {}, keys=callers.single(KEY), version="1")
+    app = create_app(store, {}, keys=callers.single_key(KEY), version="1")
     await call(app, KEY, "PUT", f"{ORG}/clusters/far")
     await call(app, KEY, "PUT", f"{ORG}/sandboxes/shop", wishes.empty(cluster="far"))
     record = await stored.read(store, "local", "shop")

@@ -79,7 +79,7 @@ def test_query_shows_only_own_rows_of_each_table(what):
 @pytest.fixture
 async def app(blank, tmp_path, host):
     store = Store.open(shutil.copy(blank, tmp_path))
-    yield create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+    yield create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
     store.close()
 
 

@@ -27,18 +27,18 @@ from dayfly.server.events import cloud_event_publisher, event_rows
 from dayfly.server.events.cloud_event_publisher import CloudEventPublisher, EventReceiver
 from dayfly.server.runs.run_service import RunService
 from dayfly.server.runs.sandbox_strategy import SandboxStrategy
-from dayfly.server.sync.agents.agents import Agents
+from dayfly.server.sync.agents.agent_service import AgentService
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import EndRequest, Phase
 
 LATER, TAKEN, REFUSED = DeliveryResult("it answers 503", again=True), DeliveryResult(), DeliveryResult("it answers 410")
 
 
-class Joined(Agents):
+class Joined(AgentService):
     """Records the links of the server's application."""
 
-    def join(self, links):
-        super().join(links)
+    def set_links(self, links):
+        super().set_links(links)
         self.links = links
 
 
@@ -49,7 +49,7 @@ class World:
         self.store, self.clock = store, clock
         self.host, self.other = host or FakeHost(), FakeHost()
         agents = Joined(store)
-        self.app = create_app(store, {"local": self.host.end}, keys=callers.single(KEY), version="1", agents=agents)
+        self.app = create_app(store, {"local": self.host.end}, keys=callers.single_key(KEY), version="1", agents=agents)
         sync, self.links = self.app.state.sync, agents.links
         self.links.add("other", {"far": self.other.end})
         # `hanging`: organisations whose event is being sent to a receiver that never answers.

@@ -16,7 +16,7 @@ from tests.server import wishes
 from tests.server.client import KEY, ORG, wait_for
 
 from dayfly.server.db.store import OutcomeUnknownError, StoreError
-from dayfly.server.http.errors import explain
+from dayfly.server.http.errors import to_request_error
 from dayfly.spec.host_errors import HostSilentError, HostUnavailableError
 
 READS = (
@@ -357,7 +357,7 @@ def test_retry_with_empty_unit_is_refused(filled, unit):
 
 @pytest.mark.parametrize("fault", [HostUnavailableError, HostSilentError, StoreError, OutcomeUnknownError])
 def test_unavailable_store_or_cluster_is_a_warning(caplog, fault):
-    assert explain(fault("gone"), "r-1").status == 503
+    assert to_request_error(fault("gone"), "r-1").status == 503
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "r-1" in caplog.text
 

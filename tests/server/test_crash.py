@@ -212,7 +212,7 @@ def test_killed_server_loses_and_repeats_nothing_under_load(tmp_path, request, d
         while len(page := client.get(f"audit?after={len(entries)}")["entries"]):
             entries += page
         head = msgspec.convert(client.get("audit")["head"], audit_chain.ChainHead)
-        assert audit_chain.fault("local", msgspec.convert(entries, list[audit_chain.ChainEntry]), head) == ""
+        assert audit_chain.find_fault("local", msgspec.convert(entries, list[audit_chain.ChainEntry]), head) == ""
         made = [
             entry["object"] for entry in entries if entry["action"] == "create" and "sandboxes" not in entry["object"]
         ]

@@ -28,7 +28,7 @@ from dayfly.spec.run_data import RunEndpoint
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
     """Make rounds follow each other quickly."""
-    monkeypatch.setattr(host_sync, "SWEEP_S", 0.02)
+    monkeypatch.setattr(host_sync, "ROUND_INTERVAL_S", 0.02)
 
 
 def test_sandbox_that_ends_by_itself_leaves_the_store(db, host):
@@ -76,7 +76,7 @@ async def test_pending_offers_are_sent_concurrently(host, blank, tmp_path):
 
     store = Store.open(shutil.copy(blank, tmp_path))
     try:
-        app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+        app = create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
         host.down = True
         for name in ("aa", "bb", "cc"):
             assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", wishes.empty()))[0] == 200
@@ -103,7 +103,7 @@ async def test_rounds_are_frequent_only_while_orders_succeed(host, blank, tmp_pa
         await sleep(0)
 
     store = Store.open(shutil.copy(blank, tmp_path))
-    app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+    app = create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
     monkeypatch.setattr(asyncio, "sleep", noted)
     rounds = asyncio.create_task(app.state.sync.run())
     try:
@@ -121,14 +121,14 @@ async def test_rounds_are_frequent_only_while_orders_succeed(host, blank, tmp_pa
         rounds.cancel()
         await asyncio.gather(rounds, return_exceptions=True)
         store.close()
-    assert pauses[-3:] == [host_sync.MAX_PAUSE_S, host_sync.SWEEP_S, host_sync.MAX_PAUSE_S]
+    assert pauses[-3:] == [host_sync.MAX_PAUSE_S, host_sync.ROUND_INTERVAL_S, host_sync.MAX_PAUSE_S]
 
 
 async def test_stale_record_is_not_offered_as_a_birth(host, blank, tmp_path):
     """A request may hold a record while a round marks it. Its lease does not start again either."""
     store = Store.open(shutil.copy(blank, tmp_path))
     try:
-        app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+        app = create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
         wish = wishes.empty() | {"lease": {"seconds": 30}}
         assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", wish))[0] == 200
         before = await stored.read(store, "local", "sb1")
@@ -147,7 +147,7 @@ async def test_stale_record_is_not_offered_as_a_birth(host, blank, tmp_path):
 async def test_reports_of_unknown_runs_are_dropped(host, blank, tmp_path):
     store = Store.open(shutil.copy(blank, tmp_path))
     try:
-        app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+        app = create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
         assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", wishes.empty()))[0] == 200
         record = await stored.read(store, "local", "sb1")
         link = app.state.sync.link(record)
@@ -163,7 +163,7 @@ async def test_problem_ends_when_another_server_archives(host, blank, tmp_path, 
     """Two servers share the store. The problem of a sandbox that is stored during the round remains."""
     store = Store.open(shutil.copy(blank, tmp_path))
     try:
-        app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+        app = create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
         offer = host.offer
 
         async def put_while_down(name):
@@ -193,7 +193,7 @@ async def test_problem_ends_when_another_server_sends_the_offer(host, blank, tmp
     """Otherwise this server would never report it as ready."""
     store = Store.open(shutil.copy(blank, tmp_path))
     try:
-        app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+        app = create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
         sync = app.state.sync
         host.down = True
         assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", wishes.empty()))[0] == 200
@@ -217,7 +217,7 @@ async def test_new_sandboxes_are_offered_before_repeats(blank, tmp_path, monkeyp
     """If a server crashes before it has sent all orders, the next one must not start with the same ones."""
     monkeypatch.setattr(host_sync, "MAX_CONCURRENT_ORDERS", 1)
     store = Store.open(shutil.copy(blank, tmp_path))
-    app = create_app(store, {}, keys=callers.single(KEY), version="1")
+    app = create_app(store, {}, keys=callers.single_key(KEY), version="1")
     await call(app, KEY, "PUT", f"{ORG}/clusters/far")
     for number in range(40):
         await call(app, KEY, "PUT", f"{ORG}/sandboxes/a{number}", wishes.empty(cluster="far"))
@@ -241,7 +241,7 @@ async def test_new_sandboxes_are_offered_before_repeats(blank, tmp_path, monkeyp
 async def test_unreadable_sandbox_blocks_no_others_in_sync(host, blank, tmp_path, caplog):
     """It blocks neither pending orders nor ended runs of other organisations."""
     store = Store.open(shutil.copy(blank, tmp_path))
-    app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+    app = create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
     try:
         uids = []
         for name in ("sb1", "sb2", "sb3"):

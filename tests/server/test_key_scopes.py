@@ -147,7 +147,7 @@ async def judged(world, path, method, least, title, role, key, name):
     if method != "GET" and "{name}" in path and reach(path, method) is Reach.RUNS and may(title, name):
         return 0  # it is within this scope
     status, answer = await world.call(key, method, at, BODIES.get(f"{method} {path}", ENDING))
-    case, text = (title, role.word, method, at, status, answer), json.dumps(answer)
+    case, text = (title, role.api_name, method, at, status, answer), json.dumps(answer)
     told = [each for each in world.secrets(title) if each in text and each not in at]
     assert told == [], case
     kind = reach(path, method)
@@ -373,8 +373,8 @@ def test_only_missing_expiry_creates_key_without_expiry(client):
 
 
 def test_empty_scope_is_refused():
-    assert WHOLE.takes_name("x")
-    assert WHOLE.publishes("x")
+    assert WHOLE.includes_name("x")
+    assert WHOLE.allows_publishing("x")
     assert scopes.parse(["name:a", "cluster:b"]).terms == ["cluster:b", "name:a"]
     for nothing in (None, [], {}, ""):
         with pytest.raises(SpecError):

@@ -56,6 +56,6 @@ def check_audit(asking):
     while page := asking.must("GET", f"audit?after={len(entries)}")["entries"]:
         entries += page
     head = msgspec.convert(asking.must("GET", "audit")["head"], audit_chain.ChainHead)
-    assert audit_chain.fault(ORG, msgspec.convert(entries, list[audit_chain.ChainEntry]), head) == ""
+    assert audit_chain.find_fault(ORG, msgspec.convert(entries, list[audit_chain.ChainEntry]), head) == ""
     made = [each["object"] for each in entries if each["action"] == "create"]
     assert len(made) == len(set(made))

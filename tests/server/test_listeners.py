@@ -20,7 +20,7 @@ from dayfly.server.http.shared_slots import SharedSlots
 def fill(listeners, org, key):
     """Take slots until none is left."""
     found = []
-    while (place := listeners.take(org, key)) is not None:
+    while (place := listeners.acquire(org, key)) is not None:
         found.append(place)
     return found
 
@@ -70,7 +70,7 @@ async def test_streams_that_are_being_opened_count(monkeypatch):
     who = Caller("acme", Role.VIEWER, "k", "k")
 
     def ask():
-        return found.all(Request({"type": "http", "method": "GET", "headers": [], "caller": who}))
+        return found.stream_all(Request({"type": "http", "method": "GET", "headers": [], "caller": who}))
 
     asked = [asyncio.ensure_future(ask()) for _ in range(10)]
     await asyncio.sleep(0)

@@ -51,7 +51,7 @@ class Story:
 
     def restart(self) -> None:
         """Start another process of the server with the same store."""
-        self.app = create_app(self.store, {"local": self.way}, keys=callers.single(KEY), version="1")
+        self.app = create_app(self.store, {"local": self.way}, keys=callers.single_key(KEY), version="1")
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         return await call(self.app, KEY, method, f"{ORG}/{path}", body)

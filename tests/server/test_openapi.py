@@ -21,7 +21,7 @@ def test_document_has_every_method_with_its_role():
         said = DOCUMENT["paths"][path]
         assert set(said) == {"parameters", *(method.lower() for method in methods)}
         for method, operation in methods.items():
-            role = operation.role.word if operation.role else None
+            role = operation.role.api_name if operation.role else None
             assert said[method.lower()].get("x-dayfly-role") == role
             assert bool(said[method.lower()]["security"]) == (role is not None)
     names = [

@@ -21,7 +21,7 @@ from dayfly.server.app import read_used_clusters
 from dayfly.server.db import tables
 from dayfly.server.db.store import Store, StoreError
 from dayfly.server.http import auth_middleware
-from dayfly.server.sync.agents import agents
+from dayfly.server.sync.agents import agent_service
 
 
 @dataclasses.dataclass
@@ -222,7 +222,7 @@ def test_cluster_with_run_of_route_group_is_not_deleted(client):
 
 
 def test_group_of_unconnected_cluster_ends_at_once(tmp_path, blank, monkeypatch):
-    monkeypatch.setattr(agents, "IDLE_POLL_INTERVAL_S", 0.05)
+    monkeypatch.setattr(agent_service, "IDLE_POLL_INTERVAL_S", 0.05)
     with serving(shutil.copy(blank, tmp_path), {"local": FakeHost()}) as client:
         add_cluster(client)
         client.put("routegroups/rg1", group(cluster="far"))
@@ -232,7 +232,7 @@ def test_group_of_unconnected_cluster_ends_at_once(tmp_path, blank, monkeypatch)
 
 @pytest.mark.parametrize(("what", "wish"), [("sandboxes/sb1", wishes.empty), ("routegroups/rg1", group)])
 def test_put_for_concurrently_removed_cluster_stores_nothing(tmp_path, blank, monkeypatch, what, wish):
-    monkeypatch.setattr(agents, "IDLE_POLL_INTERVAL_S", 0.05)
+    monkeypatch.setattr(agent_service, "IDLE_POLL_INTERVAL_S", 0.05)
     with serving(shutil.copy(blank, tmp_path), {"local": FakeHost()}) as client:
 
         async def removed(*_):

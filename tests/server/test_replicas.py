@@ -23,7 +23,7 @@ HOURS = 3600.0
 @pytest.fixture
 async def replicas(place):
     stores = [Store.open(place) for _ in range(2)]
-    yield [create_app(each, {}, keys=callers.single(KEY), version="1") for each in stores]
+    yield [create_app(each, {}, keys=callers.single_key(KEY), version="1") for each in stores]
     for each in stores:
         each.close()
 

@@ -39,7 +39,9 @@ class World:
     def __init__(self, store):
         self.store = store
         self.keys = {}
-        self.app = create_app(store, {"local": FakeHost().end}, org=OURS, keys=callers.single(KEY, OURS), version="1")
+        self.app = create_app(
+            store, {"local": FakeHost().end}, org=OURS, keys=callers.single_key(KEY, OURS), version="1"
+        )
         self.ids = {}
 
     async def fill(self):
@@ -69,7 +71,7 @@ class World:
         return await call(self.app, key, method, API + path, body)
 
     async def _key(self, org, role, seconds=0):
-        make = lambda rows: keys.create(rows, f"{org} {role.word}", role, who=Actor(org, "t", "t"), seconds=seconds)  # noqa: E731
+        make = lambda rows: keys.create(rows, f"{org} {role.api_name}", role, who=Actor(org, "t", "t"), seconds=seconds)  # noqa: E731
         return (await self.store.for_org(org).write(make))[0]
 
     def address(self, path, org):
@@ -139,7 +141,7 @@ async def test_every_route_for_every_role_and_every_organisation(place, monkeypa
                 assert world.find_canaries(answer, own) == [], (role, method, own, answer)
                 if role < least:
                     assert status == 403, (role, method, own)
-                    assert f"needs the role {least.word}" in answer["error"]
+                    assert f"needs the role {least.api_name}" in answer["error"]
                 else:
                     assert status not in (401, 403), (role, method, own, answer)
         played("routes for a role and an organisation", tried)

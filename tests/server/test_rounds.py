@@ -119,7 +119,7 @@ async def test_cancelled_round_handles_its_cancellation():
             ended.append(True)
 
     begun = CpuTimer(work())
-    task = asyncio.create_task(begun.done())
+    task = asyncio.create_task(begun.wait())
     await asyncio.sleep(0)
     begun.close()
     task.cancel()

@@ -31,7 +31,7 @@ ROUTED = "no data plane routes requests by their key: they reach the baselines"
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     for each in (group_sweep, host_sync):
-        monkeypatch.setattr(each, "SWEEP_S", 0.02)
+        monkeypatch.setattr(each, "ROUND_INTERVAL_S", 0.02)
 
 
 def group(value="pay*", **more):
@@ -443,7 +443,7 @@ async def test_unreadable_row_blocks_no_other_organisations_groups(blank, tmp_pa
 def routing(host, monkeypatch):
     """Make the host route requests by key. No round of the sync resends offers."""
     host.routes = True
-    monkeypatch.setattr(host_sync, "SWEEP_S", 3600)
+    monkeypatch.setattr(host_sync, "ROUND_INTERVAL_S", 3600)
 
 
 def test_host_receives_group_keys_as_sandboxes_join_and_leave(routing, client, host):

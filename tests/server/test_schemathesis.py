@@ -18,7 +18,7 @@ from tests.server.fake_host import FakeHost
 
 from dayfly.server.http import openapi, request_data
 from dayfly.server.http.route_table import API, ROUTES
-from dayfly.server.sync.agents.agents import TOKEN_HEADER
+from dayfly.server.sync.agents.agent_service import TOKEN_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ from tests.operator.rig.served import gone, ready
 from tests.operator.rig.world import World, live
 
 from dayfly.link import wire
-from dayfly.server.sync.agents import agents
+from dayfly.server.sync.agents import agent_service
 
 FILE = Path(__file__).with_name(f"conversation-{wire.PROTOCOL}.jsonl")
 TO_HOST, TO_CONTROL = "to the cluster", "to the server"
@@ -64,7 +64,7 @@ async def tell(world: World, plane: Plane) -> None:
 def record() -> None:
     """Record what both sides send."""
     heard: list[tuple[str, Any]] = []
-    agents.POLL_INTERVAL_S = 30.0
+    agent_service.POLL_INTERVAL_S = 30.0
 
     def listen(plane: Plane) -> None:
         reach = plane.reach
@@ -87,7 +87,7 @@ def record() -> None:
             listen(plane)
             await plane.start()
             await plane.must("PUT", "clusters/east", {})
-            await plane.agents.begin()
+            await plane.agents.load_mailboxes()
             world.start()
             await tell(world, plane)
             for process in world.processes:

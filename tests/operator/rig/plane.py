@@ -32,7 +32,7 @@ from dayfly.server.app import create_app
 from dayfly.server.db import group_commit
 from dayfly.server.db import store as stores
 from dayfly.server.db.store import Store
-from dayfly.server.sync.agents.agents import Agents
+from dayfly.server.sync.agents.agent_service import AgentService
 
 T = TypeVar("T")
 
@@ -99,14 +99,14 @@ def opened(path: Path) -> Store:
         return Store.open(path)
 
 
-class JoinedAgents(Agents):
-    """Stores the links that it joins."""
+class JoinedAgents(AgentService):
+    """Records the links of the application."""
 
     links: Links
 
-    def join(self, links: Links) -> None:
+    def set_links(self, links: Links) -> None:
         self.links = links
-        super().join(links)
+        super().set_links(links)
 
 
 class Plane:
@@ -129,7 +129,9 @@ class Plane:
     async def start(self) -> None:
         self.lives += 1
         self.agents = JoinedAgents(self.store, identify=self.identify, now=self.world.now)
-        self.app = create_app(self.store, {}, org=ORG, keys=callers.single(KEY, ORG), version="1", agents=self.agents)
+        self.app = create_app(
+            self.store, {}, org=ORG, keys=callers.single_key(KEY, ORG), version="1", agents=self.agents
+        )
         self._life = contextlib.AsyncExitStack()
         await self._life.enter_async_context(self.app.router.lifespan_context(self.app))
 

@@ -218,7 +218,7 @@ def _check_certificate(chain: str | None, key: str | None) -> Certificate | None
     Raises:
         DayflyError: a file is missing, or the key does not match the certificate.
     """
-    from dayfly.server.http.tls import Certificate, context
+    from dayfly.server.http.tls import Certificate, create_context
 
     if not chain and not key:
         return None
@@ -226,7 +226,7 @@ def _check_certificate(chain: str | None, key: str | None) -> Certificate | None
         raise DayflyError(Exit.USAGE, "a certificate needs its key", "use both --tls-cert and --tls-key")
     found = Certificate(chain, key)
     try:
-        context(found)
+        create_context(found)
     except OSError as fault:
         reason = getattr(fault, "reason", "") or (fault.strerror or "cannot be read").lower()
         missing = next((each for each in (chain, key) if not Path(each).is_file()), chain)

@@ -277,13 +277,13 @@ def _application(
     """Return the REST API."""
     from dayfly import __version__
     from dayfly.server import app as control
-    from dayfly.server.access.callers import single
+    from dayfly.server.access.callers import single_key
 
     return control.create_app(
         store,
         hosts,
         org=ORGANISATION,
-        keys=single(settings.key),
+        keys=single_key(settings.key),
         version=__version__,
         receiver=settings.receiver,
         secret_stores=secrets,

@@ -63,7 +63,7 @@ class GroupChanges:
     async def describe(self, scope: Scope, names: Collection[str]) -> dict[str, bytes]:
         """Return the encoded API objects of groups by name, as visible to a key with that scope."""
         _, records = await self._strategy.refresh(self._org)
-        visible = [record for record in records if record.name in names and scope.takes(record)]
+        visible = [record for record in records if record.name in names and scope.includes(record)]
         described = await self._strategy.describe_all(visible, scope)
         return {each["name"]: msgspec.json.encode(group_forms.shorten(each)) for each in described}
 

@@ -98,17 +98,17 @@ class OverviewApi:
         sandboxes, ended, silent = await self._store.for_org(org).read(
             lambda rows: (read_page(rows, SANDBOXES), _read_abandoned(rows), _read_silent_clusters(rows, now))
         )
-        sandboxes = [each for each in sandboxes if scope.takes(each)]
+        sandboxes = [each for each in sandboxes if scope.includes(each)]
         await self._query_ended(org, ended)
         ended = [
             (name, row)
             for name, row in ended
-            if scope.takes_name(row.name) and scope.takes_cluster(tombstones.scope_cluster(row))
+            if scope.includes_name(row.name) and scope.includes_cluster(tombstones.scope_cluster(row))
         ]
-        silent = [each for each in silent if scope.takes_cluster(each.name)]
+        silent = [each for each in silent if scope.includes_cluster(each.name)]
         states = await self._sandboxes.query_states(sandboxes)
         _, groups = await self._strategy.refresh(org)
-        groups = [each for each in groups if scope.takes(each)]
+        groups = [each for each in groups if scope.includes(each)]
         states |= await self._strategy.query_states(groups, scope)
         mute = await self._mute.find(org, self._log_queries(org, (*sandboxes, *groups), states))
         subjects = [
@@ -242,7 +242,9 @@ def _read_ended(rows: Rows, table: sa.Table, before: int, limit: int, scope: Sco
         query = query.where(table.c.ended_at < before)
     if scope.is_whole:
         return list(rows.execute(query.limit(limit)))
-    visible = (row for row in rows.execute(query) if scope.takes_name(row.name) and scope.takes_cluster(row.cluster))
+    visible = (
+        row for row in rows.execute(query) if scope.includes_name(row.name) and scope.includes_cluster(row.cluster)
+    )
     return list(itertools.islice(visible, limit))
 
 

@@ -106,7 +106,7 @@ class Reports:
         subject = await self._subject(request)
         if subject.link is not None and subject.record is not None:
             who = callers.get_caller(request)
-            with self._slots.hold(who.org, who.key_id, seconds):
+            with self._slots.acquire(who.org, who.key_id, seconds):
                 await self._wait_unless_closing(subject.link.state.wait_for_change(subject.uid, after, seconds))
             # The run may have ended during the wait.
             subject = await self._subject(request)
@@ -171,7 +171,7 @@ class Reports:
         `sinceTime` selects the lines since then; `timestamps` adds the times of lines.
         """
         subject, who = await self._subject(request), callers.get_caller(request)
-        with self._slots.hold(who.org, who.key_id, read_wait(request)):
+        with self._slots.acquire(who.org, who.key_id, read_wait(request)):
             return await self._read_log(request, subject)
 
     async def _read_log(self, request: Request, subject: ReportSubject) -> Any:

@@ -255,7 +255,7 @@ def _read_users(rows: Rows, name: str, version: str) -> list[dict[str, str]]:
 
 
 def _filter_visible(users: list[dict[str, str]], scope: Scope) -> list[dict[str, str]]:
-    return [each for each in users if scope.takes_name(each["sandbox"]) and scope.takes_cluster(each["cluster"])]
+    return [each for each in users if scope.includes_name(each["sandbox"]) and scope.includes_cluster(each["cluster"])]
 
 
 def _describe(rows: Rows, found: list[Published], scope: Scope) -> list[dict[str, Any]]:

@@ -223,7 +223,7 @@ def read_page(
     kind: RunKind[S],
     after: str = "",
     *,
-    takes: Callable[[RunRecord[S]], object] | None = None,
+    accepts: Callable[[RunRecord[S]], object] | None = None,
     limit: int = 0,
 ) -> list[RunRecord[S]]:
     """Return records that can be read, by name.
@@ -232,16 +232,16 @@ def read_page(
         rows: The rows of their organisation.
         kind: The kind of the records.
         after: Only records with names after this one.
-        takes: A predicate; only records that it accepts are returned.
+        accepts: A predicate; only records that it accepts are returned.
         limit: The maximum number of records, or 0 for all. Later rows are not read.
     """
     found: list[RunRecord[S]] = []
-    size = max(limit, BATCH_SIZE) if limit and takes else limit
+    size = max(limit, BATCH_SIZE) if limit and accepts else limit
     while True:
         query = rows.select(kind.table).where(kind.table.c.name > after).order_by(kind.table.c.name)
         batch = rows.execute(query.limit(size) if size else query).all()
         read, _ = unreadable_rows.read_readable(batch, lambda row: _decode(kind, row))
-        found += [record for record in read if takes is None or takes(record)]
+        found += [record for record in read if accepts is None or accepts(record)]
         if not limit or len(found) >= limit or len(batch) < size:
             return found[:limit] if limit else found
         after = batch[-1].name

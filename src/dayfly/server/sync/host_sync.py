@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from dayfly.server.db.store import Store
     from dayfly.server.records.run_records import RunEntry, RunRecord
 
-SWEEP_S = 2.0
+ROUND_INTERVAL_S = 2.0
 # The pause after a round is a multiple of its CPU time, so that rounds use about one percent of a core. While pending
 # orders succeed, the pause is shorter by `PROGRESS_FACTOR`.
 PAUSE_PER_WORK, PROGRESS_FACTOR = 99, 11
@@ -56,11 +56,13 @@ CALLER_WAIT_S = 0.05
 MAX_CONCURRENT_ORDERS = 128
 # Records that are checked before other tasks run.
 CHECK_BATCH_SIZE = 500
-LOST = (
+LEDGER_LOST = (
     "the cluster's ledger no longer knows this sandbox, so it is unknown what was created: nothing is started or "
     "cleaned up. Restore the ledger, or delete the sandbox and skip its cleanup with dayfly abandon"
 )
-DEFECT = "the order to the cluster failed because of an internal error of Dayfly; the server's log has the details"
+INTERNAL_ERROR = (
+    "the order to the cluster failed because of an internal error of Dayfly; the server's log has the details"
+)
 EXPIRED = "its time to live was over before a host received it"
 
 log = logging.getLogger(__name__)
@@ -160,12 +162,12 @@ class HostSync:
             # Another version of Dayfly has stored it. Its run, if it exists, continues.
             self._set_problem(record, f"it no longer compiles: {fault}", refused=True)
         except HostFailedError:
-            self._set_problem(record, DEFECT)  # the host has logged the details
+            self._set_problem(record, INTERNAL_ERROR)  # the host has logged the details
         except Exception:
             # The order stays pending; a faulty sandbox must not block the others.
-            if self.problem(record.uid) != DEFECT:
+            if self.problem(record.uid) != INTERNAL_ERROR:
                 log.exception("the order for %s (%s) failed", subject(record.key), record.uid)
-            self._set_problem(record, DEFECT)
+            self._set_problem(record, INTERNAL_ERROR)
 
     async def renew_lease(self, record: RunRecord[Any], seconds: int) -> int | None:
         """Renew a lease from now on; return its end in Unix milliseconds, or None if the run is closing."""
@@ -204,7 +206,7 @@ class HostSync:
             seconds = await run_round(self.sweep(), "a round of the sync", log) + self._task_seconds
             self._task_seconds = 0.0
             speed, self._has_progress = PROGRESS_FACTOR if self._has_progress else 1, False
-            await asyncio.sleep(max(SWEEP_S, min(MAX_PAUSE_S, PAUSE_PER_WORK * seconds / speed)))
+            await asyncio.sleep(max(ROUND_INTERVAL_S, min(MAX_PAUSE_S, PAUSE_PER_WORK * seconds / speed)))
 
     async def sweep(self) -> None:
         """Run one round."""
@@ -260,7 +262,7 @@ class HostSync:
         queue = iter(sorted(pending, key=lambda each: not each.entry.needs_order))
         works = [CpuTimer(self._send_each(queue)) for _ in range(min(MAX_CONCURRENT_ORDERS, len(pending)))]
         try:
-            ended = await asyncio.gather(*(work.done() for work in works), return_exceptions=True)
+            ended = await asyncio.gather(*(work.wait() for work in works), return_exceptions=True)
         finally:
             self._task_seconds += sum(work.seconds for work in works)
             for work in works:
@@ -281,9 +283,9 @@ class HostSync:
                 fault.log_once()
                 self._problems[entry.uid] = fault.text
             except Exception:
-                if self.problem(entry.uid) != DEFECT:
+                if self.problem(entry.uid) != INTERNAL_ERROR:
                     log.exception("the order for %s (%s) failed", subject(entry.name), entry.uid)
-                    self._problems[entry.uid] = DEFECT
+                    self._problems[entry.uid] = INTERNAL_ERROR
             await self._confirmations.write_if_many()
 
     async def _settle(self, candidate: _Candidate) -> None:
@@ -295,7 +297,7 @@ class HostSync:
             if link is not None:
                 # Confirmations count in a session, which is unknown before the host has sent its inventory.
                 with contextlib.suppress(HostUnavailableError):
-                    await self._meet(entry.org, link)
+                    await self._wait_for_session(entry.org, link)
             if self._is_settled(candidate):
                 return
             record, stored = await self._read(entry)
@@ -305,7 +307,7 @@ class HostSync:
                 await self.send_order(record)
             self._has_progress = self._has_progress or not self.problem(record.uid)
 
-    async def _meet(self, org: str, link: Link) -> tuple[int, CompileTarget]:
+    async def _wait_for_session(self, org: str, link: Link) -> tuple[int, CompileTarget]:
         """Return the host's session and compile target; if it routes requests, load routing keys first."""
         session, target = await link.wait_for_session()
         if target.routes:
@@ -329,7 +331,7 @@ class HostSync:
         The order needs the target that the host reports when it connects. Without this report an order would be
         compiled without routing, and would remove the host's routes.
         """
-        session, target = await self._meet(record.org, link)
+        session, target = await self._wait_for_session(record.org, link)
         keys = self.routing_keys(record.org, record.uid)
         compiled = given.compiled if given is not None and (given.target, given.keys) == (target, keys) else None
         answer = await link.order(await self._create_order(record, target, keys, compiled))
@@ -340,7 +342,7 @@ class HostSync:
             self._confirmations.record(record, link, Confirmation(session, answer.number, fingerprint))
             self._clear_problem(record.uid)
         else:
-            self._set_problem(record, LOST)
+            self._set_problem(record, LEDGER_LOST)
 
     async def _create_order(
         self,

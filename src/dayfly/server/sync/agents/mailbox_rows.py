@@ -215,7 +215,7 @@ def publish(rows: Rows, cluster: str, messages: Collection[wire.AnyToHost], now:
     return numbers
 
 
-def collect(
+def fetch(
     rows: Rows, cluster: str, session: int, after: int, digest: str, now: int
 ) -> list[NumberedMessage] | FrozenState:
     """Return the messages that a host has not received yet; delete the received ones.

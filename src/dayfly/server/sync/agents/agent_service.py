@@ -36,8 +36,8 @@ from dayfly.server.http.handler import serve
 from dayfly.server.http.request_data import read_body, read_number, read_wait, rfc3339
 from dayfly.server.http.shared_slots import AGENTS_SHARE, LongPollSlots
 from dayfly.server.records import run_records
-from dayfly.server.sync.agents import mailbox
-from dayfly.server.sync.agents.mailbox import FrozenState, MailboxError, SessionEndedError
+from dayfly.server.sync.agents import mailbox_rows
+from dayfly.server.sync.agents.mailbox_rows import FrozenState, MailboxError, SessionEndedError
 from dayfly.server.sync.agents.mailbox_transport import MailboxTransport
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
-    from dayfly.server.sync.agents.mailbox import MailboxState
+    from dayfly.server.sync.agents.mailbox_rows import MailboxState
 
 POLL_INTERVAL_S = 0.5
 # The poll interval while no cluster has an agent.
@@ -71,7 +71,7 @@ class ClusterIdentity(Protocol):
 Identify = Callable[[str, str], Awaitable[ClusterIdentity | None]]
 
 
-class Agents:
+class AgentService:
     """Moves messages between this replica's links and the mailboxes, and serves the endpoints of agents.
 
     Args:
@@ -97,7 +97,7 @@ class Agents:
         # The change marker at the last complete read; None if messages may still be unread.
         self._last_marker: object = None
 
-    def join(self, links: Links) -> None:
+    def set_links(self, links: Links) -> None:
         """Keep a link in `links` for each cluster that was added for an agent."""
         self._links = links
 
@@ -108,7 +108,7 @@ class Agents:
 
     # --- messages of this replica's links -----------------------------------------------------------------------------
 
-    async def begin(self) -> None:
+    async def load_mailboxes(self) -> None:
         """Read all mailboxes once, so that each cluster has a link before the first request."""
         self._full_read_at = 0.0
         try:
@@ -156,7 +156,7 @@ class Agents:
     async def _publish_to(self, host: MailboxTransport) -> None:
         (org, cluster), (pending, host.pending) = (host.mailbox.org, host.mailbox.cluster), (host.pending, [])
         # If this fails, the messages are lost. Any message may be lost, and its sender repeats it.
-        await self._store.for_org(org).write(lambda rows: mailbox.publish(rows, cluster, pending, self._now()))
+        await self._store.for_org(org).write(lambda rows: mailbox_rows.publish(rows, cluster, pending, self._now()))
         self._touched.add((org, cluster))
 
     def _seconds_to_full_read(self) -> float:
@@ -182,10 +182,10 @@ class Agents:
             touched &= self._hosts.keys()
             if not touched:
                 return
-            found = await self._store.all_orgs().read(lambda rows: mailbox.read_states(rows, touched))
+            found = await self._store.all_orgs().read(lambda rows: mailbox_rows.read_states(rows, touched))
         else:
             self._full_read_at = asyncio.get_running_loop().time() + POLL_INTERVAL_S
-            found = await self._store.all_orgs().read(mailbox.read_all_states)
+            found = await self._store.all_orgs().read(mailbox_rows.read_all_states)
             for gone in self._hosts.keys() - {(each.org, each.cluster) for each in found}:
                 self._forget(gone)
         for state in found:
@@ -218,7 +218,9 @@ class Agents:
 
     async def _receive(self, host: MailboxTransport) -> None:
         at = host.mailbox
-        found = await self._store.for_org(at.org).read(lambda rows: mailbox.read_inbox(rows, at.cluster, host.read))
+        found = await self._store.for_org(at.org).read(
+            lambda rows: mailbox_rows.read_inbox(rows, at.cluster, host.read)
+        )
         for number, body in found:
             host.read = number
             host.receive(body)
@@ -245,12 +247,12 @@ class Agents:
         """Return the HTTP routes for agents, and for administrators of a frozen cluster."""
         return [
             serve("/orgs/{org}/clusters/{name}/thaw", GET=self.show_frozen, POST=self.thaw),
-            serve("/agent/session", POST=self.open),
-            serve("/agent/messages", GET=self.collect, POST=self.receive),
-            serve("/agent/births", POST=self.check_births),
+            serve("/agent/session", POST=self.open_session),
+            serve("/agent/messages", GET=self.fetch_messages, POST=self.receive_messages),
+            serve("/agent/births", POST=self.find_startable),
         ]
 
-    async def open(self, request: Request) -> Any:
+    async def open_session(self, request: Request) -> Any:
         identity = await self._authenticate(request)
         opening = await _body(request, SessionRequest)
         _refuse_nul((opening.cluster_uid, opening.version, opening.namespaces.get(identity.org, "")))
@@ -261,12 +263,12 @@ class Agents:
         if len(opening.runs) > MAX_RUNS:
             opening = msgspec.structs.replace(opening, runs=opening.runs[:MAX_RUNS])
         found = await self._transact(
-            identity, lambda rows: mailbox.open_session(rows, identity.cluster, opening, self._now())
+            identity, lambda rows: mailbox_rows.open_session(rows, identity.cluster, opening, self._now())
         )
         self._touch(identity.org, identity.cluster)
         return found
 
-    async def collect(self, request: Request) -> Any:
+    async def fetch_messages(self, request: Request) -> Any:
         """Return the messages after the last received one; if there are none, wait for some for `wait` seconds."""
         identity = await self._authenticate(request)
         session, after = read_number(request, "session", 0), read_number(request, "after", 0)
@@ -274,14 +276,14 @@ class Agents:
         seconds = read_wait(request)
         until = asyncio.get_running_loop().time() + seconds
 
-        def collect(rows: Rows) -> Any:
-            return mailbox.collect(rows, identity.cluster, session, after, digest, self._now())
+        def fetch(rows: Rows) -> Any:
+            return mailbox_rows.fetch(rows, identity.cluster, session, after, digest, self._now())
 
-        with self._slots.hold(identity.org, identity.cluster, seconds):
-            return await self._wait_for_messages(request, identity, collect, until)
+        with self._slots.acquire(identity.org, identity.cluster, seconds):
+            return await self._wait_for_messages(request, identity, fetch, until)
 
     async def _wait_for_messages(
-        self, request: Request, identity: ClusterIdentity, collect: Callable[[Rows], Any], until: float
+        self, request: Request, identity: ClusterIdentity, fetch: Callable[[Rows], Any], until: float
     ) -> UnreadMessages:
         key = identity.org, identity.cluster
         while True:
@@ -289,7 +291,7 @@ class Agents:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(key, set()).add(future)
             try:
-                found = await self._transact(identity, collect)
+                found = await self._transact(identity, fetch)
                 left = until - asyncio.get_running_loop().time()
                 if found or left <= 0 or self._closing:
                     return UnreadMessages(messages=tuple(found))
@@ -298,28 +300,30 @@ class Agents:
             finally:
                 self._waiting.get(key, set()).discard(future)
 
-    async def receive(self, request: Request) -> Any:
+    async def receive_messages(self, request: Request) -> Any:
         identity = await self._authenticate(request)
-        said = await _body(request, SentMessages)
-        if len(said.messages) > MAX_MESSAGES:
+        body = await _body(request, SentMessages)
+        if len(body.messages) > MAX_MESSAGES:
             raise RequestError(413, f"send at most {MAX_MESSAGES} messages at once")
-        if said.first < 1:
+        if body.first < 1:
             raise RequestError(400, "the numbers of messages begin with 1")
-        _refuse_nul(said.messages)
+        _refuse_nul(body.messages)
         received = await self._transact(
             identity,
-            lambda rows: mailbox.receive(rows, identity.cluster, said.session, said.first, said.messages, self._now()),
+            lambda rows: mailbox_rows.receive(
+                rows, identity.cluster, body.session, body.first, body.messages, self._now()
+            ),
         )
         self._touch(identity.org, identity.cluster)
         return ReceivedCount(received=received)
 
-    async def check_births(self, request: Request) -> Any:
+    async def find_startable(self, request: Request) -> Any:
         identity = await self._authenticate(request)
-        asked = await _body(request, StartRequest)
-        _refuse_nul(asked.uids)
+        body = await _body(request, StartRequest)
+        _refuse_nul(body.uids)
 
         def work(rows: Rows) -> list[str]:
-            found = mailbox.find_startable(rows, identity.cluster, asked.session, asked.uids)
+            found = mailbox_rows.find_startable(rows, identity.cluster, body.session, body.uids)
             # Expired runs are removed here: a host that was offline and has a slow clock would start them.
             return run_records.read_unexpired(rows, found, self._now())
 
@@ -330,7 +334,7 @@ class Agents:
         org, cluster = callers.get_caller(request).org, request.path_params["name"]
 
         def read(rows: Rows) -> dict[str, Any]:
-            found = mailbox.read_frozen(rows, cluster)
+            found = mailbox_rows.read_frozen(rows, cluster)
             if found is None:
                 return {"frozen": False}
             ours = {each.uid: each.name for each in run_records.read_entries(rows) if each.cluster == cluster}
@@ -349,8 +353,8 @@ class Agents:
         who, name = audit.get_actor(request), request.path_params["name"]
 
         def work(rows: Rows) -> None:
-            if not mailbox.thaw(rows, name):
-                is_frozen = mailbox.read_frozen(rows, name) is not None
+            if not mailbox_rows.thaw(rows, name):
+                is_frozen = mailbox_rows.read_frozen(rows, name) is not None
                 text = "the cluster has not reported its runs yet: retry after it has connected" if is_frozen else ""
                 raise RequestError(409, text or "it is not frozen")
             audit.append(rows, who, "thaw", f"clusters/{name}")
