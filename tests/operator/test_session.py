@@ -99,6 +99,6 @@ def test_both_sides_forget_an_ended_sandbox_of_a_server(story):
         await gone_for_both(world, plane)
         await world.rest(400)
         left = {place for places in known() for place in places}
-        assert not [place for place in left if "births" not in place]
+        assert not [place for place in left if "_permits" not in place]
 
     story(steps)
