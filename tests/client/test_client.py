@@ -67,9 +67,9 @@ def test_outputs_are_decoded_by_name_and_not_printed(dayfly, host):
     found = dayfly.sandboxes.outputs("sb1")
     assert found["mydb/provision.url"] == found["provision.url"] == found["url"] == "db://h"
     assert dict(found) == {"mydb/provision.url": "db://h", "mydb/seed.rows": "2", "mydb/seed.raw": "/w=="}
-    assert found.of("raw").content == b"\xff"
+    assert found.get_output("raw").content == b"\xff"
     assert found.variables() == {"MYDB_PROVISION_URL": "db://h", "MYDB_SEED_ROWS": "2"}
-    assert "db://h" not in repr(found) + repr(found.of("url")) + str(found.all), "tracebacks print values"
+    assert "db://h" not in repr(found) + repr(found.get_output("url")) + str(found.all), "tracebacks print values"
     with pytest.raises(KeyError, match=r"no output port; there are mydb/provision.url"):
         found["port"]
 

@@ -25,7 +25,7 @@ LOST = UnreachableError("no answer", sent=True)
 
 def put_off(status, seconds=None):
     fault = refusal(status, "later")
-    fault.again_in = seconds
+    fault.retry_after_s = seconds
     return fault
 
 
@@ -106,7 +106,7 @@ class World:
 
 def asked(world, method="GET", **options):
     json_client = JsonClient(lambda: Address("http://a:1", "k"), world, timeout=30, retries=RetryPolicy(patience=20))
-    return run(json_client.ask(dict, method, "/x", **options))
+    return run(json_client.request_as(dict, method, "/x", **options))
 
 
 def test_reads_come_again_after_every_fault_of_the_way():
@@ -160,7 +160,7 @@ def test_patience_has_an_end():
     assert 15 < world.now() <= 20
     with pytest.raises(RefusedError, match="later") as refused:
         asked(World((429, "retry-after: 60")))
-    assert refused.value.again_in == 60
+    assert refused.value.retry_after_s == 60
     world = World("refused", (200,))
     with pytest.raises(UnreachableError):
         asked(world, patience=0)
@@ -236,7 +236,7 @@ def test_a_process_and_its_copy_have_connections_of_their_own(monkeypatch):
         with monkeypatch.context() as forked:
             if process:
                 forked.setattr(os, "getpid", lambda: 1)
-            run(json_client.ask(dict, "GET", "/x"))
+            run(json_client.request_as(dict, "GET", "/x"))
         made.append(world.made)
     assert made == [1, 1, 2, 2]
 

@@ -38,7 +38,7 @@ def wishes_of(example: str, **values: str) -> tuple[dict[str, Any], dict[str, An
     folder = ROOT / "examples" / example
     sets = [f"{name}={value}" for name, value in values.items()]
     plugin, sandbox = files.load([str(folder / "plugin.yaml"), str(folder / "sandbox.yaml")], sets)
-    spec = documents.export(plugin.wish)
+    spec = documents.export(plugin.content)
     name = spec["name"].lower().replace("@", ".").replace("+", "-")
     return (
         {
@@ -51,7 +51,7 @@ def wishes_of(example: str, **values: str) -> tuple[dict[str, Any], dict[str, An
             "apiVersion": API,
             "kind": "Sandbox",
             "metadata": {"name": sandbox.name, "namespace": TEAM},
-            "spec": documents.export(sandbox.wish)["spec"],
+            "spec": documents.export(sandbox.content)["spec"],
         },
     )
 

@@ -80,7 +80,7 @@ def subjects(ctx: click.Context) -> Iterable[str]:
     """Complete sandboxes and `routegroup/NAME`, as `why` and `logs` take them."""
     found = [one["name"] for one in _fetch(ctx, "sandboxes")]
     with contextlib.suppress(Exception):  # older servers have no route groups
-        found += [subject.group(one["name"]) for one in _fetch(ctx, "routegroups")]
+        found += [subject.group_subject(one["name"]) for one in _fetch(ctx, "routegroups")]
     return found
 
 
@@ -138,7 +138,7 @@ def contexts(ctx: click.Context) -> Iterable[str]:  # noqa: ARG001 # the protoco
 def _units(ctx: click.Context) -> Iterable[Any]:
     name = ctx.params["sandbox"]
     if _context(ctx) is None:
-        return _fetch(ctx, *subject.at(name), "report").get("units") or ()
+        return _fetch(ctx, *subject.path(name), "report").get("units") or ()
     return [unit for one in _fetch(ctx, "sandboxes") if one["name"] == name for unit in one["units"]]
 
 

@@ -139,4 +139,4 @@ def _named(name: str | None, files: tuple[str, ...], sets: tuple[str, ...], kind
         return [name]
     from dayfly.client import files as reading
 
-    return reading.only_names(files, sets, kind)
+    return reading.read_names(files, sets, kind)

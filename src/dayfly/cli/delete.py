@@ -86,8 +86,8 @@ class _AtServer:
 
     def request(self, name: str) -> DeletedRun:
         found = lookup.fetch(self._client, name)
-        uid: str = self._client.get(*subject.at(name), "report").get("uid", "")
-        self._client.delete(*subject.at(name))
+        uid: str = self._client.get(*subject.path(name), "report").get("uid", "")
+        self._client.delete(*subject.path(name))
         return DeletedRun(uid, found.get("routingKey", ""))
 
     def wait(self, name: str, uid: str, seconds: float) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dayfly.cli.backends.target_server import ServerClient
-    from dayfly.client.files import Wished
+    from dayfly.client.files import LoadedDocument
 
 MAX_FILE_BYTES = 256 * 1024
 _WRITER_TIMEOUT_MS = 1000
@@ -132,15 +132,17 @@ def choose_for_sandbox(body: Any, path: str | None, client: ServerClient | None 
     return _choose(required, read(path), path)
 
 
-def choose_for_files(found: Sequence[Wished], path: str, client: ServerClient) -> dict[str, dict[str, dict[str, str]]]:
+def choose_for_files(
+    found: Sequence[LoadedDocument], path: str, client: ServerClient
+) -> dict[str, dict[str, dict[str, str]]]:
     """Return the secrets from the file for each sandbox in `found`, by the name of the sandbox. Nothing is sent.
 
     Raises:
         DayflyError: as `choose_for_sandbox`, or the server is on another machine.
     """
     reject_remote_server(client.address.url)
-    plugins = [wished for wished in found if isinstance(wished.wish, Plugin)]
-    boxes = [wished for wished in found if isinstance(wished.wish, Sandbox)]
+    plugins = [wished for wished in found if isinstance(wished.content, Plugin)]
+    boxes = [wished for wished in found if isinstance(wished.content, Sandbox)]
     values = read(path) if boxes else {}  # once: a pipe can be read only once
     return {
         box.name: _choose(_required(temporary.sandbox_with_plugins([box, *plugins]), client), values, path)
@@ -243,7 +245,7 @@ def _reject_missing_file(required: Mapping[str, Iterable[str]]) -> None:
 
 def reject_remote_server(url: str) -> None:
     """Reject a server on another machine: secrets are never sent over a network."""
-    secret_values.refuse_elsewhere(url, "--secrets-file")
+    secret_values.refuse_remote_server(url, "--secrets-file")
 
 
 def _keys(resource: str, name: str, *, is_only_user: bool) -> list[str]:

@@ -67,7 +67,7 @@ def report_until_ready(client: ServerClient, name: str, applied: Any, seconds: f
     else:
         print_message(f"{capitalize(subject.title(name))} is ready.")
     try:
-        return code, client.get(*subject.at(name))
+        return code, client.get(*subject.path(name))
     except RefusedError as fault:
         if fault.status != GONE:
             raise

@@ -203,10 +203,10 @@ class FactoryScope:
         if place is None:
             raise FileNotFoundError(f"{file}: no such file next to the test or below {self._request.config.rootpath}")
         with sources.errors_with_places(None):
-            found = files.load([str(place)], sources.sets({**(variables or {}), **more}))
+            found = files.load([str(place)], sources.to_sets({**(variables or {}), **more}))
         for each in found:
-            if isinstance(each.wish, Workload):
-                self._client.baselines.apply(documents.export(each.wish))
+            if isinstance(each.content, Workload):
+                self._client.baselines.apply(documents.export(each.content))
         body = temporary.sandbox_with_plugins(found)
         return ReadySandbox(*self._create(body, str(body["name"]), secrets or {}))
 
@@ -261,7 +261,7 @@ class FactoryScope:
             return None
         inside = place / "plugin.yaml"
         with sources.errors_with_places(None):
-            found = files.load_one([str(inside if inside.is_file() else place)], [], "plugin").wish
+            found = files.load_one([str(inside if inside.is_file() else place)], [], "plugin").content
         assert isinstance(found, Plugin), "the kind is an argument"
         return found
 

@@ -85,7 +85,7 @@ class ClusterBackend:
         return _view(found) if found is not None else None
 
     def why(self, name: str) -> Any:
-        if (other := subject.published(name)) is not None:
+        if (other := subject.parse_published(name)) is not None:
             obstacle = self._run(self._objects.explain_published(*other))
             return msgspec.to_builtins(obstacle) if obstacle else {}
         found = self._get(name)

@@ -78,19 +78,19 @@ class ServerClient:
 
     def get(self, *path: str, **query: object) -> Any:
         """GET below the organisation."""
-        return self.request("GET", self.json.below(*path), query)
+        return self.request("GET", self.json.org_path(*path), query)
 
     def put(self, *path: str, body: Any) -> Any:
         """PUT below the organisation."""
-        return self.request("PUT", self.json.below(*path), body=body)
+        return self.request("PUT", self.json.org_path(*path), body=body)
 
     def post(self, *path: str, body: Any) -> Any:
         """POST below the organisation."""
-        return self.request("POST", self.json.below(*path), body=body)
+        return self.request("POST", self.json.org_path(*path), body=body)
 
     def delete(self, *path: str, **query: object) -> Any:
         """DELETE below the organisation."""
-        return self.request("DELETE", self.json.below(*path), query)
+        return self.request("DELETE", self.json.org_path(*path), query)
 
     def health(self) -> Any:
         """Return `{version, ok}`; needs no key."""

@@ -11,7 +11,7 @@ from dayfly.cli import options
 from dayfly.cli.backends import hosts
 from dayfly.cli.output import show
 from dayfly.client import subject
-from dayfly.client.errors import DayflyError, Exit, not_there
+from dayfly.client.errors import DayflyError, Exit, unknown_name_error
 from dayfly.spec.scalars.label_selector import matches, parse
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def command(
         return
     if _KINDS[kind] == "routegroups":
         if name:
-            _print_one(host.sandbox(subject.group(name)), output, "Route group")
+            _print_one(host.sandbox(subject.group_subject(name)), output, "Route group")
             return
         _print_groups([one for one in host.groups() if matches(terms, one.spec.get("labels") or {})], output, labels)
         return
@@ -172,7 +172,9 @@ def _print_resources(
     every = [each for one in sandboxes for each in _resources_of(one)]
     found = [each for each in every if name in ("", each["name"])]
     if name and not found:
-        raise not_there(f'no resource "{name}"', name, [each["name"] for each in every], f"dayfly get resources{flags}")
+        raise unknown_name_error(
+            f'no resource "{name}"', name, [each["name"] for each in every], f"dayfly get resources{flags}"
+        )
     if output:
         show.emit(found, output)
     elif found:

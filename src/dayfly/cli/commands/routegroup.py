@@ -48,7 +48,7 @@ def apply(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: fl
 @options.output
 def get(name: str, context: str | None, namespace: str | None, output: str | None) -> None:
     """Show one route group and its present sandboxes."""
-    _print(wire.fetch(subject.group(name), context, namespace), output)
+    _print(wire.fetch(subject.group_subject(name), context, namespace), output)
 
 
 def _print(group: Any, output: str | None) -> None:
@@ -91,7 +91,7 @@ def _row(group: Any) -> tuple[str, ...]:
     )
 
 
-_KIND = crud.VerbKind("route group", "route groups", "routegroups", "RouteGroup", subject.group)
+_KIND = crud.VerbKind("route group", "route groups", "routegroups", "RouteGroup", subject.group_subject)
 _HEADER = ("NAME", "ROUTING KEY", "CLUSTER", "CREATED", "SANDBOXES", "STATUS")
 _DELETE = "Delete a route group, by name or by its file, and wait until its hooks have run. Its sandboxes are kept."
 crud.add_list(command, _KIND, _HEADER, _row, elastic="SANDBOXES")

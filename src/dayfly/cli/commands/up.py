@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
 
-    from dayfly.client.files import Wished
+    from dayfly.client.files import LoadedDocument
     from dayfly.execute.tracing import Tracer
     from dayfly.link.transport import HostTransport
     from dayfly.server.catalog.baselines import BaselineHost
@@ -48,7 +48,7 @@ class _UpOptions(NamedTuple):
     runner: str
     parallel: int
     engine: str
-    baselines: list[Wished]
+    baselines: list[LoadedDocument]
     clusters: tuple[str, ...]
     webhooks: frozenset[str]
     receiver: EventReceiver | None
@@ -171,7 +171,7 @@ def _routing_options(forms: Forms, *, routing: bool) -> list[str]:
     return [*headers, "--routing-query", forms.query, *(["--routing"] if routing else [])]
 
 
-def _detach(home: Home, words: list[str], baselines: tuple[str, ...], declared: list[Wished]) -> None:
+def _detach(home: Home, words: list[str], baselines: tuple[str, ...], declared: list[LoadedDocument]) -> None:
     """Start the server as a separate process, which also declares the baselines."""
     from dayfly.client.files import STANDARD_INPUT
 
@@ -321,7 +321,7 @@ def _containers(engine: str) -> str:
     return program
 
 
-def _baselines(files: tuple[str, ...]) -> list[Wished]:
+def _baselines(files: tuple[str, ...]) -> list[LoadedDocument]:
     if not files:
         return []
     from dayfly.client import files as reading
@@ -333,7 +333,7 @@ def _baselines(files: tuple[str, ...]) -> list[Wished]:
     return found
 
 
-def _declare(address: Address, baselines: list[Wished]) -> None:
+def _declare(address: Address, baselines: list[LoadedDocument]) -> None:
     if not baselines:
         return
     from dayfly.cli import apply_spec

@@ -157,7 +157,7 @@ class SharedServer:
         with contextlib.suppress(DayflyError), self._reviving:
             self._revive()
             if address := find(self._home):
-                client.json.move_to(address)
+                client.json.set_address(address)
 
     def _open(self) -> ServerClient:
         """Return a client of the running server, or of one that is started now."""
