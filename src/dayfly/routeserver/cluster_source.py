@@ -86,8 +86,8 @@ class ClusterRuleWatcher:
     def _follow(self, namespace: str) -> None:
         self._sandboxes.listen(self._sandbox_changed)
         self._groups.listen(self._group_changed)
-        self._services.listen(self._place_changed)
-        self._forks.listen(self._place_changed)
+        self._services.listen(self._fork_changed)
+        self._forks.listen(self._fork_changed)
         follow = self._watches.follow
         follow(SANDBOXES, self._sandboxes, namespace=namespace)
         follow(GROUPS, self._groups, namespace=namespace)
@@ -140,7 +140,7 @@ class ClusterRuleWatcher:
             self._members.put_group(uid, Group(seen.metadata.namespace, match))
         self._update(*before, *self._members.sandboxes_of(uid))
 
-    def _place_changed(self, change: Change[ForkService] | Change[_Fork]) -> None:
+    def _fork_changed(self, change: Change[ForkService] | Change[_Fork]) -> None:
         if (uid := self._of_fork.get(change.key)) is not None:
             self._update(uid)
 
@@ -150,7 +150,7 @@ class ClusterRuleWatcher:
         """Compute and store the rules of these sandboxes."""
         changed: dict[RuleId, RoutingRule | None] = {}
         for uid in dict.fromkeys(uids):
-            now = {rule.id: rule for rule in rules(self._forked(uid))} if uid in self._places else {}
+            now = {rule.id: rule for rule in rules(self._forks_of(uid))} if uid in self._places else {}
             for id_ in self._put.pop(uid, ()):
                 # Another sandbox's fork may own the rule of a group's key by now.
                 if self._owners.get(id_) == uid:
@@ -162,7 +162,7 @@ class ClusterRuleWatcher:
                 self._put[uid] = tuple(now)
         self._store.update(changed)
 
-    def _forked(self, uid: str) -> Forked:
+    def _forks_of(self, uid: str) -> Forked:
         key = self._places[uid]
         seen = self._sandboxes.get(key.name, key.namespace)
         assert seen is not None, "a deleted Sandbox is removed from _places"
