@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dayfly.client.json_client import JsonClient
     from dayfly.client.sources import Source, Variables
 
-_AT = "resource-plugins"
+_PATH = "resource-plugins"
 
 
 class AsyncPlugins(PluginsInterface):
@@ -32,28 +32,28 @@ class AsyncPlugins(PluginsInterface):
             assert isinstance(wished, PluginDocument), "asked for by its kind"
             name, version = wished.name, wished.version
             try:
-                await self._json.request_as(dict[str, Any], "PUT", self._json.org_path(_AT, name), body=wish.body)
+                await self._json.request_as(dict[str, Any], "PUT", self._json.org_path(_PATH, name), body=wish.body)
             except ConflictError as fault:
-                there = await self._json.get(dict[str, Any], _AT, name, version=version)
+                there = await self._json.get(dict[str, Any], _PATH, name, version=version)
                 published = documents.from_wire(there, "ResourcePlugin")
                 if not isinstance(published, PluginDocument) or published.spec != wished.spec:
                     fault.advice = f"publish the change under another version than {version}"
                     raise
-        return await self._json.get(Plugin, _AT, name, version=version)
+        return await self._json.get(Plugin, _PATH, name, version=version)
 
     async def get(self, name: str) -> Plugin:
         name, _, version = name.partition("@")
-        return await self._json.get(Plugin, _AT, name, version=version or None)
+        return await self._json.get(Plugin, _PATH, name, version=version or None)
 
     async def list(self, *, all_versions: bool = False) -> tuple[Plugin, ...]:
-        return await self._json.get(tuple[Plugin, ...], _AT, version="all" if all_versions else None)
+        return await self._json.get(tuple[Plugin, ...], _PATH, version="all" if all_versions else None)
 
     async def versions(self, name: str) -> tuple[Plugin, ...]:
-        return await self._json.get(tuple[Plugin, ...], _AT, name, "versions")
+        return await self._json.get(tuple[Plugin, ...], _PATH, name, "versions")
 
     async def delete(self, name: str) -> None:
         found = await self.get(name)  # by its version: without one, a request that is sent again takes the next
-        path = self._json.org_path(_AT, found.name.partition("@")[0])
+        path = self._json.org_path(_PATH, found.name.partition("@")[0])
         await self._json.request_as(dict[str, Any], "DELETE", path, {"version": found.version})
 
 
