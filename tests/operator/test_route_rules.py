@@ -11,7 +11,7 @@ from tests.operator.rig.world import API, World
 from tests.operator.test_routes import group, play, routed
 
 from dayfly.kube.client import Client
-from dayfly.routeserver.from_cluster import ClusterRuleWatcher
+from dayfly.routeserver.cluster_source import ClusterRuleWatcher
 from dayfly.routeserver.rule_store import RuleStore
 from dayfly.spec.identity import routing_key
 from dayfly.spec.routing.rules import Query

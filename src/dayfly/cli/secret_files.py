@@ -125,7 +125,7 @@ def choose_for_sandbox(body: Any, path: str | None, client: ServerClient | None 
     Raises:
         DayflyError: a plugin needs a secret that is missing, or the file is invalid.
     """
-    required = _required(body, client)
+    required = _required_secrets(body, client)
     if path is None:
         _reject_missing_file(required)
         return {}
@@ -145,7 +145,7 @@ def choose_for_files(
     boxes = [wished for wished in found if isinstance(wished.content, Sandbox)]
     values = read(path) if boxes else {}  # once: a pipe can be read only once
     return {
-        box.name: _choose(_required(temporary.sandbox_with_plugins([box, *plugins]), client), values, path)
+        box.name: _choose(_required_secrets(temporary.sandbox_with_plugins([box, *plugins]), client), values, path)
         for box in boxes
     }
 
@@ -170,7 +170,7 @@ def _fetch_plugin(client: ServerClient, reference: str) -> PluginSpec:
     return plugin.spec
 
 
-def _required(body: Any, client: ServerClient | None) -> dict[str, list[str]]:
+def _required_secrets(body: Any, client: ServerClient | None) -> dict[str, list[str]]:
     """Return the names of the secrets that a sandbox needs, by resource.
 
     Secrets that come from another resource of the sandbox are not included.
@@ -218,7 +218,7 @@ def _choose(required: Mapping[str, Iterable[str]], found: Mapping[str, str], pat
         one = missing[0].partition(" ")[0]
         close = difflib.get_close_matches(one, found, 1)
         advice = f"did you mean {close[0]}?" if close else f"write a line {one}=..."
-        raise DayflyError(Exit.USAGE, f"{path}: {', '.join(missing)} {_are(missing)} missing", advice)
+        raise DayflyError(Exit.USAGE, f"{path}: {', '.join(missing)} {_is_or_are(missing)} missing", advice)
     if unfit:
         raise DayflyError(Exit.USAGE, f"{path}: {'; '.join(unfit)}", "write another value")
     _reject_ambiguous(takers, path)
@@ -258,5 +258,5 @@ def _variable(name: str) -> str:
     return name.upper().replace("-", "_")
 
 
-def _are(names: list[str]) -> str:
+def _is_or_are(names: list[str]) -> str:
     return "are" if len(names) > 1 else "is"

@@ -89,7 +89,7 @@ class ClusterBackend:
             obstacle = self._run(self._objects.explain_published(*other))
             return msgspec.to_builtins(obstacle) if obstacle else {}
         found = self._get(name)
-        blocker = self._objects.why(found, name, units_without_output(self._run(self._logs.stored(found))))
+        blocker = self._objects.why(found, name, units_without_output(self._run(self._logs.list_stored(found))))
         return msgspec.to_builtins(blocker) if blocker else {}
 
     def attempts(self, name: str, *, follow: bool) -> list[Any]:

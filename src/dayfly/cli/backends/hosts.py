@@ -57,7 +57,7 @@ def cluster(context: str, namespace: str | None) -> ClusterBackend:
 
 def reject_server_option() -> None:
     """Reject `--server` together with `--context`."""
-    if target_server.named():
+    if target_server.server_name():
         raise DayflyError(Exit.USAGE, "--server and --context cannot be combined", "use one of them")
 
 

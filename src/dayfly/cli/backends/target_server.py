@@ -26,10 +26,10 @@ def find(home: Home | None = None) -> Address | None:
 
     `--server` comes first, then `DAYFLY_URL`, `DAYFLY_ORG` and `DAYFLY_API_KEY`, then the home's own files.
     """
-    return addresses.find(home, named())
+    return addresses.find(home, server_name())
 
 
-def named() -> str:
+def server_name() -> str:
     """Return the server that the command line names with `--server`; empty for none."""
     import click
 
@@ -37,9 +37,9 @@ def named() -> str:
     return str(context.meta.get(SERVER) or "") if context else ""
 
 
-def is_elsewhere() -> bool:
+def is_remote() -> bool:
     """Whether the command line or the environment names the server, and not the home."""
-    return bool(named() or os.environ.get("DAYFLY_URL"))
+    return bool(server_name() or os.environ.get("DAYFLY_URL"))
 
 
 class ServerClient:
@@ -74,7 +74,7 @@ class ServerClient:
         address = find(home)
         if address is None:
             raise DayflyError(Exit.NO_SERVER, f"no server runs in {home.path}", START)
-        return cls(address, home=None if is_elsewhere() else home)
+        return cls(address, home=None if is_remote() else home)
 
     def get(self, *path: str, **query: object) -> Any:
         """GET below the organisation."""

@@ -107,7 +107,13 @@ def _print_groups(found: list[RunView], output: str | None, labels: Sequence[str
         show.emit([_data(each) for each in found], output)
     elif found:
         rows = [
-            (one.name, _phase(one.report), _reason(one.report), ", ".join(_matched(one)), show.age(one.created))
+            (
+                one.name,
+                _phase(one.report),
+                _reason(one.report),
+                ", ".join(_matched_sandboxes(one)),
+                show.age(one.created),
+            )
             for one in found
         ]
         show.table(("ROUTE GROUP", "PHASE", "REASON", "SANDBOXES", "AGE"), rows, elastic="SANDBOXES")
@@ -115,7 +121,7 @@ def _print_groups(found: list[RunView], output: str | None, labels: Sequence[str
         show.print_message("No route group has matching labels." if labels else "There are no route groups.")
 
 
-def _matched(one: RunView) -> list[str]:
+def _matched_sandboxes(one: RunView) -> list[str]:
     found: list[str] = (one.status or {}).get("matchedSandboxes") or []
     return found
 
@@ -137,11 +143,11 @@ def _print_one(found: RunView, output: str | None, kind: str = "Sandbox") -> Non
             ("Phase", _phase(report)),
             ("Reason", _reason(report)),
             ("Message", report["message"]),
-            ("Sandboxes", ", ".join(_matched(found))),
+            ("Sandboxes", ", ".join(_matched_sandboxes(found))),
             ("Routing key", found.routing_key),
             *(("Endpoint", f"{each['name']}: {each['url']}") for each in _endpoints_with_url(found)),
             ("Created", f"{found.created} ({show.age(found.created)} ago)" if found.created else ""),
-            *_ended(report),
+            *_end_rows(report),
         ]
     )
     if not report["units"]:
@@ -152,7 +158,7 @@ def _print_one(found: RunView, output: str | None, kind: str = "Sandbox") -> Non
         show.line(line.text)
 
 
-def _ended(report: Report) -> list[tuple[str, str]]:
+def _end_rows(report: Report) -> list[tuple[str, str]]:
     """Return why a run has ended, and by whose request."""
     rows = []
     if (closed := report.get("closed")) and _phase(report) == "Ended":
@@ -215,4 +221,4 @@ def _progress(report: Report) -> str:
 
 def _data(one: RunView) -> dict[str, Any]:
     data = {"name": one.name, "createdAt": one.created, **one.report, "phase": _phase(one.report)}
-    return data | ({"matchedSandboxes": _matched(one)} if "matchedSandboxes" in (one.status or {}) else {})
+    return data | ({"matchedSandboxes": _matched_sandboxes(one)} if "matchedSandboxes" in (one.status or {}) else {})

@@ -63,7 +63,7 @@ def _print(group: Any, output: str | None) -> None:
             ("Routing key", group.get("routingKey", "")),
             ("Description", spec.get("description", "")),
             ("Created", f"{group['createdAt']} ({show.age(group['createdAt'])} ago)"),
-            ("Expires", crud.expiry(status) or _after(spec)),
+            ("Expires", crud.expiry(status) or _unmatched_expiry(spec)),
             ("Sandboxes", ", ".join(status.get("matchedSandboxes") or ())),
             ("Status", crud.short_state(group)),
             ("Message", status.get("message", "")),
@@ -75,7 +75,7 @@ def _print(group: Any, output: str | None) -> None:
         show.table(("ROUTE GROUP ENDPOINT", "TARGET", "URL"), rows)
 
 
-def _after(spec: Any) -> str:
+def _unmatched_expiry(spec: Any) -> str:
     ttl = spec.get("ttl")
     return f"{ttl['duration']} after its last sandbox" if ttl else ""
 

@@ -15,7 +15,7 @@ import click
 from dayfly.cli import installed, options
 from dayfly.cli.backends.target_server import CLUSTER, ServerClient
 from dayfly.cli.local import server_process, temporary_server
-from dayfly.cli.local.server_process import listening
+from dayfly.cli.local.server_process import listen_on
 from dayfly.cli.output import show
 from dayfly.client.address import ORGANISATION, Address
 from dayfly.client.errors import DayflyError, Exit
@@ -147,7 +147,7 @@ def command(
         while_used=while_used,
     )
     advice = "choose another with --port N, or any free one with --port 0"
-    with listening(_ADDRESS, port, advice, called=f"port {port}") as sock:
+    with listen_on(_ADDRESS, port, advice, called=f"port {port}") as sock:
         asyncio.run(_serve(settings, sock, report_ready))
 
 
