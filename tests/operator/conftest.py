@@ -8,7 +8,7 @@ import pytest
 @pytest.fixture
 def story(tmp_path, monkeypatch):
     """Play a story with a cluster and a server in virtual time."""
-    from tests.operator.rig import plane as planes
+    from tests.operator.rig import control_plane as planes
     from tests.operator.rig.world import live
 
     from dayfly.server.runs import group_sweep
@@ -26,7 +26,7 @@ def story(tmp_path, monkeypatch):
             monkeypatch.setattr(group_sweep, "SHORT_PAUSE_PER_WORK", 0)
             # One replica notifies itself.
             monkeypatch.setattr(agent_service, "POLL_INTERVAL_S", 30.0)
-            plane = planes.Plane(world, tmp_path / "control.db")
+            plane = planes.ControlPlane(world, tmp_path / "control.db")
             if dialling:
                 planes.joined(world, plane)
             await plane.start()

@@ -8,7 +8,7 @@ import itertools
 import msgspec
 import pytest
 from tests.kube.fake import Fault, Harm, rest
-from tests.operator.rig.dialling import SAID, Bench, letters, played, refusal, session, with_bench
+from tests.operator.rig.dialer_bench import SAID, Bench, letters, refusal, run_story, session, with_bench
 
 from dayfly.kube.objects import SECRETS
 from dayfly.link import dialer, wire
@@ -39,7 +39,7 @@ class TestSession:
             ]
 
         caplog.set_level("INFO", "dayfly.link.dialer")
-        played(story)
+        run_story(story)
         assert [record.getMessage() for record in caplog.records] == ["connected to the server as cluster east of acme"]
 
     @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ class TestSession:
                 assert longest / 2 <= pause <= longest
             bench.says("POST session", session(1))
 
-        played(story)
+        run_story(story)
         told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
         assert told == [f"the server: {why}. Received orders continue; the connection is retried"], "once"
 
@@ -168,7 +168,7 @@ class TestSession:
             await rest(5)
             assert bench.dial.session == session(2)
 
-        played(story)
+        run_story(story)
         assert sum("has fewer objects than before" in record.getMessage() for record in caplog.records) == 1
 
 
@@ -203,7 +203,7 @@ class TestHearing:
             assert [each["number"] for each in bench.of("POST session")] == [0]
             assert bench.dial.session == session(1)
 
-        played(story)
+        run_story(story)
 
     @pytest.mark.parametrize("body", ["{}", '{"type": "Stop", "x": ' + DEEP.decode() + "}"], ids=["empty", "too deep"])
     @with_bench
@@ -288,7 +288,7 @@ class TestHearing:
             assert len(bench.of("POST session")) == 1
 
         caplog.set_level("INFO", "dayfly.link.dialer")
-        played(story)
+        run_story(story)
         told = [record.getMessage() for record in caplog.records][1:]
         assert len(told) == 2
         assert told[0].startswith(f"the server: {why}")

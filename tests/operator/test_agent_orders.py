@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 from tests.kube.fake import Harm, rest
-from tests.operator.rig.serving import (
+from tests.operator.rig.cluster_host_bench import (
     API,
     BOX,
     BOXES,

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.rig.dialling import session
-from tests.operator.rig.serving import BOXES, NAME, UID, Bench, delete_sandbox, with_bench
+from tests.operator.rig.cluster_host_bench import BOXES, NAME, UID, Bench, delete_sandbox, with_bench
+from tests.operator.rig.dialer_bench import session
 
 from dayfly.link.http import HttpResponse
 from dayfly.operator.agent.agent import WAITING_FOR_SERVER, Agent

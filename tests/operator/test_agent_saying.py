@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 from tests.kube.fake import rest
-from tests.operator.rig.dialling import LONG, SAID, Bench, played, refusal, session, with_bench
-from tests.operator.rig.serving import report
+from tests.operator.rig.cluster_host_bench import report
+from tests.operator.rig.dialer_bench import LONG, SAID, Bench, refusal, run_story, session, with_bench
 
 from dayfly.link import dialer, wire
 from dayfly.link.envelope import MAX_ENVELOPE_BYTES
@@ -83,7 +83,7 @@ class TestSaying:
             assert list(map(len, sent)) == batches
             assert [text for batch in sent for text in batch] == [wire.encode(message).decode() for message in said]
 
-        played(story)
+        run_story(story)
 
     @pytest.mark.parametrize("heard", [2, -1])
     @with_bench
@@ -109,7 +109,7 @@ class TestSaying:
             await rest(5)
             assert (bench.dial.session, bench.dial.trouble) == (session(2), "")
 
-        played(story)
+        run_story(story)
         assert "which is impossible" not in caplog.text
 
     @pytest.mark.parametrize("kind", [wire.RunChanged, wire.RunEnded])
@@ -133,7 +133,7 @@ class TestSaying:
                 SAID,
             ]
 
-        played(story)
+        run_story(story)
 
     @pytest.mark.parametrize(("letter", "fits"), [("a", 2_000), ('"', 500), ("ä", 1_000), ("😀", 500)])
     def test_oversized_answer_is_refused_as_too_long(self, monkeypatch, caplog, letter, fits):
@@ -157,7 +157,7 @@ class TestSaying:
             assert (short.session, short.number, short.verdict) == (1, 9, wire.Verdict.REFUSED)
             assert short.message == "the answer is longer than a server accepts"
 
-        played(story)
+        run_story(story)
         [told] = [each.getMessage() for each in caplog.records if "than a server accepts" in each.getMessage()]
         assert told.startswith("History has ")
 
@@ -183,7 +183,7 @@ class TestSaying:
             [told] = bench.of("POST messages")[-1:]
             assert (told["session"], told["first"], len(told["messages"])) == (2, 1, 1)
 
-        played(story)
+        run_story(story)
 
 
 class TestLiving:

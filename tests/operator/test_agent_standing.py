@@ -6,7 +6,7 @@ import logging
 
 import msgspec
 import pytest
-from tests.operator.rig.serving import (
+from tests.operator.rig.cluster_host_bench import (
     API,
     BOX,
     BOXES,
@@ -18,8 +18,8 @@ from tests.operator.rig.serving import (
     Bench,
     delete_sandbox,
     offer,
-    played,
     report,
+    run_story,
     with_bench,
     write_end,
 )
@@ -146,7 +146,7 @@ class TestOthers:
             assert asked == [*theirs, "ours"]
 
         with caplog.at_level(logging.WARNING):
-            played(story)
+            run_story(story)
         assert caplog.text.count("is not released: Sandbox theirs-") == MAX_CONCURRENT_RELEASES
 
 

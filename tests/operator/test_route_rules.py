@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from tests.operator.rig.forking import ended
+from tests.operator.rig.fork_stories import ended
 from tests.operator.rig.scenes import fork, gone, ready, wish
 from tests.operator.rig.world import API, World
 from tests.operator.test_routes import group, play, routed

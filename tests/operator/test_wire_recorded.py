@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 from tests.operator.rig import conversation
+from tests.operator.rig.control_plane import ORG, PLUGIN, ControlPlane, wish
 from tests.operator.rig.conversation import TO_CONTROL, TO_HOST, later, unknown
-from tests.operator.rig.plane import ORG, PLUGIN, Plane, wish
-from tests.operator.rig.played import Played
-from tests.operator.rig.served import left, lost_there, until
+from tests.operator.rig.replay import ReplayedAgent
+from tests.operator.rig.server_stories import left, lost_there, until
 from tests.operator.rig.world import World
 
 from dayfly.link.envelope import (
@@ -105,7 +105,7 @@ class Recorded:
 
 @BOTH
 def test_operator_reads_recorded_messages_of_the_server(story, said):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         way = Recorded(world, is_later=said == LATER)
         world.agent = lambda _process: (
             lambda cluster, admit: Agent(cluster, way, {ORG: "acme-sandboxes"}, "dayfly-system", admit, seed=1)
@@ -131,8 +131,8 @@ def test_operator_reads_recorded_messages_of_the_server(story, said):
 
 @BOTH
 def test_server_reads_recorded_messages_of_the_operator(story, said):
-    async def steps(world: World, plane: Plane) -> None:
-        operator = Played(plane, is_later=said == LATER)
+    async def steps(world: World, plane: ControlPlane) -> None:
+        operator = ReplayedAgent(plane, is_later=said == LATER)
         await plane.must("PUT", "resource-plugins/pg", PLUGIN)
         await plane.must("PUT", "sandboxes/shop", wish())
         async with operator.at_work():
@@ -157,5 +157,5 @@ def test_server_reads_recorded_messages_of_the_operator(story, said):
     story(steps, dialling=False)
 
 
-async def offered(operator: Played) -> bool:
+async def offered(operator: ReplayedAgent) -> bool:
     return bool(operator.uid)

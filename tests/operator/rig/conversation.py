@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.operator.rig import plane as planes
-from tests.operator.rig.plane import Plane
-from tests.operator.rig.served import gone, ready
+from tests.operator.rig import control_plane as planes
+from tests.operator.rig.control_plane import ControlPlane
+from tests.operator.rig.server_stories import gone, ready
 from tests.operator.rig.world import World, live
 
 from dayfly.link import wire
@@ -47,7 +47,7 @@ def unknown(**more: int) -> dict[str, Any]:
     return {"type": "Ponder", "about": "everything", **more}
 
 
-async def tell(world: World, plane: Plane) -> None:
+async def tell(world: World, plane: ControlPlane) -> None:
     """Play the recorded story, in which each side sends all its requests."""
     await world.rest(60)  # it is connected, so the server lets it check the plan
     await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
@@ -66,7 +66,7 @@ def record() -> None:
     heard: list[tuple[str, Any]] = []
     agent_service.POLL_INTERVAL_S = 30.0
 
-    def listen(plane: Plane) -> None:
+    def listen(plane: ControlPlane) -> None:
         reach = plane.reach
 
         async def listened(token: str, method: str, path: str, query: dict[str, str], body: bytes) -> Any:
@@ -82,7 +82,7 @@ def record() -> None:
     async def told(world: World) -> None:
         time.time_ns = lambda: world.now() * 1_000_000  # like the fixture `story`
         with tempfile.TemporaryDirectory() as folder:
-            plane = Plane(world, Path(folder) / "control.db")
+            plane = ControlPlane(world, Path(folder) / "control.db")
             planes.joined(world, plane)
             listen(plane)
             await plane.start()

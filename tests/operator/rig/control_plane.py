@@ -99,7 +99,7 @@ def opened(path: Path) -> Store:
         return Store.open(path)
 
 
-class JoinedAgents(AgentService):
+class LinkedAgentService(AgentService):
     """Records the links of the application."""
 
     links: Links
@@ -109,7 +109,7 @@ class JoinedAgents(AgentService):
         super().set_links(links)
 
 
-class Plane:
+class ControlPlane:
     """One server, which a test may kill and start again."""
 
     def __init__(self, world: World, path: Path) -> None:
@@ -128,7 +128,7 @@ class Plane:
 
     async def start(self) -> None:
         self.lives += 1
-        self.agents = JoinedAgents(self.store, identify=self.identify, now=self.world.now)
+        self.agents = LinkedAgentService(self.store, identify=self.identify, now=self.world.now)
         self.app = create_app(
             self.store, {}, org=ORG, keys=callers.single_key(KEY, ORG), version="1", agents=self.agents
         )
@@ -216,10 +216,10 @@ class Plane:
         self._late.append(asyncio.ensure_future(run()))
 
 
-class FateWay:
+class FaultyConnection:
     """An agent's connection that a test controls."""
 
-    def __init__(self, plane: Plane, token: str, process: Process) -> None:
+    def __init__(self, plane: ControlPlane, token: str, process: Process) -> None:
         self._plane = plane
         self._token = token
         self._process = process
@@ -316,13 +316,13 @@ def world(seed: int = 0, more: Mapping[str, Unit] = MappingProxyType({})) -> Wor
     return made
 
 
-def joined(made: World, plane: Plane, token: str = "t-east", bound: dict[str, str] | None = None) -> None:
+def joined(made: World, plane: ControlPlane, token: str = "t-east", bound: dict[str, str] | None = None) -> None:
     """Connect all its operators to that server."""
     bound = bound or {ORG: "acme-sandboxes"}
 
     def agent(process: Process) -> Any:
         return lambda cluster, admit: Agent(
-            cluster, FateWay(plane, token, process), bound, "dayfly-system", admit, seed=1
+            cluster, FaultyConnection(plane, token, process), bound, "dayfly-system", admit, seed=1
         )
 
     made.agent = agent

@@ -28,7 +28,7 @@ def path(namespace: str = "shop", name: str = "") -> str:
     return f"/apis/{GROUP}/v1/namespaces/{namespace}/virtualservices" + (f"/{name}" if name else "")
 
 
-class Meshes:
+class FakeIstio:
     """Does nothing while the kind is not served."""
 
     def __init__(self, cluster: FakeCluster, cloud: Cloud, ask: Any) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from tests.kube.fake import FakeCluster, Fault, Harm, run
 from tests.operator.rig import gateways
-from tests.operator.rig.benches import giving_bench
-from tests.operator.rig.rules import Rules
+from tests.operator.rig.change_checks import ChangeChecks
+from tests.operator.rig.virtual_time import bench_decorator
 from tests.operator.rig.world import KINDS
 
 from dayfly.execute.pod import names
@@ -49,7 +49,7 @@ class Bench:
         self.replaced = 0
         """Number of attempted writes of a run."""
         self.broken: list[str] = []
-        self.server.judge = Rules(self.server, self.broken.append)
+        self.server.judge = ChangeChecks(self.server, self.broken.append)
         self.harm: Harm | None = None
         """Return the result."""
         self.server.faults = self._note
@@ -228,11 +228,11 @@ def report(
     )
 
 
-def played(story: Any, **spec: Any) -> Any:
+def run_story(story: Any, **spec: Any) -> Any:
     async def main() -> Any:
         return await story(Bench(**spec))
 
     return run(main())
 
 
-with_bench = giving_bench(played)
+with_bench = bench_decorator(run_story)

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import msgspec
 from tests.kube.fake import custom, rest, run
-from tests.operator.rig import meshes
-from tests.operator.rig.alone import DEPLOYMENTS, SERVICES, UNIT, Alone
-from tests.operator.rig.alone import NAME as FORK
+from tests.operator.rig import fake_istio
+from tests.operator.rig.fork_bench import DEPLOYMENTS, SERVICES, UNIT, ForkBench
+from tests.operator.rig.fork_bench import NAME as FORK
 from tests.operator.rig.gateways import EDGE, KINDS, PATH
 
 from dayfly.execute.fork.run import Forks
@@ -45,7 +45,7 @@ def routed(name: str) -> Unit:
 ROUTE = routed("web")
 
 
-class Timed(Alone):
+class Timed(ForkBench):
     """A cluster with the Gateway API and the test's clock; it records when runs are queued."""
 
     def __init__(self) -> None:
@@ -99,10 +99,10 @@ class Bench(Timed):
 
     async def meshed(self, *rules: dict[str, Any]) -> None:
         """Replace the Gateway API by Istio, with a VirtualService that has these rules."""
-        self.server.serve(meshes.KIND)
+        self.server.serve(fake_istio.KIND)
         await self.unserve()
         body = {"metadata": {"name": "web"}, "spec": {"hosts": ["web"], "http": [*rules, THEIRS]}}
-        self.ask("POST", meshes.path(), body)
+        self.ask("POST", fake_istio.path(), body)
         self.look()
 
     def look(self) -> None:
@@ -142,7 +142,7 @@ class Bench(Timed):
             [web] = self.server.objects("virtualservices")
             first, *others = web["spec"]["http"]
             patch = {"spec": {"http": [{**first, "match": first["match"][1:]}, *others]}}
-            self.ask("PATCH", meshes.path(name="web"), patch, MERGE)
+            self.ask("PATCH", fake_istio.path(name="web"), patch, MERGE)
         else:
             [ours] = self.ours()
             self.ask(
@@ -192,7 +192,7 @@ class Bench(Timed):
         return await task
 
 
-def played(story: Any, of: type[Bench] = Bench) -> Any:
+def run_story(story: Any, of: type[Bench] = Bench) -> Any:
     async def main() -> Any:
         bench = of()
         await bench.begin()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import msgspec
-from tests.operator.rig.birth import Bench
+from tests.operator.rig.run_creation import Bench
 from tests.operator.rig.scenes import CHAIN
 
 from dayfly.execute.pod import names
@@ -20,7 +20,7 @@ from dayfly.spec.run import EndRequest, Run
 BOX = Key("shop", "box")
 
 
-class Front(Bench):
+class SandboxBench(Bench):
     """A controller with one cached Sandbox and published plugins."""
 
     def __init__(self, **box) -> None:

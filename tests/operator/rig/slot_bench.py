@@ -130,7 +130,7 @@ def claims(*units, kind="exec"):
     return tuple(Claim(unit=unit, attempt=1, kind=kind, ref="p", at=1) for unit in units)
 
 
-def played(story, **how):
+def run_story(story, **how):
     async def main():
         return await story(Bench(**how))
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 
-def giving_bench(played: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a decorator for async tests: `played` creates the bench that they receive as the argument `bench`.
+def bench_decorator(run_story: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a decorator for async tests: `run_story` creates the bench that they receive as the argument `bench`.
 
-    Arguments of the decorator are passed to `played`: `@with_bench(bound=False)`.
+    Arguments of the decorator are passed to `run_story`: `@with_bench(bound=False)`.
     """
 
     def with_bench(test: Any = None, /, **how: Any) -> Any:
@@ -20,7 +20,7 @@ def giving_bench(played: Callable[..., Any]) -> Callable[..., Any]:
 
         @functools.wraps(test)
         def run(*args: Any, **more: Any) -> Any:
-            return played(lambda bench: test(*args, bench=bench, **more), **how)
+            return run_story(lambda bench: test(*args, bench=bench, **more), **how)
 
         signature = inspect.signature(test)
         fixtures = [each for name, each in signature.parameters.items() if name != "bench"]

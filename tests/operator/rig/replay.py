@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from tests.operator.rig import conversation
+from tests.operator.rig.control_plane import ORG, ControlPlane
 from tests.operator.rig.conversation import TO_CONTROL, TO_HOST, later, unknown
-from tests.operator.rig.plane import ORG, Plane
 
 
-class Played:
+class ReplayedAgent:
     """Sends the recorded messages, for the sandbox that the server has now."""
 
-    def __init__(self, plane: Plane, *, is_later: bool = False, token: str = "t-east") -> None:
+    def __init__(self, plane: ControlPlane, *, is_later: bool = False, token: str = "t-east") -> None:
         self._plane, self._token = plane, token
         self._is_later = is_later
         self._after, self._digest = 0, ""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.operator.rig import plane as planes
-from tests.operator.rig.plane import Plane
+from tests.operator.rig import control_plane as planes
+from tests.operator.rig.control_plane import ControlPlane
 from tests.operator.rig.scenes import fork
 from tests.operator.rig.world import Unit, World
 
@@ -39,14 +39,14 @@ def previewed(**targets: str) -> dict:
     return {"endpoints": [{"name": name, "target": target} for name, target in targets.items()]}
 
 
-async def urls(plane: Plane, what: str = "sandboxes/shop") -> dict[str, str]:
+async def urls(plane: ControlPlane, what: str = "sandboxes/shop") -> dict[str, str]:
     """Return the addresses that the server reports."""
     return {each["name"]: each["url"] for each in (await plane.must("GET", what))["endpoints"]}
 
 
-async def key(plane: Plane, what: str = "sandboxes/shop") -> str:
+async def key(plane: ControlPlane, what: str = "sandboxes/shop") -> str:
     return (await plane.must("GET", what))["routingKey"]
 
 
-async def status(plane: Plane, what: str = "sandboxes/shop") -> dict:
+async def status(plane: ControlPlane, what: str = "sandboxes/shop") -> dict:
     return (await plane.must("GET", what))["status"]

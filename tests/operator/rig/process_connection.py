@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.operator.rig.world import World
 
 
-class Line(FakeTransport):
+class ProcessConnection(FakeTransport):
     """A connection whose process may be paused before one of its changes while everything else continues.
 
     Answers contain the server's date, unless the world removes it.

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 from tests.kube.fake import FakeCluster, run
-from tests.operator.rig.benches import giving_bench
+from tests.operator.rig.virtual_time import bench_decorator
 from tests.operator.rig.world import KINDS
 
 from dayfly.kube.client import Client
@@ -100,7 +100,7 @@ class Bench:
         return [at for at, asked, _ in self.asked if asked == what]
 
 
-def played(story: Any, *, seen: LastSeen = LastSeen()) -> Any:  # noqa: B008 - frozen
+def run_story(story: Any, *, seen: LastSeen = LastSeen()) -> Any:  # noqa: B008 - frozen
     async def main() -> Any:
         bench = Bench()
         await bench.cursor.load()
@@ -116,4 +116,4 @@ def played(story: Any, *, seen: LastSeen = LastSeen()) -> Any:  # noqa: B008 - f
     return run(main())
 
 
-with_bench = giving_bench(played)
+with_bench = bench_decorator(run_story)

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 from tests.kube.fake import FakeCluster, Fault, Harm, run
-from tests.operator.rig.benches import giving_bench
-from tests.operator.rig.rules import Rules
+from tests.operator.rig.change_checks import ChangeChecks
+from tests.operator.rig.virtual_time import bench_decorator
 from tests.operator.rig.world import KINDS
 
 from dayfly.execute.pod import names
@@ -87,7 +87,7 @@ class Bench:
         self.server = FakeCluster(seed=1, extra=KINDS)
         self.server.controllers.settle = lambda: None
         self.broken: list[str] = []
-        self.server.judge = Rules(self.server, self.broken.append)
+        self.server.judge = ChangeChecks(self.server, self.broken.append)
         self.harms: dict[str, Harm] = {}
         self.asked: list[str] = []
         self.server.faults = self._fault
@@ -192,7 +192,7 @@ def delete_sandbox(bench: Bench) -> None:
     bench.ask("DELETE", f"{BOXES}/{NAME}")
 
 
-def played(story: Any, **how: Any) -> Any:
+def run_story(story: Any, **how: Any) -> Any:
     async def main() -> Any:
         bench = Bench(**how)
         found = await story(bench)
@@ -202,4 +202,4 @@ def played(story: Any, **how: Any) -> Any:
     return run(main())
 
 
-with_bench = giving_bench(played)
+with_bench = bench_decorator(run_story)

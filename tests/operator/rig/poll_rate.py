@@ -16,7 +16,7 @@ from dayfly.operator.cluster.caches import ClusterWatches
 TURNS, SECONDS = 60, 1.0
 
 
-class Pace:
+class PollRate:
     """Counts how often each key is taken from each queue of an operator."""
 
     def __init__(self, cluster: FakeCluster) -> None:

@@ -11,7 +11,7 @@ from tests.operator.rig.world import World
 MERGE = "application/merge-patch+json"
 
 
-class Hands:
+class RandomActions:
     """The users of a sandbox `box` with forks, and the owners of its baselines `web` and `api`."""
 
     def __init__(self, world: World, dice: random.Random) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.operator.rig.plane import PLUGIN, Plane, wish
+from tests.operator.rig.control_plane import PLUGIN, ControlPlane, wish
 from tests.operator.rig.world import World
 
 
@@ -15,7 +15,7 @@ async def until(world: World, so, what: str, tries: int = 400) -> None:
     raise AssertionError(f"never: {what}\n{world.story()}")
 
 
-async def begin(world: World, plane: Plane, name: str = "shop", **more) -> str:
+async def begin(world: World, plane: ControlPlane, name: str = "shop", **more) -> str:
     """Create a sandbox and wait until it is ready. Return its UID on the server."""
     await plane.must("PUT", "resource-plugins/pg", PLUGIN) if name == "shop" else None
     await plane.must("PUT", f"sandboxes/{name}", wish(**more))
@@ -23,14 +23,14 @@ async def begin(world: World, plane: Plane, name: str = "shop", **more) -> str:
     return (await plane.must("GET", f"sandboxes/{name}/report"))["uid"]
 
 
-async def ready(world: World, plane: Plane, name: str = "shop") -> None:
+async def ready(world: World, plane: ControlPlane, name: str = "shop") -> None:
     async def so() -> bool:
         return (await plane.must("GET", f"sandboxes/{name}"))["status"]["ready"]
 
     await until(world, so, f"{name} is ready: {await plane.ask('GET', f'sandboxes/{name}')}")
 
 
-async def gone(world: World, plane: Plane, name: str = "shop") -> None:
+async def gone(world: World, plane: ControlPlane, name: str = "shop") -> None:
     async def so() -> bool:
         return (await plane.ask("GET", f"sandboxes/{name}"))[0] == 404 and not left(world)
 
@@ -48,7 +48,7 @@ def box(world: World):
     return found
 
 
-async def lost_there(plane: Plane, name: str) -> bool:
+async def lost_there(plane: ControlPlane, name: str) -> bool:
     """Return whether the server no longer has the sandbox."""
     return (await plane.ask("GET", f"sandboxes/{name}"))[0] == 404
 

@@ -55,7 +55,7 @@ class Change(NamedTuple):
         return self.metadata.get("uid", "")
 
 
-class Rules:
+class ChangeChecks:
     """Checks every change; `broken` is called with each violation."""
 
     def __init__(self, cluster: FakeCluster, broken: Callable[[str], None]) -> None:

@@ -34,7 +34,7 @@ DEPLOYMENTS, SERVICES = "/apis/apps/v1/namespaces/shop/deployments", "/api/v1/na
 MERGE = "application/merge-patch+json"
 
 
-class Alone:
+class ForkBench:
     """One run with a desired fork of `web`, which exists with its Service."""
 
     def __init__(self, *, wished: bool = True) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 from tests.kube.fake import FakeCluster, run
-from tests.operator.rig.hooking import HOOK, MACHINES
-from tests.operator.rig.hooking import HOOKS as PATH
+from tests.operator.rig.hook_targets import HOOK, MACHINES
+from tests.operator.rig.hook_targets import HOOKS as PATH
 from tests.operator.rig.world import KINDS
 
 from dayfly.execute.fork.run import Forks
@@ -70,7 +70,7 @@ class Bench:
         self.caches.hooks.put(msgspec.convert(self.hook, HookObject))
         self.uid = pair_id(self.hook["metadata"]["uid"], self.machine["metadata"]["uid"])
         self.name = names.run_name("m", self.uid)
-        self.watched = self.kinds.watch(target_kind(of_the_two(self)))
+        self.watched = self.kinds.watch(target_kind(unstored_run(self)))
 
     def _adapter(self, resource: Resource[PartialObjectMetadata]) -> HookedTarget:
         return HookedTarget(
@@ -116,7 +116,7 @@ class Bench:
         await self.pairs.reconcile(Pair(HOOK, KIND, Key("shop", "m")))
 
 
-def of_the_two(bench: Bench) -> RunObject:
+def unstored_run(bench: Bench) -> RunObject:
     """A bench with a run that is not stored, to test its kind only."""
     meta = {"name": bench.name, "uid": "u"}
     hook = {"name": HOOK, "uid": "h"}
@@ -129,7 +129,7 @@ def of_the_two(bench: Bench) -> RunObject:
 M = Key("shop", "m")
 
 
-class Alone(Bench):
+class QueueBench(Bench):
     """A bench that also records what is queued."""
 
     def __init__(self, **how: Any) -> None:
@@ -172,8 +172,8 @@ class Alone(Bench):
         return self.ask("GET", f"{PATH}/{HOOK}").get("status", {})
 
 
-def played(story: Any, **how: Any) -> Any:
+def run_story(story: Any, **how: Any) -> Any:
     async def main() -> Any:
-        return await story(Alone(**how))
+        return await story(QueueBench(**how))
 
     return run(main())
