@@ -14,7 +14,7 @@ from dotenv import dotenv_values
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tests.cli import sample_specs
-from tests.cli.fake import serving
+from tests.cli.fake_server import serving
 from tests.cli.with_command import FakeServer, fake_home, run_with
 
 from dayfly.cli import outputs

@@ -9,7 +9,7 @@ import time
 
 import pytest
 from tests.client.relay import relayed
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import KEY
 
 from dayfly.client import ConflictError, NotFoundError, RetryPolicy, UnreachableError
@@ -196,10 +196,10 @@ def test_request_with_a_lost_answer_is_applied_once(server, connect):
     with relayed(server.port) as relay:
         dayfly = connect(f"http://127.0.0.1:{relay.port}", KEY, retries=RetryPolicy(first=0.01))
         relay.lost = 1
-        assert dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()}).name == "sb1"
+        assert dayfly.sandboxes.apply({"name": "sb1", **specs.empty()}).name == "sb1"
         relay.lost = 1
-        assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).version == "1.0.0", "a repeated publication succeeds"
-        dayfly.plugins.apply(wishes.plugin("db@1.1.0"))
+        assert dayfly.plugins.apply(specs.plugin("db@1.0.0")).version == "1.0.0", "a repeated publication succeeds"
+        dayfly.plugins.apply(specs.plugin("db@1.1.0"))
         relay.lost = 2
         dayfly.plugins.delete("db")
         assert dayfly.plugins.get("db").version == "1.0.0", "a repeated delete removes no other version"
@@ -215,7 +215,7 @@ def test_idle_connections_that_have_ended_are_not_used(server, connect):
         dayfly.sandboxes.list()
         relay.cut()
         time.sleep(0.05)  # the end of the connection arrives without an event
-        dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()})
+        dayfly.sandboxes.apply({"name": "sb1", **specs.empty()})
         with pytest.raises(ConflictError, match="nothing in it is waiting"):
             dayfly.sandboxes.retry("sb1")
         assert relay.made == 2
@@ -246,7 +246,7 @@ def test_many_at_once(server):
 
     async def all_at_once():
         async with AsyncClient(f"http://127.0.0.1:{server.port}", KEY) as dayfly:
-            made = [dayfly.sandboxes.apply({"name": f"sb{n}", **wishes.empty()}) for n in range(20)]
+            made = [dayfly.sandboxes.apply({"name": f"sb{n}", **specs.empty()}) for n in range(20)]
             names = [each.name for each in await asyncio.gather(*made)]
             slow = asyncio.create_task(dayfly.sandboxes.report("sb1", after=99, wait=20))
             await asyncio.sleep(0.05)

@@ -13,8 +13,8 @@ import uvicorn
 from testcluster import images
 from tests.cluster.conftest import TEAM
 from tests.cluster.installed import Installed
-from tests.cluster.patience import eventually
 from tests.cluster.server_in_cluster import ServerInCluster, certificate, dialling
+from tests.cluster.waiting import eventually
 
 from dayfly.server.access import callers
 from dayfly.server.app import create_app

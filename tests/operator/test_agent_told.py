@@ -13,7 +13,7 @@ from tests.operator.rig.control_plane import ORG, ControlPlane, wish
 from tests.operator.rig.kubelet import Script
 from tests.operator.rig.server_stories import begin, box, gone, ready, true, until
 from tests.operator.rig.world import World
-from tests.server import stored
+from tests.server import stored_records
 
 from dayfly.kube import errors
 from dayfly.link.permits import BATCH_SIZE, StartPermits
@@ -204,7 +204,7 @@ def test_settled_offer_needs_no_api_request(story):
     async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane)
         await world.rest(60)
-        [record] = await stored.read_all(plane.store, ORG)
+        [record] = await stored_records.read_all(plane.store, ORG)
         told = fetched(plane)
         await world.rest(60)
         asked = noted(world)

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import msgspec
 import pytest
-from tests.server import stored
+from tests.server import stored_records
 from tests.server.databases import sql
 
 from dayfly.link import wire
@@ -320,9 +320,9 @@ async def test_expired_births_are_refused_by_server_clock(replica, store, born, 
     def wished(rows):
         hour = {"duration": "1h", "offset_from": "createdAt"}
         for uid, ttl in (("u-brief", Ttl(**hour)), ("u-lives", None)):
-            save(rows, stored.sandbox(uid, org=ORG, cluster="east", at=born, ttl=ttl))
+            save(rows, stored_records.sandbox(uid, org=ORG, cluster="east", at=born, ttl=ttl))
         for uid, ttl in (("g-brief", GroupTtl(**hour)), ("g-lives", None)):
-            save(rows, stored.group(uid, org=ORG, cluster="east", at=born, ttl=ttl))
+            save(rows, stored_records.group(uid, org=ORG, cluster="east", at=born, ttl=ttl))
 
     await store.for_org(ORG).write(wished)
     await replica.open()

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import KEY, ORG, serving
 from tests.server.databases import sql
 from tests.server.fake_host import FakeHost
-from tests.server.lossy import call
+from tests.server.lossy_link import call
 
 from dayfly.server.access import callers
 from dayfly.server.admin.audit_chain import ChainEntry, ChainHead, find_fault, next_entry
@@ -36,20 +36,20 @@ def chain(client):
 @pytest.mark.slow
 def test_each_change_has_an_audit_entry_without_secrets(place):
     with serving(place, {"local": FakeHost()}) as client:
-        client.put("workloads/default/shop", wishes.baseline())
-        client.put("resource-plugins/db", wishes.plugin())
-        client.put("sandboxes/sb1", wishes.sandbox(labels={"a": "b"}))
-        client.put("sandboxes/sb1", wishes.sandbox(labels={"a": "c"}))
+        client.put("workloads/default/shop", specs.baseline())
+        client.put("resource-plugins/db", specs.plugin())
+        client.put("sandboxes/sb1", specs.sandbox(labels={"a": "b"}))
+        client.put("sandboxes/sb1", specs.sandbox(labels={"a": "c"}))
         client.put("clusters/far", None)
         token = client.call("POST", "clusters/far/tokens", {}).json
         key = client.call("POST", "keys", {"name": "ci", "role": "viewer"}).json
         before = client.get("sandboxes/sb1")
         same = (
-            ("PUT", "workloads/default/shop", wishes.baseline()),
-            ("PUT", "sandboxes/sb1", wishes.sandbox(labels={"a": "c"})),
+            ("PUT", "workloads/default/shop", specs.baseline()),
+            ("PUT", "sandboxes/sb1", specs.sandbox(labels={"a": "c"})),
             ("PUT", "clusters/far", None),
-            ("PUT", "resource-plugins/db", wishes.plugin()),
-            ("PUT", "sandboxes/sb1", wishes.sandbox(labels={"a": 7})),
+            ("PUT", "resource-plugins/db", specs.plugin()),
+            ("PUT", "sandboxes/sb1", specs.sandbox(labels={"a": 7})),
             ("DELETE", "sandboxes/none", None),
             ("GET", "sandboxes", None),
         )
@@ -136,8 +136,8 @@ async def test_a_change_that_fails_leaves_no_entry(place):
     store = Store.open(place)
     try:
         app = create_app(store, {}, keys=callers.single_key(KEY), version="1")
-        assert (await call(app, KEY, "PUT", f"{ORG}/resource-plugins/db", wishes.plugin()))[0] == 200
-        assert (await call(app, KEY, "PUT", f"{ORG}/resource-plugins/db", wishes.plugin()))[0] == 409
+        assert (await call(app, KEY, "PUT", f"{ORG}/resource-plugins/db", specs.plugin()))[0] == 200
+        assert (await call(app, KEY, "PUT", f"{ORG}/resource-plugins/db", specs.plugin()))[0] == 409
         assert (await call(app, KEY, "GET", f"{ORG}/audit"))[1]["head"]["number"] == 1
     finally:
         store.close()

@@ -6,9 +6,9 @@ import asyncio
 import shutil
 
 import pytest
-from tests.server import stored, wishes
+from tests.server import specs, stored_records
 from tests.server.client import KEY, ORG
-from tests.server.lossy import call
+from tests.server.lossy_link import call
 
 from dayfly.link import server_end as link
 from dayfly.link import wire
@@ -59,8 +59,8 @@ async def test_caller_does_not_wait_for_slow_host(store, monkeypatch):
     monkeypatch.setattr(host_sync, "CALLER_WAIT_S", 0)
     app = create_app(store, {}, keys=callers.single_key(KEY), version="1")
     await call(app, KEY, "PUT", f"{ORG}/clusters/far")
-    await call(app, KEY, "PUT", f"{ORG}/sandboxes/shop", wishes.empty(cluster="far"))
-    record = await stored.read(store, "local", "shop")
+    await call(app, KEY, "PUT", f"{ORG}/sandboxes/shop", specs.empty(cluster="far"))
+    record = await stored_records.read(store, "local", "shop")
     host, links = SlowHost(), Links()
     links.add_link("far", Link(host, "local", shared=True))
     sync = host_sync.HostSync(store, links)

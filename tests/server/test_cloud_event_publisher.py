@@ -8,11 +8,11 @@ import logging
 import shutil
 
 import pytest
-from tests.server import stored, wishes
+from tests.server import specs, stored_records
 from tests.server.client import KEY, ORG
 from tests.server.databases import sql
 from tests.server.fake_host import FakeHost
-from tests.server.lossy import call
+from tests.server.lossy_link import call
 
 from dayfly.lib import delivery
 from dayfly.lib.delivery import DeliveryResult
@@ -82,12 +82,14 @@ class World:
         await asyncio.sleep(0)
 
     async def put(self, name, **spec):
-        status, answer = await call(self.app, KEY, "PUT", f"{ORG}/sandboxes/{name}", wishes.empty(**spec))
+        status, answer = await call(self.app, KEY, "PUT", f"{ORG}/sandboxes/{name}", specs.empty(**spec))
         assert status == 200, answer
 
     async def put_other(self, name, cluster="far"):
         """Create a sandbox in the other organisation."""
-        record = await stored.write(self.store, stored.sandbox(f"u-{name}", org="other", name=name, cluster=cluster))
+        record = await stored_records.write(
+            self.store, stored_records.sandbox(f"u-{name}", org="other", name=name, cluster=cluster)
+        )
         await self.app.state.sync.send_order(record)
 
     async def wait_for_reports(self):
@@ -222,7 +224,7 @@ async def test_event_source_names_organisation_and_cluster(world):
 
 async def test_expiring_event_is_sent_when_its_time_comes(world):
     await world.put("sb1", ttl={"duration": "1h"})
-    row = (await stored.read_all(world.store, "local"))[0]
+    row = (await stored_records.read_all(world.store, "local"))[0]
     world.clock[0] = row.created_at
     assert [each[1] for each in await world.publish()] == ["ready"]
     world.clock[0] = row.expires_at - 360_001

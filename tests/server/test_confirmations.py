@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.server import stored
+from tests.server import stored_records
 
 from dayfly.link.envelope import SessionRequest
 from dayfly.link.server_end import Link
@@ -31,9 +31,9 @@ async def store(place):
 
 def _fill(rows):
     rows.insert(clusters, [{"name": name, "created_at": 1, "agent": True} for name in ("east", "west")])
-    for record in (stored.sandbox("s1", cluster="east"), stored.sandbox("s2", cluster="west")):
+    for record in (stored_records.sandbox("s1", cluster="east"), stored_records.sandbox("s2", cluster="west")):
         save(rows, record)
-    save(rows, stored.group("g1", cluster="east"))
+    save(rows, stored_records.group("g1", cluster="east"))
     for cluster in ("east", "west"):
         mailbox_rows.open_session(rows, cluster, SessionRequest(cluster_uid=cluster), 1)
 
@@ -64,7 +64,7 @@ async def test_later_confirmation_wins_in_any_order(store):
 
 
 async def test_confirmation_of_ended_run_or_old_session_is_dropped(store):
-    record = await stored.read(store, ORG, "s1")
+    record = await stored_records.read(store, ORG, "s1")
     await note(store, s1=Confirmation(1, 1, FORM))
     await store.for_org(ORG).write(lambda rows: tombstones.archive(rows, record, 2))
     assert await known(store) == {}
@@ -124,7 +124,7 @@ def test_confirmation_holds_for_its_session_revision_and_place(told, holds):
 def test_later_confirmation_of_another_server_wins():
     """The two servers compiled with different routing keys of groups."""
     known_here, link = Confirmations(None), linked()
-    record = stored.sandbox("s1", cluster="east")
+    record = stored_records.sandbox("s1", cluster="east")
     entry = RunEntry(ORG, "s1", "s1", "east", 0)
     known_here.record(record, link, Confirmation(5, 7, confirmations.compute_fingerprint(0, PLACE, {})))
     assert known_here.is_confirmed(entry, link, confirmations.NO_CONFIRMATION, {})

@@ -12,7 +12,7 @@ import time
 import urllib.parse
 
 import pytest
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import KEY, ORG, wait_for
 
 from dayfly.server.db.store import OutcomeUnknownError, StoreError
@@ -245,7 +245,7 @@ def test_an_answer_does_not_wait_for_an_acknowledgement(filled):
 
 
 def test_internal_error_names_its_request_in_the_log(client, host, caplog):
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     host.history = lambda uid: 1 / 0
     answer = client.call("GET", "sandboxes/sb1/history")
     assert answer.status == 500
@@ -364,14 +364,14 @@ def test_unavailable_store_or_cluster_is_a_warning(caplog, fault):
 
 def test_request_for_unconnected_cluster_logs_no_error(client, caplog):
     client.put("clusters/far", None)
-    client.put("sandboxes/sb1", wishes.empty(cluster="far"))
+    client.put("sandboxes/sb1", specs.empty(cluster="far"))
     wait_for(lambda: client.call("GET", "sandboxes/sb1/history").status == 503)
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "deflate", "GZIP", "identity, gzip"])
 def test_encoded_body_is_refused_with_its_encoding(filled, encoding):
-    body = gzip.compress(json.dumps(wishes.empty()).encode())
+    body = gzip.compress(json.dumps(specs.empty()).encode())
     answer = filled.call("PUT", "sandboxes/sb2", body, {"Content-Encoding": encoding})
     assert (answer.status, answer.headers["accept-encoding"]) == (415, "identity")
     assert encoding.lower() in answer.error
@@ -410,7 +410,7 @@ def test_body_of_another_type_is_refused_with_the_right_one(filled, method, path
 )
 def test_json_body_is_read_with_and_without_its_type(client, type_):
     headers = {"Content-Encoding": "identity"} | ({"Content-Type": type_} if type_ else {})
-    assert client.call("PUT", "sandboxes/sb2", wishes.empty(), headers).status == 200
+    assert client.call("PUT", "sandboxes/sb2", specs.empty(), headers).status == 200
 
 
 PUBLISHED = {

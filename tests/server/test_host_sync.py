@@ -7,11 +7,11 @@ import shutil
 import time
 
 import pytest
-from tests.server import stored, wishes
+from tests.server import specs, stored_records
 from tests.server.client import KEY, ORG, parsed, wait_for
 from tests.server.databases import sql
 from tests.server.fake_host import uid_of
-from tests.server.lossy import call
+from tests.server.lossy_link import call
 
 from dayfly.link.server_end import Links
 from dayfly.link.wire import RunStatus
@@ -32,10 +32,10 @@ def _soon(monkeypatch):
 
 
 def test_sandbox_that_ends_by_itself_leaves_the_store(db, host):
-    db.put("sandboxes/sb1", wishes.sandbox())
+    db.put("sandboxes/sb1", specs.sandbox())
     host.finish(uid_of(host))
     assert db.call("GET", "sandboxes/sb1").status == 404
-    db.put("sandboxes/sb2", wishes.sandbox())
+    db.put("sandboxes/sb2", specs.sandbox())
     host.finish(uid_of(host))
     wait_for(lambda: not db.get("resource-plugins/db")["status"]["resources"])
 
@@ -51,7 +51,7 @@ def test_end_is_acknowledged_after_archiving(client, host, monkeypatch):
         return False
 
     monkeypatch.setattr(host_sync, "PAUSE_PER_WORK", 0)
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     uid = uid_of(host)
     monkeypatch.setattr(host_sync.HostSync, "is_over", fails)
     host.finish(uid)
@@ -79,7 +79,7 @@ async def test_pending_offers_are_sent_concurrently(host, blank, tmp_path):
         app = create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
         host.down = True
         for name in ("aa", "bb", "cc"):
-            assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", wishes.empty()))[0] == 200
+            assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", specs.empty()))[0] == 200
         host.down, host.offer = False, slow
         await app.state.sync.sweep()
     finally:
@@ -110,7 +110,7 @@ async def test_rounds_are_frequent_only_while_orders_succeed(host, blank, tmp_pa
         while not pauses:  # the first round has read the store, however long that takes
             await sleep(0.001)
         host.down = True
-        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/aa", wishes.empty()))[0] == 200
+        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/aa", specs.empty()))[0] == 200
         for down in (True, False, False):
             host.down = down
             before = len(pauses)
@@ -129,11 +129,11 @@ async def test_stale_record_is_not_offered_as_a_birth(host, blank, tmp_path):
     store = Store.open(shutil.copy(blank, tmp_path))
     try:
         app = create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
-        wish = wishes.empty() | {"lease": {"seconds": 30}}
+        wish = specs.empty() | {"lease": {"seconds": 30}}
         assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", wish))[0] == 200
-        before = await stored.read(store, "local", "sb1")
+        before = await stored_records.read(store, "local", "sb1")
         await app.state.sync.sweep()
-        after = await stored.read(store, "local", "sb1")
+        after = await stored_records.read(store, "local", "sb1")
         assert (before.sealed, after.sealed) == (False, True)
         lease = host.offers[before.uid].lease_until
         await asyncio.sleep(0.002)  # so that a lease from now would differ
@@ -148,8 +148,8 @@ async def test_reports_of_unknown_runs_are_dropped(host, blank, tmp_path):
     store = Store.open(shutil.copy(blank, tmp_path))
     try:
         app = create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
-        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", wishes.empty()))[0] == 200
-        record = await stored.read(store, "local", "sb1")
+        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", specs.empty()))[0] == 200
+        record = await stored_records.read(store, "local", "sb1")
         link = app.state.sync.link(record)
         for number in range(100):
             link.state.record_status(RunStatus(uid=f"nobodys-{number}", seq=1))
@@ -168,9 +168,9 @@ async def test_problem_ends_when_another_server_archives(host, blank, tmp_path, 
 
         async def put_while_down(name):
             host.down = True
-            assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", wishes.empty()))[0] == 200
+            assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", specs.empty()))[0] == 200
             host.down = False
-            record = await stored.read(store, "local", name)
+            record = await stored_records.read(store, "local", name)
             assert "cannot receive the order now" in app.state.sync.problem(record.uid)
             return record
 
@@ -196,9 +196,9 @@ async def test_problem_ends_when_another_server_sends_the_offer(host, blank, tmp
         app = create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
         sync = app.state.sync
         host.down = True
-        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", wishes.empty()))[0] == 200
+        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", specs.empty()))[0] == 200
         host.down = False
-        record = await stored.read(store, "local", "sb1")
+        record = await stored_records.read(store, "local", "sb1")
         uid = record.uid
         assert sync.problem(uid)
         session, place = await sync.link(record).wait_for_session()
@@ -220,9 +220,9 @@ async def test_new_sandboxes_are_offered_before_repeats(blank, tmp_path, monkeyp
     app = create_app(store, {}, keys=callers.single_key(KEY), version="1")
     await call(app, KEY, "PUT", f"{ORG}/clusters/far")
     for number in range(40):
-        await call(app, KEY, "PUT", f"{ORG}/sandboxes/a{number}", wishes.empty(cluster="far"))
+        await call(app, KEY, "PUT", f"{ORG}/sandboxes/a{number}", specs.empty(cluster="far"))
     await store.all_orgs().write(lambda rows: rows.execute(rows.update(sandboxes).values(sealed=True)))
-    await call(app, KEY, "PUT", f"{ORG}/sandboxes/z-new", wishes.empty(cluster="far"))
+    await call(app, KEY, "PUT", f"{ORG}/sandboxes/z-new", specs.empty(cluster="far"))
     orders: list[list[str]] = []
 
     class Mortal(host_sync.HostSync):
@@ -245,7 +245,7 @@ async def test_unreadable_sandbox_blocks_no_others_in_sync(host, blank, tmp_path
     try:
         uids = []
         for name in ("sb1", "sb2", "sb3"):
-            assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", wishes.empty()))[0] == 200
+            assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", specs.empty()))[0] == 200
             uids += [uid for uid in host.offers if uid not in uids]
         unread = sandboxes.c.name.in_(["sb1"])
         newer = '{"cluster": "local", "ofANewerServer": 7}'  # logged once in a process: no other test uses this field
@@ -267,7 +267,7 @@ async def test_unreadable_sandbox_blocks_no_others_in_sync(host, blank, tmp_path
 def test_new_host_session_receives_all_orders_again(client, host, monkeypatch):
     """The host may have been restored from a backup."""
     monkeypatch.setattr(host_sync, "PAUSE_PER_WORK", 0)
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     offered = ("offer", uid_of(host))
     assert host.calls == [offered]
     host.restart()
@@ -276,19 +276,19 @@ def test_new_host_session_receives_all_orders_again(client, host, monkeypatch):
 
 
 def test_ttl_counts_from_its_offset(client, host):
-    made = client.put("sandboxes/sb1", wishes.empty(ttl={"duration": "30m", "offsetFrom": "updatedAt"}))
+    made = client.put("sandboxes/sb1", specs.empty(ttl={"duration": "30m", "offsetFrom": "updatedAt"}))
     time.sleep(0.01)
     changed = client.put(
-        "sandboxes/sb1", wishes.empty(labels={"a": "b"}, ttl={"duration": "30m", "offsetFrom": "updatedAt"})
+        "sandboxes/sb1", specs.empty(labels={"a": "b"}, ttl={"duration": "30m", "offsetFrom": "updatedAt"})
     )
     assert changed["updatedAt"] > made["updatedAt"]
     assert parsed(changed["status"]["scheduledDeleteTime"]) == pytest.approx(parsed(changed["updatedAt"]) + 1800)
-    far = client.put("sandboxes/sb2", wishes.empty(ttl={"duration": "4294967295w"}))
+    far = client.put("sandboxes/sb2", specs.empty(ttl={"duration": "4294967295w"}))
     assert far["status"]["scheduledDeleteTime"] == "9999-12-31T23:59:59.000Z"
 
 
 def test_lease_is_created_and_renewed(client, host):
-    client.put("sandboxes/sb1", wishes.empty() | {"lease": {"seconds": 30}})
+    client.put("sandboxes/sb1", specs.empty() | {"lease": {"seconds": 30}})
     uid = uid_of(host)
     now = time.time() * 1000
     assert host.offers[uid].lease_until == pytest.approx(now + 30_000, abs=5_000)
@@ -296,7 +296,7 @@ def test_lease_is_created_and_renewed(client, host):
     assert renewed["seconds"] == 600
     assert host.leases[uid] == pytest.approx(now + 600_000, abs=10_000)
     assert parsed(renewed["until"]) * 1000 == pytest.approx(host.leases[uid], abs=1)
-    client.put("sandboxes/sb1", wishes.empty(labels={"a": "b"}))
+    client.put("sandboxes/sb1", specs.empty(labels={"a": "b"}))
     assert host.offers[uid].lease_until == host.leases[uid], "a change of the spec does not change the lease"
     assert client.call("PUT", "sandboxes/sb1/lease", {"seconds": -1}).status == 400
     client.delete("sandboxes/sb1")
@@ -304,7 +304,7 @@ def test_lease_is_created_and_renewed(client, host):
 
 
 def test_lease_of_deleted_sandbox_is_not_renewed(client, host):
-    client.put("sandboxes/sb1", wishes.empty() | {"lease": {"seconds": 30}})
+    client.put("sandboxes/sb1", specs.empty() | {"lease": {"seconds": 30}})
     host.down = True
     client.delete("sandboxes/sb1")
     answer = client.call("PUT", "sandboxes/sb1/lease", {"seconds": 600})
@@ -315,7 +315,7 @@ def test_lease_of_deleted_sandbox_is_not_renewed(client, host):
 def test_lease_starts_with_its_run(client, host, monkeypatch):
     """It cannot be renewed while the host is offline, so otherwise the run would start expired."""
     host.down = True
-    client.put("sandboxes/sb1", wishes.empty() | {"lease": {"seconds": 30}})
+    client.put("sandboxes/sb1", specs.empty() | {"lease": {"seconds": 30}})
     began = time.time_ns() // 1_000_000
     monkeypatch.setattr(time, "time_ns", lambda: (began + 60_000) * 1_000_000)
     host.down = False
@@ -325,10 +325,10 @@ def test_lease_starts_with_its_run(client, host, monkeypatch):
 
 def test_endpoints_come_from_spec_and_host(client, host):
     for name in ("shop", "cart"):
-        client.put(f"workloads/default/{name}", wishes.baseline(name))
-    forks = [wishes.fork(endpoints=[{"name": "api", "port": 80, "protocol": "grpc"}]), wishes.fork("cart")]
+        client.put(f"workloads/default/{name}", specs.baseline(name))
+    forks = [specs.fork(endpoints=[{"name": "api", "port": 80, "protocol": "grpc"}]), specs.fork("cart")]
     group = {"endpoints": [{"name": "web", "target": "https://shop.default.svc:443"}]}
-    wish = wishes.empty(forks=forks, defaultRouteGroup=group)
+    wish = specs.empty(forks=forks, defaultRouteGroup=group)
     assert [endpoint["url"] for endpoint in client.put("sandboxes/sb1", wish)["endpoints"]] == ["", ""]
     host.ports[uid_of(host)] = (
         RunEndpoint(unit="fork:default/shop", host="127.0.0.1", port=4001),
@@ -346,7 +346,7 @@ def test_endpoints_come_from_spec_and_host(client, host):
 
 def test_absent_host_receives_orders_later(db, host):
     host.down = True
-    made = db.put("sandboxes/sb1", wishes.sandbox())
+    made = db.put("sandboxes/sb1", specs.sandbox())
     assert made["status"]["ready"] is False
     assert "No space left on device" in made["status"]["message"]
     host.down = False
@@ -360,9 +360,9 @@ def test_absent_host_receives_orders_later(db, host):
 
 
 def test_status_reports_change_unknown_to_host(db, host):
-    db.put("sandboxes/sb1", wishes.sandbox())
+    db.put("sandboxes/sb1", specs.sandbox())
     host.down = True
-    status = db.put("sandboxes/sb1", wishes.sandbox(labels={"a": "b"}))["status"]
+    status = db.put("sandboxes/sb1", specs.sandbox(labels={"a": "b"}))["status"]
     assert status["ready"] is False
     assert status["message"].startswith(
         "All desired workloads are available. (the cluster cannot receive the order now"
@@ -376,17 +376,17 @@ def test_status_reports_change_unknown_to_host(db, host):
 
 def test_same_reason_of_host_and_server_appears_once(db, host):
     """If the record of a run is damaged, both the order and the report fail with the same reason."""
-    db.put("sandboxes/sb1", wishes.sandbox())
+    db.put("sandboxes/sb1", specs.sandbox())
     host.say(uid_of(host), ready=False, reason=Reason.BLOCKED, message="No space left on device")
     host.down = True
-    message = db.put("sandboxes/sb1", wishes.sandbox(labels={"a": "b"}))["status"]["message"]
+    message = db.put("sandboxes/sb1", specs.sandbox(labels={"a": "b"}))["status"]["message"]
     assert message.startswith("the cluster cannot receive the order now")
     assert message.count("No space left on device") == 1
 
 
 def test_concurrently_deleted_plugin_is_refused(db, host):
     host.on_admit = lambda: sql(db.store, "DELETE FROM plugins")
-    answer = db.call("PUT", "sandboxes/sb1", wishes.sandbox())
+    answer = db.call("PUT", "sandboxes/sb1", specs.sandbox())
     assert answer.status == 400
     assert 'no plugin "db" is published here' in answer.error
     assert (db.get("sandboxes"), host.calls) == ([], [])
@@ -394,7 +394,7 @@ def test_concurrently_deleted_plugin_is_refused(db, host):
 
 def test_sandbox_that_expires_before_its_offer_never_starts(client, host):
     host.down = True
-    client.put("sandboxes/sb1", wishes.empty(ttl={"duration": "1m"}))
+    client.put("sandboxes/sb1", specs.empty(ttl={"duration": "1m"}))
     sql(client.store, "UPDATE sandboxes SET created_at = 1")
     wait_for(lambda: "stop" in [call for call, _ in host.missed])
     host.down = False
@@ -407,7 +407,7 @@ def test_rounds_continue_after_a_failure(client, host, caplog):
     sql(client.store, "ALTER TABLE sandboxes RENAME TO hidden")
     wait_for(lambda: "cannot use the store" in caplog.text)
     sql(client.store, "ALTER TABLE hidden RENAME TO sandboxes")
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     host.finish(uid_of(host))
     wait_for(lambda: not sql(client.store, "SELECT name FROM sandboxes"))
 
@@ -421,11 +421,11 @@ def test_defect_of_one_sandbox_blocks_no_others(client, host, monkeypatch, caplo
         return await offer(wish)
 
     monkeypatch.setattr(host, "offer", fails)
-    made = client.put("sandboxes/aa", wishes.empty())
+    made = client.put("sandboxes/aa", specs.empty())
     assert made["status"]["ready"] is False
     assert "internal error of Dayfly" in made["status"]["message"]
     host.down = True
-    client.put("sandboxes/bb", wishes.empty())
+    client.put("sandboxes/bb", specs.empty())
     host.down = False
     wait_for(lambda: client.get("sandboxes/bb")["status"]["ready"])
     assert caplog.text.count("ZeroDivisionError: unforeseen") == 1, "logged once, not for each attempt"

@@ -7,7 +7,7 @@ import contextlib
 import http.client
 
 from starlette.requests import Request
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import ORG, Client, wait_for
 from tests.server.test_changes import listening, soon  # noqa: F401 # a fixture for all here
 
@@ -94,7 +94,7 @@ def is_refused(client, key):
 
 
 def test_key_at_its_stream_limit_blocks_no_other_key(client):
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     made = client.call("POST", "keys", {"name": "v", "role": "viewer"}).json["key"]
     viewer = Client(client.port, client.store, made)
     with contextlib.ExitStack() as open_:

@@ -7,7 +7,7 @@ import contextlib
 import threading
 
 import pytest
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import Client, wait_for
 from tests.server.fake_host import uid_of
 from tests.server.test_agents import replica, store  # noqa: F401 # fixtures
@@ -72,7 +72,7 @@ class Waiting:
 
 @pytest.mark.parametrize("path", ["report?after={version}", "log?unit=mydb/provision"])
 def test_key_with_too_many_long_polls_is_refused(client, host, path):
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     uid = uid_of(host)
     host.log_data[uid, "mydb/provision", 1] = (b"", False)
     path = f"sandboxes/sb1/{path}".format(version=client.get("sandboxes/sb1/report")["version"])

@@ -15,9 +15,10 @@ import pytest
 import sqlalchemy as sa
 from tests.embedded.conftest import machine, runner  # noqa: F401 - fixtures
 from tests.selection import SELECTION
-from tests.server import stored, wishes
+from tests.server import specs
+from tests.server import stored_records as stored
 from tests.server.client import KEY
-from tests.server.lossy import FATES, LossyLink, call
+from tests.server.lossy_link import FATES, LossyLink, call
 
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.link import server_end as link
@@ -58,7 +59,7 @@ class Story:
 
     async def play(self) -> None:
         """Send requests while messages are lost and delayed."""
-        made = await self.ask("PUT", "resource-plugins/db", wishes.plugin(create=[CREATE], delete=[]))
+        made = await self.ask("PUT", "resource-plugins/db", specs.plugin(create=[CREATE], delete=[]))
         assert made[0] == 200, made
         for _ in range(OPS):
             asked = asyncio.ensure_future(self.act())
@@ -75,7 +76,7 @@ class Story:
         match self.random.choices(["put", "delete", "sweep", "restart", "forget", "remind"], [8, 4, 7, 1, 3, 1])[0]:
             case "put":
                 self.number += 1
-                wish = wishes.empty(
+                wish = specs.empty(
                     resources=[{"name": "mydb", "plugin": "db"}], ttl={"duration": f"{self.number + 60}m"}
                 )
                 status, answer = await self.ask("PUT", f"sandboxes/{name}", wish)

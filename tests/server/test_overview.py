@@ -6,7 +6,7 @@ import functools
 
 import msgspec
 import pytest
-from tests.server import wishes
+from tests.server import specs
 
 from dayfly.link.host_state import HostState
 from dayfly.link.server_end import HostFailedError, Link, Links
@@ -115,7 +115,7 @@ def test_missing_plugin_or_image_needs_attention_with_advice():
 
 
 def test_server_gathers_attention(db, host):
-    db.put("sandboxes/sb1", wishes.sandbox())
+    db.put("sandboxes/sb1", specs.sandbox())
     (uid,) = host.offers
     host.say(uid, ready=False, reason="ResourceFailed", message="mydb/provision: exit 1")
     (found,) = db.get("attention")
@@ -132,7 +132,7 @@ def test_attention_does_not_refer_to_an_empty_log():
 
 
 def test_log_is_checked_once_its_attempt_has_ended(db, host):
-    db.put("sandboxes/sb1", wishes.sandbox())
+    db.put("sandboxes/sb1", specs.sandbox())
     (uid,) = host.offers
     asked = []
     logs = host.logs
@@ -179,7 +179,7 @@ async def test_empty_log_check_is_cached_per_run():
 
 
 def test_plan_lists_references_between_units(db):
-    db.put("sandboxes/sb1", wishes.sandbox())
+    db.put("sandboxes/sb1", specs.sandbox())
     plan = db.get("sandboxes/sb1/plan")
     steps = {step["id"]: step for event in plan["events"] for wave in event["waves"] for step in wave}
     assert [each["source"] for each in steps["mydb/drop"]["inputs"]] == ["mydb/provision.host"]
@@ -188,7 +188,7 @@ def test_plan_lists_references_between_units(db):
 
 
 def test_sensitive_outputs_are_masked_and_reveals_recorded(db, host):
-    db.put("sandboxes/sb1", wishes.sandbox())
+    db.put("sandboxes/sb1", specs.sandbox())
     (uid,) = host.offers
     host.outputs[uid] = (
         Value(unit="mydb/provision", output="host", value=b"h1"),
@@ -212,7 +212,7 @@ def test_sensitive_outputs_are_masked_and_reveals_recorded(db, host):
 
 def test_withheld_output_is_marked_and_not_revealed(db, host, monkeypatch):
     """An agent sends no values of sensitive outputs."""
-    db.put("sandboxes/sb1", wishes.sandbox())
+    db.put("sandboxes/sb1", specs.sandbox())
     (uid,) = host.offers
     host.outputs[uid] = (
         Value(unit="mydb/provision", output="host", value=b"h1"),
@@ -242,7 +242,7 @@ def test_withheld_output_is_marked_and_not_revealed(db, host, monkeypatch):
 
 def test_ended_sandboxes_are_listed_newest_first(client, host):
     for name in ("one", "two"):
-        client.put(f"sandboxes/{name}", wishes.empty())
+        client.put(f"sandboxes/{name}", specs.empty())
         uid = next(uid for uid, offer in host.offers.items() if offer.name == name)
         client.call("DELETE", f"sandboxes/{name}")
         host.finish(uid)
@@ -308,7 +308,7 @@ def test_route_group_plan_and_outputs_work_like_a_sandbox(db, host):
 def ended(client, host, name, plural="sandboxes", *, abandoned=""):
     """Create a run that has ended; return its UID."""
     if plural == "sandboxes":
-        client.put(f"sandboxes/{name}", wishes.empty())
+        client.put(f"sandboxes/{name}", specs.empty())
     else:
         client.put(f"routegroups/{name}", grouped())
     uid = next(uid for uid, offer in host.offers.items() if offer.name == name)
@@ -326,7 +326,7 @@ def test_ended_runs_of_one_name_are_read_by_uid(client, host):
     for uid, move in ((first, "First"), (second, "Second")):
         host.lines[uid] = (HistoryEntry(seq=1, at=1, unit="mydb/make", attempt=1, move=move, reason="", message=""),)
         host.log_data[uid, "mydb/make", 1] = (f"of the {move}".encode(), True)
-    client.put("sandboxes/one", wishes.empty())
+    client.put("sandboxes/one", specs.empty())
     (living,) = host.offers
     assert client.get("sandboxes/one/report")["uid"] == living
     for uid, move in ((first, "First"), (second, "Second")):
@@ -341,7 +341,7 @@ def test_ended_runs_of_one_name_are_read_by_uid(client, host):
 async def test_abandoned_runs_stay_in_attention_after_many_others(client, host):
     gone = ended(client, host, "lost", abandoned="its machine burnt")
     group = ended(client, host, "party", "routegroups", abandoned="so did the party")
-    client.put("sandboxes/lost", wishes.empty())
+    client.put("sandboxes/lost", specs.empty())
     row = {"routing_key": "k", "cluster": "local", "created_at": 1, "ended_at": 1 << 50, "abandoned": False}
     many = [{**row, "uid": str(number), "name": f"b{number}"} for number in range(1000)]
     await client.store.for_org("local").write(lambda rows: rows.insert(ended_sandboxes, many))
@@ -405,7 +405,7 @@ async def test_abandoned_runs_stay_in_attention_after_cluster_removal(client, ho
 def test_attention_answers_while_a_host_is_unavailable(client, host, monkeypatch, fault):
     """Concerns that only that host knows appear later."""
     ended(client, host, "lost", abandoned="its machine burnt")
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     (uid,) = host.offers
     bad = unit("db", "preStart", "failed", message="exit 1", started_at=5)
     host.say(uid, ready=False, reason="ResourceFailed", message="db: exit 1", units=(bad,))
@@ -449,7 +449,7 @@ def test_sandbox_refused_by_its_host_needs_attention(client, host):
         raise DocumentsRefusedError("no units of the kind webhook")
 
     host.offer = refuse
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     found = client.get("sandboxes/sb1")
     assert (found["status"]["reason"], found["progress"]["severity"]) == ("Refused", "failed")
     assert "the cluster cannot run this: no units of the kind webhook" in found["status"]["message"]

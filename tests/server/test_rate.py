@@ -10,10 +10,10 @@ import shutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import KEY, ORG
 from tests.server.fake_host import FakeHost
-from tests.server.lossy import call
+from tests.server.lossy_link import call
 
 from dayfly.server.access import callers
 from dayfly.server.app import create_app
@@ -150,7 +150,7 @@ async def test_route_group_list_works_for_500_sandboxes(store):
     app = create_app(
         store, {"local": FakeHost().end}, keys=callers.single_key(KEY), version="1", rate=limited(clock, 50)
     )
-    assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb", wishes.empty()))[0] == 200
+    assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb", specs.empty()))[0] == 200
 
     async def client() -> set[int]:
         found = {(await call(app, KEY, "GET", f"{ORG}/routegroups"))[0]}

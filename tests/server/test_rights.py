@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import time
 
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import KEY
 from tests.server.fake_host import FakeHost
-from tests.server.lossy import call
+from tests.server.lossy_link import call
 
 from dayfly.server.access import callers
 from dayfly.server.access.callers import Role
@@ -58,9 +58,9 @@ class World:
         said = [
             await self.call(theirs, "PUT", f"{at}/clusters/{CANARY}"),
             await self.call(theirs, "POST", f"{at}/clusters/{CANARY}/tokens", {}),
-            await self.call(theirs, "PUT", f"{at}/resource-plugins/db", wishes.plugin(description=CANARY)),
-            await self.call(theirs, "PUT", f"{at}/workloads/default/shop", wishes.baseline(env={"A": CANARY})),
-            await self.call(theirs, "PUT", f"{at}/sandboxes/sb1", wishes.empty(cluster=CANARY, description=CANARY)),
+            await self.call(theirs, "PUT", f"{at}/resource-plugins/db", specs.plugin(description=CANARY)),
+            await self.call(theirs, "PUT", f"{at}/workloads/default/shop", specs.baseline(env={"A": CANARY})),
+            await self.call(theirs, "PUT", f"{at}/sandboxes/sb1", specs.empty(cluster=CANARY, description=CANARY)),
             await self.call(theirs, "POST", f"{at}/keys", {"name": CANARY, "role": "viewer"}),
         ]
         assert [status for status, _ in said] == [200] * 6, said

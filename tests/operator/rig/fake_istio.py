@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from tests.execute.meshes import Call, choose
+from tests.execute.istio_evaluator import Call, choose
 from tests.kube.fake import FakeCluster, custom
 from tests.operator.rig.cloud import Cloud, Object
 

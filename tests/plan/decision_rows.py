@@ -2,8 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from tests.plan.story import phrase
-from tests.plan.worlds import (
+from tests.plan.builders import (
     after,
     born,
     claim,
@@ -17,6 +16,7 @@ from tests.plan.worlds import (
     unit,
     world,
 )
+from tests.plan.story import phrase
 
 from dayfly.plan import messages
 from dayfly.plan.decide import decide

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from testcluster.cluster import CommandError
 from tests.cluster.installed import SYSTEM, Installed
-from tests.cluster.patience import eventually
-from tests.conformance.telling import EVENTS, line
+from tests.cluster.waiting import eventually
+from tests.conformance.story_log import EVENTS, line
 
 
 def moves(operator: Installed, sandbox: str, namespace: str) -> list[str]:

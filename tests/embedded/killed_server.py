@@ -61,7 +61,7 @@ class Life:
         argument = json.dumps({**told, **more, "die_at": die_at}, default=str)
         path = os.pathsep.join(["src", ".", *filter(None, [os.environ.get("PYTHONPATH")])])
         self.server = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.embedded.mortal", argument, env={**os.environ, "PYTHONPATH": path}
+            sys.executable, "-m", "tests.embedded.self_killing_server", argument, env={**os.environ, "PYTHONPATH": path}
         )
         return self.server
 

@@ -16,7 +16,7 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "src")]
 
 from tests.page.browser import link_of  # noqa: E402 - found beside this script
-from tests.server import wishes  # noqa: E402 - found beside this script
+from tests.server import specs  # noqa: E402 - found beside this script
 from tests.server.client import Client, serving  # noqa: E402 - found beside this script
 from tests.server.fake_host import FakeHost  # noqa: E402 - found beside this script
 
@@ -46,15 +46,15 @@ class Day:
 
     def __init__(self, client: Client, host: FakeHost) -> None:
         self.client, self.host, self.told, self.born = client, host, 0, 0
-        client.put("resource-plugins/db", wishes.plugin())
-        client.put("sandboxes/a-log", wishes.sandbox())
+        client.put("resource-plugins/db", specs.plugin())
+        client.put("sandboxes/a-log", specs.sandbox())
         (self.first,) = host.offers
         host.log_data[self.first, UNIT, 1] = (b"a line like any other of this log\n" * 15_000, False)
         for _ in range(MANY):
             self.bear()
 
     def bear(self) -> None:
-        self.client.put(f"sandboxes/{name(self.born)}", wishes.empty(labels={"n": f"label-{self.born}"}))
+        self.client.put(f"sandboxes/{name(self.born)}", specs.empty(labels={"n": f"label-{self.born}"}))
         self.born += 1
 
     def on(self, changes: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from tests.embedded import documents as doc
-from tests.webhook.sending import unit
+from tests.webhook.webhook_sender import unit
 
 from dayfly.execute.outputs import RUN_OUTPUT_LIMIT
 from dayfly.spec.lifecycle import As, Baseline, ForkUnit, ForkValue, Lifecycle, Unit, UnitInput, UnitTimeouts
@@ -39,7 +39,7 @@ class Act(NamedTuple):
     said: str = ""
 
 
-class Tale(NamedTuple):
+class Story(NamedTuple):
     """One story. `dies_at` names a unit between whose first claim and start the host ends, and begins again.
 
     `lost` are toys whose answer does not come by itself.
@@ -144,47 +144,47 @@ def _until(of: str, said: str) -> Act:
 
 _BROKEN = Behaviour(broken=True)
 
-TALES = {
-    "created and cleaned up": Tale(
+STORIES = {
+    "created and cleaned up": Story(
         _life(MAKE, step("seed", reads=("make.url",))), (READY, DELETE, GONE), {"db/make": Behaviour(outputs=URL)}
     ),
-    "a create fails": Tale(
+    "a create fails": Story(
         _life(MAKE, step("seed", reads=("make.url",))),
         (_until("", "ResourceFailed"), DELETE, GONE),
         {"db/make": Behaviour(outputs=URL), "db/seed": Behaviour(fails=9)},
     ),
-    "a program that cannot be executed": Tale(
+    "a program that cannot be executed": Story(
         _life(_broken(MAKE), delete=(_broken(step("drop")),)),
         (_until("", "ResourceFailed"), DELETE, GONE),
         {"db/make": _BROKEN, "db/drop": _BROKEN},
     ),
-    "a program that cannot be executed behind one that ran": Tale(
+    "a program that cannot be executed behind one that ran": Story(
         _life(MAKE, _broken(step("seed", reads=("make.url",)))),
         (_until("", "ResourceFailed"), DELETE, GONE),
         {"db/make": Behaviour(outputs=URL), "db/seed": _BROKEN},
     ),
-    "a hook before the stop that cannot be executed": Tale(
+    "a hook before the stop that cannot be executed": Story(
         (*_life(MAKE), doc.hooks(pre_stop=[step("drain", idempotent=True, limit=0, backoff_ms=10)])),
         (READY, DELETE, GONE),
         {"db/make": Behaviour(outputs=URL), "drain": _BROKEN},
         kept=(FORK,),
     ),
-    "a server that nothing may be sent to": Tale(
+    "a server that nothing may be sent to": Story(
         _life(call("make"), delete=(call("drop", method="DELETE", idempotent=True),)),
         (_until("", "ResourceFailed"), DELETE, GONE),
         {name: Behaviour(broken=True) for name in ("db/make", "db/drop")},
     ),
-    "a create that may be tried again": Tale(
+    "a create that may be tried again": Story(
         _life(step("make", outputs=("url",), idempotent=True, limit=3)),
         (READY, DELETE, GONE),
         {"db/make": Behaviour(fails=2, outputs=URL)},
     ),
-    "deleted while it creates": Tale(
+    "deleted while it creates": Story(
         _life(step("make", outputs=("url",), grace_ms=1_000)),
         (_until("db/make", "Running"), DELETE, GONE),
         {"db/make": Behaviour(endless=True)},
     ),
-    "an input that no variable can hold": Tale(
+    "an input that no variable can hold": Story(
         (
             doc.resource("db", (MAKE,), ()),
             doc.resource("web", (step("seed", reads=("db:make.url",)),), (step("undo"),)),
@@ -192,17 +192,17 @@ TALES = {
         (_until("", "ResourceFailed"), DELETE, GONE),
         {"db/make": Behaviour(outputs={"url": b"a\0b"})},
     ),
-    "an input too large for a variable": Tale(
+    "an input too large for a variable": Story(
         _life(MAKE, step("seed", reads=("make.url",)), delete=()),
         (_until("", "ResourceFailed"), DELETE, GONE),
         {"db/make": Behaviour(outputs={"url": b"x" * 65_537})},
     ),
-    "a cleanup that cannot be given its input": Tale(
+    "a cleanup that cannot be given its input": Story(
         _life(MAKE),
         (READY, DELETE, _until("db/drop", "Running"), Act("abandon", said="the database is gone"), GONE),
         {"db/make": Behaviour(outputs={"url": b"a\0b"}), "db/drop": Behaviour(endless=True)},
     ),
-    "more outputs than a run may have": Tale(
+    "more outputs than a run may have": Story(
         _life(
             step("make", outputs=("url",)),
             step("more", reads=("make.none",), outputs=("url",)),
@@ -212,7 +212,7 @@ TALES = {
         (_until("", "ResourceFailed"), DELETE, GONE),
         {f"db/{name}": Behaviour(outputs={"url": b"x" * (RUN_OUTPUT_LIMIT // 2)}) for name in ("make", "more", "most")},
     ),
-    "a cleanup that is stuck": Tale(
+    "a cleanup that is stuck": Story(
         _life(MAKE, delete=(step("drop", idempotent=True, limit=0, backoff_ms=100),)),
         (
             READY,
@@ -224,11 +224,11 @@ TALES = {
         ),
         {"db/make": Behaviour(outputs=URL), "db/drop": Behaviour(fails=99)},
     ),
-    "a kind that this host has not": Tale(
+    "a kind that this host has not": Story(
         (doc.resource("db", (doc.Unit(name="thing", kind="balloon"),), ()),),
         (_until("db/thing", "UnsupportedKind"), DELETE, GONE),
     ),
-    "created and cleaned up by webhooks": Tale(
+    "created and cleaned up by webhooks": Story(
         _life(
             call("make", outputs=("url",)),
             step("seed", reads=("make.url",)),
@@ -237,22 +237,22 @@ TALES = {
         (READY, DELETE, GONE),
         {"db/make": Behaviour(outputs=URL, statuses=(201,)), "db/drop": Behaviour(statuses=(204,))},
     ),
-    "a server that says no": Tale(
+    "a server that says no": Story(
         _life(call("make"), delete=()),
         (_until("", "ResourceFailed"), DELETE, GONE),
         {"db/make": Behaviour(statuses=(422,))},
     ),
-    "a server that does not answer and then does": Tale(
+    "a server that does not answer and then does": Story(
         _life(call("make", idempotent=True), delete=()),
         (READY, DELETE, GONE),
         {"db/make": Behaviour(statuses=(0, 503, 201))},
     ),
-    "a kind that is new": Tale(
+    "a kind that is new": Story(
         (doc.resource("db", (toy("make"), step("seed", reads=("make.out",))), (toy("undo"),)),),
         (READY, DELETE, GONE),
         kept=(Unit(name="play", kind="toy"),),
     ),
-    "a fork between its hooks": Tale(
+    "a fork between its hooks": Story(
         (
             *_life(MAKE),
             doc.hooks(post_start=[step("warm", reads=("db:make.url",))], pre_stop=[step("drain")]),
@@ -261,7 +261,7 @@ TALES = {
         {"db/make": Behaviour(outputs=URL)},
         kept=(FORK,),
     ),
-    "all four events around a fork": Tale(
+    "all four events around a fork": Story(
         (
             *_life(MAKE),
             doc.hooks(
@@ -282,19 +282,19 @@ TALES = {
         },
         kept=(FORK,),
     ),
-    "a fork that never came": Tale(
+    "a fork that never came": Story(
         (*_life(MAKE), doc.hooks(pre_stop=[step("drain")])),
         (_until("", "ResourceFailed"), DELETE, GONE),
         {"db/make": Behaviour(fails=9)},
         kept=(FORK,),
     ),
-    "a fork follows its baseline": Tale((), (READY, Act("follow"), READY, DELETE, GONE), kept=(FORK,)),
-    "an answer that comes late": Tale(
+    "a fork follows its baseline": Story((), (READY, Act("follow"), READY, DELETE, GONE), kept=(FORK,)),
+    "an answer that comes late": Story(
         (doc.resource("db", (toy("make"), step("seed", reads=("make.out",))), (step("drop", reads=("make.out",)),)),),
         (_until("db/make", "OutcomeUnknown"), Act("settle", "db/make"), READY, DELETE, GONE),
         lost=frozenset({"db/make"}),
     ),
-    "deleted before the answer has come": Tale(
+    "deleted before the answer has come": Story(
         (doc.resource("db", (toy("make"), step("seed", reads=("make.out",))), (step("drop", reads=("make.out",)),)),),
         (
             _until("db/make", "OutcomeUnknown"),
@@ -306,17 +306,17 @@ TALES = {
         ),
         lost=frozenset({"db/make"}),
     ),
-    "the host ends between a claim and its start": Tale(
+    "the host ends between a claim and its start": Story(
         _life(MAKE), (READY, DELETE, GONE), {"db/make": Behaviour(outputs=URL)}, dies_at="db/make"
     ),
-    "its time to live is over": Tale(_life(MAKE), (READY, Act("expire"), GONE), {"db/make": Behaviour(outputs=URL)}),
-    "nobody renews its lease": Tale(_life(MAKE), (READY, Act("lapse"), GONE), {"db/make": Behaviour(outputs=URL)}),
-    "a cleanup is tried again now": Tale(
+    "its time to live is over": Story(_life(MAKE), (READY, Act("expire"), GONE), {"db/make": Behaviour(outputs=URL)}),
+    "nobody renews its lease": Story(_life(MAKE), (READY, Act("lapse"), GONE), {"db/make": Behaviour(outputs=URL)}),
+    "a cleanup is tried again now": Story(
         _life(MAKE, delete=(step("drop", idempotent=True, limit=0, backoff_ms=600_000),)),
         (READY, DELETE, _until("db/drop", "WaitingToRetry"), Act("retry", "db/drop"), GONE),
         {"db/make": Behaviour(outputs=URL), "db/drop": Behaviour(fails=1)},
     ),
-    "given up while it creates": Tale(
+    "given up while it creates": Story(
         _life(step("make", outputs=("url",), grace_ms=1_000)),
         (_until("db/make", "Running"), Act("abandon", said="nobody needs it"), GONE),
         {"db/make": Behaviour(endless=True)},

@@ -7,7 +7,7 @@ import threading
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.testing.planted import Planted
+from tests.testing.faulty_plugins import Planted
 from tests.webhook.server import Seen, Server, answer
 
 from dayfly.testing import Fault

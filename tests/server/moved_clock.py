@@ -1,4 +1,4 @@
-"""Dayfly's command line with a clock that a test moves: `python -m server.later FILE COMMAND...`.
+"""Dayfly's command line with a clock that a test moves: `python -m server.moved_clock FILE COMMAND...`.
 
 FILE holds by how many milliseconds the wall clock of these processes is ahead of the machine's. All of Dayfly reads
 `time.time_ns`; waits use the monotonic clock, which is not changed.
@@ -24,7 +24,7 @@ class Clock:
 
     def command(self, *words: str) -> list[str]:
         """Return the command that runs Dayfly's command line with this clock."""
-        return [sys.executable, "-m", "tests.server.later", str(self.path), *words]
+        return [sys.executable, "-m", "tests.server.moved_clock", str(self.path), *words]
 
     def now_ms(self) -> int:
         """Return its time in Unix milliseconds."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from bench.cluster.audit import Audit
 from bench.cluster.place import OPERATOR, Operator, Place, operator, place
 from tests.cluster.installed import ACCOUNT, API, ROOT
-from tests.cluster.patience import eventually
+from tests.cluster.waiting import eventually
 from tests.server.balancer import Address
 from tests.server.replicas import environment
 
