@@ -15,8 +15,7 @@ import pytest
 import sqlalchemy as sa
 from tests.embedded.conftest import machine, runner  # noqa: F401 - fixtures
 from tests.selection import SELECTION
-from tests.server import specs
-from tests.server import stored_records as stored
+from tests.server import specs, stored_records
 from tests.server.client import KEY
 from tests.server.lossy_link import FATES, LossyLink, call
 
@@ -96,7 +95,7 @@ class Story:
         self.uids |= {record.uid for record in await self.living()}
 
     async def living(self) -> list[RunRecord]:
-        return await stored.read_all(self.store, "local")
+        return await stored_records.read_all(self.store, "local")
 
     async def settle(self) -> list[RunRecord]:
         """Stop losing messages, and wait until no order is pending."""

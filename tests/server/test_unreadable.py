@@ -91,13 +91,13 @@ async def test_unreadable_object_is_neither_changed_nor_deleted(made, kind, gone
         mine = table.c.name == gone
         return await made.store.for_org("local").read(lambda rows: rows.execute(rows.select(table).where(mine)).one())
 
-    before, wish = await stored_records(), {"cluster": "local", "labels": {"team": "x"}}
+    before, wish = await stored(), {"cluster": "local", "labels": {"team": "x"}}
     if table is route_groups:
         wish["match"] = {"label": {"key": "team", "value": "x"}}
     assert made.call("PUT", f"{plural}/{gone}", {"spec": wish}).status == 503
     assert made.call("DELETE", f"{plural}/{gone}?force=true").status == 503
     assert made.call("POST", f"{plural}/{gone}/abandon", {"reason": "why"}).status == 503
-    assert await stored_records() == before
+    assert await stored() == before
 
 
 async def test_unreadable_plugin_version_is_not_replaced_by_older(client):
