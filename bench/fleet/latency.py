@@ -105,7 +105,7 @@ async def measure_server(asked: Server, dialled: Server, rounds: int) -> Found:
         for work in works:
             work.cancel()
         await asyncio.gather(*works, return_exceptions=True)
-        await host.way.close()
+        await host.connection.close()
     return found
 
 
