@@ -40,7 +40,7 @@ from dayfly.server.events import cloud_event_publisher, event_rows
 from dayfly.server.http import auth_middleware, rate_limit, request_data, shared_slots, tls
 from dayfly.server.records import tombstones
 from dayfly.server.runs import group_forms, group_strategy, lifetimes, run_requests, run_secrets
-from dayfly.server.sync.agents import mailbox
+from dayfly.server.sync.agents import mailbox_rows
 from dayfly.spec import (
     json_patch,
     lifecycle,
@@ -325,7 +325,7 @@ def _records() -> list[Limit]:
         Limit("validity of a link that signs in a browser", span(page_sessions.LINK_S)),
         Limit("session of a browser", span(page_sessions.SESSION_S)),
         Limit("name of a cluster", f"{clusters.MAX_NAME_LENGTH} characters"),
-        Limit("messages that a cluster has not received", f"{mailbox.MAX_UNSEEN}, further ones are sent later"),
+        Limit("messages that a cluster has not received", f"{mailbox_rows.MAX_UNSEEN}, further ones are sent later"),
         Limit("route groups of an organisation", str(group_strategy.MAX_GROUPS)),
         Limit(
             "sandboxes and conflicts of a route group in an event", f"{group_forms.MAX_LISTED}, the count includes all"

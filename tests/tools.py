@@ -20,7 +20,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 from testcluster import build  # noqa: E402 - the path comes first
-from tests.examples import outside, servers  # noqa: E402 - the path comes first
+from tests.examples import external_services, servers  # noqa: E402 - the path comes first
 from tests.selection import SELECTION  # noqa: E402 - the path comes first
 from tests.server import sdk_environment  # noqa: E402 - the path comes first
 
@@ -72,10 +72,10 @@ TOOLS: dict[str, Callable[[], object]] = {
         image,
         sdk,
         page,
-        outside.versitygw,
-        outside.awscli,
-        outside.schemathesis,
-        outside.terraform,
+        external_services.versitygw,
+        external_services.awscli,
+        external_services.schemathesis,
+        external_services.terraform,
         servers.moto,
         servers.openbao,
     )

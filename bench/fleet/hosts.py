@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dayfly.link import run_queries, wire
-from dayfly.link.dial import Dial, LastSeen
-from dayfly.link.envelope import Opening, Session
+from dayfly.link.dialer import Dialer, LastSeen
+from dayfly.link.envelope import Session, SessionRequest
 from dayfly.link.host_end import HostEnd
-from dayfly.link.http import HttpResponse, HttpWay
+from dayfly.link.http import HttpConnection, HttpResponse
 from dayfly.link.wire import Verdict
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import RunReport, UnitReport
@@ -28,13 +28,13 @@ class Counted:
     """The agent's real transport to its server. It counts responses, all bytes, and bytes of those with messages."""
 
     def __init__(self, url: str, token: str) -> None:
-        self._way = HttpWay(url, token)
+        self._connection = HttpConnection(url, token)
         self.bytes = self.letters = self.polls = 0
 
-    async def ask(
+    async def request(
         self, method: str, path: str, query: dict[str, str] | None = None, body: bytes = b"", *, seconds: float
     ) -> HttpResponse:
-        found = await self._way.ask(method, path, query, body, seconds=seconds)
+        found = await self._connection.request(method, path, query, body, seconds=seconds)
         self.bytes += len(found.body)
         if (method, path) == ("GET", "messages"):
             self.polls += 1
@@ -42,7 +42,7 @@ class Counted:
         return found
 
     async def close(self) -> None:
-        await self._way.close()
+        await self._connection.close()
 
 
 class Noted:
@@ -67,8 +67,10 @@ class IdleHost:
 
     def __init__(self, url: str, token: str, number: int) -> None:
         self.end = HostEnd(self)
-        self.way = Counted(url, token)
-        self.dial = Dial(self.way, self.cursor(), lambda: Opening(cluster_uid=f"uid-{number}"), self.end, self._meet)
+        self.connection = Counted(url, token)
+        self.dial = Dialer(
+            self.connection, self.cursor(), lambda: SessionRequest(cluster_uid=f"uid-{number}"), self.end, self._meet
+        )
         self._session = 0
         self._versions: dict[str, int] = {}
         self._units: dict[str, tuple[tuple[str, str], ...]] = {}
@@ -79,7 +81,7 @@ class IdleHost:
         """Change the readiness of one of its sandboxes."""
         self._ready[uid] = not self._ready[uid]
         self._versions[uid] += 1
-        self.end.changed(uid)
+        self.end.report_change(uid)
 
     def _meet(self, session: Session) -> None:
         self._session = session.session
@@ -89,18 +91,18 @@ class IdleHost:
     def begin_session(self) -> int:
         return self._session
 
-    def living(self) -> list[str]:
+    def living_runs(self) -> list[str]:
         return list(self._ready)
 
-    def unacknowledged(self) -> list[str]:
+    def unacknowledged_ends(self) -> list[str]:
         return list(self._over)
 
     def version(self, uid: str) -> int:
         return self._versions.get(uid, 1)
 
-    def standing(self, uid: str) -> wire.Standing | None:
+    def run_status(self, uid: str) -> wire.RunStatus | None:
         report = self._report(uid)
-        return wire.Standing(uid=uid, seq=self.version(uid), report=report) if report else None
+        return wire.RunStatus(uid=uid, seq=self.version(uid), report=report) if report else None
 
     def has_ended(self, uid: str) -> bool:
         return uid in self._over
@@ -116,13 +118,13 @@ class IdleHost:
                 return Verdict.UNKNOWN
             steps = tuple((d.resource, unit.name) for d in offer.documents for unit in d.pre_start)
             self._units[offer.uid], self._ready[offer.uid], self._versions[offer.uid] = steps, True, 2
-            self.end.changed(offer.uid)
+            self.end.report_change(offer.uid)
         return Verdict.TAKEN
 
     async def stop(self, uid: str, request: EndRequest, *, known: bool) -> Verdict:
         if uid in self._ready:
             self._finish(uid)
-            self.end.ended(uid)
+            self.end.report_end(uid)
             return Verdict.TAKEN
         if uid not in self._over and known:
             return Verdict.UNKNOWN
@@ -144,8 +146,8 @@ class IdleHost:
             self._over.pop(uid, None)
             self._versions.pop(uid, None)
 
-    async def look_up(self, question: wire.RunQuestion) -> wire.Answer:
-        return run_queries.found(self, question)
+    async def answer_query(self, query: wire.RunQuery) -> wire.Answer:
+        return run_queries.answer(self, query)
 
     def values(self, uid: str) -> tuple[Value, ...]:
         return ()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from bench.fleet.servers import Server
     from dayfly.link import wire
-    from dayfly.link.dial import LastSeen
+    from dayfly.link.dialer import LastSeen
     from dayfly.link.wire import Verdict
 
 ROUNDS = 20
@@ -105,7 +105,7 @@ async def measure_server(asked: Server, dialled: Server, rounds: int) -> Found:
         for work in works:
             work.cancel()
         await asyncio.gather(*works, return_exceptions=True)
-        await host.way.close()
+        await host.connection.close()
     return found
 
 

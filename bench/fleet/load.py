@@ -65,7 +65,7 @@ class Load:
             work.cancel()
         await asyncio.gather(*self._works, return_exceptions=True)
         for host in self._hosts.values():
-            await host.way.close()
+            await host.connection.close()
         await self._session.close()
 
     # --- commands -----------------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ class Load:
         """Return when there was no message to any client for `quiet` seconds."""
         before, since = -1, time.monotonic()
         while time.monotonic() - since < quiet:
-            if (now := sum(host.way.letters for host in self._hosts.values()) + self._events) != before:
+            if (now := sum(host.connection.letters for host in self._hosts.values()) + self._events) != before:
                 before, since = now, time.monotonic()
             await asyncio.sleep(0.1)
 
@@ -107,12 +107,12 @@ class Load:
 
     async def count(self) -> dict[str, Any]:
         """Return the counters so far."""
-        ways = [host.way for host in self._hosts.values()]
+        ways = [host.connection for host in self._hosts.values()]
         return {
             "letters": [way.letters for way in ways],
             "bytes": [way.bytes for way in ways],
             "polls": sum(way.polls for way in ways),
-            "living": sum(len(host.living()) for host in self._hosts.values()),
+            "living": sum(len(host.living_runs()) for host in self._hosts.values()),
             "names": self._names,
             "events": self._events,
             "changes": self._changes,
@@ -144,7 +144,7 @@ class Load:
                 await self._ask("DELETE", f"sandboxes/{self._names.pop(self._chance.randrange(len(self._names)))}")
             else:
                 host = self._chance.choice(list(self._hosts.values()))
-                if living := host.living():
+                if living := host.living_runs():
                     host.turn(self._chance.choice(living))
             self._changes += 1
         except (aiohttp.ClientError, RuntimeError, TimeoutError) as fault:

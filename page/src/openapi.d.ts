@@ -1317,14 +1317,14 @@ export interface components {
          */
         Baseline: {
             /**
-             * @description The only kind, Deployment.
+             * @description Always Deployment.
              * @default Deployment
              */
             kind?: string;
-            /** @description Its name. */
+            /** @description Name of the workload. */
             name: string;
             /**
-             * @description Namespace; default by default.
+             * @description Namespace of the workload.
              * @default default
              */
             namespace?: string;
@@ -1343,7 +1343,7 @@ export interface components {
              */
             port?: number | null;
             /**
-             * @description The port for its requests, from which those with a routing key are routed to forks.
+             * @description The port on which the host accepts its requests, to route those with a routing key to forks.
              * @default null
              */
             routedPort?: number | null;
@@ -2028,48 +2028,6 @@ export interface components {
          */
         Nothing: Record<string, never>;
         /**
-         * Opening
-         * @description A host's request for a session: its cluster, the last session and message that it knows, and its runs.
-         *
-         *         `namespaces` has, for each organisation, the namespace of its Sandboxes.
-         */
-        Opening: {
-            /** @description UID of the cluster. */
-            clusterUid: string;
-            /**
-             * @description Number of the last session; 0 for none.
-             * @default 0
-             */
-            previous?: number;
-            /**
-             * @description Number of the last received message; 0 for none.
-             * @default 0
-             */
-            number?: number;
-            /**
-             * @description Digest of the last received message.
-             * @default
-             */
-            digest?: string;
-            /**
-             * @description Version of the operator.
-             * @default
-             */
-            version?: string;
-            /**
-             * @description By organisation, the namespace of its Sandboxes.
-             * @default {}
-             */
-            namespaces?: {
-                [key: string]: string;
-            };
-            /**
-             * @description UIDs of its runs.
-             * @default []
-             */
-            runs?: string[];
-        };
-        /**
          * Organisations
          * @description The organisation and the rights of a key.
          */
@@ -2242,7 +2200,7 @@ export interface components {
          */
         ReceivedCount: {
             /** @description Number of messages. */
-            heard: number;
+            received: number;
         };
         /**
          * Report
@@ -2730,6 +2688,48 @@ export interface components {
             check?: string;
         };
         /**
+         * SessionRequest
+         * @description A host's request for a session: its cluster, the last session and message that it knows, and its runs.
+         *
+         *         `namespaces` has, for each organisation, the namespace of its Sandboxes.
+         */
+        SessionRequest: {
+            /** @description UID of the cluster. */
+            clusterUid: string;
+            /**
+             * @description Number of the last session; 0 for none.
+             * @default 0
+             */
+            previous?: number;
+            /**
+             * @description Number of the last received message; 0 for none.
+             * @default 0
+             */
+            number?: number;
+            /**
+             * @description Digest of the last received message.
+             * @default
+             */
+            digest?: string;
+            /**
+             * @description Version of the operator.
+             * @default
+             */
+            version?: string;
+            /**
+             * @description By organisation, the namespace of its Sandboxes.
+             * @default {}
+             */
+            namespaces?: {
+                [key: string]: string;
+            };
+            /**
+             * @description UIDs of its runs.
+             * @default []
+             */
+            runs?: string[];
+        };
+        /**
          * StartRequest
          * @description Sandboxes that a host requests to start; in the response, those permitted to start.
          */
@@ -2759,13 +2759,13 @@ export interface components {
          */
         UnreadMessages: {
             /** @description Messages, the oldest first. */
-            messages: components["schemas"]["Sent"][];
+            messages: components["schemas"]["NumberedMessage"][];
         };
         /**
-         * Sent
+         * NumberedMessage
          * @description One message to a host. Its digest covers all messages before it.
          */
-        Sent: {
+        NumberedMessage: {
             /** @description Number of the message. */
             number: number;
             /** @description Time of the message, in Unix milliseconds. */
@@ -3328,7 +3328,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Opening"];
+                "application/json": components["schemas"]["SessionRequest"];
             };
         };
         responses: {

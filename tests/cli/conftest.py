@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Standing:
+class SharedServerProcess:
     """A real server with a separate home. Tests share it, because starting and stopping one takes a second of CPU time."""
 
     def __init__(self, folder: Path) -> None:
@@ -99,22 +99,22 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 
 @pytest.fixture(scope="session")
-def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+def shared_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServerProcess]:
     """The server that the tests of a worker have one after the other."""
-    found = Standing(tmp_path_factory.mktemp("standing"))
+    found = SharedServerProcess(tmp_path_factory.mktemp("shared_process"))
     yield found
     found.end()
 
 
 @pytest.fixture
-def served(cli: Cli, standing: Standing) -> Iterator[Cli]:
+def served(cli: Cli, shared_process: SharedServerProcess) -> Iterator[Cli]:
     """As `cli`, with the real server running in the home: one without sandboxes, plugins and route groups."""
-    standing.start()
+    shared_process.start()
     try:
-        yield cli._replace(home=standing.home)
-        standing.check()
+        yield cli._replace(home=shared_process.home)
+        shared_process.check()
     except BaseException:
-        standing.drop()  # the next test needs an unchanged server
+        shared_process.drop()  # the next test needs an unchanged server
         raise
 
 

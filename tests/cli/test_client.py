@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pytest
 import yaml
 from tests.cli.command import COMMAND, Cli, refused
-from tests.cli.fake import Fake, serving
+from tests.cli.fake_server import Fake, serving
 
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.client.address import Address

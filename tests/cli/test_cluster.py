@@ -6,7 +6,8 @@ import json
 import re
 
 import pytest
-from tests.cli.clusters import (
+from tests.cli.command import refused
+from tests.cli.frozen_cluster import (
     FAILING,
     FLAGS,
     LIFE,
@@ -21,7 +22,6 @@ from tests.cli.clusters import (
     stuck,
     up,
 )
-from tests.cli.command import refused
 from tests.kube.fake import FakeCluster
 
 from dayfly.kube import errors

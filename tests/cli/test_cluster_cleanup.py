@@ -7,8 +7,8 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from tests.cli.clusters import FrozenCluster, Stage, stage, still
-from tests.testing.planted import plugin
+from tests.cli.frozen_cluster import FrozenCluster, Stage, stage, still
+from tests.testing.faulty_plugins import plugin
 from tests.testing.test_scenarios import spec
 
 from dayfly.cli.backends.cluster import ClusterBackend

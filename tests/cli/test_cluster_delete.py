@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.cli.clusters import FLAGS, LIFE, NEVER_GOES, FrozenCluster, Stage, stage, stuck, up
 from tests.cli.command import refused
+from tests.cli.frozen_cluster import FLAGS, LIFE, NEVER_GOES, FrozenCluster, Stage, stage, stuck, up
 
 from dayfly.cli.backends import cluster
 

@@ -6,8 +6,8 @@ import datetime as dt
 from types import SimpleNamespace
 
 import pytest
-from tests.cli.clusters import FLAGS, LIFE, LINE, NEVER_GOES, SLOW, Stage, running, stage, still, stuck, up
 from tests.cli.command import refused
+from tests.cli.frozen_cluster import FLAGS, LIFE, LINE, NEVER_GOES, SLOW, Stage, running, stage, still, stuck, up
 from tests.kube.fake import Fault, Harm
 
 from dayfly.cli.backends import cluster_logs

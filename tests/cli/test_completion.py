@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.cli.command import COMMAND, Cli, until
-from tests.cli.fake import Fake, serving
+from tests.cli.fake_server import Fake, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,7 +23,7 @@ from dayfly.cli import event_receiver
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.lib.delivery import DeliveryResult
 from dayfly.link import wire
-from dayfly.link.envelope import Opening, SentMessages, Session, UnreadMessages
+from dayfly.link.envelope import SentMessages, Session, SessionRequest, UnreadMessages
 
 TO = event_receiver.parse_receiver("http://127.0.0.1:1/in?x=1", frozenset())
 EVENT = b'{"id": "1"}'
@@ -144,7 +144,7 @@ class Agent:
     def __init__(self, url, token):
         self.url, self.token, self.said = url, token, 0
         self.host, self.letters = FakeHost(), []
-        self.session = self._ask("session", Opening(cluster_uid="u"), Session)
+        self.session = self._ask("session", SessionRequest(cluster_uid="u"), Session)
         self.number, self.digest = self.session.number, self.session.digest
 
     def _ask(self, path, body, kind):
@@ -175,7 +175,7 @@ class Agent:
         at = f"session={self.session.session}&after={self.number}&digest={self.digest}"
         for each in self._ask(f"messages?{at}", None, UnreadMessages).messages:
             self.number, self.digest = each.number, each.digest
-            self.host.end.send(wire.read_to_host(each.body.encode()))
+            self.host.end.send(wire.decode_to_host(each.body.encode()))
         await asyncio.sleep(0.01)
         messages = [wire.encode(each).decode() for each in self.letters]
         if messages:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.cli.command import until
-from tests.cli.fake import serving
+from tests.cli.fake_server import serving
 from tests.cli.sample_specs import waiting
 from tests.cli.with_command import FakeServer, fake_home, run_with
 from tests.server import client as control

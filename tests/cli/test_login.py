@@ -7,7 +7,7 @@ import signal
 
 import pytest
 from tests.cli.command import Cli, refused
-from tests.cli.fake import Fake, serving
+from tests.cli.fake_server import Fake, serving
 
 
 @pytest.mark.parametrize("by", ["Ctrl-C", "Ctrl-D"])

@@ -14,7 +14,7 @@ from dotenv import dotenv_values
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tests.cli import sample_specs
-from tests.cli.fake import serving
+from tests.cli.fake_server import serving
 from tests.cli.with_command import FakeServer, fake_home, run_with
 
 from dayfly.cli import outputs
@@ -65,12 +65,12 @@ def test_two_outputs_of_one_name_are_refused():
     ],
 )
 def test_plain_words_stand_bare_and_others_are_quoted(value: str, line: str):
-    assert outputs.dotenv(_one(value)) == line
+    assert outputs.format_dotenv(_one(value)) == line
 
 
 def test_binary_output_is_named_in_a_comment():
-    assert outputs.dotenv(_one("AP8=", encoding="base64")).startswith("# DB_MAKE_X is binary (2 bytes)")
-    assert outputs.dotenv(_one("a\0b")).startswith("# DB_MAKE_X is binary (3 bytes)")
+    assert outputs.format_dotenv(_one("AP8=", encoding="base64")).startswith("# DB_MAKE_X is binary (2 bytes)")
+    assert outputs.format_dotenv(_one("a\0b")).startswith("# DB_MAKE_X is binary (3 bytes)")
 
 
 def test_withheld_output_is_named_and_never_empty(
@@ -78,7 +78,7 @@ def test_withheld_output_is_named_and_never_empty(
 ):
     place = {"resource": "notes", "step": "provision", "output": "path"}
     withheld = {**place, "value": "", "sensitive": True, "withheld": True}
-    assert outputs.dotenv(_one("", withheld=True)) == "# DB_MAKE_X is sensitive and never leaves its cluster"
+    assert outputs.format_dotenv(_one("", withheld=True)) == "# DB_MAKE_X is sensitive and never leaves its cluster"
     monkeypatch.delenv("NOTES_PROVISION_PATH", raising=False)
     fake = FakeServer()
     fake.outputs = [withheld]
@@ -99,7 +99,7 @@ _TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 @settings(max_examples=60, deadline=None)
 @given(_TEXT)
 def test_a_shell_reads_every_value_back(value: str):
-    script = f"set -a; {outputs.dotenv(_one(value))}\nprintf '%s.' \"$DB_MAKE_X\""
+    script = f"set -a; {outputs.format_dotenv(_one(value))}\nprintf '%s.' \"$DB_MAKE_X\""
     read = subprocess.run(["sh", "-c", script], capture_output=True, check=True).stdout
     assert read == value.encode() + b"."
 
@@ -113,7 +113,7 @@ def test_dotenv_reader_reads_back_documented_values(value: str):
     expanded = {"$", "`"} & {*value}
     apart = value.endswith("\\") or "\r" in value or "${" in value
     assume(not apart and not (expanded and ("'" in value or "\\\\" in value)))
-    text = f'{outputs.dotenv(_one(value))}\nNEXT="it\'s"\n'
+    text = f'{outputs.format_dotenv(_one(value))}\nNEXT="it\'s"\n'
     assert dotenv_values(stream=io.StringIO(text, newline="")) == {"DB_MAKE_X": value, "NEXT": "it's"}
 
 
@@ -137,7 +137,7 @@ def _read_by_github(text: str) -> dict[str, str]:
 @example("<<EOF\nEOF\nPATH=/tmp")
 @example("postgres://app:pw@127.0.0.1:5432/shop?sslmode=disable")
 def test_github_reads_every_value_back_and_sets_nothing_else(value: str):
-    read = _read_by_github(outputs.for_github(_one(value)) + "NEXT=1\n")
+    read = _read_by_github(outputs.format_github(_one(value)) + "NEXT=1\n")
     assert read == {"DB_MAKE_X": value, "NEXT": "1"}
 
 
@@ -148,9 +148,9 @@ def test_gitlab_reads_back_every_value_that_is_not_refused(value: str):
     text = value.rstrip("\n")
     if text != text.strip() or {"\r", "\n"} & {*text}:
         with pytest.raises(DayflyError, match=r"^DB_MAKE_X has several lines or a space at an end"):
-            outputs.for_gitlab([_one(value)])
+            outputs.format_gitlab([_one(value)])
         return
-    lines = outputs.for_gitlab([_one(value)])
+    lines = outputs.format_gitlab([_one(value)])
     name, _, read = lines.removesuffix("\n").partition("=")
     assert (name, read.strip(), lines.count("\n")) == ("DB_MAKE_X", text, 1)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 from tests.cli.command import refused, until
 from tests.selection import SELECTION
-from tests.testing.planted import CLEAN, LOOK, MAKE, OWN, PLANTED, REMOVE, plugin, step
+from tests.testing.faulty_plugins import CLEAN, LOOK, MAKE, OWN, PLANTED, REMOVE, plugin, step
 
 from dayfly.cli.local.child import run_group
 from dayfly.cli.plugin_test import session

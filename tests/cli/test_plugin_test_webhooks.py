@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cli.command import refused
 from tests.selection import SELECTION
-from tests.testing.planted import LOOK, step
-from tests.testing.planted_webhooks import CLEAN, PLANTED, Records, written
+from tests.testing.faulty_plugins import LOOK, step
+from tests.testing.faulty_webhooks import CLEAN, PLANTED, Records, written
 
 if TYPE_CHECKING:
     from tests.cli.command import Cli, Done

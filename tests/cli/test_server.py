@@ -18,7 +18,7 @@ from tests.cli.command import COMMAND, Cli, refused, until
 from tests.execute.collector import collecting
 
 from dayfly.cli.local import server_process
-from dayfly.cli.local.server_process import listening
+from dayfly.cli.local.server_process import listen_on
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.home import Home
 
@@ -293,14 +293,14 @@ def _alive(process: int) -> bool:
 def test_address_in_use_error_names_the_option_to_change(called, said):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(DayflyError) as refused, listening("127.0.0.1", port, "choose another", called=called):
+        with pytest.raises(DayflyError) as refused, listen_on("127.0.0.1", port, "choose another", called=called):
             pass
     assert refused.value.code == Exit.FAILED
     assert str(refused.value) == f"{said.format(port=port)}: address already in use; choose another"
 
 
 def test_later_error_is_not_reported_as_address_in_use():
-    with pytest.raises(OSError, match="disk"), listening("127.0.0.1", 0, "choose another") as sock:
+    with pytest.raises(OSError, match="disk"), listen_on("127.0.0.1", 0, "choose another") as sock:
         raise OSError(28, "disk full")
     assert sock.fileno() == -1
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from tests.cli import sample_specs
 from tests.cli.command import COMMAND, Cli
-from tests.cli.fake import Fake, serving
+from tests.cli.fake_server import Fake, serving
 
 from dayfly.cli.output import show
 

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tests.cli.command import Cli
-from tests.cli.fake import Fake, serving
+from tests.cli.fake_server import Fake, serving
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.cli.command import refused
-from tests.cli.fake import Fake, serving
+from tests.cli.fake_server import Fake, serving
 
 from dayfly.embedded import states
 from dayfly.execute.state import seal

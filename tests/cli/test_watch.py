@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.cli.fake import Fake, serving
+from tests.cli.fake_server import Fake, serving
 
 from dayfly.cli import watch
 from dayfly.cli.backends.target_server import ServerClient

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.cli.clusters import LIFE, Stage, stage
 from tests.cli.command import Cli, refused
+from tests.cli.frozen_cluster import LIFE, Stage, stage
 
-from tests.operator.rig.hooking import hook, is_active  # isort: skip
-from tests.operator.rig.hooking import hook_status as said_of_hook  # isort: skip
+from tests.operator.rig.hook_targets import hook, is_active  # isort: skip
+from tests.operator.rig.hook_targets import hook_status as said_of_hook  # isort: skip
 from tests.operator.rig.scenes import plugin, ready, step, wish  # isort: skip
 from tests.operator.rig.world import World  # isort: skip
 

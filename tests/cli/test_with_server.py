@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cli import sample_specs
 from tests.cli.command import Cli, refused, until
-from tests.cli.fake import Fake, serving
+from tests.cli.fake_server import Fake, serving
 from tests.cli.with_command import FakeServer, fake_home, run_with
 
 from dayfly.cli.backends.target_server import ServerClient

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.cli import sample_specs
-from tests.cli.fake import Fake
+from tests.cli.fake_server import Fake
 
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.verbs import run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
-from tests.server import wishes
+from tests.server import specs
 from tests.server.fake_host import uid_of
 
 from dayfly.client import (
@@ -36,8 +36,8 @@ MAKE = UnitReport(
 
 def test_sandbox_from_apply_to_deletion(dayfly, host):
     assert dayfly.version() == "1.2.3"
-    assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).version == "1.0.0"
-    made = dayfly.sandboxes.apply({"name": "sb1", **wishes.sandbox(labels={"team": "pay"})})
+    assert dayfly.plugins.apply(specs.plugin("db@1.0.0")).version == "1.0.0"
+    made = dayfly.sandboxes.apply({"name": "sb1", **specs.sandbox(labels={"team": "pay"})})
     assert (made.name, made.spec["resources"][0]["name"], made.created_at.tzinfo) == ("sb1", "mydb", dt.UTC)
     uid = uid_of(host)
     host.say(uid, ready=True, reason=Reason.READY, message="fine")
@@ -59,7 +59,7 @@ def test_sandbox_from_apply_to_deletion(dayfly, host):
 
 
 def test_outputs_are_decoded_by_name_and_not_printed(dayfly, host):
-    dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()})
+    dayfly.sandboxes.apply({"name": "sb1", **specs.empty()})
     values = (("mydb/provision", "url", b"db://h"), ("mydb/seed", "rows", b"2"), ("mydb/seed", "raw", b"\xff"))
     host.outputs[uid_of(host)] = tuple(
         Value(unit=unit, output=name, value=value, sensitive=name == "url") for unit, name, value in values
@@ -67,9 +67,9 @@ def test_outputs_are_decoded_by_name_and_not_printed(dayfly, host):
     found = dayfly.sandboxes.outputs("sb1")
     assert found["mydb/provision.url"] == found["provision.url"] == found["url"] == "db://h"
     assert dict(found) == {"mydb/provision.url": "db://h", "mydb/seed.rows": "2", "mydb/seed.raw": "/w=="}
-    assert found.of("raw").content == b"\xff"
+    assert found.get_output("raw").content == b"\xff"
     assert found.variables() == {"MYDB_PROVISION_URL": "db://h", "MYDB_SEED_ROWS": "2"}
-    assert "db://h" not in repr(found) + repr(found.of("url")) + str(found.all), "tracebacks print values"
+    assert "db://h" not in repr(found) + repr(found.get_output("url")) + str(found.all), "tracebacks print values"
     with pytest.raises(KeyError, match=r"no output port; there are mydb/provision.url"):
         found["port"]
 
@@ -92,7 +92,7 @@ def test_withheld_output_raises_instead_of_being_empty():
 
 
 def test_logs_and_history(dayfly, host):
-    dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()})
+    dayfly.sandboxes.apply({"name": "sb1", **specs.empty()})
     uid = uid_of(host)
     host.log_data[uid, "mydb/provision", 1] = (b"first\n", True)
     host.log_data[uid, "mydb/provision", 2] = (b"x" * 300_000 + "ende\u00e9\n".encode(), True)
@@ -109,7 +109,7 @@ def test_logs_and_history(dayfly, host):
 
 
 def test_log_that_grows_while_read_returns_a_bounded_part(dayfly, host, monkeypatch):
-    dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()})
+    dayfly.sandboxes.apply({"name": "sb1", **specs.empty()})
     key = uid_of(host), "mydb/provision", 1
     host.log_data[key] = (b"x" * 300_000, False)
     read, asked = host.read_log, []
@@ -125,7 +125,7 @@ def test_log_that_grows_while_read_returns_a_bounded_part(dayfly, host, monkeypa
 
 
 def test_a_log_is_followed_to_its_end(dayfly, host):
-    dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()})
+    dayfly.sandboxes.apply({"name": "sb1", **specs.empty()})
     uid = uid_of(host)
     host.log_data[uid, "mydb/provision", 1] = (b"one\n", False)
     heard = b""
@@ -136,7 +136,7 @@ def test_a_log_is_followed_to_its_end(dayfly, host):
 
 
 def test_lines_of_a_log_come_with_their_times_and_since_a_time(dayfly, host):
-    dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()})
+    dayfly.sandboxes.apply({"name": "sb1", **specs.empty()})
     key = (uid_of(host), "mydb/provision", 1)
     began = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     at = int(began.timestamp() * 1000)
@@ -160,8 +160,8 @@ def test_lines_of_a_log_come_with_their_times_and_since_a_time(dayfly, host):
 
 
 def test_a_failure_comes_with_the_end_of_the_log(dayfly, host):
-    dayfly.plugins.apply(wishes.plugin())
-    dayfly.sandboxes.apply({"name": "sb1", **wishes.sandbox()})
+    dayfly.plugins.apply(specs.plugin())
+    dayfly.sandboxes.apply({"name": "sb1", **specs.sandbox()})
     uid = uid_of(host)
     host.log_data[uid, "mydb/provision", 1] = (b"connecting\nno such host\n", True)
     host.say(uid, ready=False, reason=Reason.RESOURCE_FAILED, message="mydb/provision failed", units=(MAKE,))
@@ -200,7 +200,7 @@ def test_invalid_spec_reports_its_field(dayfly, tmp_path, server):
     with pytest.raises(InvalidError, match="is a sandbox, not a plugin"):
         dayfly.plugins.apply(str(file), variables={"size": 3})
     with pytest.raises(InvalidError, match="name: the name is missing"):
-        dayfly.sandboxes.apply(wishes.empty())
+        dayfly.sandboxes.apply(specs.empty())
     with pytest.raises(DayflyError, match=r"nothing.yaml: no such file"):
         dayfly.sandboxes.apply(tmp_path / "nothing.yaml")
     assert server.get("sandboxes") == []
@@ -254,19 +254,19 @@ def test_files_are_applied_in_the_order_in_which_they_can_be_had(dayfly, tmp_pat
 
 def test_plugins_and_their_versions(dayfly, server):
     for version in ("1.0.0", "1.1.0"):
-        dayfly.plugins.apply(wishes.plugin(f"db@{version}"))
-    assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).name == "db@1.0.0", "an unchanged version is accepted"
+        dayfly.plugins.apply(specs.plugin(f"db@{version}"))
+    assert dayfly.plugins.apply(specs.plugin("db@1.0.0")).name == "db@1.0.0", "an unchanged version is accepted"
     with pytest.raises(ConflictError, match=r"1.0.0 already exists") as other:
-        dayfly.plugins.apply(wishes.plugin("db@1.0.0", description="another"))
+        dayfly.plugins.apply(specs.plugin("db@1.0.0", description="another"))
     assert "another version than 1.0.0" in other.value.advice
-    assert dayfly.plugins.apply(wishes.plugin("db@1.0.0") | {"readme": "# DB"}).readme == "# DB"
-    assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).readme == "# DB", (
+    assert dayfly.plugins.apply(specs.plugin("db@1.0.0") | {"readme": "# DB"}).readme == "# DB"
+    assert dayfly.plugins.apply(specs.plugin("db@1.0.0")).readme == "# DB", (
         "a plugin without a README keeps the published one"
     )
     assert dayfly.plugins.get("db").version == "1.1.0"
     assert [each.version for each in dayfly.plugins.versions("db")] == ["1.1.0", "1.0.0"]
     assert len(dayfly.plugins.list(all_versions=True)) == 2
-    dayfly.sandboxes.apply({"name": "sb1", **wishes.sandbox()})
+    dayfly.sandboxes.apply({"name": "sb1", **specs.sandbox()})
     with pytest.raises(RefusedError, match="in use by sandbox"):
         dayfly.plugins.delete("db")
     dayfly.plugins.delete("db@1.0.0")
@@ -274,7 +274,7 @@ def test_plugins_and_their_versions(dayfly, server):
 
 
 def test_actions_on_a_live_sandbox_succeed_or_conflict(dayfly, host):
-    dayfly.sandboxes.apply({"name": "sb1", **wishes.empty(ttl={"duration": "1h"})}, lease=60)
+    dayfly.sandboxes.apply({"name": "sb1", **specs.empty(ttl={"duration": "1h"})}, lease=60)
     dayfly.sandboxes.lease("sb1", 3600)
     with pytest.raises(ConflictError, match="nothing in it is waiting"):
         dayfly.sandboxes.retry("sb1")
@@ -294,7 +294,7 @@ def test_viewer_or_unknown_key_is_denied(dayfly, server, connect):
     viewer = connect(dayfly.url, made["key"])
     assert viewer.sandboxes.list() == ()
     with pytest.raises(DeniedError, match="needs the role member") as refused:
-        viewer.sandboxes.apply({"name": "sb1", **wishes.empty()})
+        viewer.sandboxes.apply({"name": "sb1", **specs.empty()})
     assert (refused.value.status, refused.value.code, refused.value.reason) == (403, Exit.DENIED, "Denied")
     assert len(refused.value.request_id) == 16
     with pytest.raises(DeniedError, match="no valid key"):
@@ -327,7 +327,7 @@ def test_server_address_is_taken_from_home_login_or_argument(dayfly, server, con
 
 
 def test_response_of_another_program_is_an_error(connect):
-    from tests.cli.fake import Fake, serving
+    from tests.cli.fake_server import Fake, serving
 
     fake = Fake()
     fake.say("GET", "sandboxes", b"<html>")

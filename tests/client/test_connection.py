@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.test_shared_server import certificate
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import KEY
 
 from dayfly.client import (
@@ -197,7 +197,7 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(connect):
 
 def test_many_threads_share_a_client(server):
     with Client(f"http://127.0.0.1:{server.port}", KEY) as dayfly, ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda n: dayfly.sandboxes.apply({"name": f"sb{n}", **wishes.empty()}).name, range(40)))
+        made = list(pool.map(lambda n: dayfly.sandboxes.apply({"name": f"sb{n}", **specs.empty()}).name, range(40)))
         assert sorted(made) == sorted(each.name for each in dayfly.sandboxes.list())
 
 

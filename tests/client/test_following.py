@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.client.relay import relayed
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import KEY
 
 from dayfly.client import NotFoundError, RetryPolicy, UnreachableError
@@ -34,10 +34,10 @@ def labels(change):
 
 def test_follow_lists_the_current_state_then_changes(dayfly, host, server):
     for name in ("sb1", "sb2"):
-        server.put(f"sandboxes/{name}", wishes.empty())
+        server.put(f"sandboxes/{name}", specs.empty())
     stream = dayfly.sandboxes.follow()
     assert [told(next(stream)) for _ in range(3)] == [("changed", "sb1"), ("changed", "sb2"), ("synced", "")]
-    server.put("sandboxes/sb2", wishes.empty(labels={"n": "1"}))
+    server.put("sandboxes/sb2", specs.empty(labels={"n": "1"}))
     assert labels(next(stream)) == ("sb2", "1")
     (uid,) = [uid for uid, offer in host.offers.items() if offer.name == "sb1"]
     server.delete("sandboxes/sb1")
@@ -50,7 +50,7 @@ def test_follow_lists_the_current_state_then_changes(dayfly, host, server):
 def test_follow_of_one_name_ends_with_its_deletion(dayfly, host, server):
     with pytest.raises(NotFoundError):
         next(dayfly.sandboxes.follow("sb1"))
-    server.put("sandboxes/sb1", wishes.empty())
+    server.put("sandboxes/sb1", specs.empty())
     seen = []
     for change in dayfly.sandboxes.follow("sb1"):
         seen.append(told(change))
@@ -64,12 +64,12 @@ def test_follow_of_one_name_ends_with_its_deletion(dayfly, host, server):
 
 def test_a_stream_that_is_cut_goes_on_where_it_was(cut, server):
     relay, dayfly = cut
-    server.put("sandboxes/sb1", wishes.empty())
+    server.put("sandboxes/sb1", specs.empty())
     stream = dayfly.sandboxes.follow()
     assert [told(next(stream)) for _ in range(2)] == [("changed", "sb1"), ("synced", "")]
     for n in ("1", "2", "3"):
         relay.cut()
-        server.put("sandboxes/sb1", wishes.empty(labels={"n": n}))
+        server.put("sandboxes/sb1", specs.empty(labels={"n": n}))
         assert labels(next(stream)) == ("sb1", n), "once, and no known state"
     assert relay.made == 4
     stream.close()
@@ -103,7 +103,7 @@ def test_route_groups_have_no_stream(dayfly, server):
 def test_a_server_that_stays_away_is_said(cut, server, connect):
     relay, _ = cut
     dayfly = connect(f"http://127.0.0.1:{relay.port}", KEY, retries=RetryPolicy(patience=0.2, first=0.01, longest=0.05))
-    server.put("sandboxes/sb1", wishes.empty())
+    server.put("sandboxes/sb1", specs.empty())
     stream = dayfly.sandboxes.follow()
     assert [told(next(stream)) for _ in range(2)] == [("changed", "sb1"), ("synced", "")]
     relay.close()

@@ -9,7 +9,7 @@ import time
 
 import pytest
 from tests.client.relay import relayed
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import KEY
 
 from dayfly.client import ConflictError, NotFoundError, RetryPolicy, UnreachableError
@@ -25,7 +25,7 @@ LOST = UnreachableError("no answer", sent=True)
 
 def put_off(status, seconds=None):
     fault = refusal(status, "later")
-    fault.again_in = seconds
+    fault.retry_after_s = seconds
     return fault
 
 
@@ -106,7 +106,7 @@ class World:
 
 def asked(world, method="GET", **options):
     json_client = JsonClient(lambda: Address("http://a:1", "k"), world, timeout=30, retries=RetryPolicy(patience=20))
-    return run(json_client.ask(dict, method, "/x", **options))
+    return run(json_client.request_as(dict, method, "/x", **options))
 
 
 def test_reads_come_again_after_every_fault_of_the_way():
@@ -160,7 +160,7 @@ def test_patience_has_an_end():
     assert 15 < world.now() <= 20
     with pytest.raises(RefusedError, match="later") as refused:
         asked(World((429, "retry-after: 60")))
-    assert refused.value.again_in == 60
+    assert refused.value.retry_after_s == 60
     world = World("refused", (200,))
     with pytest.raises(UnreachableError):
         asked(world, patience=0)
@@ -196,10 +196,10 @@ def test_request_with_a_lost_answer_is_applied_once(server, connect):
     with relayed(server.port) as relay:
         dayfly = connect(f"http://127.0.0.1:{relay.port}", KEY, retries=RetryPolicy(first=0.01))
         relay.lost = 1
-        assert dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()}).name == "sb1"
+        assert dayfly.sandboxes.apply({"name": "sb1", **specs.empty()}).name == "sb1"
         relay.lost = 1
-        assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).version == "1.0.0", "a repeated publication succeeds"
-        dayfly.plugins.apply(wishes.plugin("db@1.1.0"))
+        assert dayfly.plugins.apply(specs.plugin("db@1.0.0")).version == "1.0.0", "a repeated publication succeeds"
+        dayfly.plugins.apply(specs.plugin("db@1.1.0"))
         relay.lost = 2
         dayfly.plugins.delete("db")
         assert dayfly.plugins.get("db").version == "1.0.0", "a repeated delete removes no other version"
@@ -215,7 +215,7 @@ def test_idle_connections_that_have_ended_are_not_used(server, connect):
         dayfly.sandboxes.list()
         relay.cut()
         time.sleep(0.05)  # the end of the connection arrives without an event
-        dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()})
+        dayfly.sandboxes.apply({"name": "sb1", **specs.empty()})
         with pytest.raises(ConflictError, match="nothing in it is waiting"):
             dayfly.sandboxes.retry("sb1")
         assert relay.made == 2
@@ -236,7 +236,7 @@ def test_a_process_and_its_copy_have_connections_of_their_own(monkeypatch):
         with monkeypatch.context() as forked:
             if process:
                 forked.setattr(os, "getpid", lambda: 1)
-            run(json_client.ask(dict, "GET", "/x"))
+            run(json_client.request_as(dict, "GET", "/x"))
         made.append(world.made)
     assert made == [1, 1, 2, 2]
 
@@ -246,7 +246,7 @@ def test_many_at_once(server):
 
     async def all_at_once():
         async with AsyncClient(f"http://127.0.0.1:{server.port}", KEY) as dayfly:
-            made = [dayfly.sandboxes.apply({"name": f"sb{n}", **wishes.empty()}) for n in range(20)]
+            made = [dayfly.sandboxes.apply({"name": f"sb{n}", **specs.empty()}) for n in range(20)]
             names = [each.name for each in await asyncio.gather(*made)]
             slow = asyncio.create_task(dayfly.sandboxes.report("sb1", after=99, wait=20))
             await asyncio.sleep(0.05)

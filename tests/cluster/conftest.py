@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from testcluster import build, images
 from testcluster import cluster as clusters
-from tests.cluster import carriers
+from tests.cluster import custom_controllers
 from tests.cluster.installed import ACCOUNT, Installed
 from tests.cluster.journal import Journal
-from tests.cluster.wishes import Wishes
+from tests.cluster.kubectl_specs import Wishes
 
 HERE = Path(__file__).resolve().parent
 # All tests of these files are in every run; all other tests of this folder are long stories.
@@ -108,7 +108,7 @@ def operator(cluster: DisposableCluster) -> Installed:
     if not cluster.own:
         pytest.skip("images can be brought to our own cluster only, and DAYFLY_TEST_KUBECONFIG names another")
     installed = Installed(cluster.own)
-    cluster.kubectl("apply", "-f", "-", stdin=carriers.definitions())
+    cluster.kubectl("apply", "-f", "-", stdin=custom_controllers.definitions())
     for definitions in sorted((HERE.parents[1] / "examples" / "controllers").glob("*/definitions.yaml")):
         cluster.kubectl("apply", "-f", str(definitions))  # as early, and for the same reason
     installed.install()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from testcluster import cluster as clusters
-from tests.cluster.patience import eventually
+from tests.cluster.waiting import eventually
 from tests.selection import SELECTION
 
 ROOT = Path(__file__).resolve().parents[2]

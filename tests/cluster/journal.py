@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from typing import NamedTuple
 
-from tests.cluster.patience import eventually
+from tests.cluster.waiting import eventually
 
 
 class Entry(NamedTuple):

@@ -10,8 +10,8 @@ from typing import Any
 
 from testcluster import build, images
 from tests.cluster.installed import ROOT, Installed
-from tests.cluster.patience import eventually
 from tests.cluster.test_examples import TEAM
+from tests.cluster.waiting import eventually
 
 SOURCE = ROOT / "examples" / "minicluster" / "machinery"
 IMAGE = "minicluster.example/machinery:1"

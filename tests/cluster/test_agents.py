@@ -13,8 +13,8 @@ import uvicorn
 from testcluster import images
 from tests.cluster.conftest import TEAM
 from tests.cluster.installed import Installed
-from tests.cluster.patience import eventually
 from tests.cluster.server_in_cluster import ServerInCluster, certificate, dialling
+from tests.cluster.waiting import eventually
 
 from dayfly.server.access import callers
 from dayfly.server.app import create_app
@@ -29,7 +29,7 @@ class Server(ServerInCluster):
     def __init__(self, host: str, folder: Path) -> None:
         self.certificate = certificate(folder, f"IP:{host}")
         self._store = Store.open(folder / "control.db")
-        app = create_app(self._store, {}, org=ORG, keys=callers.single(KEY, ORG), version="1", loopback=False)
+        app = create_app(self._store, {}, org=ORG, keys=callers.single_key(KEY, ORG), version="1", loopback=False)
         files = {"ssl_certfile": str(self.certificate), "ssl_keyfile": str(folder / "server.key")}
         self._server = uvicorn.Server(uvicorn.Config(app, host=host, port=0, log_config=None, **files))
         self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve()))

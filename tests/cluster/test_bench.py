@@ -14,7 +14,7 @@ from bench.cluster import bulk, idle, steps, timeline, writes
 from bench.cluster.audit import Audit, Write
 from bench.cluster.place import Place, operator, place
 from bench.cluster.timeline import Moment
-from tests.cluster.patience import eventually
+from tests.cluster.waiting import eventually
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.cluster.conftest import TEAM
 from tests.cluster.installed import Installed
-from tests.cluster.patience import eventually
+from tests.cluster.kubectl_specs import published
 from tests.cluster.people import Person, administrator, developer
-from tests.cluster.wishes import published
+from tests.cluster.waiting import eventually
 
 CANARY = "canary-4711"
 HERE = ("--context", "here", "-n", TEAM)

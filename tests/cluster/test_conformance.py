@@ -17,11 +17,11 @@ from testcluster import images
 from tests.cluster.conftest import TEAM
 from tests.cluster.installed import API, Installed
 from tests.cluster.journal import Journal
-from tests.cluster.moves import moves
-from tests.cluster.patience import eventually
-from tests.cluster.wishes import Wishes
-from tests.conformance.tales import SHOP, TALES, Act, Behaviour, Tale, behaves
-from tests.conformance.telling import GOLDEN, said, tells, text
+from tests.cluster.kubectl_specs import Wishes
+from tests.cluster.ledger_moves import moves
+from tests.cluster.waiting import eventually
+from tests.conformance.story_documents import SHOP, STORIES, Act, Behaviour, Story, behaves
+from tests.conformance.story_log import GOLDEN, said, tells, text
 from tests.selection import SELECTION
 
 from dayfly.plan import messages
@@ -81,7 +81,7 @@ def _output_of(of: Any) -> dict[str, str]:
     return {"name": of.resource, "outputKey": f"{of.unit}.{of.output}"}
 
 
-def _spec(tale: Tale, journal: Journal) -> dict[str, Any]:
+def _spec(tale: Story, journal: Journal) -> dict[str, Any]:
     """The story's sandbox."""
 
     def steps(document: Lifecycle, units: Iterable[Unit]) -> list[dict[str, Any]]:
@@ -115,7 +115,7 @@ def _spec(tale: Tale, journal: Journal) -> dict[str, Any]:
 class _Stage:
     """One story as it is played."""
 
-    def __init__(self, operator: Installed, wishes: Wishes, journal: Journal, tale: Tale) -> None:
+    def __init__(self, operator: Installed, wishes: Wishes, journal: Journal, tale: Story) -> None:
         self.operator, self.name, self.journal, self.tale = operator, wishes.name, journal, tale
         self.looks: list[list[str]] = []
 
@@ -198,11 +198,11 @@ def baseline(operator: Installed) -> Iterator[None]:
 def test_real_cluster_matches_the_conformance_golden(operator, wishes, journal, baseline, played, title):
     played("stories told by a real cluster as by the other hosts", 1)
     wishes.name = f"tale-{PLAYED.index(title)}"
-    stage = _Stage(operator, wishes, journal, TALES[title])
+    stage = _Stage(operator, wishes, journal, STORIES[title])
     moves = stage.play()
     golden = (GOLDEN / f"{title.replace(' ', '_')}.golden").read_text()
     assert text(title.capitalize(), moves, stage.looks) == golden
 
 
 def test_the_stories_are_known():
-    assert set(PLAYED) < set(TALES)
+    assert set(PLAYED) < set(STORIES)

@@ -15,8 +15,8 @@ import pytest
 from testcluster import images
 from tests.cluster.conftest import TEAM
 from tests.cluster.installed import ROOT, Installed
-from tests.cluster.patience import eventually
 from tests.cluster.rights import granted
+from tests.cluster.waiting import eventually
 from tests.manifests import documents
 from tests.selection import SELECTION
 

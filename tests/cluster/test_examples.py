@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from testcluster import stand_ins
 from tests.cluster.installed import API, ROOT, RUNNERS, SYSTEM, Installed
-from tests.cluster.moves import moves, of_units
+from tests.cluster.ledger_moves import moves, of_units
 from tests.cluster.rights import granted
 from tests.cluster.volumes import claimed
-from tests.examples import outside
+from tests.examples import external_services
 
 from dayfly.client import files
 from dayfly.spec import documents
@@ -38,7 +38,7 @@ def wishes_of(example: str, **values: str) -> tuple[dict[str, Any], dict[str, An
     folder = ROOT / "examples" / example
     sets = [f"{name}={value}" for name, value in values.items()]
     plugin, sandbox = files.load([str(folder / "plugin.yaml"), str(folder / "sandbox.yaml")], sets)
-    spec = documents.export(plugin.wish)
+    spec = documents.export(plugin.content)
     name = spec["name"].lower().replace("@", ".").replace("+", "-")
     return (
         {
@@ -51,7 +51,7 @@ def wishes_of(example: str, **values: str) -> tuple[dict[str, Any], dict[str, An
             "apiVersion": API,
             "kind": "Sandbox",
             "metadata": {"name": sandbox.name, "namespace": TEAM},
-            "spec": documents.export(sandbox.wish)["spec"],
+            "spec": documents.export(sandbox.content)["spec"],
         },
     )
 
@@ -67,12 +67,12 @@ def outputs(operator: Installed, sandbox: str) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def beside(operator) -> Iterator[tuple[outside.Names, outside.Tenants]]:
+def beside(operator) -> Iterator[tuple[external_services.Names, external_services.Tenants]]:
     """The services of examples where pods reach this machine; the administrator lets webhooks go there."""
     allow = ["set", "env", "-n", SYSTEM, "deployment/dayfly-operator"]
     rolled = ["rollout", "status", "-n", SYSTEM, "deployment/dayfly-operator", "--timeout=120s"]
     host = operator.own.network.host
-    with outside.Names(host) as names, outside.Tenants(host) as tenants:
+    with external_services.Names(host) as names, external_services.Tenants(host) as tenants:
         operator.own.kubectl(*allow, f"DAYFLY_ALLOW_WEBHOOK={names.address} {tenants.address}")
         operator.own.kubectl(*rolled)
         yield names, tenants

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 from testcluster import cluster as clusters
 from tests.cluster.installed import API, ROOT, RUNNERS, Installed
-from tests.cluster.patience import eventually
-from tests.cluster.wishes import Wishes
+from tests.cluster.kubectl_specs import Wishes
+from tests.cluster.waiting import eventually
 
 
 @pytest.fixture

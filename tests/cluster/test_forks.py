@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from testcluster import images
 from tests.cluster.installed import ACCOUNT, AS_OPERATOR, Installed
-from tests.cluster.patience import eventually
-from tests.cluster.wishes import Wishes
+from tests.cluster.kubectl_specs import Wishes
+from tests.cluster.waiting import eventually
 
 FORK_LABEL = "dayfly.dev/fork"
 UID = "jsonpath={.metadata.uid}"

@@ -13,9 +13,9 @@ import psycopg
 import pytest
 from testcluster import stand_ins
 from tests.cluster.installed import ROOT, RUNNERS, Installed
-from tests.cluster.patience import eventually
 from tests.cluster.test_examples import TEAM, outputs, wishes_of
-from tests.examples import gallery, outside, servers
+from tests.cluster.waiting import eventually
+from tests.examples import external_services, gallery, servers
 
 ENVIRONMENTS = "cat /proc/[0-9]*/environ | tr '\\000' '\\n'; true"
 ACCOUNT = ROOT / "examples" / "k8s-apply" / "k8s" / "account.yaml"
@@ -124,7 +124,9 @@ def test_servers_that_are_shared(operator: Installed):
     for image in (stand_ins.postgres(), stand_ins.redis(), stand_ins.python()):
         operator.own.load(image)
     with contextlib.ExitStack() as stack:
-        settings = [stack.enter_context(start(host)) for start in (outside.postgres, servers.redis, servers.nats)]
+        settings = [
+            stack.enter_context(start(host)) for start in (external_services.postgres, servers.redis, servers.nats)
+        ]
         postgres, redis, nats = settings
         names = {"postgres-database": "PG", "redis-acl": "REDIS_", "nats-stream": "NATS_"}
         for (plugin, prefix), variables in zip(names.items(), settings, strict=True):
@@ -158,7 +160,7 @@ def test_servers_that_are_shared(operator: Installed):
         assert info["state"]["consumer_count"] == 1
         for sandbox in sandboxes:
             operator.delete(sandbox, TEAM)
-        with outside.connect(postgres) as connection:
+        with external_services.connect(postgres) as connection:
             left = "SELECT count(*) FROM pg_roles, pg_database WHERE rolname LIKE 'dayfly%' OR datname LIKE 'dayfly%'"
             assert connection.execute(left).fetchone() == (0,)
         assert gallery.redis({**redis, "REDIS_USER": "eyes"}, "KEYS dayfly*") == ""

@@ -5,7 +5,7 @@ import time
 from datetime import UTC, datetime
 
 from tests.cluster.installed import SYSTEM
-from tests.cluster.patience import eventually
+from tests.cluster.waiting import eventually
 
 
 class TestOperator:

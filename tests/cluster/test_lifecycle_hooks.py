@@ -19,8 +19,8 @@ import yaml
 from testcluster import images
 from tests.cluster.conftest import TEAM
 from tests.cluster.installed import API, ROOT, Installed
-from tests.cluster.patience import eventually
 from tests.cluster.volumes import claimed
+from tests.cluster.waiting import eventually
 from tests.selection import SELECTION
 
 EXAMPLE = ROOT / "examples" / "volume-backup"

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.cluster.journal import Journal
-from tests.cluster.member import ORG, Member, member
-from tests.cluster.patience import eventually
-from tests.cluster.the_day import PEOPLE, PLUGIN, Day, plugin, wish
+from tests.cluster.member_cluster import ORG, Member, member
+from tests.cluster.server_changes import PEOPLE, PLUGIN, Day, plugin, wish
+from tests.cluster.waiting import eventually
 from tests.selection import in_time
 from tests.server import databases
 from tests.server.replicas import Replicas, RetryingClient

@@ -10,11 +10,11 @@ import pytest
 from testcluster import dns, images
 from tests.cluster import minicluster
 from tests.cluster.installed import API, Installed
+from tests.cluster.ledger_moves import moves, of_units
 from tests.cluster.minicluster import Ranks
-from tests.cluster.moves import moves, of_units
-from tests.cluster.patience import eventually
 from tests.cluster.rights import granted
 from tests.cluster.test_examples import TEAM, outputs, wishes_of
+from tests.cluster.waiting import eventually
 
 NAME = "batch-demo"
 LISTS = (

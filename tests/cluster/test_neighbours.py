@@ -5,7 +5,7 @@ import time
 from testcluster import images
 from tests.cluster.conftest import TEAM
 from tests.cluster.installed import API, RUNNERS, Installed
-from tests.cluster.patience import eventually
+from tests.cluster.waiting import eventually
 from tests.selection import in_time
 
 MISSING = "dayfly.invalid/never-there:1"

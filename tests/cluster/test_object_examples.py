@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import pytest
 from testcluster import images, stand_ins
-from tests.cluster import carriers
-from tests.cluster.carriers import Carry, Kind, carried
+from tests.cluster import custom_controllers
+from tests.cluster.custom_controllers import Carry, Kind, carried
 from tests.cluster.installed import Installed
-from tests.cluster.moves import moves, of_units
+from tests.cluster.ledger_moves import moves, of_units
 from tests.cluster.rights import granted
 from tests.cluster.test_examples import TEAM, outputs, wishes_of
 from tests.selection import SELECTION
@@ -31,15 +31,15 @@ class Carried(NamedTuple):
 
 EXAMPLES = {
     "object-workflow": Carried(
-        carriers.WORKFLOWS,
-        carriers.workflow,
+        custom_controllers.WORKFLOWS,
+        custom_controllers.workflow,
         "preview-demo",
         "preview/build",
         {"build.url": "https://new-basket.preview.example.com"},
     ),
     "object-claim": Carried(
-        carriers.INSTANCES,
-        carriers.claim,
+        custom_controllers.INSTANCES,
+        custom_controllers.claim,
         "claim-demo",
         "db/database",
         {
@@ -51,8 +51,8 @@ EXAMPLES = {
         {"image": images.SHELL},
     ),
     "service-binding": Carried(
-        carriers.DATABASES,
-        carriers.binding,
+        custom_controllers.DATABASES,
+        custom_controllers.binding,
         "binding-demo",
         "db/database",
         {
@@ -127,7 +127,7 @@ def test_a_database_of_plain_objects(operator: Installed, disk: Path):
 
 def test_object_of_unserved_kind_does_not_count_as_gone(operator: Installed):
     """The kind of the object is not served during its deletion. The cleanup continues once it is served again."""
-    kind, name = carriers.INSTANCES, "claim-demo"
+    kind, name = custom_controllers.INSTANCES, "claim-demo"
     rights = granted(operator, TEAM, f"{kind.plural}.{kind.group}", "secrets")
 
     def patch(*what: str, by: dict[str, object]) -> None:
@@ -144,7 +144,7 @@ def test_object_of_unserved_kind_does_not_count_as_gone(operator: Installed):
 
         operator.wait_status(name, TEAM, check, reason)
 
-    with carried(operator, kind, carriers.claim), rights, operator.ending(name, TEAM):
+    with carried(operator, kind, custom_controllers.claim), rights, operator.ending(name, TEAM):
         operator.apply(*wishes_of("object-claim", image=images.SHELL))
         operator.wait_ready(name, TEAM)
         [claim] = operator.items(kind.path(TEAM))

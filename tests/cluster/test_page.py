@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.cluster.conftest import TEAM
 from tests.cluster.installed import Installed
-from tests.cluster.patience import eventually
 from tests.cluster.people import Person, developer
 from tests.cluster.test_cli import talkative
+from tests.cluster.waiting import eventually
 from tests.page import browser as driven
 
 pytestmark = pytest.mark.builds("page")

@@ -12,10 +12,10 @@ from testcluster import images, stand_ins
 from tests.cluster import rights
 from tests.cluster.conftest import TEAM
 from tests.cluster.installed import API, Installed
-from tests.cluster.patience import eventually
 from tests.cluster.people import Done, Person, administrator, developer
 from tests.cluster.volumes import claimed
-from tests.testing.planted import CLEAN, PLANTED, plugin
+from tests.cluster.waiting import eventually
+from tests.testing.faulty_plugins import CLEAN, PLANTED, plugin
 
 HERE = ("--context", "here", "-n", TEAM)
 LABEL = "dayfly-plugin-test"

@@ -17,9 +17,9 @@ from bench.cluster.place import install
 from testcluster import images
 from tests.cluster.installed import ROOT
 from tests.cluster.journal import Journal
-from tests.cluster.member import ORG, Member, member
-from tests.cluster.patience import eventually
-from tests.cluster.the_day import PLUGIN, plugin, wish
+from tests.cluster.member_cluster import ORG, Member, member
+from tests.cluster.server_changes import PLUGIN, plugin, wish
+from tests.cluster.waiting import eventually
 from tests.link import wire_forms
 from tests.server import databases
 from tests.server.replicas import Replicas, RetryingClient

@@ -6,7 +6,7 @@ import pytest
 from testcluster import images
 from tests.cluster.conftest import TEAM
 from tests.cluster.installed import API, Installed
-from tests.cluster.patience import eventually
+from tests.cluster.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300, func_only=True)
 

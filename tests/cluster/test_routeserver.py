@@ -12,7 +12,7 @@ import pytest
 from testcluster import images, istio
 from tests.cluster.conftest import TEAM
 from tests.cluster.installed import API, ROOT, SYSTEM, Installed
-from tests.cluster.patience import eventually
+from tests.cluster.waiting import eventually
 
 pytestmark = pytest.mark.timeout(600, func_only=True)
 

@@ -16,7 +16,7 @@ from testcluster import dns, gateway, stand_ins
 from tests import echo_server
 from tests.cluster.conftest import TEAM
 from tests.cluster.installed import API, SYSTEM, Installed
-from tests.cluster.patience import eventually
+from tests.cluster.waiting import eventually
 
 from dayfly.spec.routing.routing_keys import PLAIN
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from tests.cluster.installed import RUNNERS, SYSTEM, Installed
 from tests.cluster.journal import Journal
-from tests.cluster.patience import eventually
+from tests.cluster.kubectl_specs import Wishes
 from tests.cluster.people import administrator
 from tests.cluster.test_faults import said, unit
-from tests.cluster.wishes import Wishes
+from tests.cluster.waiting import eventually
 from tests.selection import in_time
 
 SOON_S = 10

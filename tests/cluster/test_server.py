@@ -12,8 +12,8 @@ import pytest
 from testcluster import images, stand_ins
 from tests.cluster.conftest import TEAM
 from tests.cluster.installed import API, ROOT, Installed
-from tests.cluster.patience import eventually
 from tests.cluster.server_in_cluster import ServerInCluster, certificate, dialling
+from tests.cluster.waiting import eventually
 
 ORG, CLUSTER = "acme", "east"
 DATABASE = "dayfly-db"

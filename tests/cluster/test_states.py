@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from testcluster import stand_ins
 from tests.cluster.installed import API, RUNNERS, SYSTEM, Installed
-from tests.cluster.patience import eventually
 from tests.cluster.test_examples import TEAM, outputs, wishes_of
-from tests.examples import outside
+from tests.cluster.waiting import eventually
+from tests.examples import external_services
 
 NAME = "terraform-demo"
 THINGS = 4
@@ -35,7 +35,7 @@ _MODULE = "".join(_THING % (each, each, f"terraform_data.thing{each - 1}" if eac
 
 @pytest.fixture
 def terraform(operator: Installed) -> Installed:
-    operator.own.load(stand_ins.terraform(outside.terraform()))
+    operator.own.load(stand_ins.terraform(external_services.terraform()))
     return operator
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.cluster.conftest import TEAM
 from tests.cluster.installed import SYSTEM
-from tests.cluster.patience import eventually
+from tests.cluster.waiting import eventually
 from tests.execute.collector import collecting
 
 # A port that the operator's NetworkPolicy permits.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 from testcluster import build, components, host, images
 from testcluster import cluster as clusters
-from tests.cluster.patience import eventually
+from tests.cluster.waiting import eventually
 from tests.selection import SELECTION
 
 TESTCLUSTER = build.HERE

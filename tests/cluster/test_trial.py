@@ -14,9 +14,9 @@ import pytest
 from testcluster import build, host, stand_ins
 from testcluster import cluster as clusters
 from tests.cluster.installed import API, ROOT
-from tests.cluster.patience import eventually
 from tests.cluster.people import STEERS
 from tests.cluster.registry import registry
+from tests.cluster.waiting import eventually
 from tests.docs.transcript import differences, follow
 
 SERVED = "trial-sandboxes"

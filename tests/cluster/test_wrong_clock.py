@@ -10,7 +10,7 @@ import pytest
 from bench.cluster.place import HOME, Place, operator, place
 from tests.cluster.installed import Installed
 from tests.cluster.journal import Journal
-from tests.cluster.wishes import Wishes
+from tests.cluster.kubectl_specs import Wishes
 from tests.server.replicas import environment
 
 DAY_S = 24 * 3600

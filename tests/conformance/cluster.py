@@ -9,9 +9,9 @@ from typing import Any
 from unittest import mock
 
 import msgspec
-from tests.conformance.tales import Tale
-from tests.conformance.telling import EVENTS, line, said, settled, tells
-from tests.conformance.toys import Toys
+from tests.conformance.story_documents import Story
+from tests.conformance.story_log import EVENTS, line, said, settled, tells
+from tests.conformance.toy_kind import Toys
 from tests.kube.fake import Call, Fault, Harm
 from tests.operator.rig.kubelet import Script
 from tests.operator.rig.world import API, Unit, World, live
@@ -105,7 +105,7 @@ def _dies() -> Callable[[int, Call], Fault | None]:
 
 
 class _Stage:
-    def __init__(self, world: World, tale: Tale, reconcilers: list[Reconciler]) -> None:
+    def __init__(self, world: World, tale: Story, reconcilers: list[Reconciler]) -> None:
         self.world, self.tale, self.reconcilers = world, tale, reconcilers
         self.toys = Toys(self._ledger, self._wake, gated=True, lost=tale.lost)
         self.looks: list[list[str]] = []
@@ -198,7 +198,7 @@ def _end(status: int) -> int:
     return ExitCode.ANSWER_LOST if status == 0 else 0 if status < 300 else code_of_status(status)
 
 
-def tell(tale: Tale) -> tuple[list[str], list[list[str]], list[str]]:
+def tell(tale: Story) -> tuple[list[str], list[list[str]], list[str]]:
     """Return the moves, the reports of each stage, and the changes of toys."""
     moves, stages = Moves(), []
 

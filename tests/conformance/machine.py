@@ -7,9 +7,9 @@ from unittest import mock
 from urllib.parse import urlsplit
 
 import msgspec
-from tests.conformance.tales import APP, FORK, READY, SHOP, Behaviour, Tale, behaves
-from tests.conformance.telling import EVENTS, said, settled, tells
-from tests.conformance.toys import Toys
+from tests.conformance.story_documents import APP, FORK, READY, SHOP, Behaviour, Story, behaves
+from tests.conformance.story_log import EVENTS, said, settled, tells
+from tests.conformance.toy_kind import Toys
 from tests.embedded import documents as doc
 from tests.embedded.machine import Machine, until
 from tests.webhook.server import Server, answer
@@ -104,13 +104,13 @@ def _called(unit: Unit, scripts: dict[str, Behaviour], resource: str, servers: E
     return msgspec.structs.replace(unit, webhook=work)
 
 
-async def tell(machine: Machine, tale: Tale) -> tuple[list[str], list[list[str]], list[str]]:
+async def tell(machine: Machine, tale: Story) -> tuple[list[str], list[list[str]], list[str]]:
     """Return the moves, the reports of each stage, and the changes of toys."""
     with ExitStack() as servers:
         return await _tell(machine, tale, servers)
 
 
-async def _tell(machine: Machine, tale: Tale, servers: ExitStack) -> tuple[list[str], list[list[str]], list[str]]:
+async def _tell(machine: Machine, tale: Story, servers: ExitStack) -> tuple[list[str], list[list[str]], list[str]]:
     documents = tuple(_scripted(document, tale.scripts, servers) for document in tale.documents)
     answering = _servers(documents) - {"127.0.0.1:1"}
     engine = await opened(machine, webhooks=answering, runner=_stalled(machine) if tale.dies_at else machine.runner)

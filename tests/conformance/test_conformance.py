@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from tests.conformance import cluster
 from tests.conformance import machine as embedded
-from tests.conformance.tales import TALES, toy
-from tests.conformance.telling import GOLDEN, text
-from tests.conformance.toys import Toys
+from tests.conformance.story_documents import STORIES, toy
+from tests.conformance.story_log import GOLDEN, text
+from tests.conformance.toy_kind import Toys
 from tests.embedded import documents as doc
 
 from dayfly.spec.host_errors import DocumentsRefusedError
@@ -48,18 +48,18 @@ ASKED = [
 ]
 
 
-@pytest.mark.parametrize("title", TALES)
+@pytest.mark.parametrize("title", STORIES)
 def test_operator_matches_the_conformance_golden(title):
-    moves, looks, toys = cluster.tell(TALES[title])
+    moves, looks, toys = cluster.tell(STORIES[title])
     held(title, moves, looks, "cluster")
     if title == NEW:
         prepared = [f"prepare {name}#1" for name in ("db/make", "db/undo", "toy:play")]
         assert sorted(toys) == sorted(ASKED + prepared)
 
 
-@pytest.mark.parametrize("title", TALES)
+@pytest.mark.parametrize("title", STORIES)
 async def test_embedded_host_matches_the_conformance_golden(machine, title):
-    moves, looks, toys = await embedded.tell(machine, TALES[title])
+    moves, looks, toys = await embedded.tell(machine, STORIES[title])
     held(title, moves, looks, "machine")
     if title == NEW:
         assert sorted(toys) == sorted(ASKED)
@@ -81,7 +81,7 @@ async def test_unsupported_unit_is_refused_by_its_kind(machine):
 
 
 def test_every_story_has_a_golden_file():
-    told = {title for title in TALES if title not in APART} | {
+    told = {title for title in STORIES if title not in APART} | {
         f"{t}.{on}" for t in APART for on in ("cluster", "machine")
     }
     assert {file.stem.replace("_", " ") for file in GOLDEN.iterdir()} == told

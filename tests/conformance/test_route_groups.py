@@ -8,7 +8,7 @@ import logging
 import pytest
 from tests.conformance.cluster import Moves, reconcilers
 from tests.conformance.machine import opened
-from tests.conformance.telling import EVENTS, line, said, settled
+from tests.conformance.story_log import EVENTS, line, said, settled
 from tests.embedded.machine import Machine, until
 from tests.operator.rig.kubelet import Script
 from tests.operator.rig.world import API, Unit, World, live

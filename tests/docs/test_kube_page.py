@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.docs.conftest import ROOT
 from tests.kube.fake import run
-from tests.kube.websites import MAPS, SITES, ask, cluster, manager, running, site
+from tests.kube.website_controller import MAPS, SITES, ask, cluster, manager, running, site
 
 PAGE = ROOT / "docs" / "guides/controllers.md"
 CODE = "\n\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
-from tests.cluster.patience import eventually
+from tests.cluster.waiting import eventually
 from tests.docs.conftest import ROOT, Person
 from tests.docs.transcript import Command, commands, differences, follow
 from tests.processes import processes

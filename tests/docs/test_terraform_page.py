@@ -4,7 +4,7 @@ import os
 
 import pytest
 from tests.docs.conftest import ROOT, Person
-from tests.examples import outside
+from tests.examples import external_services
 
 from dayfly.execute.state import access, head, seal
 from dayfly.operator.states import state_secrets
@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "guides/terraform.md"
 @pytest.mark.slow
 @pytest.mark.builds("terraform")
 def test_terraform_page_shows_the_real_output(person: Person):
-    person.environment["PATH"] = f"{outside.terraform().parent}:{os.environ['PATH']}"
+    person.environment["PATH"] = f"{external_services.terraform().parent}:{os.environ['PATH']}"
     found = person.follow(PAGE)
     assert not found, "\n".join(found)
 

@@ -4,7 +4,7 @@ import re
 
 import msgspec
 from tests.docs.conftest import ROOT, Person
-from tests.webhook.sending import unit
+from tests.webhook.webhook_sender import unit
 
 from dayfly.execute.webhook.exit_codes import ExitCode
 from dayfly.execute.webhook.read import explain_exit_code

@@ -145,7 +145,7 @@ async def test_a_home_without_runs_leaves_nothing_in_memory(machine):
     assert machine.work.exists()
     await machine.up()
     await machine.finish()
-    await until(lambda: not machine.host.living(), "no run")
+    await until(lambda: not machine.host.living_runs(), "no run")
     await machine.down()
     assert not machine.work.exists()
     await machine.up()

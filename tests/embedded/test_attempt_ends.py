@@ -8,7 +8,7 @@ import os
 import signal
 
 import pytest
-from tests.embedded.alone import KEY, UNIT, adopt, exiting, is_reaped, kill, sleeper, sleeping, told
+from tests.embedded.attempts_bench import KEY, UNIT, adopt, exiting, is_reaped, kill, sleeper, sleeping, told
 from tests.embedded.machine import until
 
 from dayfly.embedded import attempt_sweeper, attempts

@@ -9,7 +9,7 @@ import signal
 
 import msgspec
 import pytest
-from tests.embedded.alone import KEPT, KEY, UNIT, adopt, bench, is_reaped, kill, sleeper, sleeping, told
+from tests.embedded.attempts_bench import KEPT, KEY, UNIT, adopt, bench, is_reaped, kill, sleeper, sleeping, told
 from tests.embedded.machine import until
 
 from dayfly.embedded.attempts import UnitAttempt

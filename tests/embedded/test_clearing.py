@@ -9,7 +9,7 @@ import stat
 
 import pytest
 from tests.embedded import documents as doc
-from tests.embedded.alone import KEY, UNIT, bench
+from tests.embedded.attempts_bench import KEY, UNIT, bench
 from tests.embedded.machine import until
 
 from dayfly.embedded import attempt_sweeper

@@ -6,7 +6,7 @@ Each commit plays one of these lives, the proof all of them. `test_rootless.py` 
 import contextlib
 
 import pytest
-from tests.embedded.lives import Life, killed_at_moments, killed_at_writes, podman
+from tests.embedded.killed_server import Life, killed_at_moments, killed_at_writes, podman
 from tests.embedded.machine import until
 from tests.embedded.test_containers import IMAGE, store
 from tests.selection import SELECTION

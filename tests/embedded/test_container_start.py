@@ -7,7 +7,7 @@ import os
 import signal
 
 import pytest
-from tests.embedded.alone import KEY, UNIT, is_reaped, sleeping, told
+from tests.embedded.attempts_bench import KEY, UNIT, is_reaped, sleeping, told
 from tests.embedded.machine import until
 
 from dayfly.execute import receipt

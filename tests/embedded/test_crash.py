@@ -6,7 +6,7 @@ with containers.
 """
 
 import pytest
-from tests.embedded.lives import killed_at_moments, killed_at_writes
+from tests.embedded.killed_server import killed_at_moments, killed_at_writes
 from tests.selection import SELECTION
 
 MOST_WRITES = 400

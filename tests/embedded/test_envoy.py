@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 from tests.embedded.machine import until
-from tests.embedded.routed import PROGRAM
+from tests.embedded.routed_machine import PROGRAM
 from tests.ports import free_port
 
 from dayfly.embedded.routes import envoy

@@ -9,7 +9,7 @@ import socket
 import subprocess
 
 import pytest
-from tests.embedded.alone import is_reaped, sleeping
+from tests.embedded.attempts_bench import is_reaped, sleeping
 from tests.embedded.machine import until
 
 from dayfly.embedded.reaper import reap

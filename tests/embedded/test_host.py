@@ -18,7 +18,7 @@ from dayfly.embedded.executors import ProcessStepExecutor
 from dayfly.embedded.forks import fork_order, ignored_options
 from dayfly.embedded.routes.route_executors import EnvoyRouteExecutor
 from dayfly.execute.process.render import OrderContext
-from dayfly.link.wire import Abandon, AskStanding, AskValues, Reply, Standings, Stop, Verdict
+from dayfly.link.wire import Abandon, Reply, RunStatuses, StatusQuery, Stop, ValuesQuery, Verdict
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Baseline, Route, Unit
 from dayfly.spec.run import EndRequest
@@ -104,7 +104,7 @@ async def test_each_session_has_a_higher_number(machine, monkeypatch):
 async def test_unknown_run_has_no_report_values_or_logs(machine):
     assert machine.host.values("u") == ()
     assert machine.host.endpoints("u") == ()
-    assert (machine.host.report("u"), machine.host.standing("u"), machine.host.has_ended("u")) == (None, None, False)
+    assert (machine.host.report("u"), machine.host.run_status("u"), machine.host.has_ended("u")) == (None, None, False)
     assert machine.host.history("u") == machine.host.logs("u") == ()
     assert machine.host.read_log("u", "r/a", 1, offset=0, limit=9) is None
 
@@ -131,7 +131,7 @@ class Hearer:
     def __init__(self, end) -> None:
         self.changed: list[str] = []
         self.ended: list[str] = []
-        end.changed, end.ended = self.changed.append, self.ended.append
+        end.report_change, end.report_end = self.changed.append, self.ended.append
 
 
 async def test_each_change_raises_the_version_and_notifies_the_link(machine):
@@ -151,7 +151,7 @@ async def test_each_change_raises_the_version_and_notifies_the_link(machine):
 
 async def test_run_that_ended_long_ago_is_forgotten_with_its_logs(machine, monkeypatch):
     told = []
-    monkeypatch.setattr(machine.host.end, "forgets", lambda: told.append("forgets"))
+    monkeypatch.setattr(machine.host.end, "reject_older_births", lambda: told.append("reject_older_births"))
     await machine.host.offer(doc.offer(RAN))
     await machine.ready()
     await machine.finish()
@@ -161,7 +161,7 @@ async def test_run_that_ended_long_ago_is_forgotten_with_its_logs(machine, monke
     later = host.now_ms() + host.KEEP_ENDED_MS + 60_000
     monkeypatch.setattr(host, "now_ms", lambda: later)
     await machine.host.forget_old()
-    assert told == ["forgets"] * 2, "a delayed offer may be of a run that is deleted now"
+    assert told == ["reject_older_births"] * 2, "a delayed offer may be of a run that is deleted now"
     assert (machine.host.report("u"), machine.host.logs("u")) == (None, ())
 
 
@@ -296,13 +296,13 @@ async def test_requests_about_an_unreadable_run_name_its_row(machine, column, ca
     session = {"session": heard[-1].session}
     end.send(Stop(number=1, uid="bad", request=ASKED, known=True, **session))
     end.send(Abandon(number=2, uid="bad", request=ASKED, **session))
-    end.send(AskStanding(number=3, uids=("bad", "good"), **session))
-    end.send(AskValues(number=4, uid="bad", **session))
+    end.send(StatusQuery(number=3, uids=("bad", "good"), **session))
+    end.send(ValuesQuery(number=4, uid="bad", **session))
     end.send(Stop(number=5, uid="good", request=ASKED, known=True, **session))
     answers = {}
 
     def answered():
-        answers.update((each.number, each) for each in heard if isinstance(each, (Reply, Standings)))
+        answers.update((each.number, each) for each in heard if isinstance(each, (Reply, RunStatuses)))
         return len(answers) == 5
 
     await until(answered, lambda: f"all answers; now {heard}")
@@ -316,4 +316,4 @@ async def test_requests_about_an_unreadable_run_name_its_row(machine, column, ca
     ]
     await machine.gone("good")
     assert "Traceback" not in caplog.text
-    assert "bad" in machine.host.living()
+    assert "bad" in machine.host.living_runs()

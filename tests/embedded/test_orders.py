@@ -21,9 +21,9 @@ async def test_an_end_that_overtakes_its_offer_stays_an_end(machine, end):
         assert await machine.host.abandon("u", ASKED) is Verdict.OVER
     for _ in range(2):
         assert await machine.host.offer(doc.offer(RAN)) is Verdict.OVER
-    assert list(machine.host.living()) == []
-    assert list(machine.host.unacknowledged()) == ["u"]
-    report = machine.host.standing("u").report
+    assert list(machine.host.living_runs()) == []
+    assert list(machine.host.unacknowledged_ends()) == ["u"]
+    report = machine.host.run_status("u").report
     assert (report.phase, (report.closed or report.abandon).by) == ("cleaned" if end == "stop" else "abandoned", "ann")
     assert machine.lines() == []
 
@@ -32,9 +32,9 @@ async def test_offer_of_a_begun_run_that_is_unknown_starts_nothing(machine):
     """The host does not know what the run left behind, so the run has neither ended nor starts again."""
     assert await machine.host.stop("u", ASKED, known=True) is Verdict.UNKNOWN
     assert await machine.host.offer(doc.offer(RAN, birth=False)) is Verdict.UNKNOWN
-    assert machine.host.standing("u") is None
+    assert machine.host.run_status("u") is None
     assert await machine.host.lease("u", 1) is Verdict.UNKNOWN
-    assert list(machine.host.unacknowledged()) == []
+    assert list(machine.host.unacknowledged_ends()) == []
 
 
 async def test_an_older_form_of_a_wish_changes_nothing(machine):
@@ -67,7 +67,7 @@ async def test_a_ledger_of_the_first_form_is_carried_on(machine):
     database.close()
     await machine.up()
     await machine.ready()
-    assert (list(machine.host.living()), list(machine.host.unacknowledged())) == (["u"], ["over"])
+    assert (list(machine.host.living_runs()), list(machine.host.unacknowledged_ends())) == (["u"], ["over"])
     assert await machine.host.offer(doc.offer(RAN, generation=5)) is Verdict.TAKEN
     assert machine.lines() == ["ran", "ran"]
     await machine.finish()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.embedded import documents as doc
-from tests.embedded.routed import preview
+from tests.embedded.routed_machine import preview
 
 from dayfly.embedded import forks
 from dayfly.embedded.forks import BaselineProcesses, Ports

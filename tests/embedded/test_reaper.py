@@ -7,7 +7,7 @@ import os
 import signal
 
 import pytest
-from tests.embedded.alone import ended, exiting, sleeper
+from tests.embedded.attempts_bench import ended, exiting, sleeper
 from tests.embedded.machine import until
 
 from dayfly.embedded import reaper

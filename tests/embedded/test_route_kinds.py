@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from tests.embedded import documents as doc
-from tests.embedded.routed import ROUTE, preview, route, workload
+from tests.embedded.routed_machine import ROUTE, preview, route, workload
 
 from dayfly.embedded.attempts import UnitAttempt
 from dayfly.embedded.ledger import StoredRun

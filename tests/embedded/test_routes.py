@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from tests.embedded import documents as doc
 from tests.embedded.machine import Machine, until
-from tests.embedded.routed import FORK, ROUTE, Routed, preview, route
+from tests.embedded.routed_machine import FORK, ROUTE, Routed, preview, route
 
 from dayfly.embedded.routes.envoy_process import holder, is_closed
 from dayfly.spec.host_errors import DocumentsRefusedError

@@ -7,7 +7,7 @@ import signal
 
 import msgspec
 import pytest
-from tests.embedded.alone import KEPT, KEY, UNIT, is_reaped, sleeping, told
+from tests.embedded.attempts_bench import KEPT, KEY, UNIT, is_reaped, sleeping, told
 from tests.embedded.machine import until
 
 from dayfly.embedded import attempts

@@ -10,8 +10,8 @@ import pytest
 from tests.embedded import documents as doc
 from tests.embedded.machine import until
 from tests.processes import processes
-from tests.webhook.sending import unit
 from tests.webhook.server import Server, answer
+from tests.webhook.webhook_sender import unit
 
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import UnitRetry

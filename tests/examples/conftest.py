@@ -6,7 +6,7 @@ from pathlib import Path
 
 import boto3
 import pytest
-from tests.examples import gallery, outside, servers
+from tests.examples import external_services, gallery, servers
 from tests.examples.home import Home
 from tests.examples.kinds import Example
 
@@ -35,13 +35,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[dict[str, str]]:
-    with outside.postgres() as settings:
+    with external_services.postgres() as settings:
         yield settings
 
 
 @pytest.fixture(scope="session")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[outside.S3]:
-    server = outside.S3(tmp_path_factory.mktemp("s3") / "buckets")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[external_services.S3]:
+    server = external_services.S3(tmp_path_factory.mktemp("s3") / "buckets")
     try:
         server.start()
         yield server
@@ -75,13 +75,13 @@ def vault(postgres: dict[str, str]) -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def sqs() -> Iterator[dict[str, str]]:
-    with servers.sqs(f"{outside.awscli()}:{os.environ['PATH']}") as settings:
+    with servers.sqs(f"{external_services.awscli()}:{os.environ['PATH']}") as settings:
         yield settings
 
 
 @pytest.fixture
-def names() -> Iterator[outside.Names]:
-    with outside.Names("127.0.0.1") as service:
+def names() -> Iterator[external_services.Names]:
+    with external_services.Names("127.0.0.1") as service:
         yield service
 
 
@@ -126,7 +126,7 @@ def _python(_: pytest.FixtureRequest, folder: Path) -> Example:
 
 def _terraform(_: pytest.FixtureRequest, folder: Path) -> Example:
     settings = {
-        "PATH": f"{outside.terraform().parent}:{os.environ['PATH']}",
+        "PATH": f"{external_services.terraform().parent}:{os.environ['PATH']}",
         "TERRAFORM_TEST": str(folder),  # distinguishes its processes from those of other tests
         "TF_CLI_ARGS_apply": "-parallelism=1",
         "TF_CLI_ARGS_destroy": "-parallelism=1",
@@ -145,7 +145,7 @@ def _postgres(request: pytest.FixtureRequest, _: Path) -> Example:
 
     def left() -> list[str]:
         wanted = "SELECT {0} FROM {1} WHERE {0} LIKE 'dayfly%'"
-        with outside.connect(settings) as connection:
+        with external_services.connect(settings) as connection:
             both = f"{wanted.format('nspname', 'pg_namespace')} UNION ALL {wanted.format('rolname', 'pg_roles')}"
             return [str(name) for (name,) in connection.execute(both)]
 
@@ -158,25 +158,25 @@ def _s3(request: pytest.FixtureRequest, _: Path) -> Example:
     def left() -> list[str]:
         return [bucket["Name"] for bucket in client(server).list_buckets()["Buckets"]]
 
-    return Example("s3-bucket", "s3-demo", {"region": outside.REGION}, server.environment(), left)
+    return Example("s3-bucket", "s3-demo", {"region": external_services.REGION}, server.environment(), left)
 
 
 def _dns(request: pytest.FixtureRequest, _: Path) -> Example:
     server = request.getfixturevalue("names").address
-    settings = {"DNS_TOKEN": outside.Names.TOKEN, "DAYFLY_ALLOW_WEBHOOK": server}
+    settings = {"DNS_TOKEN": external_services.Names.TOKEN, "DAYFLY_ALLOW_WEBHOOK": server}
 
     return Example(
         "webhook-dns", "dns-demo", {"server": f"http://{server}"}, settings, request.getfixturevalue("names").left
     )
 
 
-def client(server: outside.S3):
+def client(server: external_services.S3):
     """Our own eyes on the S3 server, other than those of the plugin."""
     access, secret = server.key
     return boto3.client(
         "s3",
         endpoint_url=server.url,
-        region_name=outside.REGION,
+        region_name=external_services.REGION,
         aws_access_key_id=access,
         aws_secret_access_key=secret,
     )

@@ -14,7 +14,7 @@ from typing import Any
 import boto3
 import psycopg
 import pytest
-from tests.examples import outside
+from tests.examples import external_services
 from tests.examples.kinds import FOLDER, Example
 
 Settings = Mapping[str, str]
@@ -25,7 +25,7 @@ def postgres_database(request: pytest.FixtureRequest) -> Example:
     settings = request.getfixturevalue("postgres")
 
     def left() -> list[str]:
-        with outside.connect(settings) as connection:
+        with external_services.connect(settings) as connection:
             both = "SELECT datname FROM pg_database UNION ALL SELECT rolname FROM pg_roles"
             return [
                 name for (name,) in connection.execute(f"SELECT * FROM ({both}) AS each(name) WHERE name ~ '^dayfly'")
@@ -164,13 +164,13 @@ def vault_secret(request: pytest.FixtureRequest) -> Example:
     settings = request.getfixturevalue("vault")
 
     def left() -> list[str]:
-        with outside.connect(settings) as connection:
+        with external_services.connect(settings) as connection:
             users = [name for (name,) in connection.execute("SELECT rolname FROM pg_roles WHERE rolname LIKE 'v-%'")]
         return [*users, *vault_list(settings, "database/roles")]
 
     def use(outputs: Outputs) -> None:
         user, password = outputs["shop/credentials.username"], outputs["shop/credentials.password"]
-        with outside.connect({**settings, "PGUSER": user, "PGPASSWORD": password}) as connection:
+        with external_services.connect({**settings, "PGUSER": user, "PGPASSWORD": password}) as connection:
             ask = "SELECT pg_has_role('shop_reader', 'member'), pg_has_role('shop_writer', 'member')"
             assert connection.execute(ask).fetchone() == (True, False)
 
@@ -205,7 +205,7 @@ def sqs_queue(request: pytest.FixtureRequest) -> Example:
         assert kept["Attributes"] == {"VisibilityTimeout": "45"}
         assert queues(settings).list_queue_tags(QueueUrl=url)["Tags"] == {"team": "checkout"}
 
-    return Example("sqs-queue", "sqs-demo", {"region": outside.REGION}, settings, left, use)
+    return Example("sqs-queue", "sqs-demo", {"region": external_services.REGION}, settings, left, use)
 
 
 def queues(settings: Settings):
@@ -225,7 +225,7 @@ def s3_seed(request: pytest.FixtureRequest) -> Example:
         kept = buckets(settings).get_object(Bucket=bucket, Key=f"{prefix}catalogue.json")
         assert json.load(kept["Body"])["lamp"] == 30
 
-    return Example("s3-seed", "s3-seed-demo", {"region": outside.REGION}, settings, left, use)
+    return Example("s3-seed", "s3-seed-demo", {"region": external_services.REGION}, settings, left, use)
 
 
 def buckets(settings: Settings):
@@ -236,7 +236,7 @@ def buckets(settings: Settings):
 def amazon(service: str, url: str, settings: Settings):
     access, secret = settings["AWS_ACCESS_KEY_ID"], settings["AWS_SECRET_ACCESS_KEY"]
     keys = {"aws_access_key_id": access, "aws_secret_access_key": secret}
-    return boto3.client(service, endpoint_url=url, region_name=outside.REGION, **keys)
+    return boto3.client(service, endpoint_url=url, region_name=external_services.REGION, **keys)
 
 
 def _names_in_postgres(_: Settings, outputs: Outputs) -> list[str]:

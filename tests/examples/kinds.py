@@ -73,7 +73,7 @@ class Example:
         sets = [f"{key}={value}" for key, value in self.sets.items()]
         (wished,) = files.load([str(FOLDER / self.name / "sandbox.yaml")], sets)
         target = into / f"{name}.json"
-        target.write_text(json.dumps({**documents.export(wished.wish), "name": name}))
+        target.write_text(json.dumps({**documents.export(wished.content), "name": name}))
         others = [path for path in sorted((FOLDER / self.name).glob("*.yaml")) if path.name != "sandbox.yaml"]
         return self.arguments(target, *others)
 
@@ -81,7 +81,7 @@ class Example:
         """As `arguments`, with other params for the sandbox's one resource."""
         sets = [f"{key}={value}" for key, value in self.sets.items()]
         (wished,) = files.load([str(FOLDER / self.name / "sandbox.yaml")], sets)
-        sandbox = documents.export(wished.wish)
+        sandbox = documents.export(wished.content)
         (resource,) = sandbox["spec"]["resources"]
         resource["params"] = {**resource.get("params", {}), **params}
         target = into / "sandbox.json"
@@ -98,7 +98,7 @@ class Example:
         files that do not exist, so they are never known.
         """
         (wished,) = files.load([str(FOLDER / self.name / "plugin.yaml")], [])
-        plugin = documents.export(wished.wish)
+        plugin = documents.export(wished.content)
         creating = [each for each in plugin["spec"]["create"] if each["name"] == step]
         found = creating if step else plugin["spec"]["delete"]
         assert found, f"{self.name} has no create step {step}"

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.examples.outside import REGION, answers, awaited, installed, locked, missing
+from tests.examples.external_services import REGION, answers, awaited, installed, locked, missing
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.examples import gallery, outside
+from tests.examples import external_services, gallery
 from tests.examples.home import ROOT, Home, until
 from tests.examples.kinds import FOLDER, GALLERY, STEPS, Example
 
@@ -131,7 +131,7 @@ def _slow_in_mariadb(script: str) -> str:
 
 
 def _sleeps_in_postgres(settings: gallery.Settings) -> bool:
-    with outside.connect(dict(settings)) as connection:
+    with external_services.connect(dict(settings)) as connection:
         asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
         return connection.execute(asleep).fetchone() != (0,)
 
@@ -177,7 +177,7 @@ def policy(example: Example) -> Iterator[None]:
 @pytest.fixture
 def modest(example: Example, postgres: dict[str, str]) -> Iterator[None]:
     """An administrator with the rights that the README names takes the superuser's place."""
-    with outside.connect(postgres) as connection:
+    with external_services.connect(postgres) as connection:
         connection.execute("CREATE ROLE creator LOGIN CREATEROLE CREATEDB PASSWORD 'creator'")
         example.environment = {**example.environment, "PGUSER": "creator", "PGPASSWORD": "creator"}
         yield

@@ -6,11 +6,11 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from tests.examples import outside
+from tests.examples import external_services
 from tests.examples.conftest import client
+from tests.examples.external_services import REGION, S3
 from tests.examples.home import Home, until
 from tests.examples.kinds import FOLDER, Example
-from tests.examples.outside import REGION, S3
 
 
 def only(name: str):
@@ -98,4 +98,4 @@ def test_missing_tool_skips_locally_and_fails_in_ci(monkeypatch: pytest.MonkeyPa
     for ci, refusal in {"": pytest.skip.Exception, "true": pytest.fail.Exception}.items():
         monkeypatch.setenv("CI", ci)
         with pytest.raises(refusal, match=r"NOT TESTED.*needs Go to build terraform"):
-            outside.terraform()
+            external_services.terraform()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.examples.external_services import connect
 from tests.examples.home import Home, until
 from tests.examples.kinds import Example
-from tests.examples.outside import connect
 
 pytestmark = pytest.mark.parametrize("example", ["postgres-schema"], indirect=True)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.examples import outside
+from tests.examples import external_services
 from tests.examples.home import Home, until
 from tests.examples.kinds import FOLDER, Example
 
@@ -280,7 +280,7 @@ def test_twenty_terraform_runs_survive_random_kills(
     chance = random.Random(program)
     if program == "tofu":
         (tmp_path / "bin").mkdir()
-        (tmp_path / "bin" / "terraform").symlink_to(outside.tofu())
+        (tmp_path / "bin" / "terraform").symlink_to(external_services.tofu())
         home.down()
         home.environment["PATH"] = f"{tmp_path / 'bin'}:{home.environment['PATH']}"
         home.up()

@@ -11,7 +11,7 @@ import tracemalloc
 
 import pytest
 from tests.execute.baselines import WEB, fresh
-from tests.execute.forking import FREE, forked, json
+from tests.execute.rendered_forks import FREE, forked, json
 from tests.policy.overlays import Source
 
 from dayfly.execute.fork import patch

@@ -7,7 +7,7 @@ import re
 
 import pytest
 from tests.execute.baselines import EVERY
-from tests.execute.forking import AWAY, FREE, HOME, OUTPUT, forked, json, main, pod, strategic
+from tests.execute.rendered_forks import AWAY, FREE, HOME, OUTPUT, forked, json, main, pod, strategic
 from tests.policy.overlays import Source
 
 from dayfly.execute.work_order import CannotRenderError

@@ -4,7 +4,7 @@ import itertools
 import random
 
 import pytest
-from tests.execute.meshes import Call, choose
+from tests.execute.istio_evaluator import Call, choose
 
 from dayfly.execute.gateway.rules import build_key_matches
 from dayfly.execute.istio.read import (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.embedded.machine import until
-from tests.execute.residents import resident
+from tests.execute.fake_resident import resident
 
 from dayfly.execute.process.resident import Resident, UnansweredError
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 from tests.embedded.machine import until
-from tests.execute.residents import resident
+from tests.execute.fake_resident import resident
 
 from dayfly.execute.process import podman_monitors
 from dayfly.execute.process.attempt_storage import AttemptStorage

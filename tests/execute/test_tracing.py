@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.cli.command import until
-from tests.examples import outside
+from tests.examples import external_services
 from tests.execute.collector import collecting
 from tests.plan.test_trace import HISTORY, RUN
 from tests.ports import free_port
@@ -232,11 +232,11 @@ def test_opentelemetry_collector_accepts_the_spans(tmp_path, monkeypatch):
             "pipelines": {"traces": {"receivers": ["otlp"], "exporters": ["debug"]}},
         },
     }
-    program = outside.collector()
+    program = external_services.collector()
     with said.open("wb") as log:
         process = subprocess.Popen([program, "--config", f"yaml:{json.dumps(settings)}"], stderr=log, stdout=log)
         try:
-            outside.awaited(lambda: outside.answers(port), process)
+            external_services.awaited(lambda: external_services.answers(port), process)
             monkeypatch.setenv(AT, f"http://127.0.0.1:{port}")
             tracer = early(f"http://127.0.0.1:{port}")
             tracer.observe(RUN, FAILED, lambda: HISTORY)

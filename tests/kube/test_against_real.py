@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from tests.kube.against_real import (
+from tests.kube.differential import (
     DEPLOYMENTS,
     FAKE_KINDS,
     THINGS,

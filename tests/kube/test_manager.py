@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from tests.kube.fake import FakeCluster, Fault, Harm, run
-from tests.kube.websites import MAPS, PAGES, SITES, WEBSITES, Sites, ask, cluster, manager, running, site
+from tests.kube.website_controller import MAPS, PAGES, SITES, WEBSITES, Sites, ask, cluster, manager, running, site
 
 import dayfly.kube
 from dayfly.kube import Client, Elector, Key, Resource, Runnable, Terms

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 from tests.kube.fake import FakeCluster, Fault, Harm, run
-from tests.kube.websites import KINDS, PAGES, SITES, WEBSITES, Status, ask, site
+from tests.kube.website_controller import KINDS, PAGES, SITES, WEBSITES, Status, ask, site
 
 from dayfly.kube import (
     Client,

@@ -22,7 +22,7 @@ from dayfly.link import wire
 
 FORMS = Path(__file__).with_name(f"protocol-{wire.PROTOCOL}.forms")
 MAIL = (
-    mailbox.Opening,
+    mailbox.SessionRequest,
     mailbox.Session,
     mailbox.UnreadMessages,
     mailbox.SentMessages,
@@ -34,7 +34,7 @@ REQUIRED = "required"
 
 def forms() -> dict[str, str]:
     """Return the current fields: for each `Message.field` its type, and whether it is optional."""
-    types = (*wire.AnyToHost.__args__, *wire.AnyToControl.__args__, *MAIL)
+    types = (*wire.AnyToHost.__args__, *wire.AnyToServer.__args__, *MAIL)
     _, components = msgspec.json.schema_components(types)
     found: dict[str, str] = {}
     for name, schema in components.items():

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from tests.model.engine import CONST, Config
-from tests.plan.worlds import document, fork, plan_of, unit
+from tests.plan.builders import document, fork, plan_of, unit
 
 from dayfly.plan.sealed import Plan
 from dayfly.spec.lifecycle import LifecycleEvent, Object, Unit, UnitRetry, unit_id

@@ -8,12 +8,12 @@ import pytest
 @pytest.fixture
 def story(tmp_path, monkeypatch):
     """Play a story with a cluster and a server in virtual time."""
-    from tests.operator.rig import plane as planes
+    from tests.operator.rig import control_plane as planes
     from tests.operator.rig.world import live
 
     from dayfly.server.runs import group_sweep
     from dayfly.server.sync import host_sync
-    from dayfly.server.sync.agents import agents
+    from dayfly.server.sync.agents import agent_service
 
     def play(tell, *, dialling: bool = True, born=planes.world):
         async def told(world):
@@ -22,17 +22,17 @@ def story(tmp_path, monkeypatch):
             # story's cost, are less frequent.
             for module in (host_sync, group_sweep):
                 monkeypatch.setattr(module, "PAUSE_PER_WORK", 0)
-                monkeypatch.setattr(module, "SWEEP_S", 10.0)
+                monkeypatch.setattr(module, "ROUND_INTERVAL_S", 10.0)
             monkeypatch.setattr(group_sweep, "SHORT_PAUSE_PER_WORK", 0)
             # One replica notifies itself.
-            monkeypatch.setattr(agents, "POLL_INTERVAL_S", 30.0)
-            plane = planes.Plane(world, tmp_path / "control.db")
+            monkeypatch.setattr(agent_service, "POLL_INTERVAL_S", 30.0)
+            plane = planes.ControlPlane(world, tmp_path / "control.db")
             if dialling:
                 planes.joined(world, plane)
             await plane.start()
             try:
                 await plane.must("PUT", "clusters/east", {})
-                await plane.agents.begin()
+                await plane.agents.load_mailboxes()
                 world.start()
                 await tell(world, plane)
             finally:

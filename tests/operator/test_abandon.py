@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.operator.rig import hooking
+from tests.operator.rig import hook_targets
 from tests.operator.rig.scenes import at_work, gone, ready, wish
 from tests.operator.rig.world import World
 
@@ -70,18 +70,18 @@ def test_forced_abandon_annotation_ends_ready_sandbox(value):
 def test_abandon_annotation_on_living_hook_target_is_refused():
     async def story(world: World) -> None:
         world.start()
-        hooking.hook(world)
-        hooking.machine(world)
-        await world.until(lambda: hooking.held(world), "our finalizer", 60)
-        hooking.change(world, note("no backup is needed"))
+        hook_targets.hook(world)
+        hook_targets.machine(world)
+        await world.until(lambda: hook_targets.held(world), "our finalizer", 60)
+        hook_targets.change(world, note("no backup is needed"))
         await world.until(
-            lambda: "on a Machine that is not being deleted" in hooking.hook_status(world)["message"], "it", 60
+            lambda: "on a Machine that is not being deleted" in hook_targets.hook_status(world)["message"], "it", 60
         )
-        assert hooking.held(world)
-        hooking.change(world, {"metadata": {"annotations": {NOTE: None}}})
-        await world.until(lambda: hooking.hook_status(world)["troubled"] == 0, "it to be withdrawn", 60)
-        hooking.delete(world)
-        await world.until(lambda: hooking.is_over(world), "everything to go", 60)
+        assert hook_targets.held(world)
+        hook_targets.change(world, {"metadata": {"annotations": {NOTE: None}}})
+        await world.until(lambda: hook_targets.hook_status(world)["troubled"] == 0, "it to be withdrawn", 60)
+        hook_targets.delete(world)
+        await world.until(lambda: hook_targets.is_over(world), "everything to go", 60)
         assert world.cloud.starts("drain") == 1
 
-    hooking.hooking(story)
+    hook_targets.hooking(story)

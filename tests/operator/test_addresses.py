@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 from tests.kube.fake import run
-from tests.operator.rig.alone import OWN, Alone
-from tests.operator.rig.benches import giving_bench
+from tests.operator.rig.fork_bench import OWN, ForkBench
 from tests.operator.rig.gateways import KINDS
+from tests.operator.rig.virtual_time import bench_decorator
 
 from dayfly.execute.gateway.preview import PREVIEW_LABEL
 from dayfly.execute.gateway.read import RouteObject
@@ -34,7 +34,7 @@ LEFT = "no address routes to its fork any longer; the Gateway's proxies are bein
 SHOWN = {PREVIEW_LABEL: "site", RUN_LABEL: "box"}
 
 
-class Bench(Alone):
+class Bench(ForkBench):
     """A run with a live fork that must end, and addresses."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ def played(story: Any) -> Any:
     return run(main())
 
 
-with_bench = giving_bench(played)
+with_bench = bench_decorator(played)
 
 
 class TestLeading:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 
 import pytest
-from tests.operator.rig import plane as planes
-from tests.operator.rig.plane import Fate, Plane, joined, wish
+from tests.operator.rig import control_plane as planes
+from tests.operator.rig.control_plane import ControlPlane, Fate, joined, wish
 from tests.operator.rig.scenes import CHAIN
 from tests.operator.rig.scenes import wish as applied
-from tests.operator.rig.served import begin, box, gone, left, lost_there, ready, true, until
+from tests.operator.rig.server_stories import begin, box, gone, left, lost_there, ready, true, until
 from tests.operator.rig.world import World
 from tests.selection import SELECTION
 
@@ -19,7 +19,7 @@ HOUR = 3600.0
 
 
 def test_served_sandbox_lives_and_ends_in_the_cluster(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         uid = await begin(world, plane)
         assert not world.cluster.objects("resourceplugins")
         outputs = await plane.must("GET", "sandboxes/shop/outputs")
@@ -43,7 +43,7 @@ def test_served_sandbox_lives_and_ends_in_the_cluster(story):
     story(steps)
 
 
-async def kept_log(plane: Plane) -> bool:
+async def kept_log(plane: ControlPlane) -> bool:
     return any(each["unit"] == "db/make" for each in await plane.must("GET", "sandboxes/shop/attempts"))
 
 
@@ -54,7 +54,7 @@ CELLS = [(number, fate) for number in range(1, REQUESTS + 1) for fate in Fate]
 
 @pytest.mark.parametrize(("number", "fate"), SELECTION.sample(CELLS, 60, "fates of agents' requests"))
 def test_any_fate_of_one_request_loses_and_repeats_nothing(story, number, fate, played):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         plane.hook = lambda now, _what: fate if now == number else None
         await begin(world, plane)
         await plane.must("DELETE", "sandboxes/shop")
@@ -70,9 +70,9 @@ def test_any_fate_of_one_request_loses_and_repeats_nothing(story, number, fate, 
 
 
 def test_received_orders_are_carried_out_while_server_is_away(story, monkeypatch):
-    monkeypatch.setattr(host_sync, "SWEEP_S", 60.0)
+    monkeypatch.setattr(host_sync, "ROUND_INTERVAL_S", 60.0)
 
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane, ttl={"duration": "2h", "offsetFrom": "createdAt"})
         await begin(world, plane, "cart")
         plane.off = True
@@ -92,7 +92,7 @@ def test_received_orders_are_carried_out_while_server_is_away(story, monkeypatch
 
 
 def test_agent_reconnects_within_seconds_after_long_absence(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane)
         for minutes in (10, 11, 12, 13):
             plane.off = True
@@ -106,13 +106,13 @@ def test_agent_reconnects_within_seconds_after_long_absence(story):
     story(steps)
 
 
-async def says(plane: Plane, words: str) -> bool:
+async def says(plane: ControlPlane, words: str) -> bool:
     return words in (await plane.must("GET", "sandboxes/shop"))["status"]["message"]
 
 
 @pytest.mark.parametrize("dated", [True, False])
 def test_operator_clock_a_day_ahead_is_harmless_or_reported(story, dated):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         world.dated, world.behind = dated, -24 * HOUR
         await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
         await plane.must("PUT", "sandboxes/shop", wish(ttl={"duration": "2h", "offsetFrom": "createdAt"}))
@@ -131,7 +131,7 @@ def test_operator_clock_a_day_ahead_is_harmless_or_reported(story, dated):
 
 
 def test_offered_sandbox_begins_only_after_confirmation(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         plane.hook = lambda _now, what: Fate.LOST if what == "POST births" else None
         await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
         await plane.must("PUT", "sandboxes/shop", wish())
@@ -146,7 +146,7 @@ def test_offered_sandbox_begins_only_after_confirmation(story):
 
 @pytest.mark.long_story
 def test_stalled_operator_does_not_begin_an_ended_sandbox(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         [old] = world.processes
         held = []
 
@@ -175,9 +175,9 @@ def test_stalled_operator_does_not_begin_an_ended_sandbox(story):
 
 
 def test_restored_database_freezes_until_an_admin_decides(story, tmp_path, monkeypatch):
-    monkeypatch.setattr(host_sync, "SWEEP_S", 10.0)
+    monkeypatch.setattr(host_sync, "ROUND_INTERVAL_S", 10.0)
 
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane)
         await begin(world, plane, "brief", ttl={"duration": "1h", "offsetFrom": "createdAt"})
         await plane.back_up(tmp_path / "backup.db")
@@ -216,9 +216,9 @@ def test_restored_database_freezes_until_an_admin_decides(story, tmp_path, monke
 
 
 def test_invalid_token_is_logged_once_and_retried_slowly(story, caplog, monkeypatch):
-    monkeypatch.setattr(host_sync, "SWEEP_S", 30.0)
+    monkeypatch.setattr(host_sync, "ROUND_INTERVAL_S", 30.0)
 
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane)
         good = dict(plane.tokens)
         plane.tokens.clear()
@@ -239,12 +239,12 @@ def test_invalid_token_is_logged_once_and_retried_slowly(story, caplog, monkeypa
         refused = float(figures.split("dayfly_server_refusals ")[-1].split()[0])
         assert refused > 3
 
-    with caplog.at_level(logging.WARNING, "dayfly.link.dial"):
+    with caplog.at_level(logging.WARNING, "dayfly.link.dialer"):
         story(steps)
 
 
 def test_deleting_the_object_stops_it_and_editing_is_ignored(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane)
         seen = box(world)
         path = f"/apis/dayfly.dev/v1alpha1/namespaces/acme-sandboxes/sandboxes/{seen['metadata']['name']}"
@@ -262,7 +262,7 @@ def test_deleting_the_object_stops_it_and_editing_is_ignored(story):
 
 
 def test_served_and_local_sandboxes_live_side_by_side(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         world.plugin("pg", CHAIN)
         world.sandbox(applied())
         await begin(world, plane)
@@ -280,7 +280,7 @@ def test_served_and_local_sandboxes_live_side_by_side(story):
 def test_marked_object_without_run_begins_nothing(story):
     """A user applies a copy of the Sandbox, for example from a backup."""
 
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         world.plugin("pg", CHAIN)
         await begin(world, plane)
         copy = box(world)
@@ -298,7 +298,7 @@ def test_marked_object_without_run_begins_nothing(story):
 
 
 def test_unbound_org_and_foreign_plugins_are_refused(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         joined(world, plane, bound={"other": "acme-sandboxes"})
         world.start()
         await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
@@ -317,7 +317,7 @@ def test_unbound_org_and_foreign_plugins_are_refused(story):
 
 
 def test_token_is_bound_to_the_first_cluster_that_uses_it(story, caplog):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane)
         world.take_away("/api/v1/namespaces/kube-system")
         world.namespace("kube-system")
@@ -330,5 +330,5 @@ def test_token_is_bound_to_the_first_cluster_that_uses_it(story, caplog):
         assert "this token belongs to another cluster" in caplog.text
         assert world.cluster.objects("runs")
 
-    with caplog.at_level(logging.WARNING, "dayfly.link.dial"):
+    with caplog.at_level(logging.WARNING, "dayfly.link.dialer"):
         story(steps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.operator.rig.serving import BOXES, DOCUMENTS, UID, WEB, Bench, played, with_bench
+from tests.operator.rig.cluster_host_bench import BOXES, DOCUMENTS, UID, WEB, Bench, run_story, with_bench
 
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta
@@ -81,7 +81,7 @@ class TestAdmission:
                 with pytest.raises(DocumentsRefusedError, match="cannot be the name of a workload or host"):
                     check_kept_units((unit,), group=False, local_keys=LocalKeys(bench.caches))
 
-        played(story)
+        run_story(story)
 
     @pytest.mark.parametrize(
         ("unit", "group", "said"),

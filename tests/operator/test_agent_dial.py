@@ -8,12 +8,12 @@ import itertools
 import msgspec
 import pytest
 from tests.kube.fake import Fault, Harm, rest
-from tests.operator.rig.dialling import SAID, Bench, letters, played, refusal, session, with_bench
+from tests.operator.rig.dialer_bench import SAID, Bench, letters, refusal, run_story, session, with_bench
 
 from dayfly.kube.objects import SECRETS
-from dayfly.link import dial, wire
-from dayfly.link.dial import LastSeen
-from dayfly.link.envelope import FROZEN_STATUS, UnreadMessages, chained
+from dayfly.link import dialer, wire
+from dayfly.link.dialer import LastSeen
+from dayfly.link.envelope import FROZEN_STATUS, UnreadMessages, chain_digest
 from dayfly.link.http import HttpResponse, TransportError
 from dayfly.operator.agent.cursor import NAME, SecretCursor
 from dayfly.spec.run import EndRequest
@@ -35,23 +35,35 @@ class TestSession:
             [kept] = [each for each in bench.server.objects("secrets") if each["metadata"]["name"] == NAME]
             assert kept["type"] == "dayfly.dev/agent"
             assert bench.of("GET messages") == [
-                {"session": "1", "after": "0", "digest": "", "wait": str(dial.LONG_POLL_S)}
+                {"session": "1", "after": "0", "digest": "", "wait": str(dialer.LONG_POLL_S)}
             ]
 
-        caplog.set_level("INFO", "dayfly.link.dial")
-        played(story)
+        caplog.set_level("INFO", "dayfly.link.dialer")
+        run_story(story)
         assert [record.getMessage() for record in caplog.records] == ["connected to the server as cluster east of acme"]
 
     @pytest.mark.parametrize(
         ("answer", "refused", "frozen", "why", "most"),
         [
-            (refusal(401), 1, False, "no", dial.MAX_REFUSED_PAUSE_S),
-            (refusal(403), 1, False, "no", dial.MAX_REFUSED_PAUSE_S),
-            (refusal(400), 1, False, "no", dial.MAX_REFUSED_PAUSE_S),
-            (refusal(FROZEN_STATUS), 0, True, "no", dial.MAX_REFUSED_PAUSE_S),
-            (refusal(500), 0, False, "it cannot be reached: it returned status 500: no", dial.MAX_AWAY_PAUSE_S),
-            (refusal(409), 0, False, "it cannot be reached: it returned status 409: no", dial.MAX_AWAY_PAUSE_S),
-            (TransportError("closed"), 0, False, "it cannot be reached: closed", dial.MAX_AWAY_PAUSE_S),
+            (refusal(401), 1, False, "no", dialer.MAX_REFUSED_PAUSE_S),
+            (refusal(403), 1, False, "no", dialer.MAX_REFUSED_PAUSE_S),
+            (refusal(400), 1, False, "no", dialer.MAX_REFUSED_PAUSE_S),
+            (refusal(FROZEN_STATUS), 0, True, "no", dialer.MAX_REFUSED_PAUSE_S),
+            (
+                refusal(500),
+                0,
+                False,
+                "it cannot be reached: it returned status 500: no",
+                dialer.MAX_UNREACHABLE_PAUSE_S,
+            ),
+            (
+                refusal(409),
+                0,
+                False,
+                "it cannot be reached: it returned status 409: no",
+                dialer.MAX_UNREACHABLE_PAUSE_S,
+            ),
+            (TransportError("closed"), 0, False, "it cannot be reached: closed", dialer.MAX_UNREACHABLE_PAUSE_S),
             (
                 HttpResponse(500, {}, b"<html>"),
                 0,
@@ -92,7 +104,7 @@ class TestSession:
                 assert longest / 2 <= pause <= longest
             bench.says("POST session", session(1))
 
-        played(story)
+        run_story(story)
         told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
         assert told == [f"the server: {why}. Received orders continue; the connection is retried"], "once"
 
@@ -125,7 +137,7 @@ class TestSession:
         bench.says("POST session", session(2))
         await rest(1)
         assert bench.dial.session == session(2), "a second later at most"
-        bench.says("POST messages", {"heard": 1})
+        bench.says("POST messages", {"received": 1})
         bench.hear(SAID)
         await rest(1)
         told = bench.of("POST messages")[-1]
@@ -156,7 +168,7 @@ class TestSession:
             await rest(5)
             assert bench.dial.session == session(2)
 
-        played(story)
+        run_story(story)
         assert sum("has fewer objects than before" in record.getMessage() for record in caplog.records) == 1
 
 
@@ -191,7 +203,7 @@ class TestHearing:
             assert [each["number"] for each in bench.of("POST session")] == [0]
             assert bench.dial.session == session(1)
 
-        played(story)
+        run_story(story)
 
     @pytest.mark.parametrize("body", ["{}", '{"type": "Stop", "x": ' + DEEP.decode() + "}"], ids=["empty", "too deep"])
     @with_bench
@@ -203,7 +215,7 @@ class TestHearing:
         assert len(bench.of("GET messages")) == 2
 
     @pytest.mark.parametrize(
-        "change", [{"number": 2}, {"body": "b"}, {"number": 2, "digest": chained("", 2, 5, "a")}], ids=str
+        "change", [{"number": 2}, {"body": "b"}, {"number": 2, "digest": chain_digest("", 2, 5, "a")}], ids=str
     )
     @with_bench
     async def test_altered_messages_are_requested_again(self, bench: Bench, change):
@@ -275,8 +287,8 @@ class TestHearing:
             assert (bench.dial.trouble, bench.dial.is_connected) == ("", True)
             assert len(bench.of("POST session")) == 1
 
-        caplog.set_level("INFO", "dayfly.link.dial")
-        played(story)
+        caplog.set_level("INFO", "dayfly.link.dialer")
+        run_story(story)
         told = [record.getMessage() for record in caplog.records][1:]
         assert len(told) == 2
         assert told[0].startswith(f"the server: {why}")
@@ -299,7 +311,7 @@ class TestHearing:
     @with_bench
     async def test_question_is_answered_before_the_cursor_is_saved(self, bench: Bench):
         stop = wire.Stop(session=1, number=1, uid="x", known=True, request=EndRequest(at=1, reason="r"))
-        question = wire.AskLogs(session=1, number=2, uid="x")
+        question = wire.LogsQuery(session=1, number=2, uid="x")
         found, seen = letters(LastSeen(1), *(wire.encode(each).decode() for each in (stop, question)))
 
         async def hindered():
@@ -326,7 +338,7 @@ class TestHearing:
         times = bench.times("GET messages")
         pauses = [after - before for before, after in itertools.pairwise(times)]
         for number, pause in enumerate(pauses[:8]):
-            longest = min(dial.MAX_AWAY_PAUSE_S, 2.0 ** min(number, 6))
+            longest = min(dialer.MAX_UNREACHABLE_PAUSE_S, 2.0 ** min(number, 6))
             assert longest / 2 <= pause <= longest
         assert pauses[8] == 0
         assert pauses[9] <= 1

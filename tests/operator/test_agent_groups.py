@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.operator.rig import led
-from tests.operator.rig.led import HOOKS, forking, key, previewed, status, urls
-from tests.operator.rig.plane import Fate, Plane
-from tests.operator.rig.served import box, left, lost_there, ready, true, until
+from tests.operator.rig import routed_clusters
+from tests.operator.rig.control_plane import ControlPlane, Fate
+from tests.operator.rig.routed_clusters import HOOKS, forking, key, previewed, status, urls
+from tests.operator.rig.server_stories import box, left, lost_there, ready, true, until
 from tests.operator.rig.world import World
 from tests.selection import SELECTION
 
@@ -24,14 +24,14 @@ WITH_HOOKS = {
 
 
 def play(story, steps, **how):
-    return story(steps, born=lambda: led.world(**how))
+    return story(steps, born=lambda: routed_clusters.world(**how))
 
 
 def group(cluster: str = "east", **more) -> dict:
     return {"spec": {"cluster": cluster, "match": MATCH, **more}}
 
 
-async def begin(world: World, plane: Plane, **more) -> str:
+async def begin(world: World, plane: ControlPlane, **more) -> str:
     """Create a group and wait until it is ready; return its key."""
     await plane.must("PUT", AT, group(**more))
 
@@ -42,7 +42,7 @@ async def begin(world: World, plane: Plane, **more) -> str:
     return await key(plane, AT)
 
 
-async def member(world: World, plane: Plane, name: str, *baselines: str) -> str:
+async def member(world: World, plane: ControlPlane, name: str, *baselines: str) -> str:
     """Create a sandbox with forks that the group matches; return the name of its first fork."""
     await plane.must("PUT", f"sandboxes/{name}", forking(*baselines, labels={"team": "payments"}))
     await ready(world, plane, name)
@@ -55,7 +55,7 @@ async def led_to(world: World, key: str, fork: str) -> None:
     await until(world, lambda: true(world.gateways.leads(key) == fork), f"its key leads to {fork}")
 
 
-async def ended(world: World, plane: Plane) -> None:
+async def ended(world: World, plane: ControlPlane) -> None:
     """Delete everything and check that nothing is left."""
     for each in await plane.must("GET", "sandboxes"):
         await plane.must("DELETE", f"sandboxes/{each['name']}")
@@ -73,7 +73,7 @@ def started(world: World) -> list[str]:
 
 
 def test_all_four_hooks_run_in_the_cluster_that_it_names(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane, **WITH_HOOKS)
         assert started(world) == ["before", "warm"]
         seen = box(world)
@@ -93,13 +93,13 @@ def test_all_four_hooks_run_in_the_cluster_that_it_names(story):
     play(story, steps)
 
 
-async def gone(plane: Plane) -> bool:
+async def gone(plane: ControlPlane) -> bool:
     return (await plane.ask("GET", AT))[0] == 404
 
 
 @pytest.mark.parametrize("cluster", ["east", ""], ids=["its cluster", "all clusters"])
 def test_group_key_routes_to_forks_of_current_members(story, cluster):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         found = await begin(world, plane, cluster=cluster)
         assert world.gateways.leads(found) == "web"
         first = await member(world, plane, "one")
@@ -124,7 +124,7 @@ def test_group_key_routes_to_forks_of_current_members(story, cluster):
 
 
 def test_group_without_routing_reports_that(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane, **previewed(site="http://web.shop.svc:80"))
         stands = await status(plane, AT)
         assert "spec.match and spec.endpoints[0] (no data plane routes requests by their key" in stands["message"]
@@ -143,7 +143,7 @@ def test_group_without_routing_reports_that(story):
 
 
 def test_endpoint_address_routes_as_the_group_key_does(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         targets = {
             "site": "http://web.shop.svc:80",
             "page": "http://page.shop.svc:80",
@@ -186,7 +186,7 @@ def test_endpoint_address_routes_as_the_group_key_does(story):
     ],
 )
 def test_ready_group_reports_impossible_addresses(story, how, said):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane, **previewed(site="http://web.shop.svc:80"))
 
         async def told() -> bool:
@@ -200,7 +200,7 @@ def test_ready_group_reports_impossible_addresses(story, how, said):
 
 
 def test_empty_group_lives_until_its_ttl(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane, ttl={"duration": "10m"}, **WITH_HOOKS)
         await member(world, plane, "one")
         await world.rest(900)
@@ -218,7 +218,7 @@ def test_empty_group_lives_until_its_ttl(story):
 
 
 def test_ttl_ends_a_group_while_the_server_is_away(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane, ttl={"duration": "10m", "offsetFrom": "createdAt"}, **WITH_HOOKS)
         plane.off = True
         await world.rest(900)
@@ -231,7 +231,7 @@ def test_ttl_ends_a_group_while_the_server_is_away(story):
 
 
 def test_group_key_routes_on_through_restarts(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         found = await begin(world, plane)
         fork = await member(world, plane, "one")
         await led_to(world, found, fork)
@@ -255,7 +255,7 @@ def test_starting_server_keeps_the_keys_of_groups(story, monkeypatch):
     async def never(_self) -> None:
         await asyncio.Event().wait()
 
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         found = await begin(world, plane)
         fork = await member(world, plane, "one")
         await led_to(world, found, fork)
@@ -272,7 +272,7 @@ def test_starting_server_keeps_the_keys_of_groups(story, monkeypatch):
 
 
 def test_restored_server_begins_no_group_again(story, tmp_path):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane, **WITH_HOOKS)
         await plane.back_up(tmp_path / "backup.db")
         await plane.must("DELETE", AT)
@@ -302,7 +302,7 @@ CELLS = [(number, fate) for number in range(1, REQUESTS + 1) for fate in Fate]
 
 @pytest.mark.parametrize(("number", "fate"), SELECTION.sample(CELLS, 119, "fates of requests about route groups"))
 def test_any_fate_of_one_request_runs_each_hook_once(story, number, fate, played):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         plane.hook = lambda now, _what: fate if now == number else None
         found = await begin(world, plane, **WITH_HOOKS)
         fork = await member(world, plane, "one")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from aiohttp import web
 
-from dayfly.link.http import HttpWay, TransportError
+from dayfly.link.http import HttpConnection, TransportError
 
 
 @pytest.mark.parametrize(
@@ -14,12 +14,12 @@ from dayfly.link.http import HttpWay, TransportError
 )
 async def test_token_is_not_sent_unencrypted(url):
     with pytest.raises(ValueError, match=r"https://"):
-        HttpWay(url, "token")
+        HttpConnection(url, "token")
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
 async def test_within_this_machine_it_may(host):
-    await HttpWay(f"http://{host}:7777", "token").close()
+    await HttpConnection(f"http://{host}:7777", "token").close()
 
 
 @pytest.fixture
@@ -48,12 +48,12 @@ async def server():
 
 async def test_redirects_and_huge_responses_are_refused(server):
     url, asked = server
-    way = HttpWay(url, "t")
+    way = HttpConnection(url, "t")
     try:
-        assert (await way.ask("POST", "births", seconds=10)).status == 307
-        assert (await way.ask("GET", "messages", seconds=10)).body == b"xxx"
+        assert (await way.request("POST", "births", seconds=10)).status == 307
+        assert (await way.request("GET", "messages", seconds=10)).body == b"xxx"
         with pytest.raises(TransportError, match="too long"):
-            await way.ask("GET", "huge", seconds=10)
+            await way.request("GET", "huge", seconds=10)
     finally:
         await way.close()
     assert asked == [f"/api/v2/agent/{name} t" for name in ("births", "messages", "huge")]
@@ -61,12 +61,12 @@ async def test_redirects_and_huge_responses_are_refused(server):
 
 async def test_response_at_the_size_limit_is_read(server, monkeypatch):
     url, _ = server
-    way = HttpWay(url, "t")
-    monkeypatch.setattr("dayfly.link.http.MOST_ANSWER", 3)
+    way = HttpConnection(url, "t")
+    monkeypatch.setattr("dayfly.link.http.MAX_ANSWER_BYTES", 3)
     try:
-        assert (await way.ask("POST", "said", body=b"{ }", seconds=10)).body == b"{ }"
+        assert (await way.request("POST", "said", body=b"{ }", seconds=10)).body == b"{ }"
         with pytest.raises(TransportError, match="too long"):
-            await way.ask("POST", "said", body=b"{  }", seconds=10)
+            await way.request("POST", "said", body=b"{  }", seconds=10)
     finally:
         await way.close()
 
@@ -77,9 +77,9 @@ async def test_proxy_of_the_environment_is_used(server, monkeypatch):
         monkeypatch.setenv(name, url)
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    way = HttpWay("http://127.0.0.1:9", "t")  # no server listens there
+    way = HttpConnection("http://127.0.0.1:9", "t")  # no server listens there
     try:
-        assert (await way.ask("GET", "messages", seconds=10)).body == b"xxx"
+        assert (await way.request("GET", "messages", seconds=10)).body == b"xxx"
     finally:
         await way.close()
     assert asked == ["/api/v2/agent/messages t"]
@@ -106,12 +106,12 @@ async def test_untrusted_certificate_is_refused(tmp_path):
     async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls) as listening:
         url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
         for authority, trusted in ((str(certificate), True), ("", False)):
-            way = HttpWay(url, "t", authority)
+            way = HttpConnection(url, "t", authority)
             try:
                 if trusted:
-                    assert (await way.ask("GET", "messages", seconds=10)).status == 200
+                    assert (await way.request("GET", "messages", seconds=10)).status == 200
                 else:
                     with pytest.raises(TransportError):
-                        await way.ask("GET", "messages", seconds=10)
+                        await way.request("GET", "messages", seconds=10)
             finally:
                 await way.close()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.operator.rig import led
-from tests.operator.rig import plane as planes
-from tests.operator.rig.plane import Plane, wish
-from tests.operator.rig.served import begin, box, gone, ready, true, until
+from tests.operator.rig import control_plane as planes
+from tests.operator.rig import routed_clusters
+from tests.operator.rig.control_plane import ControlPlane, wish
+from tests.operator.rig.server_stories import begin, box, gone, ready, true, until
 from tests.operator.rig.world import World
 
 from dayfly.link import wire
@@ -75,7 +75,7 @@ REFUSED = {
 def test_forbidden_offer_is_refused_and_creates_nothing(story, evil, what):
     change, said = REFUSED[what]
 
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         evil(change)
         await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
         await plane.must("PUT", "sandboxes/shop", wish())
@@ -91,7 +91,7 @@ def test_forbidden_offer_is_refused_and_creates_nothing(story, evil, what):
 
 
 def test_target_in_documents_cannot_leave_the_bound_namespace(story, evil):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         target = Target(
             api_version="dayfly.dev/v1alpha1", kind="Sandbox", namespace="kube-system", name="x", uid="another"
         )
@@ -110,7 +110,7 @@ def test_target_in_documents_cannot_leave_the_bound_namespace(story, evil):
 
 
 def test_name_taken_by_a_tenant_is_left_alone_and_reported(story, evil):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
         taken = []
 
@@ -177,14 +177,14 @@ def test_offer_cannot_route_requests_of_others(story, evil, what, when):
     """Neither with a pattern that matches all keys, nor with a key of another user in this cluster."""
     change, said = LED[what]
 
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         theirs = routing_key(world.sandbox({"labels": {}}, name="theirs"))
         await until(world, lambda: true(world.status("theirs").get("ready")), "theirs is there")
         if when == "once it lives":
-            await plane.must("PUT", "sandboxes/shop", led.forking())
+            await plane.must("PUT", "sandboxes/shop", routed_clusters.forking())
             await ready(world, plane)
         evil(change(theirs))
-        await plane.must("PUT", "sandboxes/shop", led.forking(labels={"x": "y"}))
+        await plane.must("PUT", "sandboxes/shop", routed_clusters.forking(labels={"x": "y"}))
 
         async def refused() -> bool:
             return said in (await plane.must("GET", "sandboxes/shop"))["status"]["message"]
@@ -193,30 +193,32 @@ def test_offer_cannot_route_requests_of_others(story, evil, what, when):
         await world.rest(60)
         assert world.gateways.leads(theirs) == world.gateways.leads() == "web"
 
-    story(steps, born=led.world)
+    story(steps, born=routed_clusters.world)
 
 
 def test_route_without_fork_needs_a_grant_of_its_namespace(story, evil):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         evil(kept(route("mine")))
         await plane.must("PUT", "sandboxes/shop", {"spec": {"cluster": "east"}})
         await world.rest(120)
         assert not world.gateways.ours()
         assert world.gateways.leads("mine") == "web"
 
-    story(steps, born=lambda: led.world(grants=False))
+    story(steps, born=lambda: routed_clusters.world(grants=False))
 
 
 def test_unsafe_endpoint_address_is_not_shown(story):
     """A cluster can report any address for an endpoint."""
 
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await plane.must(
-            "PUT", "sandboxes/shop", led.forking(defaultRouteGroup=led.previewed(site="http://web.shop.svc:80"))
+            "PUT",
+            "sandboxes/shop",
+            routed_clusters.forking(defaultRouteGroup=routed_clusters.previewed(site="http://web.shop.svc:80")),
         )
 
         async def addressed() -> bool:
-            return bool((await led.urls(plane))["site"])
+            return bool((await routed_clusters.urls(plane))["site"])
 
         await until(world, addressed, "it has an address")
         uid = (await plane.must("GET", "sandboxes/shop/report"))["uid"]
@@ -225,6 +227,6 @@ def test_unsafe_endpoint_address_is_not_shown(story):
         for number, changes in enumerate(({"scheme": "javascript"}, {"host": 'x" onclick="y'}, {"port": 0}), 1):
             bad = tuple(msgspec.structs.replace(each, **changes) for each in last.endpoints)
             picture.record_status(msgspec.structs.replace(last, seq=last.seq + number, endpoints=bad))
-            assert await led.urls(plane) == {"site": ""}
+            assert await routed_clusters.urls(plane) == {"site": ""}
 
-    story(steps, born=led.world)
+    story(steps, born=routed_clusters.world)

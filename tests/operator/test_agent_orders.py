@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 from tests.kube.fake import Harm, rest
-from tests.operator.rig.serving import (
+from tests.operator.rig.cluster_host_bench import (
     API,
     BOX,
     BOXES,
@@ -221,7 +221,7 @@ class TestStop:
         await bench.offer_sandbox()
         bench.ask("DELETE", f"{BOXES}/{NAME}")
         bench.sync_caches()
-        assert bench.served.standing(UID).report.phase == "open"
+        assert bench.served.run_status(UID).report.phase == "open"
         assert await bench.served.stop(UID, STOP, known=True) is Verdict.TAKEN
         assert await bench.served.lease(UID, 50) is Verdict.TAKEN
         bench.ask("PATCH", f"{BOXES}/{NAME}", {"metadata": {"annotations": None}}, MERGE)
@@ -259,7 +259,7 @@ class TestAhead:
     @with_bench
     async def test_end_is_reported_before_caches_show_it(self, bench: Bench, how):
         """Otherwise the order would get no answer, and the end would be reported half a minute later."""
-        heard: list[wire.AnyToControl] = []
+        heard: list[wire.AnyToServer] = []
         end = bench.served.end = HostEnd(bench.served)
         end.attach(heard.append)
         if how != "never there":
@@ -277,14 +277,14 @@ class TestAhead:
         end.send(wire.Stop(session=3, number=2, uid=UID, request=STOP))
         await rest(1)
         for _ in range(2):
-            assert [(type(each), each.number) for each in heard] == [(wire.Ended, 0), (wire.Ended, 2)]
+            assert [(type(each), each.number) for each in heard] == [(wire.RunEnded, 0), (wire.RunEnded, 2)]
             assert {each.run.report.phase for each in heard} == {Phase.CLEANED}
             bench.sync_caches()
             await asyncio.sleep(0)
-        stands = bench.served.standing(UID)
+        stands = bench.served.run_status(UID)
         assert (stands.report.phase, stands.endpoints) == (Phase.CLEANED, ())
         bench.finalizers()
         if how == "has said its end":
             bench.ask("DELETE", f"{BOXES}/{NAME}")
         bench.sync_caches()
-        assert bench.served.standing(UID) is None
+        assert bench.served.run_status(UID) is None

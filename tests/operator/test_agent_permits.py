@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.rig.dialling import session
-from tests.operator.rig.serving import BOXES, NAME, UID, Bench, delete_sandbox, with_bench
+from tests.operator.rig.cluster_host_bench import BOXES, NAME, UID, Bench, delete_sandbox, with_bench
+from tests.operator.rig.dialer_bench import session
 
 from dayfly.link.http import HttpResponse
 from dayfly.operator.agent.agent import WAITING_FOR_SERVER, Agent
@@ -22,11 +22,11 @@ def dialled(bench: Bench, way: Any = None) -> Agent:
 async def permitted(bench: Bench, answer: HttpResponse) -> bool | None:
     """Return whether the offered run may start, if the server gives that answer."""
 
-    async def ask(method: str, path: str, *_: Any, **__: Any) -> HttpResponse:
+    async def request(method: str, path: str, *_: Any, **__: Any) -> HttpResponse:
         assert (method, path) == ("POST", "births")
         return answer
 
-    agent = dialled(bench, SimpleNamespace(ask=ask))
+    agent = dialled(bench, SimpleNamespace(request=request))
     agent.dial.session = session(1)
     [made] = bench.server.objects("runs")
     return await agent.permits(msgspec.convert(made, RunObject))

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 from tests.kube.fake import Call, Fault, Harm
-from tests.operator.rig import led
-from tests.operator.rig.led import forking, key, previewed, status, urls
-from tests.operator.rig.plane import Fate, Plane
-from tests.operator.rig.served import gone, ready, true, until
+from tests.operator.rig import routed_clusters
+from tests.operator.rig.control_plane import ControlPlane, Fate
+from tests.operator.rig.routed_clusters import forking, key, previewed, status, urls
+from tests.operator.rig.server_stories import gone, ready, true, until
 from tests.operator.rig.world import World
 from tests.selection import SELECTION
 
@@ -22,10 +22,10 @@ SITE = "http://web.shop.svc:80"
 
 
 def play(story, steps, **how):
-    return story(steps, born=lambda: led.world(**how))
+    return story(steps, born=lambda: routed_clusters.world(**how))
 
 
-async def begin(world: World, plane: Plane, name: str = "shop", **more) -> str:
+async def begin(world: World, plane: ControlPlane, name: str = "shop", **more) -> str:
     """Create a sandbox with a fork and wait until its key leads to the fork."""
     await plane.must("PUT", f"sandboxes/{name}", forking(**more))
     await ready(world, plane, name)
@@ -39,7 +39,7 @@ async def leads(world: World, key: str) -> bool:
 
 
 def test_key_routes_to_the_fork_and_endpoint_has_an_address(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         found = await begin(world, plane, defaultRouteGroup=previewed(site=SITE, page="http://page.shop.svc:80"))
         assert world.gateways.leads() == "web"
 
@@ -73,7 +73,7 @@ def test_key_routes_to_the_fork_and_endpoint_has_an_address(story):
     ids=["nothing routes", "no gateway for addresses", "nobody takes them"],
 )
 def test_ready_sandbox_reports_missing_routes(story, how, said):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await plane.must("PUT", "sandboxes/shop", forking(defaultRouteGroup=previewed(site=SITE)))
         await ready(world, plane)
 
@@ -90,7 +90,7 @@ def test_ready_sandbox_reports_missing_routes(story, how, said):
 
 
 def test_namespace_without_grant_is_neither_forked_nor_routed(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await plane.must("PUT", "sandboxes/shop", forking(defaultRouteGroup=previewed(site=SITE)))
 
         async def refused() -> bool:
@@ -120,16 +120,16 @@ async def test_orders_of_one_run_are_carried_out_in_order():
 
     end = HostEnd(Host())
     orders = [wire.Lease(session=1, number=each, uid="u", until=each) for each in (1, 2, 3)]
-    await asyncio.gather(*map(end.ordered, orders))
+    await asyncio.gather(*map(end.execute, orders))
     assert told == ["+u1", "-u1", "+u2", "-u2", "+u3", "-u3"]
     told.clear()
     others = wire.Lease(session=1, number=4, uid="v", until=3)
-    await asyncio.gather(end.ordered(orders[0]), end.ordered(others))
+    await asyncio.gather(end.execute(orders[0]), end.execute(others))
     assert told == ["+u1", "+v3", "-v3", "-u1"], "those of another run do not wait"
 
 
 def test_newer_of_two_concurrent_offers_wins(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await world.rest(5)
         plane.hook = lambda _number, what: Fate.LOST if what == "GET messages" else None
         asked = [asyncio.ensure_future(plane.must("PUT", "sandboxes/shop", forking()))]
@@ -146,7 +146,7 @@ def test_newer_of_two_concurrent_offers_wins(story):
 
 
 def test_gateways_may_appear_later_and_disappear(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await plane.must("PUT", "sandboxes/shop", forking())
         await ready(world, plane)
         found = await key(plane)
@@ -173,7 +173,7 @@ def test_gateways_may_appear_later_and_disappear(story):
 
 
 def test_requests_are_not_rerouted_during_restarts(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         found = await begin(world, plane, defaultRouteGroup=previewed(site=SITE))
         fork = world.gateways.leads(found)
         before = sorted(each["metadata"]["uid"] for each in world.gateways.ours())
@@ -196,7 +196,7 @@ def test_requests_are_not_rerouted_during_restarts(story):
 
 
 def test_operator_that_cannot_list_routes_keeps_them(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         found = await begin(world, plane)
         fork = world.gateways.leads(found)
         asked = []
@@ -228,7 +228,7 @@ CELLS = [(number, fate) for number in range(1, REQUESTS + 1) for fate in Fate]
 
 @pytest.mark.parametrize(("number", "fate"), SELECTION.sample(CELLS, 119, "fates of requests about routes"))
 def test_any_fate_of_one_request_routes_to_the_fork(story, number, fate, played):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         plane.hook = lambda now, _what: fate if now == number else None
         found = await begin(world, plane, defaultRouteGroup=previewed(site=SITE))
 

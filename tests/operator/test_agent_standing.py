@@ -6,7 +6,7 @@ import logging
 
 import msgspec
 import pytest
-from tests.operator.rig.serving import (
+from tests.operator.rig.cluster_host_bench import (
     API,
     BOX,
     BOXES,
@@ -18,8 +18,8 @@ from tests.operator.rig.serving import (
     Bench,
     delete_sandbox,
     offer,
-    played,
     report,
+    run_story,
     with_bench,
     write_end,
 )
@@ -146,23 +146,23 @@ class TestOthers:
             assert asked == [*theirs, "ours"]
 
         with caplog.at_level(logging.WARNING):
-            played(story)
+            run_story(story)
         assert caplog.text.count("is not released: Sandbox theirs-") == MAX_CONCURRENT_RELEASES
 
 
 class TestStanding:
     @with_bench
     async def test_standing_is_pending_before_the_first_report(self, bench: Bench):
-        assert bench.served.standing(UID) is None
+        assert bench.served.run_status(UID) is None
         await bench.offer_sandbox()
-        stands = bench.served.standing(UID)
+        stands = bench.served.run_status(UID)
         assert (stands.report.ready, stands.report.reason) == (False, Reason.RESOURCES_PENDING)
         assert (stands.uid, stands.report.uid, stands.seq) == (UID, UID, FIRST)
         [made] = bench.server.objects("runs")
         target = msgspec.convert(made["ledger"]["target"], Target)
         bench.caches.urls[bench.run_name] = {"api": "http://b.example.com", "web": "https://a.example.com:8443"}
         bench.served.record_report(target, report(unsupported=("spec.x",)))
-        stands = bench.served.standing(UID)
+        stands = bench.served.run_status(UID)
         assert (stands.report.ready, stands.report.reason, stands.seq) == (True, "r", FIRST + 1)
         assert [(each.host, each.port) for each in stands.endpoints] == [
             ("b.example.com", 80),
@@ -183,17 +183,17 @@ class TestStanding:
         bench.sync_caches()
         own = msgspec.structs.replace(target, name="plain", uid=plain["metadata"]["uid"])
         bench.served.record_report(own, report())
-        assert (bench.end.news, list(bench.served.living())) == ([], [UID])
+        assert (bench.end.news, list(bench.served.living_runs())) == ([], [UID])
 
     @with_bench
     async def test_lost_ledger_is_reported(self, bench: Bench):
         await bench.offer_sandbox()
         bench.forget_run()
         bench.sync_caches()
-        assert bench.served.standing(UID) is None, "it is about to have one"
+        assert bench.served.run_status(UID) is None, "it is about to have one"
         bench.finalizers(TARGET_FINALIZER)
         bench.sync_caches()
-        stands = bench.served.standing(UID)
+        stands = bench.served.run_status(UID)
         assert (stands.report.reason, stands.report.ready) == (Reason.LEDGER_LOST, False)
         assert (stands.report.done, stands.report.total) == (0, 0)
 
@@ -203,23 +203,23 @@ class TestStanding:
         notes = {"metadata": {"annotations": {SERVED_END_ANNOTATION: "no ledger"}}}
         bench.ask("PATCH", f"{BOXES}/{NAME}", notes, MERGE)
         bench.sync_caches()
-        report = bench.served.standing(UID).report
+        report = bench.served.run_status(UID).report
         assert (report.phase, report.uid) == ("cleaned", UID)
 
     @with_bench
     async def test_ended_object_reports_its_last_state(self, bench: Bench):
         await bench.offer_sandbox()
-        assert (list(bench.served.living()), list(bench.served.unacknowledged())) == ([UID], [])
+        assert (list(bench.served.living_runs()), list(bench.served.unacknowledged_ends())) == ([UID], [])
         assert not bench.served.has_ended(UID)
         [made] = bench.server.objects("runs")
         bench.caches.urls[bench.run_name] = {"web": "http://a"}
         bench.served.record_report(msgspec.convert(made["ledger"]["target"], Target), report())
         write_end(bench)
         bench.sync_caches()
-        assert (list(bench.served.living()), list(bench.served.unacknowledged())) == ([], [UID])
+        assert (list(bench.served.living_runs()), list(bench.served.unacknowledged_ends())) == ([], [UID])
         assert bench.served.has_ended(UID)
         assert not bench.served.has_ended("another")
-        stands = bench.served.standing(UID)
+        stands = bench.served.run_status(UID)
         assert (stands.report.phase, stands.report.uid, stands.endpoints) == ("cleaned", UID, ())
         assert bench.end.over == [UID]
         assert bench.served.cached_run(UID) is not None
@@ -233,7 +233,7 @@ class TestHearing:
         delete_sandbox(bench)
         bench.sync_caches()
         assert bench.lost == 1
-        assert (list(bench.served.living()), bench.served.version(UID)) == ([], FIRST)
+        assert (list(bench.served.living_runs()), bench.served.version(UID)) == ([], FIRST)
 
     @with_bench
     async def test_object_deleted_before_its_run_is_not_lost(self, bench: Bench):
@@ -253,7 +253,7 @@ class TestHearing:
     async def test_starting_operator_lists_existing_objects(self, bench: Bench):
         await bench.offer_sandbox()
         bench.start()
-        assert list(bench.served.living()) == [UID]
+        assert list(bench.served.living_runs()) == [UID]
 
     @with_bench
     async def test_object_that_disappears_after_its_end_is_not_lost(self, bench: Bench):
@@ -275,7 +275,7 @@ class TestHearing:
         bench.sync_caches()
         bench.ask("DELETE", f"{BOXES}/plain")
         bench.sync_caches()
-        assert (bench.lost, list(bench.served.living())) == (0, [])
+        assert (bench.lost, list(bench.served.living_runs())) == (0, [])
 
     @with_bench
     async def test_ended_object_with_forget_annotation_is_released(self, bench: Bench):

@@ -8,15 +8,15 @@ from collections import Counter
 
 import msgspec
 import pytest
-from tests.operator.rig import led
+from tests.operator.rig import routed_clusters
+from tests.operator.rig.control_plane import ORG, ControlPlane, wish
 from tests.operator.rig.kubelet import Script
-from tests.operator.rig.plane import ORG, Plane, wish
-from tests.operator.rig.served import begin, box, gone, ready, true, until
+from tests.operator.rig.server_stories import begin, box, gone, ready, true, until
 from tests.operator.rig.world import World
-from tests.server import stored
+from tests.server import stored_records
 
 from dayfly.kube import errors
-from dayfly.link.permits import MOST_AT_ONCE, Births
+from dayfly.link.permits import BATCH_SIZE, StartPermits
 from dayfly.link.server_end import Link
 from dayfly.operator.agent.release import ReleaseQueue
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -27,7 +27,7 @@ CURSOR = "PATCH /api/v1/namespaces/dayfly-system/secrets/dayfly-agent"
 RUNS, SANDBOXES = "/apis/dayfly.dev/v1alpha1/runs", "/apis/dayfly.dev/v1alpha1/namespaces/acme-sandboxes/sandboxes"
 
 
-def fetched(plane: Plane) -> Counter[str]:
+def fetched(plane: ControlPlane) -> Counter[str]:
     """Count the messages that are fetched from now on, by type."""
     found: Counter[str] = Counter()
     reach = plane.reach
@@ -55,7 +55,7 @@ def noted(world: World) -> list[str]:
     return found
 
 
-async def loses(plane: Plane, name: str = "shop") -> bool:
+async def loses(plane: ControlPlane, name: str = "shop") -> bool:
     message = (await plane.must("GET", f"sandboxes/{name}"))["status"]["message"]
     return "no longer knows this sandbox" in message
 
@@ -72,7 +72,7 @@ def put_back(world: World, *, run: bool = True, sandbox: bool = True) -> None:
 
 
 def test_restarted_server_does_not_resend_confirmed_offers(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane)
         await begin(world, plane, "cart")
         await world.rest(40)
@@ -89,7 +89,7 @@ def test_restarted_server_does_not_resend_confirmed_offers(story):
 
 
 def test_stored_but_unsent_orders_are_sent_after_restart(story, monkeypatch):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane)
         await world.rest(40)
 
@@ -116,7 +116,7 @@ def test_stored_but_unsent_orders_are_sent_after_restart(story, monkeypatch):
 def test_another_server_version_resends_each_offer_once(story, monkeypatch):
     """A newer server may compile the stored sandbox differently."""
 
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane)
         await world.rest(40)
         told = fetched(plane)
@@ -132,8 +132,8 @@ def test_another_server_version_resends_each_offer_once(story, monkeypatch):
 def test_changed_keys_of_the_same_spec_are_sent(story, monkeypatch):
     """No server was running when the sandbox left its group."""
 
-    async def steps(world: World, plane: Plane) -> None:
-        await plane.must("PUT", "sandboxes/shop", led.forking(labels={"team": "a"}))
+    async def steps(world: World, plane: ControlPlane) -> None:
+        await plane.must("PUT", "sandboxes/shop", routed_clusters.forking(labels={"team": "a"}))
         await ready(world, plane)
         match = {"match": {"label": {"key": "team", "value": "a"}}}
         await plane.must("PUT", "routegroups/all", {"spec": {"cluster": "east", **match}})
@@ -152,7 +152,7 @@ def test_changed_keys_of_the_same_spec_are_sent(story, monkeypatch):
         await plane.start()
         await until(world, lambda: true(world.gateways.leads(key) == "web"), "its key no longer leads there")
 
-    story(steps, born=led.world)
+    story(steps, born=routed_clusters.world)
 
 
 @pytest.mark.long_story
@@ -161,7 +161,7 @@ def test_changed_keys_of_the_same_spec_are_sent(story, monkeypatch):
 def test_restored_cluster_reports_loss_and_begins_nothing(story, what, replaced):
     """The cluster is restored while an operator runs, so earlier confirmations no longer hold."""
 
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane)
         await world.rest(40)
         put_back(world, **what)
@@ -177,7 +177,7 @@ def test_restored_cluster_reports_loss_and_begins_nothing(story, what, replaced)
 
 @pytest.mark.parametrize("what", ["generation", "stop"])
 def test_cluster_restored_to_older_spec_is_sent_the_newest(story, what):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane)
         path = f"{RUNS}/{world.cluster.objects('runs')[0]['metadata']['name']}"
         before = world.cluster.objects("runs")[0]["spec"]["offered"]
@@ -201,10 +201,10 @@ def test_cluster_restored_to_older_spec_is_sent_the_newest(story, what):
 
 
 def test_settled_offer_needs_no_api_request(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane)
         await world.rest(60)
-        [record] = await stored.read_all(plane.store, ORG)
+        [record] = await stored_records.read_all(plane.store, ORG)
         told = fetched(plane)
         await world.rest(60)
         asked = noted(world)
@@ -233,26 +233,26 @@ class Asked:
 
 async def test_births_are_requested_in_batches():
     asked = Asked()
-    births = Births(asked.ask)
-    first = asyncio.create_task(births.may_begin("l0"))
+    permits = StartPermits(asked.ask)
+    first = asyncio.create_task(permits.may_start("l0"))
     await asyncio.sleep(0)
-    many = [f"{'ld'[number % 2]}{number}" for number in range(1, MOST_AT_ONCE + 3)]
-    others = [asyncio.create_task(births.may_begin(uid)) for uid in many]
+    many = [f"{'ld'[number % 2]}{number}" for number in range(1, BATCH_SIZE + 3)]
+    others = [asyncio.create_task(permits.may_start(uid)) for uid in many]
     await asyncio.sleep(0)
     assert asked.questions == [("l0",)], "one question at a time"
     for _ in range(1 + len(many)):
         asked.let.release()
     assert await first is True
     assert await asyncio.gather(*others) == [uid.startswith("l") for uid in many]
-    assert [len(each) for each in asked.questions] == [1, MOST_AT_ONCE, 2], "a server ignores the rest"
+    assert [len(each) for each in asked.questions] == [1, BATCH_SIZE, 2], "a server ignores the rest"
     assert set().union(*asked.questions) == {"l0", *many}
 
 
 @pytest.mark.parametrize("how", ["silent", "cancelled"])
 async def test_birth_without_answer_is_not_permitted(how):
     asked = Asked()
-    births = Births(asked.ask)
-    before, *both = (asyncio.create_task(births.may_begin(uid)) for uid in ("l0", "l1", "l2"))
+    permits = StartPermits(asked.ask)
+    before, *both = (asyncio.create_task(permits.may_start(uid)) for uid in ("l0", "l1", "l2"))
     await asyncio.sleep(0)
     asked.let.release()
     assert await before is True
@@ -268,13 +268,13 @@ async def test_birth_without_answer_is_not_permitted(how):
         both[0].cancel()
         assert await both[1] is None
     asked.let.release()
-    assert await births.may_begin("l2") is True
+    assert await permits.may_start("l2") is True
 
 
 def test_repeated_acknowledgement_needs_no_api_request(story):
     """Each server acknowledges the end, and each new session does so again."""
 
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         uid = await begin(world, plane)
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
@@ -292,7 +292,7 @@ def test_concurrent_acknowledgements_release_once(story, monkeypatch):
     """After a day without a connection there are hundreds of ends. Reading each again overloaded an API server."""
     names = ["shop", *(f"shop-{number}" for number in range(5))]
 
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         uids = [await begin(world, plane, name) for name in names]
         link = plane.link
         with monkeypatch.context() as nobody:
@@ -313,7 +313,7 @@ def test_concurrent_acknowledgements_release_once(story, monkeypatch):
 
 
 def test_failed_release_is_retried(story, monkeypatch):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane)
         drop, tries = ClusterWatches.drop_finalizer, []
 
@@ -333,7 +333,7 @@ def test_failed_release_is_retried(story, monkeypatch):
 
 
 def test_acknowledged_object_that_lives_is_not_released(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         uid = await begin(world, plane)
         plane.link.acknowledge([uid])
         await world.rest(30)
@@ -349,7 +349,7 @@ def test_acknowledged_object_that_lives_is_not_released(story):
 def test_object_restored_to_before_its_end_is_not_released(story, shown):
     """After a restore, the watch can deliver that after the server's order."""
 
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane)
         [process] = world.processes
         cluster = process.operator.cluster

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from tests.operator.rig.plane import ORG, PLUGIN, Plane, wish
-from tests.operator.rig.played import Played
-from tests.operator.rig.served import begin, until
+from tests.operator.rig.control_plane import ORG, PLUGIN, ControlPlane, wish
+from tests.operator.rig.replay import ReplayedAgent
+from tests.operator.rig.server_stories import begin, until
 from tests.operator.rig.world import World
 
 from dayfly.server.admin.cluster_tokens import ClusterCaller
 
 
-def counted(plane: Plane) -> Counter[str]:
+def counted(plane: ControlPlane) -> Counter[str]:
     """Count the bytes of the messages that are fetched from now on, by token."""
     found: Counter[str] = Counter()
     reach = plane.reach
@@ -29,10 +29,10 @@ def counted(plane: Plane) -> Counter[str]:
 
 
 def test_unused_plugin_sends_no_bytes_to_the_cluster(story):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         plane.tokens["t-west"] = ClusterCaller(ORG, "west", "2")
         await plane.must("PUT", "clusters/west", {})
-        west = Played(plane, token="t-west")
+        west = ReplayedAgent(plane, token="t-west")
         async with west.at_work():
             await begin(world, plane)
             await world.rest(40)
@@ -52,7 +52,7 @@ def test_unused_plugin_sends_no_bytes_to_the_cluster(story):
 def test_reading_a_status_sends_no_request_to_the_cluster(story):
     """A question would cost a round trip, so the report is sent together with the change."""
 
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane)
         await world.rest(40)
         bytes_of = counted(plane)
@@ -65,5 +65,5 @@ def test_reading_a_status_sends_no_request_to_the_cluster(story):
     story(steps)
 
 
-async def offered(played: Played) -> bool:
+async def offered(played: ReplayedAgent) -> bool:
     return bool(played.uid)

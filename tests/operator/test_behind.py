@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from tests.operator.rig.line import Line
+from tests.operator.rig.process_connection import ProcessConnection
 from tests.operator.rig.scenes import SCENES
 from tests.operator.rig.world import World, live
 
@@ -17,7 +17,7 @@ def test_late_operator_does_not_report_a_finished_run_as_lost(caplog):
 
     async def story(world: World) -> None:
         world.start(2)
-        transport, late = world.processes[1].transport, Line(world, "late")
+        transport, late = world.processes[1].transport, ProcessConnection(world, "late")
         late.view.delay, stream = 30.0, transport.stream
         transport.stream = lambda request: (late.stream if request.path.endswith("/runs") else stream)(request)
         await SCENES["chain"].story(world)

@@ -8,8 +8,8 @@ from unittest.mock import AsyncMock
 
 import pytest
 from tests.kube.fake import FakeCluster, run
+from tests.operator.rig.fake_istio import KIND as VIRTUAL_SERVICE
 from tests.operator.rig.gateways import KINDS as GATEWAY_KINDS
-from tests.operator.rig.meshes import KIND as VIRTUAL_SERVICE
 from tests.operator.rig.world import KINDS
 
 from dayfly.execute.gateway.read import RouteObject

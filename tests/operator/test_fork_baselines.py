@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.kube.fake import run
-from tests.operator.rig.alone import DEPLOYMENTS, MERGE, UNIT, Alone
+from tests.operator.rig.fork_bench import DEPLOYMENTS, MERGE, UNIT, ForkBench
 
 from dayfly.execute.fork.run import Forks
 from dayfly.kube.objects import Key
@@ -17,7 +17,7 @@ from dayfly.operator.pods.namespaces import NotGrantedError
 OF = UNIT.fork.baseline
 
 
-class Bench(Alone):
+class Bench(ForkBench):
     """The baseline `web` and its pod labels."""
 
     def __init__(self) -> None:

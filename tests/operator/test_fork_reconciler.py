@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 from tests.kube.fake import Refusal, run
-from tests.operator.rig.alone import DEPLOYMENTS, NAME, OWN, SERVICES, UNIT, Alone
+from tests.operator.rig.fork_bench import DEPLOYMENTS, NAME, OWN, SERVICES, UNIT, ForkBench
 
 from dayfly.execute.fork.render import FORM_ANNOTATION, form
 from dayfly.kube import errors
@@ -32,7 +32,7 @@ class TestObserving:
         """The unclaimed one may make pods with the same label. A foreign Deployment does not matter."""
 
         async def story():
-            alone = Alone()
+            alone = ForkBench()
             alone.deployment(ours=ours)
             alone.claimed("gone")
             alone.look()
@@ -43,7 +43,7 @@ class TestObserving:
     @pytest.mark.parametrize("cached", ["nothing", "another"])
     def test_fork_that_the_cache_lacks_is_requested(self, cached):
         async def story():
-            alone = Alone()
+            alone = ForkBench()
             if cached == "another":
                 alone.deployment()
                 alone.look()
@@ -59,7 +59,7 @@ class TestObserving:
     @pytest.mark.parametrize(("replicas", "fact"), [(0, Held), (1, Running)])
     def test_prepared_fork_is_held_unless_it_has_pods(self, replicas, fact):
         async def story():
-            alone = Alone()
+            alone = ForkBench()
             alone.deployment(replicas=replicas)
             alone.look()
             return (await alone.observe()).facts
@@ -70,7 +70,7 @@ class TestObserving:
 
     def test_fork_that_is_being_deleted_is_not_held(self):
         async def story():
-            alone = Alone()
+            alone = ForkBench()
             alone.deployment(finalizers=["x/y"])
             alone.ask("DELETE", f"{DEPLOYMENTS}/{OWN}")
             alone.look()
@@ -81,7 +81,7 @@ class TestObserving:
 
     def test_ended_fork_is_not_held_for_the_next_attempt(self):
         async def story():
-            alone = Alone()
+            alone = ForkBench()
             alone.claimed(alone.deployment()["metadata"]["uid"], State.DONE)
             alone.look()
             return (await alone.observe()).facts
@@ -90,7 +90,7 @@ class TestObserving:
 
     def test_deployment_of_an_earlier_run_is_ignored(self):
         async def story():
-            alone = Alone()
+            alone = ForkBench()
             earlier = alone.meta(OWN)["ownerReferences"][0] | {"uid": "before"}
             alone.deployment(ownerReferences=[earlier])
             alone.look()
@@ -104,7 +104,7 @@ class TestObserving:
     )
     def test_fork_that_is_gone_was_deleted_only_if_still_wished(self, wished, closed, reason):
         async def story():
-            alone = Alone(wished=wished)
+            alone = ForkBench(wished=wished)
             found = alone.claimed("gone")
             if closed:
                 ledger = msgspec.structs.replace(found.ledger, closed=EndRequest(at=1, reason="Deleted"))
@@ -118,7 +118,7 @@ class TestObserving:
         """No event reports when its namespace lets the sandbox fork there, so it is checked again."""
 
         async def story():
-            alone = Alone()
+            alone = ForkBench()
             of = lifecycle.Baseline(kind="Deployment", namespace="away", name="web")
             alone.plan = seal((), (msgspec.structs.replace(UNIT, fork=ForkUnit(baseline=of)),))
             alone.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "away"}})
@@ -133,7 +133,7 @@ class TestObserving:
 @pytest.mark.parametrize(("granted", "advised"), [(False, True), (True, False)])
 def test_missing_right_is_reported_with_its_cluster_role(granted, advised):
     async def story():
-        alone = Alone()
+        alone = ForkBench()
         alone.look()
         if granted:
             alone.server.refuses = lambda request: (
@@ -149,16 +149,16 @@ def test_missing_right_is_reported_with_its_cluster_role(granted, advised):
     assert ("an administrator can bind the ClusterRole dayfly-forks" in message) is advised
 
 
-def _remove_service(alone: Alone) -> None:
+def _remove_service(alone: ForkBench) -> None:
     alone.ask("DELETE", f"{SERVICES}/{OWN}")
     alone.caches.services.drop(Key("shop", OWN))
 
 
-def _delete(alone: Alone) -> None:
+def _delete(alone: ForkBench) -> None:
     alone.ask("DELETE", f"{DEPLOYMENTS}/{OWN}")
 
 
-def _replace(alone: Alone) -> None:
+def _replace(alone: ForkBench) -> None:
     _delete(alone)
     alone.deployment(replicas=1)
 
@@ -166,8 +166,8 @@ def _replace(alone: Alone) -> None:
 class TestFollowing:
     """A running fork has an old form, and the caches lack a newer change."""
 
-    async def follow(self, change: Callable[[Alone], None] | None = None, **how) -> Alone:
-        alone = Alone()
+    async def follow(self, change: Callable[[ForkBench], None] | None = None, **how) -> ForkBench:
+        alone = ForkBench()
         alone.claimed(alone.deployment(replicas=how.pop("replicas", 1), **how)["metadata"]["uid"])
         alone.service()
         alone.look()
@@ -193,7 +193,7 @@ class TestFollowing:
             (_delete, {"finalizers": ["x/y"]}),
             (_delete, {}),
             (_replace, {}),
-            (Alone.revised, {}),
+            (ForkBench.revised, {}),
             (lambda alone: alone.ask("DELETE", f"{DEPLOYMENTS}/web"), {}),
         ],
         ids=["no pods yet", "being deleted", "gone", "replaced", "newer wish", "no baseline"],
@@ -202,7 +202,7 @@ class TestFollowing:
         assert run(self.follow(change, **how)).changes == []
 
     def test_fork_that_is_known_to_be_deleted_is_left_as_it_is(self):
-        def change(alone: Alone) -> None:
+        def change(alone: ForkBench) -> None:
             _delete(alone)
             alone.look()
 
@@ -212,7 +212,7 @@ class TestFollowing:
     def test_missing_service_is_created_unless_a_newer_wish_exists(self, newer, services):
         """A peer with a newer run has deleted it. Otherwise the two would create and delete it in turns."""
 
-        def change(alone: Alone) -> None:
+        def change(alone: ForkBench) -> None:
             _remove_service(alone)
             if newer:
                 alone.revised()
@@ -224,7 +224,7 @@ class TestRemoving:
     @pytest.mark.parametrize(("newer", "left"), [(False, []), (True, ["f-old"])])
     def test_unwished_fork_is_removed_unless_a_newer_wish_exists(self, newer, left):
         async def story():
-            alone = Alone(wished=False)
+            alone = ForkBench(wished=False)
             alone.deployment("f-old")
             alone.service("f-old")
             alone.look()
@@ -241,7 +241,7 @@ class TestRemoving:
         """The operator may have lost its rights in one of the namespaces of the forks."""
 
         async def story():
-            alone = Alone()
+            alone = ForkBench()
             alone.claimed(alone.deployment(replicas=1, form="of before")["metadata"]["uid"])
             alone.service()
             for name in ("f-1", "f-2"):

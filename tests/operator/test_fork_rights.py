@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.operator.rig.forking import ended, made, play
+from tests.operator.rig.fork_stories import ended, made, play
 from tests.operator.rig.scenes import fork, message, ready, wish
 from tests.operator.rig.world import World
 

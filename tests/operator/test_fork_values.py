@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.operator.rig.forking import play
+from tests.operator.rig.fork_stories import play
 from tests.operator.rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, ready, wish
 from tests.operator.rig.world import Unit, World
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tests.kube.fake import Refusal
 from tests.kube.fake.deployments import Rollout
-from tests.operator.rig.board import board
-from tests.operator.rig.forking import LIFE, ended, made, play
+from tests.operator.rig.fork_stories import LIFE, ended, made, play
 from tests.operator.rig.scenes import fork, forked, gone, message, ready, revised, wish
+from tests.operator.rig.storyboard import board
 from tests.operator.rig.world import World
 
 from dayfly.execute.fork.render import FORK_LABEL

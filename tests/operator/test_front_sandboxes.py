@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.kube.fake import run
-from tests.operator.rig.birth import API, BOXES
-from tests.operator.rig.fronting import BOX, Front
+from tests.operator.rig.run_creation import API, BOXES
+from tests.operator.rig.sandbox_bench import BOX, SandboxBench
 from tests.operator.rig.scenes import CHAIN, wish
 
 from dayfly.operator.cluster.objects import DOCUMENT_FINALIZER, RUN_FINALIZER, SERVED_LABEL, TARGET_FINALIZER
@@ -25,18 +25,18 @@ class TestHeeding:
         ("spoken", "generation"), [(None, 3), ({"observedGeneration": 2}, 2), ({"observedGeneration": 0}, 3)]
     )
     async def test_heeded_generation_after_restart_is_that_of_the_status(self, spoken, generation):
-        bench = Front()
+        bench = SandboxBench()
         assert bench.front.applied_spec(bench.set_spec({}, generation=3, status=spoken)) == AppliedSpec(generation)
 
     async def test_heeded_generation_after_reconcile_is_the_newest(self):
-        bench = Front()
+        bench = SandboxBench()
         seen = bench.set_spec({}, generation=3, status={"observedGeneration": 2})
         bench.cache_run()
         await bench.look()
         assert (bench.front.applied_spec(seen), bench.looked == [bench.run_name]) == (AppliedSpec(3), True)
 
     async def test_run_is_not_queued_if_the_generation_is_already_observed(self):
-        bench = Front()
+        bench = SandboxBench()
         bench.set_spec({}, generation=3, status={"observedGeneration": 3})
         bench.cache_run()
         await bench.look()
@@ -45,7 +45,7 @@ class TestHeeding:
 
 class TestRevising:
     async def revised(self, *, closed: bool = False, written: bool = True, had: tuple[Unit, ...] = ()):
-        bench = Front()
+        bench = SandboxBench()
         bench.set_spec({"forks": [FORK]}, generation=2, finalizers=[TARGET_FINALIZER])
         bench.cache_run(had, closed=closed)
         bench.written = written
@@ -79,7 +79,7 @@ class TestRefusing:
     BAD = {"resources": [{"name": "db", "plugin": "nosuch"}]}
 
     async def refused(self, *, status: dict | None = None, closed: bool = False, looks: int = 1):
-        bench = Front()
+        bench = SandboxBench()
         bench.set_spec(self.BAD, generation=2, status=status)
         bench.cache_run(closed=closed)
         for _ in range(looks):
@@ -128,7 +128,7 @@ class TestRefusing:
         host = {**CHAIN, "runner": {"image": "busybox:1", "podTemplateOverlay": "spec: {hostPID: true}"}}
 
         async def story():
-            bench = Front()
+            bench = SandboxBench()
             bench.publish_plugin("pg")
             bench.publish_plugin("bad", host)
             wrong = {"name": "db", "spec": host} if place == "spec" else {"name": "db", "plugin": "bad"}
@@ -146,7 +146,7 @@ class TestRefusing:
         step = {"name": "make", "script": "#!/bin/sh", "inputs": [take]}
 
         async def story():
-            bench = Front()
+            bench = SandboxBench()
             bench.publish_plugin("pg")
             bench.publish_plugin("door", {"runner": {"image": "busybox:1"}, "create": [step]})
             bench.set_spec({"resources": [{"name": "mq", "plugin": "pg"}, {"name": "db", "plugin": "door"}]})
@@ -158,7 +158,7 @@ class TestRefusing:
 
     def test_sandbox_without_run_reports_why_it_waits(self):
         async def story():
-            bench = Front()
+            bench = SandboxBench()
             bench.set_spec(self.BAD)
             missing = await bench.look()
             bench.set_spec({"resources": [{"name": "db", "plugin": "pg"}, {"name": "db", "plugin": "pg"}]})
@@ -179,7 +179,7 @@ class TestUpdates:
     TTL = {"ttl": {"duration": "1h", "offsetFrom": "updatedAt"}}
 
     async def noted(self, spec: dict, generation: int = 2, known: int = 0, *, closed=False, written=True):
-        bench = Front()
+        bench = SandboxBench()
         bench.set_spec(spec, generation=generation)
         bench.cache_run(closed=closed, generation=known)
         bench.written = written
@@ -213,7 +213,7 @@ class TestUpdates:
 
 class TestPlugins:
     async def asked(self, reference: str, *published: tuple[str, dict]):
-        bench = Front()
+        bench = SandboxBench()
         for name, spec in published:
             bench.publish_plugin(name, spec)
         bench.set_spec({"resources": [{"name": "db", "plugin": reference}]})
@@ -253,7 +253,7 @@ class TestPlugins:
 
 class TestBirth:
     async def create_run(self, spec: dict | None = None, **box):
-        bench = Front(**box)
+        bench = SandboxBench(**box)
         bench.set_spec(spec if spec is not None else wish(), creationTimestamp="1970-01-01T00:00:05Z", finalizers=[])
         bench.publish_plugin("pg")
         assert await bench.look() is None
@@ -290,7 +290,7 @@ class TestBirth:
         assert bench.later[-1] == 1.0
 
     async def test_recreated_sandbox_gets_no_run_of_the_old_one(self):
-        bench = Front()
+        bench = SandboxBench()
         bench.set_spec({"resources": [{"name": "db", "plugin": "chain"}]}, uid="that one")
         bench.publish_plugin("chain")
         await bench.look()
@@ -307,19 +307,19 @@ class TestBirth:
         assert {pin["uid"] for pin in made["spec"]["documents"]} == before
 
     async def test_deleted_sandbox_gets_no_run(self):
-        bench = Front()
+        bench = SandboxBench()
         bench.set_spec(wish(), deletionTimestamp="2026-01-01T00:00:00Z")
         bench.publish_plugin("pg")
         assert (await bench.look(), bench.server.objects("runs"), bench.looked) == (None, [], [])
 
     async def test_served_sandbox_gets_no_run_from_the_front(self):
         """The agent creates its run from the server's documents."""
-        bench = Front()
+        bench = SandboxBench()
         bench.set_spec({}, labels={SERVED_LABEL: "there"})
         assert (await bench.look(), bench.server.objects("runs"), bench.looked) == (None, [], [])
 
     async def test_missing_sandbox_gets_no_run(self):
-        bench = Front()
+        bench = SandboxBench()
         assert (await bench.look(), bench.server.objects("runs")) == (None, [])
 
 
@@ -327,7 +327,7 @@ class TestLost:
     """Our finalizer is on the Sandbox, and the cache has no run of it."""
 
     async def looked(self, **box):
-        bench = Front(**{"finalizers": (TARGET_FINALIZER,), **box})
+        bench = SandboxBench(**{"finalizers": (TARGET_FINALIZER,), **box})
         bench.set_spec({}, finalizers=[TARGET_FINALIZER])
         return bench
 

@@ -23,8 +23,18 @@ from typing import Any
 import pytest
 from tests.kube.fake import Refusal
 from tests.operator.rig.cloud import Object
-from tests.operator.rig.hooking import FOUR, OWN, delete, hook, hooking, is_active, is_over, machine, release_machine
-from tests.operator.rig.hooking import step as hooking_step
+from tests.operator.rig.hook_targets import (
+    FOUR,
+    OWN,
+    delete,
+    hook,
+    hooking,
+    is_active,
+    is_over,
+    machine,
+    release_machine,
+)
+from tests.operator.rig.hook_targets import step as hooking_step
 from tests.operator.rig.kubelet import Script
 from tests.operator.rig.scenes import SCENES, message, play, ready, wish
 from tests.operator.rig.world import World, live

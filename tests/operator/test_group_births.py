@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.operator.rig.grouping import GROUPS, MATCH, PAY, Bench, played, with_bench
+from tests.operator.rig.route_group_bench import GROUPS, MATCH, PAY, Bench, run_story, with_bench
 
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, TARGET_FINALIZER
@@ -58,7 +58,7 @@ class TestBirth:
             assert (why.reason, "hostPID" in str(why)) == (Reason.REFUSED, True)
             assert bench.server.objects("runs") == []
 
-        played(story, runner=runner, hooks={"preStart": [{"name": "s", "script": "#!/bin/sh\n"}]})
+        run_story(story, runner=runner, hooks={"preStart": [{"name": "s", "script": "#!/bin/sh\n"}]})
 
     @pytest.mark.parametrize("how", ["gone", "another", "deleting", "fenced"])
     @with_bench
@@ -135,7 +135,7 @@ class TestNoting:
             await bench.controller.reconcile(PAY)
             assert not self.noted(bench).get("updatedAt")
 
-        played(story, **({"ttl": ttl} if ttl else {}))
+        run_story(story, **({"ttl": ttl} if ttl else {}))
 
     @with_bench
     async def test_closed_run_is_not_written(self, bench: Bench):

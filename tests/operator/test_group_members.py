@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.operator.rig.grouping import MATCH, PAY, Bench, with_bench
+from tests.operator.rig.route_group_bench import MATCH, PAY, Bench, with_bench
 
 from dayfly.kube.objects import Key
 from dayfly.spec.identity import routing_key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.operator.rig.grouping import GROUPS, MERGE, Bench, played, report, with_bench
+from tests.operator.rig.route_group_bench import GROUPS, MERGE, Bench, report, run_story, with_bench
 
 from dayfly.execute.pod.read import stamp
 from dayfly.kube.objects import Key
@@ -102,7 +102,7 @@ class TestSaying:
             assert (said["matched"], said["matchedSandboxes"]) == (4, ["a", "b"])
             assert said["conflicts"] == [{"baseline": "shop/web", "sandbox": "a", "others": ["b", "c"]}]
 
-        played(story)
+        run_story(story)
 
     @with_bench
     async def test_addresses_that_work_are_named(self, bench: Bench):
@@ -143,7 +143,7 @@ class TestTimes:
             assert (found["status"], found["lastTransitionTime"]) == ("True", stamp(bench.clock))
             assert found["reason"] == Reason.FORK_CONFLICT
 
-        played(story)
+        run_story(story)
 
 
 class TestTrouble:

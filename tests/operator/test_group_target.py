@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 from tests.kube.fake import Fault, Harm, rest
-from tests.operator.rig import meshes
-from tests.operator.rig.grouping import MATCH, MERGE, PAY, Bench, played, report, with_bench
+from tests.operator.rig import fake_istio
+from tests.operator.rig.route_group_bench import MATCH, MERGE, PAY, Bench, report, run_story, with_bench
 
 from dayfly.kube.objects import Key
 from dayfly.lib.queue import WorkQueue
@@ -101,7 +101,7 @@ class TestTarget:
             assert after.started is (known != "gone")
 
         hooks = {"preStart": [{"name": "s", "script": "#!/bin/sh\n"}]}
-        played(story, runner={"image": "busybox:1"}, hooks=hooks)
+        run_story(story, runner={"image": "busybox:1"}, hooks=hooks)
 
     @pytest.mark.parametrize(
         ("scene", "outcome", "after"),
@@ -159,7 +159,7 @@ class TestGroups:
         async with self.working(bench):
             await self.work_on(bench)
             if istio:
-                bench.server.serve(meshes.KIND)
+                bench.server.serve(fake_istio.KIND)
                 await bench.caches.istio.discover()
             else:
                 await bench.serve_gateways()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.kube.fake import Refusal
-from tests.operator.rig.hooking import (
+from tests.operator.rig.hook_targets import (
     HOOKS,
     MACHINES,
     delete,

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import pytest
 from tests.kube.fake import Call, custom, run
 from tests.kube.fake.kinds import Kind
-from tests.operator.rig.hooking import (
+from tests.operator.rig.change_checks import ChangeChecks
+from tests.operator.rig.hook_bench import Bench, unstored_run
+from tests.operator.rig.hook_targets import (
     MACHINES,
     delete,
     held,
@@ -21,8 +23,6 @@ from tests.operator.rig.hooking import (
     remove_hook,
     step,
 )
-from tests.operator.rig.pairing import Bench, of_the_two
-from tests.operator.rig.rules import Rules
 from tests.operator.rig.world import World
 
 from dayfly.kube import errors
@@ -102,10 +102,10 @@ def test_rules_judge_changes_of_unserved_kinds_too():
 
     async def story() -> None:
         bench = Bench()
-        bench.server.judge = Rules(bench.server, broken.append)
+        bench.server.judge = ChangeChecks(bench.server, broken.append)
         bench.server.forget("machines")
         with pytest.raises(errors.NotServed):
-            await bench.caches.client.patch(target_kind(of_the_two(bench)), {"spec": {}}, "m", "shop")
+            await bench.caches.client.patch(target_kind(unstored_run(bench)), {"spec": {}}, "m", "shop")
 
     run(story())
     assert broken == [f"operator: PATCH {MACHINES}/m: it names no UID"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.operator.rig.hooking import (
+from tests.operator.rig.hook_targets import (
     FOUR,
     MACHINES,
     OURS,

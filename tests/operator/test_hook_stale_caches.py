@@ -7,9 +7,9 @@ from collections.abc import Callable
 import msgspec
 import pytest
 from tests.kube.fake import run
-from tests.operator.rig.hooking import HOOK, MACHINES, OURS
-from tests.operator.rig.hooking import HOOKS as PATH
-from tests.operator.rig.pairing import API, MERGE, Alone, Bench
+from tests.operator.rig.hook_bench import API, MERGE, Bench, QueueBench
+from tests.operator.rig.hook_targets import HOOK, MACHINES, OURS
+from tests.operator.rig.hook_targets import HOOKS as PATH
 
 from dayfly.execute.pod import names
 from dayfly.kube.objects import Key
@@ -70,7 +70,7 @@ class TestBirth:
         """One version is watched, and versions differ in their fields."""
 
         async def story():
-            bench = Alone()
+            bench = QueueBench()
             bench.edit_hook(selector={"apiVersion": "cluster.example.org/v1beta1"})
             bench.cache_target()
             await bench.pair()

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.rig.hooking import HOOK
-from tests.operator.rig.pairing import Alone, played
+from tests.operator.rig.hook_bench import QueueBench, run_story
+from tests.operator.rig.hook_targets import HOOK
 
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.targets.adapter import UndecidableError
@@ -20,7 +20,7 @@ LACK = 'machines is forbidden: cannot patch resource "machines" in API group "cl
 FAILED = UnitReport(id="drain", name="drain", event="preStop", kind="exec", state="failed")
 
 
-async def reported(bench: Alone, made: RunObject, **how: Any) -> str:
+async def reported(bench: QueueBench, made: RunObject, **how: Any) -> str:
     """Return the message of the hook after a report of a run."""
     scene = SimpleNamespace(world=SimpleNamespace(run=made.ledger))
     fields = {"uid": made.ledger.uid, "reason": "Ready", "message": "m", "units": (), **how}
@@ -38,18 +38,18 @@ async def reported(bench: Alone, made: RunObject, **how: Any) -> str:
     ],
 )
 def test_blocked_run_is_reported_once_until_it_goes_on(hindrance, message, reason):
-    async def story(bench: Alone):
+    async def story(bench: QueueBench):
         made = bench.create_run()
         assert (await reported(bench, made, hindrance=hindrance)).startswith(message)
         await reported(bench, made, hindrance=hindrance)
         assert bench.events == [("Warning", reason)]
         assert await reported(bench, made) == "well"
 
-    played(story)
+    run_story(story)
 
 
 def test_event_repeats_only_for_another_reason():
-    async def story(bench: Alone):
+    async def story(bench: QueueBench):
         made = bench.create_run()
         await reported(bench, made, hindrance="a quota of 1")
         await reported(bench, made, hindrance="a quota of 2")
@@ -57,16 +57,16 @@ def test_event_repeats_only_for_another_reason():
         bench.status.report_problem(made, Reason.PLAN_LOST, "restore it")
         assert bench.events[-1] == ("Warning", Reason.PLAN_LOST)
 
-    played(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize(("reason", "kind"), [("ExitCode", "Warning"), ("HookActive", "Normal")])
 def test_event_kind_follows_the_reason(reason, kind):
-    async def story(bench: Alone):
+    async def story(bench: QueueBench):
         bench.status.report_problem(bench.create_run(), reason, "m")
         assert bench.events == [(kind, reason)]
 
-    played(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize(
@@ -79,14 +79,14 @@ def test_event_kind_follows_the_reason(reason, kind):
     ],
 )
 def test_object_in_trouble_is_named(how, message):
-    async def story(bench: Alone):
+    async def story(bench: QueueBench):
         assert await reported(bench, bench.create_run(), **how) == message
 
-    played(story)
+    run_story(story)
 
 
 def test_run_that_is_over_is_in_trouble_only_if_blocked():
-    async def story(bench: Alone):
+    async def story(bench: QueueBench):
         made = bench.create_run()
         version = str(int(made.metadata.resource_version) + 1)
         meta = msgspec.structs.replace(made.metadata, resource_version=version)
@@ -98,11 +98,11 @@ def test_run_that_is_over_is_in_trouble_only_if_blocked():
         assert await reported(bench, over, reason="ResourceFailed") == "well"
         assert await reported(bench, over, hindrance="a quota") != "well", "its object is not released"
 
-    played(story)
+    run_story(story)
 
 
 def test_frozen_object_is_reported_and_counted():
-    async def story(bench: Alone):
+    async def story(bench: QueueBench):
         made = bench.create_run()
         why = UndecidableError("restore it")
         why.reason = Reason.PLAN_LOST
@@ -110,11 +110,11 @@ def test_frozen_object_is_reported_and_counted():
         assert bench.status.summarize(made.spec.hook.uid, "well") == "Machine shop/m: restore it"
         assert bench.status.frozen == 1
 
-    played(story)
+    run_story(story)
 
 
 def test_worst_of_several_troubles_is_reported_with_their_count():
-    async def story(bench: Alone):
+    async def story(bench: QueueBench):
         made = bench.create_run()
         bench.status.report_problem(made, Reason.BLOCKED, "a quota")
         target = msgspec.structs.replace(made.ledger.target, name="a")
@@ -124,13 +124,13 @@ def test_worst_of_several_troubles_is_reported_with_their_count():
         assert await bench.status.write(bench.cache_hook(), Reason.HOOK_ACTIVE, message) == 0.0
         assert (bench.written_status["message"], bench.written_status["troubled"]) == (message, 2)
 
-    played(story)
+    run_story(story)
 
 
 def test_status_of_a_deleted_hook_is_dropped():
-    async def story(bench: Alone):
+    async def story(bench: QueueBench):
         seen = bench.cache_hook()
         bench.forget_hook()
         assert await bench.status.write(seen, Reason.HOOK_ACTIVE, "m") == 0.0
 
-    played(story)
+    run_story(story)

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 from tests.kube.fake import Refusal
-from tests.operator.rig.hooking import MACHINES
-from tests.operator.rig.pairing import API, MERGE, Alone, played
+from tests.operator.rig.hook_bench import API, MERGE, QueueBench, run_story
+from tests.operator.rig.hook_targets import MACHINES
 
 from dayfly.kube import errors
 from dayfly.operator.cluster.objects import RunObject
@@ -34,7 +34,7 @@ def of(made: RunObject, *, hook: dict[str, Any] | None = None, **ledger: Any) ->
     ("definition", "gone"), [("", False), ("deleted", True), ("served", False), ("recreated", True)]
 )
 def test_unsupported_object_is_gone_once_its_definition_is(definition, gone):
-    async def story(bench: Alone):
+    async def story(bench: QueueBench):
         made = bench.create_run()
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         body = {"metadata": {"name": "machines.cluster.example.org"}, "spec": {}}
@@ -51,7 +51,7 @@ def test_unsupported_object_is_gone_once_its_definition_is(definition, gone):
             with pytest.raises(KindLostError, match="if that definition is deleted, the step ends by itself"):
                 await bench.watched.adapter.read_fields(run)
 
-    played(story)
+    run_story(story)
 
 
 class TestHold:
@@ -68,7 +68,7 @@ class TestHold:
         ],
     )
     def test_hold_is_set_unless_its_place_is_taken(self, hold, there, wanted):
-        async def story(bench: Alone):
+        async def story(bench: QueueBench):
             if there:
                 bench.ask("PATCH", f"{MACHINES}/m", there, MERGE)
             made, seen = of(bench.create_run(), hook={"hold": hold}), bench.change_machine(labels={"a": "b"})
@@ -78,7 +78,7 @@ class TestHold:
             bench.ask("DELETE", f"{MACHINES}/m")
             assert await bench.watched.adapter.build_hold_patch(made, seen.metadata) == {}
 
-        played(story)
+        run_story(story)
 
     @pytest.mark.parametrize(
         ("hold", "there", "left"),
@@ -90,7 +90,7 @@ class TestHold:
         ],
     )
     def test_hold_is_removed_only_if_it_is_ours(self, hold, there, left):
-        async def story(bench: Alone):
+        async def story(bench: QueueBench):
             if there:
                 bench.ask("PATCH", f"{MACHINES}/m", there, MERGE)
             made = of(bench.create_run(), hook={"hold": hold})
@@ -100,10 +100,10 @@ class TestHold:
             bench.ask("DELETE", f"{MACHINES}/m")
             assert await bench.watched.adapter.remove_hold(made) is True
 
-        played(story)
+        run_story(story)
 
     def test_hold_is_removed_in_the_version_that_set_it(self):
-        async def story(bench: Alone):
+        async def story(bench: QueueBench):
             born = bench.create_run()
             target = msgspec.structs.replace(born.ledger.target, api_version="cluster.example.org/v1beta1")
             made = of(born, hook={"hold": ROLLOUT}, target=target)
@@ -118,10 +118,10 @@ class TestHold:
                 await bench.watched.adapter.remove_hold(made)
             assert f"PATCH {MACHINES.replace('v1', 'v1beta1')}/m" in asked
 
-        played(story)
+        run_story(story)
 
     def test_run_does_not_wait_for_its_own_hold(self):
-        async def story(bench: Alone):
+        async def story(bench: QueueBench):
             hook = {"hook": {"hold": {"annotation": HOLD.annotation, "value": HOLD.value}}}
             bench.create_run()
             bench.ask("PATCH", f"{API}/runs/{bench.name}", {"spec": hook}, MERGE)
@@ -129,12 +129,12 @@ class TestHold:
             assert made.spec.hook.hold == HOLD
             assert await bench.watched.adapter.remove_hold(made) is True
 
-        played(story)
+        run_story(story)
 
     def test_hold_is_not_removed_if_its_kind_goes_just_before(self):
         """Otherwise the run that waits for the removal would wait until the operator restarts."""
 
-        async def story(bench: Alone):
+        async def story(bench: QueueBench):
             bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": {"example.org/hold": "yes"}}}, MERGE)
             made = of(bench.create_run(), hook={"hold": HOLD})
 
@@ -146,7 +146,7 @@ class TestHold:
             with pytest.raises(KindLostError):
                 await bench.watched.adapter.remove_hold(made)
 
-        played(story)
+        run_story(story)
 
     @pytest.mark.parametrize(("status", "error"), [(409, errors.Conflict), (422, errors.Invalid)])
     def test_refused_removal_of_a_hold_raises(self, status, error):
@@ -156,17 +156,17 @@ class TestHold:
             if operation == "UPDATE" and kind.plural == "machines":
                 raise Refusal(status, "spec.hold: Required value")
 
-        async def story(bench: Alone):
+        async def story(bench: QueueBench):
             bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": {"example.org/hold": "yes"}}}, MERGE)
             made = of(bench.create_run(), hook={"hold": HOLD})
             bench.server.admission.append(no)
             with pytest.raises(error, match="Required value"):
                 await bench.watched.adapter.remove_hold(made)
 
-        played(story)
+        run_story(story)
 
     def test_hold_that_a_peer_removes_first_is_removed(self):
-        async def story(bench: Alone):
+        async def story(bench: QueueBench):
             bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": {"example.org/hold": "yes"}}}, MERGE)
             made = of(bench.create_run(), hook={"hold": HOLD})
 
@@ -178,7 +178,7 @@ class TestHold:
             bench.server.faults = peer
             assert await bench.watched.adapter.remove_hold(made) is True
 
-        played(story)
+        run_story(story)
 
     @pytest.mark.parametrize(
         ("change", "loosened"),
@@ -196,7 +196,7 @@ class TestHold:
     def test_hold_stays_while_another_run_needs_it(self, change, loosened):
         """The other run still has steps before the object stops."""
 
-        async def story(bench: Alone):
+        async def story(bench: QueueBench):
             bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": {"example.org/hold": "yes"}}}, MERGE)
             made = of(bench.create_run(), hook={"hold": HOLD})
             step = Unit(name="drain", kind="exec", exec=Exec(script="#!/bin/sh"))
@@ -224,15 +224,15 @@ class TestHold:
             found = bench.ask("GET", f"{MACHINES}/m")["metadata"].get("annotations", {})
             assert ("example.org/hold" in found) is not loosened
 
-        played(story)
+        run_story(story)
 
 
 @pytest.mark.parametrize("started", [True, False])
 def test_object_that_is_gone_has_stopped(started):
-    async def story(bench: Alone):
+    async def story(bench: QueueBench):
         made = of(bench.create_run(), hook={"started": ReadyRule(condition="Ready") if started else None})
         bench.ask("DELETE", f"{MACHINES}/m")
         found = await bench.watched.adapter.read_state(made)
         assert (found.started, found.stopped, found.message) == (not started, True, "")
 
-    played(story)
+    run_story(story)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from tests.kube.fake import run
 from tests.kube.fake.kinds import BUILTIN
-from tests.operator.rig import hostile
+from tests.operator.rig import hostile_specs
 from tests.operator.rig.world import API, KINDS, World
 
 from dayfly.kube.objects import AnnotatedMeta
@@ -62,7 +62,7 @@ def _astray(request: Any) -> Iterator[str]:
         return  # the parts of a path that follow a version
     plural, name, subresource = (*rest, "", "")[:3]
     # A Run names the kind of its target, and the operator requests an object of that kind.
-    known = plural in PLURALS or (request.method == "GET" and unquote(plural) in hostile.VALUES)
+    known = plural in PLURALS or (request.method == "GET" and unquote(plural) in hostile_specs.VALUES)
     if not known or subresource not in {"", *SUBRESOURCES} or len(rest) > 3:
         yield said
     if name == "bait" or namespace == "evil" or (request.method != "GET" and namespace not in {"", *NAMESPACES}):
@@ -170,19 +170,19 @@ def played(
     assert not left, f"{len(left)}: {left[:20]}"
 
 
-BAIT_PLUGIN = {**hostile.PLUGIN, "name": "bait@1.0.0"}
-SORTS = hostile.sorts("Sandbox")
+BAIT_PLUGIN = {**hostile_specs.PLUGIN, "name": "bait@1.0.0"}
+SORTS = hostile_specs.sorts("Sandbox")
 KINDS_OF_WISHES = {
-    "sandbox": (("sandboxes", SANDBOXES, ""), "Sandbox", hostile.SANDBOXES, ()),
-    "route group": (("routegroups", GROUPS, ""), "RouteGroup", (hostile.GROUP,), SORTS),
-    "lifecycle hook": (("lifecyclehooks", HOOKS, MACHINES), "LifecycleHook", (hostile.HOOK,), SORTS),
+    "sandbox": (("sandboxes", SANDBOXES, ""), "Sandbox", hostile_specs.SANDBOXES, ()),
+    "route group": (("routegroups", GROUPS, ""), "RouteGroup", (hostile_specs.GROUP,), SORTS),
+    "lifecycle hook": (("lifecyclehooks", HOOKS, MACHINES), "LifecycleHook", (hostile_specs.HOOK,), SORTS),
 }
 
 
 @pytest.mark.parametrize("what", KINDS_OF_WISHES)
 def test_hostile_wish_sends_no_request_astray_and_can_end(what):
     place, kind, seeds, tried = KINDS_OF_WISHES[what]
-    cases = list(hostile.wishes(kind, seeds, tried))
+    cases = list(hostile_specs.wishes(kind, seeds, tried))
 
     async def story(world: World) -> list[str]:
         posted(world, PLUGINS, "ResourcePlugin", [BAIT_PLUGIN])
@@ -199,16 +199,16 @@ def takes(schema: Any, text: str) -> bool:
 @pytest.mark.parametrize(
     ("kind", "seeds"),
     [
-        ("Sandbox", hostile.SANDBOXES),
-        ("RouteGroup", (hostile.GROUP,)),
-        ("LifecycleHook", (hostile.HOOK,)),
-        ("ResourcePlugin", (hostile.PLUGIN,)),
+        ("Sandbox", hostile_specs.SANDBOXES),
+        ("RouteGroup", (hostile_specs.GROUP,)),
+        ("LifecycleHook", (hostile_specs.HOOK,)),
+        ("ResourcePlugin", (hostile_specs.PLUGIN,)),
     ],
 )
 def test_hostile_text_that_the_schema_refuses_reading_refuses(kind, seeds):
     """The command line, the server and an operator with an older schema must refuse it, too."""
-    accepted, known = [], hostile.fields(kind)
-    for name, text, spec in hostile.wishes(kind, seeds):
+    accepted, known = [], hostile_specs.fields(kind)
+    for name, text, spec in hostile_specs.wishes(kind, seeds):
         if name in known and not takes(known[name], text):
             with contextlib.suppress(SpecError):
                 from_wire({"name": "bait@1.0.0" if kind == "ResourcePlugin" else "x", "spec": spec}, kind)
@@ -218,7 +218,7 @@ def test_hostile_text_that_the_schema_refuses_reading_refuses(kind, seeds):
 
 def test_hostile_plugin_sends_no_request_astray():
     """Each plugin has a reason, and a Sandbox with it can be deleted."""
-    cases = list(hostile.wishes("ResourcePlugin", [BAIT_PLUGIN], SORTS))
+    cases = list(hostile_specs.wishes("ResourcePlugin", [BAIT_PLUGIN], SORTS))
 
     async def story(world: World) -> list[str]:
         for number, (name, _, spec) in enumerate(cases):
@@ -244,7 +244,7 @@ def sealed() -> list[tuple[Any, Any]]:
     async def main() -> list[tuple[Any, Any]]:
         made = bare()
         posted(made, PLUGINS, "ResourcePlugin", [BAIT_PLUGIN])
-        posted(made, SANDBOXES, "Sandbox", list(hostile.SANDBOXES))
+        posted(made, SANDBOXES, "Sandbox", list(hostile_specs.SANDBOXES))
         made.start()
         try:
             await settled(made, lambda: all(reasons(made, "sandboxes").values()), 60)
@@ -252,7 +252,7 @@ def sealed() -> list[tuple[Any, Any]]:
             await made.processes[0].end()
         documents = {each["metadata"]["name"]: each["spec"] for each in made.cluster.objects("objectlifecyclemethods")}
         runs = {each["ledger"]["target"]["name"]: each for each in made.cluster.objects("runs")}
-        ordered = [runs[f"x{number}"] for number in range(len(hostile.SANDBOXES))]
+        ordered = [runs[f"x{number}"] for number in range(len(hostile_specs.SANDBOXES))]
         return [([documents[pin["name"]] for pin in each["spec"]["documents"]], each["spec"]) for each in ordered]
 
     return run(main())
@@ -262,11 +262,11 @@ def sealed_wishes() -> Iterator[tuple[str, str, tuple[list[Any], Any]]]:
     """Yield field, text, and the sealed documents and run with the text in that field."""
     forks, _, plugin, _, _ = sealed()
     documents, spec = plugin
-    known = [name for name in hostile.sorts("ObjectLifecycleMethods") if not hostile.names_something(name)]
-    for name, text, made in hostile.wishes("ObjectLifecycleMethods", documents[:1], known, most=4):
+    known = [name for name in hostile_specs.sorts("ObjectLifecycleMethods") if not hostile_specs.names_something(name)]
+    for name, text, made in hostile_specs.wishes("ObjectLifecycleMethods", documents[:1], known, most=4):
         yield name, text, ([made, *documents[1:]], spec)
-    known = [name for name in hostile.sorts("Run") if not hostile.names_something(name)]
-    for name, text, made in hostile.wishes("Run", [{**forks[1], "documents": PINNED}], known, most=4):
+    known = [name for name in hostile_specs.sorts("Run") if not hostile_specs.names_something(name)]
+    for name, text, made in hostile_specs.wishes("Run", [{**forks[1], "documents": PINNED}], known, most=4):
         yield name, text, (forks[0], made)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.kube.fake import Refusal
-from tests.operator.rig.forking import ended
+from tests.operator.rig.fork_stories import ended
 from tests.operator.rig.scenes import fork, gone, message, ready, wish
 from tests.operator.rig.world import World
 from tests.operator.test_istio import WEB, routed

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.kube.fake import WRITE_HARMS, Call, Fault, Harm
-from tests.operator.rig.mixed import LIVES
+from tests.operator.rig.mixed_steps import LIVES
 from tests.operator.rig.scenes import SCENES, Scene
 from tests.operator.rig.world import World, live
 from tests.selection import SELECTION

@@ -7,14 +7,14 @@ import dataclasses
 
 import pytest
 from tests.operator.rig import world as worlds
-from tests.operator.rig.forking import play
+from tests.operator.rig.fork_stories import play
 from tests.operator.rig.scenes import gone, ready, wish
 from tests.operator.rig.world import World
 
 DEEP = b"[" * 9_000 + b"]" * 9_000
 
 
-class Nesting(worlds.Line):
+class Nesting(worlds.ProcessConnection):
     """Replace DEEP in the fake cluster's answers and events by a deeply nested value."""
 
     async def send(self, request):
@@ -33,7 +33,7 @@ class Nesting(worlds.Line):
 
 @pytest.fixture(autouse=True)
 def _nesting(monkeypatch):
-    monkeypatch.setattr(worlds, "Line", Nesting)
+    monkeypatch.setattr(worlds, "ProcessConnection", Nesting)
 
 
 async def refused(world: World, name: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.kube.fake import FakeCluster, Fault, Harm
-from tests.operator.rig.claims import MERGE
+from tests.operator.rig.claim_controller import MERGE
 from tests.operator.rig.kubelet import Script
 from tests.operator.rig.scenes import CLAIMED, CLAIMED_UNITS, gone, message, plugin, ready, wish
 from tests.operator.rig.world import KINDS, World, live

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.kube.fake import Fault, Harm, Refusal, run
-from tests.operator.rig.alone import NAME, OWN, SERVICES, UNIT, Alone
+from tests.operator.rig.fork_bench import NAME, OWN, SERVICES, UNIT, ForkBench
 from tests.operator.rig.gateways import KINDS
 from tests.operator.rig.kubelet import EPOCH_MS
 
@@ -44,7 +44,7 @@ def page(**more: Any) -> Unit:
     return Unit(name="page", kind=Kind.PREVIEW, preview=PreviewUnit(**wished))
 
 
-class Bench(Alone):
+class Bench(ForkBench):
     """The bench with an endpoint before `web`, and a Gateway whose status the test sets."""
 
     def __init__(

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import aiohttp
 import pytest
 from tests.kube.fake import FakeCluster, Fault, Harm
-from tests.operator.rig.electing import cut_off, elected
+from tests.operator.rig.leader_election import cut_off, elected
 from tests.operator.rig.memory import remembered
 from tests.operator.rig.scenes import RETRY, RETRY_UNITS, Scene, at_work, fork, forked, ready, wish
 from tests.operator.rig.world import KINDS, RUNNER, Process, World, live

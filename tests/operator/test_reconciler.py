@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.kube.fake import FakeCluster, run
-from tests.operator.rig import reconciling
+from tests.operator.rig import reconciler_bench
 from tests.operator.rig.world import KINDS
 
 from dayfly.execute.turn import Scene
@@ -41,7 +41,7 @@ class Bench:
         self.done: list[str] = []
         self.loosens = True
         self.fault: Exception | None = None
-        self.reconciler = reconciling.reconciler(self.cluster, SimpleNamespace(remove_hold=self._loosen))
+        self.reconciler = reconciler_bench.reconciler(self.cluster, SimpleNamespace(remove_hold=self._loosen))
         self.reconciler.executors = SimpleNamespace(keep=self._keep)
         run = Run(uid="u", target=TARGET, plan="", **ledger)
         self.run = RunObject(metadata=AnnotatedMeta(name="box", uid="r", resource_version="1"), ledger=run)
@@ -143,7 +143,7 @@ def test_forbidden_kind_does_not_hinder_the_kinds_after_it(what, monkeypatch):
             raise errors.Forbidden("PATCH it", "no more", status=403)
 
     async def story() -> None:
-        executors = reconciling.reconciler(
+        executors = reconciler_bench.reconciler(
             ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator")))
         ).executors
         for kind in KEPT:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.operator.rig.forking import ended, made, play
+from tests.operator.rig.fork_stories import ended, made, play
 from tests.operator.rig.scenes import RETRY, fork, ready
 from tests.operator.rig.world import World
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 from tests.kube.fake import Refusal
-from tests.operator.rig import hooking
-from tests.operator.rig.forking import ended
+from tests.operator.rig import hook_targets
+from tests.operator.rig.fork_stories import ended
 from tests.operator.rig.kubelet import Script
 from tests.operator.rig.outages import LIVES
 from tests.operator.rig.scenes import at_work, fork, gone, ready, wish
@@ -144,19 +144,19 @@ def test_a_hook_that_is_removed_while_its_runs_cannot_go_on():
 
     async def story(world: World) -> None:
         world.start()
-        hooking.hook(world)
-        await world.until(lambda: hooking.is_active(world), "the hook", 60)
+        hook_targets.hook(world)
+        await world.until(lambda: hook_targets.is_active(world), "the hook", 60)
         for number in range(5):
-            hooking.machine(world, f"m{number}")
-        await world.until(lambda: hooking.hook_status(world).get("objects") == 5, "its objects", 60)
+            hook_targets.machine(world, f"m{number}")
+        await world.until(lambda: hook_targets.hook_status(world).get("objects") == 5, "its objects", 60)
         refuse(world, "PUT", "/runs/")
-        hooking.remove_hook(world)
+        hook_targets.remove_hook(world)
         await world.rest(120)
         assert await asked(world, 300, lambda what: what.startswith("PUT") and "/runs/" in what) <= 60
         admit(world)
-        await world.until(lambda: hooking.hook_of(world) is None, "the hook to go", 1200)
+        await world.until(lambda: hook_targets.hook_of(world) is None, "the hook to go", 1200)
 
-    hooking.hooking(story)
+    hook_targets.hooking(story)
 
 
 def test_group_route_follows_forks_during_an_unrecorded_end():

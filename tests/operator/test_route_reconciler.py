@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 from tests.kube.fake import Fault, Harm
-from tests.operator.rig import meshes
-from tests.operator.rig.alone import OWN, SERVICES, UNIT
+from tests.operator.rig import fake_istio
+from tests.operator.rig.fork_bench import OWN, SERVICES, UNIT
 from tests.operator.rig.gateways import PATH
-from tests.operator.rig.routing import ENDS, MERGE, NAME, ROUTE, SLICES, THEIRS, Bench, played, routed
+from tests.operator.rig.route_bench import ENDS, MERGE, NAME, ROUTE, SLICES, THEIRS, Bench, routed, run_story
 
 from dayfly.execute.gateway.render import LABELS_ANNOTATION, ROUTE_LABEL
 from dayfly.execute.istio.read import Write
@@ -48,7 +48,7 @@ class TestStanding:
             assert await bench.read_fact() == Running(since=1)
             assert bench.later == []
 
-        played(story)
+        run_story(story)
 
     @pytest.mark.parametrize(
         ("by", "why"),
@@ -69,7 +69,7 @@ class TestStanding:
             assert sight.facts == {(NAME, 1): Running(since=1)}
             assert sight.lacking == (f"{NAME} ({why}: requests with its key reach the baseline)",)
 
-        played(story)
+        run_story(story)
 
     def test_new_rules_settle_before_the_route_is_ready(self):
         async def story(bench: Bench):
@@ -84,13 +84,13 @@ class TestStanding:
             assert bench.later == [pytest.approx(0.002)]
             bench.clock += 1
             assert await bench.read_fact() == Running(since=1)
-            bench.ask("PATCH", meshes.path(name="web"), {"spec": {"http": [THEIRS]}}, MERGE)
+            bench.ask("PATCH", fake_istio.path(name="web"), {"spec": {"http": [THEIRS]}}, MERGE)
             bench.look()
             assert (await bench.read_fact()).message == written
             await bench.keep()
             assert (await bench.read_fact()).message == messages.waits_for_istio(), "once more"
 
-        played(story)
+        run_story(story)
 
     def test_rules_settle_from_when_they_were_written(self):
         async def story(bench: Bench):
@@ -102,7 +102,7 @@ class TestStanding:
             bench.caches.virtual_services.put(msgspec.structs.replace(seen, metadata=meta))
             assert await bench.read_fact() == Running(since=1)
 
-        played(story)
+        run_story(story)
 
     def test_known_rules_stay_settled_after_other_changes(self):
         async def story(bench: Bench):
@@ -116,7 +116,7 @@ class TestStanding:
             bench.caches.virtual_services.put(msgspec.structs.replace(seen, metadata=meta))
             assert await bench.read_fact() == Running(since=1)
 
-        played(story)
+        run_story(story)
 
     def test_uid_of_a_new_route_is_reported_until_it_is_recorded(self):
         async def story(bench: Bench):
@@ -126,7 +126,7 @@ class TestStanding:
             bench.claim(ref=ours["metadata"]["uid"])
             assert (await bench.observe()).made == {}
 
-        played(story)
+        run_story(story)
 
     def test_refusals_and_missing_routes_are_both_reported(self):
         async def story(bench: Bench):
@@ -137,14 +137,14 @@ class TestStanding:
             assert sight.facts == {(NAME, 1): Waiting(since=1, reason="Refused", message="a quota")}
             assert sight.lacking == (f"{NAME} (no HTTPRoute or GRPCRoute leads to Deployment shop/web)",)
 
-        played(story)
+        run_story(story)
 
     def test_ended_route_has_no_facts(self):
         async def story(bench: Bench):
             bench.claim(State.DONE)
             assert (await bench.observe()).facts == {}
 
-        played(story)
+        run_story(story)
 
 
 class TestWriting:
@@ -166,7 +166,7 @@ class TestWriting:
             await bench.keep()
             assert (len(bench.changes), bench.later) == (2, [])
 
-        played(story)
+        run_story(story)
 
     @pytest.mark.parametrize("forked", [False, True])
     def test_rule_for_another_workload_is_copied_unless_forked(self, forked):
@@ -182,7 +182,7 @@ class TestWriting:
             refs = {ref["name"] for rule in ours["spec"]["rules"] for ref in rule["backendRefs"]}
             assert refs == ({OWN} if forked else {OWN, "page"})
 
-        played(story)
+        run_story(story)
 
     def test_route_in_its_form_is_not_written_again(self):
         async def story(bench: Bench):
@@ -192,7 +192,7 @@ class TestWriting:
             await bench.keep()
             assert bench.changes == []
 
-        played(story)
+        run_story(story)
 
     def test_conflict_is_retried_soon(self):
         async def story(bench: Bench):
@@ -200,7 +200,7 @@ class TestWriting:
             assert await bench.keep() == []
             assert (bench.later, bench.noted.stuck) == ([CONFLICT_RETRY_AFTER_S], {})
 
-        played(story)
+        run_story(story)
 
     def test_service_without_our_labels_is_replaced_by_another(self):
         async def story(bench: Bench):
@@ -211,7 +211,7 @@ class TestWriting:
             [service] = [each for each in bench.server.objects("services") if each["metadata"]["name"] == ref["name"]]
             assert service["metadata"]["labels"][ROUTE_LABEL] == OWN
 
-        played(story)
+        run_story(story)
 
     def test_defaults_of_the_server_stay_until_another_change(self):
         async def story(bench: Bench):
@@ -231,7 +231,7 @@ class TestWriting:
             [ours] = await bench.keep()
             assert "hostnames" not in ours["spec"]
 
-        played(story)
+        run_story(story)
 
     @pytest.mark.parametrize("off", [{"labels": {"team": None}}, {"annotations": {LABELS_ANNOTATION: None}}])
     def test_label_removed_from_the_baseline_route_leaves_ours(self, off):
@@ -255,7 +255,7 @@ class TestWriting:
             await bench.keep()
             assert bench.changes == []
 
-        played(story)
+        run_story(story)
 
     def test_route_being_deleted_is_created_again_afterwards(self):
         async def story(bench: Bench):
@@ -271,7 +271,7 @@ class TestWriting:
             bench.caches.gateway.routes["httproutes"].drop(Key("shop", name))
             assert len(await bench.keep()) == 1
 
-        played(story)
+        run_story(story)
 
     def test_withdrawn_route_that_was_deleted_is_forgotten(self):
         """The route of the fork stays, next to fewer routes of the baseline."""
@@ -289,7 +289,7 @@ class TestWriting:
             await bench.keep()
             assert not bench.noted
 
-        played(story)
+        run_story(story)
 
     def test_refusal_is_reported_until_the_next_write(self):
         async def story(bench: Bench):
@@ -301,7 +301,7 @@ class TestWriting:
             await bench.keep()
             assert bench.noted.stuck == {}
 
-        played(story)
+        run_story(story)
 
     @pytest.mark.parametrize("meshed", [False, True])
     def test_nothing_is_written_in_a_namespace_without_a_grant(self, meshed):
@@ -316,7 +316,7 @@ class TestWriting:
             assert bench.noted.stuck[NAME].reason == Reason.NAMESPACE_NOT_GRANTED
             assert bench.changes == []
 
-        played(story)
+        run_story(story)
 
 
 class TestBeginning:
@@ -332,7 +332,7 @@ class TestBeginning:
             await bench.listing(bench.routes.keep(bench.run, bench.plan, bench.noted))
             assert bench.ours() == [ours]
 
-        played(story)
+        run_story(story)
 
     def test_virtual_services_are_listed_before_one_is_created(self):
         async def story(bench: Bench):
@@ -347,7 +347,7 @@ class TestBeginning:
             await bench.listing(bench.routes.keep(bench.run, bench.plan, bench.noted))
             assert [each["metadata"]["name"] for each in bench.server.objects("virtualservices")] == ["web"]
 
-        played(story)
+        run_story(story)
 
     @pytest.mark.parametrize("how", ["over", "not served"])
     def test_run_without_routes_waits_for_no_list(self, how):
@@ -365,7 +365,7 @@ class TestBeginning:
             assert await bench.keep() == []
             assert (asked, bench.changes) == ([], [])
 
-        played(story)
+        run_story(story)
 
 
 class TestLeaving:
@@ -386,7 +386,7 @@ class TestLeaving:
             assert bench.changes == []
             assert isinstance(await bench.read_ending_fact(), Ended)
 
-        played(story)
+        run_story(story)
 
     def test_route_that_reappears_restarts_the_drain(self):
         async def story(bench: Bench):
@@ -402,7 +402,7 @@ class TestLeaving:
             bench.clock += DRAIN_MS
             assert isinstance(await bench.read_ending_fact(), Ended)
 
-        played(story)
+        run_story(story)
 
     @pytest.mark.parametrize(("state", "goes"), [(State.CLAIMED, False), (State.DONE, True)])
     def test_late_route_of_a_peer_is_removed_once_its_unit_is_over(self, state, goes):
@@ -414,7 +414,7 @@ class TestLeaving:
             bench.plan = seal((), (UNIT,))
             assert (await bench.keep() == []) is goes
 
-        played(story)
+        run_story(story)
 
     def test_removal_keeps_rules_of_others_in_a_virtual_service(self):
         async def story(bench: Bench):
@@ -424,7 +424,7 @@ class TestLeaving:
             [left] = bench.server.objects("virtualservices")
             assert left["spec"]["http"] == [other, THEIRS]
 
-        played(story)
+        run_story(story)
 
     @pytest.mark.parametrize("harm", [None, Harm.CONFLICT])
     def test_conflict_at_a_virtual_service_is_retried_soon(self, harm):
@@ -435,4 +435,4 @@ class TestLeaving:
             await bench.routes.remove(bench.run, NAME, bench.noted)
             assert bench.later == ([CONFLICT_RETRY_AFTER_S] if harm else [])
 
-        played(story)
+        run_story(story)

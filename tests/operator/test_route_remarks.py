@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.operator.rig.gateways import EDGE, PATH
-from tests.operator.rig.routing import MERGE, NAME, Bench, played
+from tests.operator.rig.route_bench import MERGE, NAME, Bench, run_story
 
 from dayfly.execute.gateway.rules import KeyMatch
 from dayfly.execute.gateway.run import AlteredRouteError, ForeignRouteError
@@ -49,7 +49,7 @@ def reported(rules: list[dict], *, taken: bool = True, more: int = 0) -> str:
         [said] = (await bench.observe()).lacking or (f"{NAME} ()",)
         return said.removeprefix(f"{NAME} (").removesuffix(")")
 
-    return played(story)
+    return run_story(story)
 
 
 @pytest.mark.parametrize(

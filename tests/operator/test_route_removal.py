@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from tests.kube.fake import Refusal
-from tests.operator.rig import meshes
-from tests.operator.rig.alone import OWN, SERVICES
+from tests.operator.rig import fake_istio
+from tests.operator.rig.fork_bench import OWN, SERVICES
 from tests.operator.rig.gateways import PATH
-from tests.operator.rig.routing import NAME, THEIRS, Bench, played
+from tests.operator.rig.route_bench import NAME, THEIRS, Bench, run_story
 
 from dayfly.execute.gateway.preview import PREVIEW_LABEL
 from dayfly.execute.gateway.render import ROUTE_LABEL, WITHDRAWN_ANNOTATION
@@ -60,7 +60,7 @@ class Removing(Bench):
 
 
 def removing(story) -> None:
-    played(story, Removing)
+    run_story(story, Removing)
 
 
 def test_route_is_deleted_once_its_gateways_know_it_is_withdrawn():
@@ -140,7 +140,7 @@ def test_route_ends_only_after_its_virtual_service_rules():
         await bench.routes.remove(bench.run, NAME, bench.noted)
         assert isinstance(await bench.read_ending_fact(), Ended)
 
-    played(story)
+    run_story(story)
 
 
 def test_route_ends_only_after_addresses_that_lead_to_its_fork():
@@ -167,7 +167,7 @@ def test_route_ends_only_after_addresses_that_lead_to_its_fork():
         async def begin(self) -> None:
             await Bench.begin(self)
 
-    played(story, Led)
+    run_story(story, Led)
 
 
 def test_route_that_was_never_created_ends_at_once():
@@ -177,7 +177,7 @@ def test_route_that_was_never_created_ends_at_once():
         assert bench.later == [0.0], "no event would wake the run"
         assert isinstance(await bench.read_ending_fact(), Ended)
 
-    played(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize(("newest", "left"), [(True, 0), (False, 1)])
@@ -229,7 +229,7 @@ def test_forbidden_virtual_service_does_not_stop_the_others():
         mine = {**THEIRS, "name": RuleOwner(1, "box", OWN).name(0)}
         await bench.meshed(mine)
         body = {"metadata": {"name": "a"}, "spec": {"hosts": ["a"], "http": [mine, THEIRS]}}
-        bench.ask("POST", meshes.path(), body)
+        bench.ask("POST", fake_istio.path(), body)
         bench.look()
         bench.server.refuses = lambda request: (
             Refusal(403, "no") if request.method != "GET" and request.path.endswith("/a") else None
@@ -239,7 +239,7 @@ def test_forbidden_virtual_service_does_not_stop_the_others():
         rules = {each["metadata"]["name"]: each["spec"]["http"] for each in bench.server.objects("virtualservices")}
         assert rules == {"a": [mine, THEIRS], "web": [THEIRS]}
 
-    played(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize(("within", "left"), [(None, 0), ({"shop"}, 0), ({"bank"}, 1), (set(), 1)])
@@ -252,4 +252,4 @@ def test_rules_are_removed_only_where_the_run_had_routes(within, left):
         [web] = bench.server.objects("virtualservices")
         assert web["spec"]["http"][left:] == [THEIRS]
 
-    played(story)
+    run_story(story)

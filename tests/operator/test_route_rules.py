@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from tests.operator.rig.forking import ended
+from tests.operator.rig.fork_stories import ended
 from tests.operator.rig.scenes import fork, gone, ready, wish
 from tests.operator.rig.world import API, World
 from tests.operator.test_routes import group, play, routed
 
 from dayfly.kube.client import Client
-from dayfly.routeserver.from_cluster import ClusterRuleWatcher
+from dayfly.routeserver.cluster_source import ClusterRuleWatcher
 from dayfly.routeserver.rule_store import RuleStore
 from dayfly.spec.identity import routing_key
 from dayfly.spec.routing.rules import Query

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.operator.rig.forking import ended
+from tests.operator.rig.fork_stories import ended
 from tests.operator.rig.gateways import EDGE
 from tests.operator.rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, message, ready, wish
 from tests.operator.rig.world import API, World, live

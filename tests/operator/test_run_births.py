@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 from tests.kube.fake import run
-from tests.operator.rig.birth import API, BOXES, RUN, Bench
+from tests.operator.rig.run_creation import API, BOXES, RUN, Bench
 
 from dayfly.execute.pod import names
 from dayfly.kube import errors

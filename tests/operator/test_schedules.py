@@ -17,8 +17,8 @@ import pytest
 from tests.kube.fake import WRITE_HARMS, Fault
 from tests.kube.fake.deployments import Rollout
 from tests.operator.rig.cloud import Object
-from tests.operator.rig.hands import Hands
 from tests.operator.rig.kubelet import Script
+from tests.operator.rig.random_actions import RandomActions
 from tests.operator.rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, chain, ready, wish
 from tests.operator.rig.world import World, live
 from tests.selection import SELECTION
@@ -138,7 +138,7 @@ async def forks(world: World) -> None:
     In some stories interference stops before the end, and then the forks must match their spec.
     """
     dice = random.Random(world.seed + 1_000_000)
-    hands = Hands(world, dice)
+    hands = RandomActions(world, dice)
 
     async def handle() -> None:
         hands.act()

@@ -10,7 +10,7 @@ import pytest
 from tests.kube.fake import FakeCluster, Fault, Harm, run
 from tests.kube.fake.store import Object
 from tests.operator.rig.kubelet import Script
-from tests.operator.rig.reconciling import blind, reconciler
+from tests.operator.rig.reconciler_bench import blind, reconciler
 from tests.operator.rig.runner import Receipt
 from tests.operator.rig.scenes import Scene, at_work, chain, gone, message, play, plugin, ready, step, wish
 from tests.operator.rig.world import KINDS, Unit, World

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.operator.rig.control_plane import ControlPlane
 from tests.operator.rig.memory import remembered
-from tests.operator.rig.plane import Plane
 from tests.operator.rig.scenes import at_work, gone, ready, wish
-from tests.operator.rig.served import begin, box
-from tests.operator.rig.served import gone as gone_for_both
+from tests.operator.rig.server_stories import begin, box
+from tests.operator.rig.server_stories import gone as gone_for_both
 from tests.operator.rig.world import World
 
 # The names and UIDs of deleted runs, up to a limit, so that late events of them are ignored.
@@ -83,7 +83,7 @@ def test_sandbox_with_a_lost_ledger_is_forgotten_once_released():
 def test_both_sides_forget_an_ended_sandbox_of_a_server(story):
     """Both live for months. The operator keeps a limited number of the agent's last questions, and of Events."""
 
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         uid = await begin(world, plane)
         words = (uid, box(world)["metadata"]["uid"])
         [process] = world.processes
@@ -99,6 +99,6 @@ def test_both_sides_forget_an_ended_sandbox_of_a_server(story):
         await gone_for_both(world, plane)
         await world.rest(400)
         left = {place for places in known() for place in places}
-        assert not [place for place in left if "births" not in place]
+        assert not [place for place in left if "_permits" not in place]
 
     story(steps)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.operator.rig.electing import cut_off, led
-from tests.operator.rig.hooking import hook, is_active, machine
-from tests.operator.rig.hooking import hook_status as said_of_hook
+from tests.operator.rig.hook_targets import hook, is_active, machine
+from tests.operator.rig.hook_targets import hook_status as said_of_hook
+from tests.operator.rig.leader_election import cut_off, led
 from tests.operator.rig.memory import remembered
 from tests.operator.rig.scenes import at_work, ready, wish
 from tests.operator.rig.world import API, Process, World

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.operator.rig.memory import remembered
-from tests.operator.rig.slots import LACKS, RESULT, WAITS, A, B, C, D, alive, claims, played
+from tests.operator.rig.slot_bench import LACKS, RESULT, WAITS, A, B, C, D, alive, claims, run_story
 
 from dayfly.kube.objects import Key
 from dayfly.operator.pods.step_slots import MAX_IMAGE_WAITS, Share
@@ -33,14 +33,14 @@ class TestCounting:
             assert await bench.free_slots(other, cleaning=True) == 3, "of those that clean up"
             return await bench.free_slots(found), await bench.free_slots(other)
 
-        assert played(story, limit=3) == (left, left)
+        assert run_story(story, limit=3) == (left, left)
 
     def test_unit_claimed_after_the_close_uses_a_cleanup_slot(self):
         async def story(bench):
             found = bench.run("one", closed=5, a=alive(4), d=alive(5))
             return await bench.free_slots(found), await bench.free_slots(found, cleaning=True)
 
-        assert played(story, limit=3) == (2, 2)
+        assert run_story(story, limit=3) == (2, 2)
 
     @pytest.mark.parametrize(
         ("fact", "left"),
@@ -63,7 +63,7 @@ class TestCounting:
             await bench.share(found, {(A, 1): fact} if fact else {})
             return await bench.free_slots(bench.run("two"))
 
-        assert played(story, limit=1) == left
+        assert run_story(story, limit=1) == left
 
     def test_without_news_it_lacks_it_still(self):
         async def story(bench):
@@ -75,7 +75,7 @@ class TestCounting:
             await bench.share(found, {(A, 1): Running(since=1)})
             return before, same, await bench.free_slots(bench.run("two"))
 
-        assert played(story, limit=1) == (1, 1, 0)
+        assert run_story(story, limit=1) == (1, 1, 0)
 
     def test_idle_namespace_is_forgotten(self):
         """Namespaces come and go, and each end of a run searches all known ones."""
@@ -93,7 +93,7 @@ class TestCounting:
             bench.slots.settle("r0")
             return remembered(bench.slots, "pr-"), bool(remembered(bench.slots, "shop")), await bench.free_slots(found)
 
-        assert played(story) == ([], True, 0)
+        assert run_story(story) == ([], True, 0)
 
     def test_too_many_that_lack_it_end_all_beginning(self):
         async def story(bench):
@@ -108,7 +108,7 @@ class TestCounting:
             assert f"{MAX_IMAGE_WAITS} steps of namespace shop are waiting for their images" in said.message
             return before.slots > 0, after.slots
 
-        assert played(story) == (True, 0)
+        assert run_story(story) == (True, 0)
 
     def test_waiting_runs_are_woken_when_image_limit_is_crossed(self):
         """The runs are not queued for each additional step that waits for an image."""
@@ -128,7 +128,7 @@ class TestCounting:
             return {at: names for at, names in enumerate(looked_at, 1) if names}
 
         waiting = ["late", "later"]
-        assert played(story, limit=1) == {MAX_IMAGE_WAITS: waiting, MAX_IMAGE_WAITS + 3: waiting}
+        assert run_story(story, limit=1) == {MAX_IMAGE_WAITS: waiting, MAX_IMAGE_WAITS + 3: waiting}
 
 
 class TestSharing:
@@ -146,7 +146,7 @@ class TestSharing:
             bench.slots.settle("three")
             return list((await bench.share(bench.run("two"), cleaning=True)).objections)
 
-        assert played(story) == [D]
+        assert run_story(story) == [D]
 
     def test_since_when_it_waits_is_remembered(self):
         async def story(bench):
@@ -155,7 +155,7 @@ class TestSharing:
             bench.clock = 5_000
             return (await bench.share(bench.caches.ledger.get("two"))).objections[A].since
 
-        assert played(story) == 1_000
+        assert run_story(story) == 1_000
 
     def test_a_unit_that_holds_a_place_is_not_objected_to(self):
         async def story(bench):
@@ -164,7 +164,7 @@ class TestSharing:
             assert bench.slots.reserve(found, B, cleaning=False)
             return await bench.share(found)
 
-        found = played(story)
+        found = run_story(story)
         assert found.slots == 2, "both are held and not begun"
         assert list(found.objections) == [C]
 
@@ -174,7 +174,7 @@ class TestSharing:
             assert bench.slots.reserve(found, A, cleaning=False)
             return await bench.free_slots(found)
 
-        assert played(story, limit=5) == 4, "one of five has begun"
+        assert run_story(story, limit=5) == 4, "one of five has begun"
 
     def test_first_waiting_run_gets_the_free_slot(self):
         async def story(bench):
@@ -183,7 +183,7 @@ class TestSharing:
             slots = [await bench.free_slots(bench.caches.ledger.get(name)) for name in ("two", "three")]
             return slots, await bench.free_slots(bench.run("four"))
 
-        assert played(story) == ([1, 0], 0)
+        assert run_story(story) == ([1, 0], 0)
 
 
 class TestHolding:
@@ -198,7 +198,7 @@ class TestHolding:
             assert bench.slots.reserve(found, D, cleaning=True)
             return True
 
-        assert played(story, limit=1)
+        assert run_story(story, limit=1)
 
     def test_released_slot_wakes_the_first_waiting_run(self):
         async def story(bench):
@@ -210,7 +210,7 @@ class TestHolding:
             bench.slots.release(found, A)
             return bench.queue.taken()
 
-        assert played(story, limit=1) == ["two"]
+        assert run_story(story, limit=1) == ["two"]
 
     def test_released_cleanup_slot_wakes_a_waiting_cleanup(self):
         async def story(bench):
@@ -223,7 +223,7 @@ class TestHolding:
             bench.slots.release(found, D)
             return bench.queue.taken()
 
-        assert played(story, limit=1) == ["two"]
+        assert run_story(story, limit=1) == ["two"]
 
     @pytest.mark.parametrize(
         ("facts", "hindered", "record", "left"),
@@ -243,7 +243,7 @@ class TestHolding:
             await bench.share(found, facts, hindered)
             return await bench.free_slots(bench.run("two"))
 
-        assert played(story, limit=1) == left
+        assert run_story(story, limit=1) == left
 
     def test_close_releases_held_create_slots(self):
         async def story(bench):
@@ -254,7 +254,7 @@ class TestHolding:
             other = bench.run("two")
             return await bench.free_slots(other), await bench.free_slots(other, cleaning=True)
 
-        assert played(story, limit=1) == (1, 0)
+        assert run_story(story, limit=1) == (1, 0)
 
 
 class TestClaiming:
@@ -269,7 +269,7 @@ class TestClaiming:
             assert bench.slots.claim(bench.run("two"), claims(D), cleaning=True)
             return True
 
-        assert played(story)
+        assert run_story(story)
 
     def test_forks_and_attempts_that_are_passed_over_need_none(self):
         async def story(bench):
@@ -278,7 +278,7 @@ class TestClaiming:
             void = Void(unit=A, attempt=1, reason="r", message="m", at=1)
             return bench.slots.claim(found, (*claims(A), void), cleaning=False)
 
-        assert played(story, limit=0)
+        assert run_story(story, limit=0)
 
     @pytest.mark.parametrize(
         "end", [Record(unit=A, attempt=1, result=RESULT), Void(unit=A, attempt=1, reason="r", message="m", at=1)]
@@ -292,4 +292,4 @@ class TestClaiming:
             assert not bench.slots.claim(found, (other, *claims(B)), cleaning=False), "that one had none"
             return bench.slots.claim(found, (end, *claims(B)), cleaning=False)
 
-        assert played(story, limit=1)
+        assert run_story(story, limit=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.operator.rig.slots import LACKS, WAITS, A, B, D, alive, played
+from tests.operator.rig.slot_bench import LACKS, WAITS, A, B, D, alive, run_story
 
 from dayfly.kube.objects import Key
 from dayfly.operator.pods.step_slots import LIMIT_CACHE_MS, MAX_IMAGE_WAITS
@@ -33,7 +33,7 @@ class TestSettling:
             bench.slots.settle("one")
             return await bench.free_slots(bench.run("two")) if decision is not WAITS else 0
 
-        assert played(story, limit=1) == left
+        assert run_story(story, limit=1) == left
 
     def test_slot_of_a_started_unit_is_not_freed(self):
         async def story(bench):
@@ -41,7 +41,7 @@ class TestSettling:
             bench.slots.settle("one", Decision())
             return await bench.free_slots(bench.run("two"))
 
-        assert played(story, limit=1) == 0
+        assert run_story(story, limit=1) == 0
 
     def test_the_first_that_waits_looks_again_for_all(self):
         async def story(bench):
@@ -51,7 +51,7 @@ class TestSettling:
                 bench.slots.settle(name, WAITS)
             return bench.queue.later
 
-        assert played(story, limit=1) == [("two", LIMIT_CACHE_MS / 1000)]
+        assert run_story(story, limit=1) == [("two", LIMIT_CACHE_MS / 1000)]
 
     def test_run_that_stops_waiting_gives_up_its_turn(self):
         async def story(bench):
@@ -63,7 +63,7 @@ class TestSettling:
             bench.slots.release(found, A)
             return bench.queue.taken()
 
-        assert played(story, limit=1) == ["three"]
+        assert run_story(story, limit=1) == ["three"]
 
     def test_a_run_that_closes_waits_among_those_that_clean_up(self):
         async def story(bench):
@@ -78,7 +78,7 @@ class TestSettling:
             bench.caches.runs.drop(Key("", "one"))
             return bench.queue.taken()
 
-        assert sorted(set(played(story, limit=1)) - {"one"}) == ["three", "two"]
+        assert sorted(set(run_story(story, limit=1)) - {"one"}) == ["three", "two"]
 
     def test_deleted_run_frees_its_slots_and_its_turn(self):
         async def story(bench):
@@ -92,7 +92,7 @@ class TestSettling:
             bench.slots.settle("one")
             return "three" in woken, await bench.free_slots(bench.caches.ledger.get("three"))
 
-        assert played(story, limit=1) == (True, 1)
+        assert run_story(story, limit=1) == (True, 1)
 
     def test_slot_held_for_a_vanished_run_is_freed(self):
         async def story(bench):
@@ -102,7 +102,7 @@ class TestSettling:
             bench.slots.settle("one")
             return before, await bench.free_slots(other)
 
-        assert played(story, limit=1) == (0, 1)
+        assert run_story(story, limit=1) == (0, 1)
 
     def test_waiting_run_is_woken_by_the_end_of_another(self):
         async def story(bench):
@@ -112,7 +112,7 @@ class TestSettling:
             bench.slots.settle("one", Decision())
             return found.metadata.name, bench.queue.taken()
 
-        assert played(story, limit=1) == ("one", ["two"])
+        assert run_story(story, limit=1) == ("one", ["two"])
 
     def test_all_waiting_runs_are_woken_once_images_return(self):
         async def story(bench):
@@ -128,7 +128,7 @@ class TestSettling:
             bench.slots.settle("r0")
             return told, bench.queue.taken()
 
-        told, again = played(story)
+        told, again = run_story(story)
         assert told == ["one", "two"]
         assert again == []
 
@@ -140,7 +140,7 @@ class TestSettling:
             bench.slots.settle("one", Decision())
             return bench.queue.taken()
 
-        assert played(story, limit=1) == ["two"]
+        assert run_story(story, limit=1) == ["two"]
 
     def test_own_close_frees_held_slots_despite_a_failed_turn(self):
         async def story(bench):
@@ -150,7 +150,7 @@ class TestSettling:
             bench.slots.settle("one")
             return bench.queue.taken()
 
-        assert played(story, limit=1) == ["two"]
+        assert run_story(story, limit=1) == ["two"]
 
     def test_unused_held_cleanup_slot_is_freed(self):
         async def story(bench):
@@ -162,7 +162,7 @@ class TestSettling:
             bench.slots.settle("one", Decision())
             return bench.queue.taken()
 
-        assert played(story, limit=1) == ["two"]
+        assert run_story(story, limit=1) == ["two"]
 
     @pytest.mark.parametrize("closed", [0, 1])
     def test_create_and_cleanup_runs_do_not_wait_for_each_other(self, closed):
@@ -172,7 +172,7 @@ class TestSettling:
             cleaning = not closed
             return await bench.free_slots(bench.run("other", closed=int(cleaning)), cleaning=cleaning)
 
-        assert played(story, limit=1) == 1
+        assert run_story(story, limit=1) == 1
 
     def test_run_waiting_for_an_input_has_no_turn(self):
         async def story(bench):
@@ -180,7 +180,7 @@ class TestSettling:
             bench.slots.settle("one", Decision(waits=(Wait(unit=A, reason=Reason.WAITING_FOR_INPUT, message="m"),)))
             return await bench.free_slots(bench.run("two")), bench.queue.later
 
-        assert played(story, limit=1) == (1, [])
+        assert run_story(story, limit=1) == (1, [])
 
     def test_a_turn_that_failed_leaves_its_run_in_no_line(self):
         async def story(bench):
@@ -192,7 +192,7 @@ class TestSettling:
             bench.slots.settle("one", Decision())
             return bench.queue.taken()
 
-        assert played(story, limit=1) == ["three"]
+        assert run_story(story, limit=1) == ["three"]
 
 
 class TestHearing:
@@ -204,7 +204,7 @@ class TestHearing:
             await bench.wait("two")
             return bench.heard("one", closed=5)
 
-        assert played(story, limit=1) == ["two"]
+        assert run_story(story, limit=1) == ["two"]
 
     def test_units_started_by_a_peer_are_counted(self):
         async def story(bench):
@@ -213,14 +213,14 @@ class TestHearing:
             other = bench.run("three")
             return await bench.free_slots(other), await bench.free_slots(other, cleaning=True)
 
-        assert played(story, limit=1) == (0, 0)
+        assert run_story(story, limit=1) == (0, 0)
 
     def test_idle_run_wakes_no_other(self):
         async def story(bench):
             await bench.wait("two")
             return bench.heard("one", a=alive(state=State.DONE))
 
-        assert played(story, limit=1) == []
+        assert run_story(story, limit=1) == []
 
     def test_slot_moves_to_cleanup_when_the_close_arrives(self):
         """The step was claimed after a close that the operator observes only now."""
@@ -231,7 +231,7 @@ class TestHearing:
             woken = bench.heard("one", closed=5, a=alive(at=9))
             return woken, await bench.free_slots(bench.run("three", closed=1), cleaning=True)
 
-        assert played(story, limit=1) == (["two"], 0)
+        assert run_story(story, limit=1) == (["two"], 0)
 
     def test_waiting_cleanup_is_woken_by_a_deleted_run(self):
         async def story(bench):
@@ -243,7 +243,7 @@ class TestHearing:
             bench.caches.runs.drop(Key("", "one"))
             return set(bench.queue.taken()) - {"one"}
 
-        assert played(story, limit=1) == {"two"}
+        assert run_story(story, limit=1) == {"two"}
 
 
 class TestBounds:
@@ -255,14 +255,14 @@ class TestBounds:
             bench.annotate(said)
             return await bench.free_slots(bench.run("one"))
 
-        assert played(story) == limit
+        assert run_story(story) == limit
 
     def test_limit_of_zero_still_allows_cleanups(self):
         async def story(bench):
             bench.annotate("0")
             return await bench.free_slots(bench.run("one", closed=3), cleaning=True)
 
-        assert played(story) == 1
+        assert run_story(story) == 1
 
     @pytest.mark.parametrize(("later", "limit"), [(LIMIT_CACHE_MS - 1, 2), (LIMIT_CACHE_MS, 5)])
     def test_limit_is_cached_for_a_while(self, later, limit):
@@ -273,10 +273,10 @@ class TestBounds:
             bench.clock += later
             return await bench.free_slots(found)
 
-        assert played(story) == limit
+        assert run_story(story) == limit
 
     def test_a_namespace_that_is_not_there_has_the_usual_one(self):
         async def story(bench):
             return await bench.free_slots(bench.run("one", "none")), await bench.free_slots(bench.run("two", ""))
 
-        assert played(story) == (2, 2)
+        assert run_story(story) == (2, 2)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.kube.fake.store import Object
-from tests.operator.rig.forking import ended, made
-from tests.operator.rig.forking import play as with_forks
+from tests.operator.rig.fork_stories import ended, made
+from tests.operator.rig.fork_stories import play as with_forks
 from tests.operator.rig.scenes import READY, at_work, gone, message, play, ready, wish
 from tests.operator.rig.world import World
 

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 from tests.kube.fake import run
-from tests.operator.rig.birth import BOXES, RUN
-from tests.operator.rig.birth import Bench as Boxes
-from tests.operator.rig.hooking import MACHINES, OURS
-from tests.operator.rig.pairing import KIND, MERGE, Alone, M
-from tests.operator.rig.rules import Rules
+from tests.operator.rig.change_checks import ChangeChecks
+from tests.operator.rig.hook_bench import KIND, MERGE, M, QueueBench
+from tests.operator.rig.hook_targets import MACHINES, OURS
+from tests.operator.rig.run_creation import BOXES, RUN
+from tests.operator.rig.run_creation import Bench as Boxes
 
 from dayfly.kube.objects import Key
 from dayfly.lib.pace import Urgency
@@ -34,7 +34,7 @@ class SandboxBench(Boxes):
         super().__init__(**how)
         self.looked: list[tuple[Any, Urgency | None]] = []
         self.broken: list[str] = []
-        self.server.judge = Rules(self.server, self.broken.append)
+        self.server.judge = ChangeChecks(self.server, self.broken.append)
         add = lambda key, urgency=None, after=0.0: self.looked.append((key, urgency))  # noqa: E731 - a stub
         self.caches.queue = SimpleNamespace(add=add)
         self.caches.runs.put(self.create_run())
@@ -55,7 +55,7 @@ class SandboxBench(Boxes):
         self.change_sandbox()
 
 
-def played(story: Any, of: Any = SandboxBench, **how: Any) -> Any:
+def run_story(story: Any, of: Any = SandboxBench, **how: Any) -> Any:
     async def main() -> Any:
         return await story(of(**how))
 
@@ -67,7 +67,7 @@ class TestHearing:
         async def story(bench: SandboxBench):
             assert bench.change_sandbox() == [(RUN, Urgency.BACKGROUND)]
 
-        played(story, finalizers=(TARGET_FINALIZER,))
+        run_story(story, finalizers=(TARGET_FINALIZER,))
 
     @pytest.mark.parametrize(
         ("finalizers", "urgency"), [((TARGET_FINALIZER,), Urgency.BACKGROUND), (("x/y",), Urgency.NORMAL)]
@@ -79,13 +79,13 @@ class TestHearing:
             bench.change_sandbox()
             assert wishes == [(BOX, urgency)]
 
-        played(story, finalizers=finalizers)
+        run_story(story, finalizers=finalizers)
 
     def test_target_without_our_finalizer_has_normal_urgency(self):
         async def story(bench: SandboxBench):
             assert bench.change_sandbox() == [(RUN, Urgency.NORMAL)]
 
-        played(story)
+        run_story(story)
 
     def test_status_change_wakes_no_run(self):
         async def story(bench: SandboxBench):
@@ -93,7 +93,7 @@ class TestHearing:
             bench.box = bench.ask("PATCH", f"{BOXES}/box/status", {"status": {"ready": False}}, MERGE)
             assert bench.change_sandbox() == []
 
-        played(story)
+        run_story(story)
 
     def test_deletion_is_queued_as_urgent(self):
         async def story(bench: SandboxBench):
@@ -103,10 +103,10 @@ class TestHearing:
             bench.caches.sandboxes.drop(BOX)
             assert (RUN, Urgency.URGENT) in bench.looked
 
-        played(story, finalizers=("x/y",))
+        run_story(story, finalizers=("x/y",))
 
     def test_kept_run_is_queued_only_when_its_target_is_gone(self):
-        async def story(bench: Alone):
+        async def story(bench: QueueBench):
             bench.create_run(phase="cleaned")
             bench.cache_target()
             bench.looked.clear()
@@ -115,12 +115,12 @@ class TestHearing:
             bench.watched.adapter.cache.drop(M)
             assert bench.take_queued("queue") == [(bench.name, 0.0)]
 
-        played(story, Alone)
+        run_story(story, QueueBench)
 
 
 class TestSweeping:
     def test_sweep_reports_held_targets_without_a_run(self):
-        async def story(bench: Alone):
+        async def story(bench: QueueBench):
             told: list[Any] = []
             bench.watched.adapter.on_run_missing = told.append
             item = bench.change_machine(finalizers=[OURS])
@@ -136,7 +136,7 @@ class TestSweeping:
             bench.targets.sweep()
             assert len(told) == 2
 
-        played(story, Alone)
+        run_story(story, QueueBench)
 
     @pytest.mark.parametrize(
         ("phase", "hook", "there", "looked"),
@@ -148,7 +148,7 @@ class TestSweeping:
         ],
     )
     def test_sweep_wakes_cleaned_runs_without_a_target(self, phase, hook, there, looked):
-        async def story(bench: Alone):
+        async def story(bench: QueueBench):
             made = bench.create_run(phase=phase, known=hook)
             if not hook:
                 plain = msgspec.structs.replace(made.spec, hook=None)
@@ -159,12 +159,12 @@ class TestSweeping:
             bench.targets.sweep()
             assert len(bench.take_queued("queue")) == looked
 
-        played(story, Alone)
+        run_story(story, QueueBench)
 
 
 class TestKinds:
     def test_kind_is_known_until_its_adapter_is_dropped(self):
-        async def story(bench: Alone):
+        async def story(bench: QueueBench):
             adapter, made = bench.watched.adapter, bench.create_run()
             assert bench.targets.find(*KIND) is adapter
             assert bench.targets.adapter_for(made) is adapter
@@ -172,7 +172,7 @@ class TestKinds:
             assert bench.targets.find(*KIND) is None
             assert isinstance(bench.targets.adapter_for(made), UnknownKind)
 
-        played(story, Alone)
+        run_story(story, QueueBench)
 
 
 class TestFencing:
@@ -199,7 +199,7 @@ class TestFencing:
             assert len(bench.server.objects("runs")) == runs
             assert (TARGET_FINALIZER in bench.finalizers()) is held
 
-        played(story)
+        run_story(story)
 
     @pytest.mark.parametrize(
         ("offered", "asked"),
@@ -229,7 +229,7 @@ class TestFencing:
             adapter = SandboxTarget(bench.caches, None, SimpleNamespace(permits=permits))
             assert await adapter.permits(made) is (says if asked else True)
 
-        played(story)
+        run_story(story)
 
     def test_server_is_not_queried_for_a_deleted_target(self):
         async def story(bench: SandboxBench):
@@ -238,7 +238,7 @@ class TestFencing:
             bench.ask("DELETE", f"{BOXES}/box")
             assert await bench.targets.fence(made) is True, "it ends as any other"
 
-        played(story, finalizers=(TARGET_FINALIZER,))
+        run_story(story, finalizers=(TARGET_FINALIZER,))
 
     def test_another_of_its_name_in_the_cache_is_not_it(self):
         async def story(bench: SandboxBench):
@@ -247,14 +247,14 @@ class TestFencing:
             bench.caches.sandboxes.put(msgspec.convert(other, SandboxObject))
             assert (await bench.targets.read_intent(made)).stop is None
 
-        played(story)
+        run_story(story)
 
     def test_run_with_an_existing_hook_may_start(self):
-        async def story(bench: Alone):
+        async def story(bench: QueueBench):
             assert await bench.targets.fence(bench.create_run()) is True
             assert bench.ask("GET", f"{MACHINES}/m")["metadata"]["finalizers"] == [OURS]
 
-        played(story, Alone)
+        run_story(story, QueueBench)
 
 
 class TestEnding:
@@ -267,7 +267,7 @@ class TestEnding:
             assert wish.abandon is not None
             assert wish.abandon.message == "by hand"
 
-        played(story)
+        run_story(story)
 
     @pytest.mark.parametrize("value", ["by hand", "enforce: x", "forced", " by: force ", "reason: force"])
     def test_abandon_annotation_is_ignored_until_deletion_begins(self, value):
@@ -282,7 +282,7 @@ class TestEnding:
             wish = await bench.targets.read_intent(bench.caches.ledger.get(RUN))
             assert (wish.abandon.message, wish.ignored) == (value.strip(), ())
 
-        played(story)
+        run_story(story)
 
     @pytest.mark.parametrize(
         ("value", "reason"), [("force", "forced"), ("force: it is gone", "it is gone"), ("Force:x", "x")]
@@ -293,7 +293,7 @@ class TestEnding:
             wish = await bench.targets.read_intent(bench.caches.ledger.get(RUN))
             assert (wish.stop, wish.abandon.message, wish.ignored) == (None, reason, ())
 
-        played(story)
+        run_story(story)
 
     @pytest.mark.parametrize("value", ["", " "])
     def test_empty_abandon_annotation_means_nothing(self, value):
@@ -303,7 +303,7 @@ class TestEnding:
             wish = await bench.targets.read_intent(bench.caches.ledger.get(RUN))
             assert (wish.abandon, wish.ignored) == (None, ())
 
-        played(story)
+        run_story(story)
 
     def test_long_reason_of_an_abandonment_is_cut(self):
         """A ledger and a status take 65,536 characters, and a status contains more than the reason."""
@@ -315,7 +315,7 @@ class TestEnding:
             assert wish.abandon.message == "because " + "x" * (MAX_REASON_CHARS - 8)
             assert MAX_REASON_CHARS < 65_536 / 2
 
-        played(story)
+        run_story(story)
 
     @pytest.mark.parametrize("how", ["there", "deleted", "gone"])
     def test_target_is_deleted_once_with_its_run(self, how):
@@ -330,7 +330,7 @@ class TestEnding:
             assert bench.server.objects("sandboxes") == []
             assert asked.count("DELETE") == (how == "there")
 
-        played(story, finalizers=(TARGET_FINALIZER,))
+        run_story(story, finalizers=(TARGET_FINALIZER,))
 
     @pytest.mark.parametrize("ends", [True, False])
     def test_documents_are_deleted_with_their_run(self, ends):
@@ -348,7 +348,7 @@ class TestEnding:
             assert bench.server.objects("objectlifecyclemethods") == []
             assert bench.broken == []
 
-        played(story)
+        run_story(story)
 
     def test_document_of_another_api_version_wants_a_run(self):
         async def story(bench: SandboxBench):
@@ -360,7 +360,7 @@ class TestEnding:
             bench.ask("DELETE", f"{BOXES}/box")
             assert not await bench.targets.wants_run(other)
 
-        played(story)
+        run_story(story)
 
     def test_document_without_labels_belongs_to_no_hook(self):
         async def story(bench: SandboxBench):
@@ -369,10 +369,10 @@ class TestEnding:
             bare = msgspec.structs.replace(found.metadata, labels=None)
             assert await bench.targets.wants_run(msgspec.structs.replace(found, metadata=bare))
 
-        played(story)
+        run_story(story)
 
     def test_hold_of_a_hook_is_released_with_its_run(self):
-        async def story(bench: Alone):
+        async def story(bench: QueueBench):
             made, loosened = bench.create_run(phase="cleaned"), []
 
             async def loosen(found):
@@ -384,7 +384,7 @@ class TestEnding:
             await bench.targets.release(made)
             assert loosened == [bench.name, bench.name]
 
-        played(story, Alone, machine=(OURS,))
+        run_story(story, QueueBench, machine=(OURS,))
 
     def test_sandbox_has_no_hold(self):
         """Otherwise each turn would try to remove a hold."""
@@ -393,7 +393,7 @@ class TestEnding:
             assert await bench.targets.remove_hold(bench.caches.ledger.get(RUN)) is True
             assert bench.finalizers() == [TARGET_FINALIZER]
 
-        played(story, finalizers=(TARGET_FINALIZER,))
+        run_story(story, finalizers=(TARGET_FINALIZER,))
 
     def test_finalizers_of_others_stay(self):
         async def story(bench: SandboxBench):
@@ -404,4 +404,4 @@ class TestEnding:
             assert bench.finalizers() == ["x/y", TARGET_FINALIZER]
             assert asked == ["PATCH"], "cached objects are not queried"
 
-        played(story, finalizers=("x/y",))
+        run_story(story, finalizers=("x/y",))

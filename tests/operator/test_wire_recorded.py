@@ -13,13 +13,21 @@ from typing import Any
 import msgspec
 import pytest
 from tests.operator.rig import conversation
+from tests.operator.rig.control_plane import ORG, PLUGIN, ControlPlane, wish
 from tests.operator.rig.conversation import TO_CONTROL, TO_HOST, later, unknown
-from tests.operator.rig.plane import ORG, PLUGIN, Plane, wish
-from tests.operator.rig.played import Played
-from tests.operator.rig.served import left, lost_there, until
+from tests.operator.rig.replay import ReplayedAgent
+from tests.operator.rig.server_stories import left, lost_there, until
 from tests.operator.rig.world import World
 
-from dayfly.link.envelope import ReceivedCount, Sent, SentMessages, Session, StartRequest, UnreadMessages, chained
+from dayfly.link.envelope import (
+    NumberedMessage,
+    ReceivedCount,
+    SentMessages,
+    Session,
+    StartRequest,
+    UnreadMessages,
+    chain_digest,
+)
 from dayfly.link.http import HttpResponse
 from dayfly.operator.agent.agent import Agent
 
@@ -39,7 +47,7 @@ class Recorded:
             messages = [each for pair in zip(map(later, messages), strange, strict=True) for each in pair]
         self._waiting = [{**message, "number": number} for number, message in enumerate(messages, 1)]
         self._digest = ""
-        self._letters: list[Sent] = []
+        self._letters: list[NumberedMessage] = []
         self.said: list[dict[str, Any]] = []
         self.asked: dict[int, str] = {}
 
@@ -61,32 +69,32 @@ class Recorded:
         begun = bool(self._world.cloud.starts("db/seed")) and not self._world.pods("db/seed")
         if message["type"] in ("Lease", "Stop") and not begun:
             return
-        if message["type"] == "Acknowledge" and not any(each["type"] == "Ended" for each in self.said):
+        if message["type"] == "Acknowledge" and not any(each["type"] == "RunEnded" for each in self.said):
             return
         del self._waiting[0]
         number, body = message["number"], json.dumps(message)
         if message["type"] not in NOTHING_TO_ANSWER:
             self.asked[number] = message["type"]
-        self._digest = chained(self._digest, number, 5, body)
-        self._letters.append(Sent(number=number, at=5, digest=self._digest, body=body))
+        self._digest = chain_digest(self._digest, number, 5, body)
+        self._letters.append(NumberedMessage(number=number, at=5, digest=self._digest, body=body))
 
     async def close(self) -> None:
         pass
 
-    async def ask(
+    async def request(
         self, method: str, path: str, query: dict[str, str] | None = None, body: bytes = b"", *, seconds: float
     ) -> HttpResponse:
         found: Any
         match method, path:
             case "POST", "session":
                 session = Session(org=ORG, cluster="east", session=1, number=0, digest="")
-                found = msgspec.structs.replace(session, check=session.checked())
+                found = msgspec.structs.replace(session, check=session.compute_check())
             case "POST", "births":
                 found = msgspec.json.decode(body, type=StartRequest)
             case "POST", "messages":
                 told = msgspec.json.decode(body, type=SentMessages)
                 self.said += map(json.loads, told.messages)
-                found = ReceivedCount(heard=told.first + len(told.messages) - 1)
+                found = ReceivedCount(received=told.first + len(told.messages) - 1)
             case _:
                 await asyncio.sleep(1)
                 self._next()
@@ -97,7 +105,7 @@ class Recorded:
 
 @BOTH
 def test_operator_reads_recorded_messages_of_the_server(story, said):
-    async def steps(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: ControlPlane) -> None:
         way = Recorded(world, is_later=said == LATER)
         world.agent = lambda _process: (
             lambda cluster, admit: Agent(cluster, way, {ORG: "acme-sandboxes"}, "dayfly-system", admit, seed=1)
@@ -113,7 +121,7 @@ def test_operator_reads_recorded_messages_of_the_server(story, said):
                 assert "Ponder" in answer["message"]
             else:
                 assert answer.get("verdict") in (None, "taken"), answer
-        kinds = {each["type"] for each in told} - {"Pulse"}
+        kinds = {each["type"] for each in told} - {"Heartbeat"}
         assert kinds <= {each["type"] for each in way.said}
         for unit in ("db/make", "db/seed", "db/drop"):
             assert world.cloud.starts(unit) == 1
@@ -123,8 +131,8 @@ def test_operator_reads_recorded_messages_of_the_server(story, said):
 
 @BOTH
 def test_server_reads_recorded_messages_of_the_operator(story, said):
-    async def steps(world: World, plane: Plane) -> None:
-        operator = Played(plane, is_later=said == LATER)
+    async def steps(world: World, plane: ControlPlane) -> None:
+        operator = ReplayedAgent(plane, is_later=said == LATER)
         await plane.must("PUT", "resource-plugins/pg", PLUGIN)
         await plane.must("PUT", "sandboxes/shop", wish())
         async with operator.at_work():
@@ -149,5 +157,5 @@ def test_server_reads_recorded_messages_of_the_operator(story, said):
     story(steps, dialling=False)
 
 
-async def offered(operator: Played) -> bool:
+async def offered(operator: ReplayedAgent) -> bool:
     return bool(operator.uid)

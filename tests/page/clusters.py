@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
-from tests.cli.clusters import Denying, FrozenCluster, Stage
+from tests.cli.frozen_cluster import Denying, FrozenCluster, Stage
 
 from dayfly.cli.cluster_page.app import ClusterPage
 from dayfly.kube.client import Client, Limits
@@ -37,7 +37,7 @@ def apart(act: Callable[..., T], *given: object) -> T:
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., FrozenCluster]:
-    """Brings a cluster to a moment, as `cli.clusters` does."""
+    """Brings a cluster to a moment, as `cli.frozen_cluster` does."""
     found = Stage(monkeypatch, capsys)
     return lambda scene, story: apart(found, scene, story)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.page import browser as driven
 from tests.page.network import own_network
-from tests.page.worlds import told
-from tests.server import wishes
+from tests.page.server_data import told
+from tests.server import specs
 from tests.server.client import serving
 from tests.server.fake_host import FakeHost
 
@@ -63,9 +63,9 @@ def enter(browser: Browser, client: Client) -> Enter:
 @pytest.fixture
 def world(client: Client, host: FakeHost) -> Client:
     """Sandboxes that need attention, with plugins and workloads."""
-    client.put("resource-plugins/db", wishes.plugin(description="A database"))
-    client.put("sandboxes/sb1", wishes.sandbox(labels={"team": "a"}, ttl={"duration": "9m"}))
-    client.put("sandboxes/sb2", wishes.sandbox(labels={"team": "b"}))
+    client.put("resource-plugins/db", specs.plugin(description="A database"))
+    client.put("sandboxes/sb1", specs.sandbox(labels={"team": "a"}, ttl={"duration": "9m"}))
+    client.put("sandboxes/sb2", specs.sandbox(labels={"team": "b"}))
     for uid, offer in list(host.offers.items()):
         if offer.name == "sb1":
             told(host, uid)

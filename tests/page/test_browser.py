@@ -13,8 +13,8 @@ import msgspec
 import pytest
 import yaml
 from tests.page import browser as driven
-from tests.page.worlds import told
-from tests.server import wishes
+from tests.page.server_data import told
+from tests.server import specs
 from tests.server.client import Client
 
 from dayfly.client.home import Home
@@ -135,7 +135,7 @@ def test_a_link_works_once_and_only_by_its_own_script(browser, client):
 
 def test_another_site_in_the_same_browser_can_do_nothing(browser, client, enter):
     """A page of another origin sends what a browser lets it: with the cookie, for `localhost` is the same site."""
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     with enter() as visit:
         evil = visit.context.new_page()
         evil.goto(f"http://127.0.0.1:{client.port}/api/v2/meta/health")
@@ -169,7 +169,7 @@ VIEWS = [
 
 @pytest.mark.parametrize(("scheme", "size"), SCHEMES)
 def test_every_view_can_be_read_by_everybody(world, host, enter, scheme, size):
-    world.put("sandboxes/old", wishes.empty())
+    world.put("sandboxes/old", specs.empty())
     uid = uid_of(host, "old")
     world.call("DELETE", "sandboxes/old")
     host.finish(uid)
@@ -220,7 +220,7 @@ def test_attention_item_links_to_its_sandbox(world, host, enter):
 def test_badge_equals_the_number_of_listed_concerns(world, host, enter):
     """Failures, stuck cleanups and abandoned ones."""
     asked = EndRequest(at=time.time_ns() // 1_000_000, reason="Abandoned", message="no way", by="ann")
-    world.put("sandboxes/sb3", wishes.empty())
+    world.put("sandboxes/sb3", specs.empty())
     for name, reason, field in (("sb2", "CleanupStuck", "closed"), ("sb3", "Abandoned", "abandon")):
         told(host, uid := uid_of(host, name), reason=reason)
         host.reports[uid] = msgspec.structs.replace(host.reports[uid], **{field: asked})
@@ -231,7 +231,7 @@ def test_badge_equals_the_number_of_listed_concerns(world, host, enter):
             visit.page.wait_for_selector(f"nav .badge:text-is('{len(world.get('attention'))}')")
         visit.open("/page/attention", ".concerns li")
         assert visit.page.locator(".concerns > li").count() == len(world.get("attention"))
-        world.put("sandboxes/sb4", wishes.empty())
+        world.put("sandboxes/sb4", specs.empty())
         told(host, uid_of(host, "sb4"), reason="ResourceFailed")
         visit.page.wait_for_selector(f"nav .badge:text-is('{len(world.get('attention'))}')")
 
@@ -300,7 +300,7 @@ def test_filter_is_in_the_url_and_matches_names_and_labels(world, enter):
         visit.open("/page/sandboxes?q=is%3Afailed", "text=1 of 2 sandboxes")
         assert names() == ["sb1"]
         visit.open("/page/sandboxes?q=nothing-like-it", "text=No sandbox matches")
-        world.call("PUT", "sandboxes/nothing-like-it", wishes.empty())
+        world.call("PUT", "sandboxes/nothing-like-it", specs.empty())
         page.wait_for_selector("text=1 of 3 sandboxes")
 
 
@@ -382,12 +382,12 @@ def test_abandoning_asks_for_a_reason_and_extending_for_how_long(world, host, en
         page.fill("dialog input", "the cluster is gone")
         page.click("dialog button.danger")
         page.wait_for_selector("dialog", state="detached")
-    assert host.given_up[uid].message == "the cluster is gone"
+    assert host.abandoned[uid].message == "the cluster is gone"
 
 
 def test_long_list_contains_only_visible_rows(client, host, enter):
     for n in range(150):
-        client.call("PUT", f"sandboxes/box-{n:03}", wishes.empty())
+        client.call("PUT", f"sandboxes/box-{n:03}", specs.empty())
     with enter() as visit:
         page = visit.page
         page.wait_for_selector("text=150 sandboxes")

@@ -6,7 +6,7 @@ import contextlib
 import re
 
 import pytest
-from tests.cli.clusters import FAILING, LIFE, SLOW, failing, running, still, up
+from tests.cli.frozen_cluster import FAILING, LIFE, SLOW, failing, running, still, up
 from tests.page import browser as driven
 from tests.page.clusters import SHOP, serving, stage
 from tests.page.test_hostile import EVIL, SCRIPT, visible

@@ -7,7 +7,20 @@ import re
 
 import msgspec
 import pytest
-from tests.cli.clusters import FAILING, FLAGS, LIFE, LINE, NEVER_GOES, SLOW, changed, failing, running, still, stuck, up
+from tests.cli.frozen_cluster import (
+    FAILING,
+    FLAGS,
+    LIFE,
+    LINE,
+    NEVER_GOES,
+    SLOW,
+    changed,
+    failing,
+    running,
+    still,
+    stuck,
+    up,
+)
 from tests.page.clusters import SHOP, apart, serving, stage
 from tests.server.client import wait_for
 

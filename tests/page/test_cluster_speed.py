@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import pytest
-from tests.cli.clusters import still
 from tests.cli.command import Cli
+from tests.cli.frozen_cluster import still
 from tests.kube.fake import front
 from tests.page import browser as driven
 from tests.page.clusters import SHOP

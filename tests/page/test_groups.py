@@ -9,7 +9,7 @@ import pytest
 import yaml
 from tests.page import browser as driven
 from tests.page.test_browser import JUMP, SCHEMES, home, uid_of, url_of
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import wait_for
 
 from dayfly.server.api import group_changes
@@ -37,7 +37,7 @@ spec:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     for each in (group_sweep, host_sync):
-        monkeypatch.setattr(each, "SWEEP_S", 0.1)
+        monkeypatch.setattr(each, "ROUND_INTERVAL_S", 0.1)
     monkeypatch.setattr(group_changes, "PAUSE_PER_WORK", 0)
 
 
@@ -46,7 +46,7 @@ def group(match=MATCH, **more):
 
 
 def forks(baseline, **labels):
-    return wishes.empty(labels=labels, forks=[wishes.fork(baseline)])
+    return specs.empty(labels=labels, forks=[specs.fork(baseline)])
 
 
 def say(client, host, name="pay", **more):
@@ -71,7 +71,7 @@ def say(client, host, name="pay", **more):
 @pytest.fixture
 def world(client, host):
     """Two sandboxes that fork the same baseline, a group with both, and one without sandboxes."""
-    client.put("workloads/default/web", wishes.baseline("web"))
+    client.put("workloads/default/web", specs.baseline("web"))
     client.put("sandboxes/pay-api", forks("web", team="pay-a"))
     client.put("sandboxes/pay-web", forks("web", team="pay-b"))
     client.put(
@@ -152,7 +152,7 @@ def test_group_page_shows_members_and_answering_forks(world, host, enter):
         page.wait_for_selector(".why li:has-text('Unsupported')")
         # The page shows new, ended and changed sandboxes without a reload.
         page.evaluate("window.same = true")
-        world.put("sandboxes/late", wishes.empty(labels={"draft": "no"}))
+        world.put("sandboxes/late", specs.empty(labels={"draft": "no"}))
         page.wait_for_selector(".members a:has-text('late')")
         host.say(uid_of(host, "late"), ready=False, reason="ResourceFailed", message="m")
         page.wait_for_selector(".members li:has-text('late') .state.failed")
@@ -256,7 +256,7 @@ def test_group_can_be_copied_extended_retried_and_abandoned(world, host, enter):
         page.fill("dialog input", "nobody listens")
         page.click("dialog button.danger")
         page.wait_for_selector("dialog", state="detached")
-    assert host.given_up[uid].message == "nobody listens"
+    assert host.abandoned[uid].message == "nobody listens"
 
 
 def test_viewer_of_a_group_sees_no_buttons(world, enter):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.page import browser as driven
-from tests.server import wishes
+from tests.server import specs
 
 from dayfly.spec.report import UnitReport
 from dayfly.spec.run_data import HistoryEntry, Value
@@ -31,10 +31,10 @@ def visible(page) -> None:
 
 @pytest.mark.slow
 def test_hostile_text_is_text_on_every_view(client, host, enter):
-    plugin = wishes.plugin(description=EVIL)
+    plugin = specs.plugin(description=EVIL)
     plugin["spec"]["create"][0]["script"] = f"#!/bin/sh\n{EVIL}"
     client.put("resource-plugins/db", plugin)
-    client.put("sandboxes/sb1", wishes.sandbox(labels={"team": EVIL}, description=EVIL, ttl={"duration": "9m"}))
+    client.put("sandboxes/sb1", specs.sandbox(labels={"team": EVIL}, description=EVIL, ttl={"duration": "9m"}))
     (uid,) = host.offers
     unit = UnitReport(
         id="mydb/provision",
@@ -121,9 +121,9 @@ README = f"""# A database
 
 def test_a_plugins_readme_is_read_and_runs_nothing(client, enter):
     deep = "> " * 8000 + "\n\n" + "- " * 8000 + "x\n\n" + "*_" * 8000
-    client.put("resource-plugins/db", wishes.plugin("db@1.2.0") | {"readme": README + "the end\n"})
-    client.put("resource-plugins/deep", wishes.plugin("deep") | {"readme": README + deep})
-    client.put("resource-plugins/quiet", wishes.plugin("quiet"))
+    client.put("resource-plugins/db", specs.plugin("db@1.2.0") | {"readme": README + "the end\n"})
+    client.put("resource-plugins/deep", specs.plugin("deep") | {"readme": README + deep})
+    client.put("resource-plugins/quiet", specs.plugin("quiet"))
     with enter() as visit:
         page = visit.page
         visit.open("/page/plugins/db%401.2.0", ".readme :text('the end')")
@@ -151,8 +151,8 @@ def test_a_plugins_readme_is_read_and_runs_nothing(client, enter):
 
 @pytest.mark.slow
 def test_a_log_of_a_megabyte_does_no_harm(client, host, enter):
-    client.put("resource-plugins/db", wishes.plugin())
-    client.put("sandboxes/sb1", wishes.sandbox())
+    client.put("resource-plugins/db", specs.plugin())
+    client.put("sandboxes/sb1", specs.sandbox())
     (uid,) = host.offers
     line = f"{SAYS} \u202e\x1b[1m" + "x" * 60 + "\n"
     data = (line * (1 + (1 << 20) // len(line.encode()))).encode() + b"the end\n"

@@ -28,7 +28,7 @@ GROWTH = 1.05
 
 
 class Server:
-    """The process of `soaked`."""
+    """The process of `soak_server`."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -47,7 +47,7 @@ class Server:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    command = [sys.executable, str(Path(__file__).with_name("soaked.py")), str(tmp_path / "soak.db")]
+    command = [sys.executable, str(Path(__file__).with_name("soak_server.py")), str(tmp_path / "soak.db")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield Server(process)

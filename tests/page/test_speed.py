@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cli.command import Cli
 from tests.page import browser as driven
-from tests.server import databases, wishes
+from tests.server import databases, specs
 
 from dayfly.client.home import Home
 from dayfly.spec.report import UnitReport
@@ -63,7 +63,7 @@ def test_thousand_sandboxes_load_in_a_second_and_rest_cheaply(cli, browser, play
     home = Home(cli.home)
     url, key, pid = home.read(home.url), home.read(home.key), home.server_process()
     for n in range(MANY):
-        wish = wishes.empty(labels={"team": f"t{n % 7}"}, ttl={"duration": "5d"})
+        wish = specs.empty(labels={"team": f"t{n % 7}"}, ttl={"duration": "5d"})
         asked = urllib.request.Request(
             f"{url}/api/v2/orgs/local/sandboxes/box-{n:04}",
             json.dumps(wish).encode(),
@@ -102,8 +102,8 @@ def test_thousand_sandboxes_load_in_a_second_and_rest_cheaply(cli, browser, play
 
 
 def test_largest_graph_is_laid_out_in_half_a_second(client, host, enter, played):
-    client.put("resource-plugins/db", wishes.plugin())
-    client.put("sandboxes/sb1", wishes.sandbox())
+    client.put("resource-plugins/db", specs.plugin())
+    client.put("sandboxes/sb1", specs.sandbox())
     (uid,) = host.offers
     units = tuple(
         UnitReport(
@@ -146,7 +146,7 @@ def test_open_page_costs_a_postgresql_server_little(cli, browser, played):
 
         ask("PUT", "/orgs/acme/clusters/far", {})
         # Only one: a sandbox that waits for an unreachable cluster costs its server something, with or without a page.
-        ask("PUT", "/orgs/acme/sandboxes/box-0001", wishes.empty(cluster="far"))
+        ask("PUT", "/orgs/acme/sandboxes/box-0001", specs.empty(cluster="far"))
         link = url[0] + ask("POST", "/page/links", {})["path"]
         with driven.visit(browser, url[0], link) as visit:
             found: list[list[list[float]]] = [[], [], []]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.server import wishes
+from tests.server import specs
 
 pytestmark = pytest.mark.builds("page")
 
@@ -17,16 +17,16 @@ def fill(client, host, numbers: range) -> None:
     for n in numbers:
         client.put(
             f"resource-plugins/plugin-with-a-long-name-{n}",
-            wishes.plugin(f"plugin-with-a-long-name-{n}", description="A database"),
+            specs.plugin(f"plugin-with-a-long-name-{n}", description="A database"),
         )
         match = {"label": {"key": "team", "value": "a"}}
         client.put(f"routegroups/group-with-a-long-name-{n}", {"spec": {"cluster": "local", "match": match}})
-        client.put(f"sandboxes/old-sandbox-of-long-name-{n}", wishes.empty())
+        client.put(f"sandboxes/old-sandbox-of-long-name-{n}", specs.empty())
         uid = next(uid for uid, offer in host.offers.items() if offer.name == f"old-sandbox-of-long-name-{n}")
         client.delete(f"sandboxes/old-sandbox-of-long-name-{n}")
         host.finish(uid)
         assert client.call("GET", f"sandboxes/old-sandbox-of-long-name-{n}").status == 404
-        client.put(f"sandboxes/sandbox-of-long-name-{n}", wishes.empty(labels={"team": "a"}, ttl={"duration": "1d"}))
+        client.put(f"sandboxes/sandbox-of-long-name-{n}", specs.empty(labels={"team": "a"}, ttl={"duration": "1d"}))
 
 
 def measured(visit) -> dict[tuple[str, int], dict[str, int]]:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 from tests.page.test_browser import JUMP, uid_of
-from tests.server import wishes
+from tests.server import specs
 
 from dayfly.server.db.tables import ended_sandboxes
 from dayfly.spec.run_data import HistoryEntry, Value
@@ -27,7 +27,7 @@ new PerformanceObserver((list) => list.getEntries().forEach((each) => (window.mo
 def test_ended_sandboxes_of_one_name_are_shown_separately(client, host, enter):
     uids = []
     for text in ("of the first", "of the second"):
-        client.put("sandboxes/again", wishes.empty())
+        client.put("sandboxes/again", specs.empty())
         (uid,) = [uid for uid in host.offers if uid not in uids]
         uids.append(uid)
         host.log_data[uid, "db/make", 1] = (text.encode(), True)
@@ -39,8 +39,8 @@ def test_ended_sandboxes_of_one_name_are_shown_separately(client, host, enter):
         client.call("DELETE", "sandboxes/again")
         host.finish(uid)
         assert client.call("GET", "sandboxes/again").status == 404
-    client.put("sandboxes/again", wishes.empty())
-    client.put("sandboxes/other", wishes.empty())
+    client.put("sandboxes/again", specs.empty())
+    client.put("sandboxes/other", specs.empty())
     with enter() as visit:
         page = visit.page
         for row, text in ((1, "of the first"), (0, "of the second")):
@@ -59,17 +59,17 @@ def test_new_sandbox_appears_at_once_on_its_open_page(client, host, enter):
     """The sandbox appears within the timeout of a visit, which is shorter than the poll interval for missing ones."""
     with enter() as visit:
         visit.open("/page/sandboxes/later", "text=There is no sandbox of this name")
-        client.put("sandboxes/later", wishes.empty())
+        client.put("sandboxes/later", specs.empty())
         visit.page.wait_for_selector(".standing .state:has-text('ready')")
         client.call("DELETE", "sandboxes/later")
         host.finish(next(iter(host.offers)))
         visit.page.wait_for_selector(".standing .state:has-text('ended')")
-        client.put("sandboxes/later", wishes.empty())
+        client.put("sandboxes/later", specs.empty())
         visit.page.wait_for_selector(".standing .state:has-text('ready')")
 
 
 def test_older_ended_sandboxes_are_shown_on_request(client, enter):
-    row = {"routing_key": "k", "cluster": "local", "created_at": 1, "given_up": False}
+    row = {"routing_key": "k", "cluster": "local", "created_at": 1, "abandoned": False}
     now = time.time_ns() // 1_000_000
     many = [{**row, "uid": str(n), "name": f"b{n:03}", "ended_at": now - n // 3} for n in range(450)]
     write = client.store.for_org("local").write(lambda rows: rows.insert(ended_sandboxes, many))
@@ -84,7 +84,7 @@ def test_older_ended_sandboxes_are_shown_on_request(client, enter):
         write = client.store.for_org("local").write(lambda rows: rows.insert(ended_sandboxes, newer))
         with ThreadPoolExecutor(1) as pool:
             pool.submit(asyncio.run, write).result()
-        client.put("sandboxes/one", wishes.empty())  # the page requests the list again after this change
+        client.put("sandboxes/one", specs.empty())  # the page requests the list again after this change
         visit.page.wait_for_selector("text=455 in the last week")
         assert visit.page.locator("tbody tr").count() == 455
         assert visit.page.locator("button:has-text('Show older ones')").count() == 0

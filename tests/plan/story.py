@@ -1,6 +1,6 @@
 """Storyboards: a test changes a world step by step, and each turn is one line of facts, decisions and waits."""
 
-from tests.plan.worlds import born, failed, succeeded
+from tests.plan.builders import born, failed, succeeded
 
 from dayfly.plan import messages, transitions
 from dayfly.plan.actions import (

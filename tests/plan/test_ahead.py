@@ -1,9 +1,9 @@
 """A first attempt is prepared while its inputs are being made: once, and only if the host has gates."""
 
 import pytest
-from tests.plan.rows import CLAIMED, MAKE, NOW, PLAN, SEED
+from tests.plan.builders import world
+from tests.plan.decision_rows import CLAIMED, MAKE, NOW, PLAN, SEED
 from tests.plan.story import GATED
-from tests.plan.worlds import world
 
 from dayfly.plan.actions import Prepare
 from dayfly.plan.decide import decide

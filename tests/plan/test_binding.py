@@ -1,8 +1,8 @@
 """The object of an attempt is bound when it is first observed. Only that object may then be released."""
 
 import msgspec
-from tests.plan.rows import CLAIMED, MAKE, NOW, PLAN
-from tests.plan.worlds import after, world
+from tests.plan.builders import after, world
+from tests.plan.decision_rows import CLAIMED, MAKE, NOW, PLAN
 
 from dayfly.plan.actions import Bind, Launch, Record
 from dayfly.plan.decide import decide

@@ -1,9 +1,9 @@
 """Each deadline of an attempt has its own clock: to be scheduled, to start, to run, to end. So has its target's start."""
 
 import pytest
-from tests.plan.rows import APP, ASKED, CLAIMED, GENERATION, MAKE, MUTE, NOW
-from tests.plan.rows import PLAN as DATABASE
-from tests.plan.worlds import after, born, claim, close, document, fork, plan_of, unit, world
+from tests.plan.builders import after, born, claim, close, document, fork, plan_of, unit, world
+from tests.plan.decision_rows import APP, ASKED, CLAIMED, GENERATION, MAKE, MUTE, NOW
+from tests.plan.decision_rows import PLAN as DATABASE
 
 from dayfly.plan.actions import Decision, Dissolve, Started, Stopped, Wait
 from dayfly.plan.decide import RUN_DEADLINE_MARGIN_MS, decide

@@ -2,7 +2,26 @@
 
 import msgspec
 import pytest
-from tests.plan.rows import (
+from tests.plan.builders import (
+    ABANDON,
+    STOP,
+    after,
+    born,
+    claim,
+    close,
+    database,
+    document,
+    done,
+    failed,
+    fork,
+    plan_of,
+    record,
+    succeeded,
+    unit,
+    void,
+    world,
+)
+from tests.plan.decision_rows import (
     APP,
     ASKED,
     CLAIMED,
@@ -22,25 +41,6 @@ from tests.plan.rows import (
     closed,
     ledger,
     up,
-)
-from tests.plan.worlds import (
-    ABANDON,
-    STOP,
-    after,
-    born,
-    claim,
-    close,
-    database,
-    document,
-    done,
-    failed,
-    fork,
-    plan_of,
-    record,
-    succeeded,
-    unit,
-    void,
-    world,
 )
 
 from dayfly.plan.actions import Claim, Close, Fence, Finish, GiveUp, Started, Stopped, Void

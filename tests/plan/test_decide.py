@@ -1,7 +1,21 @@
 """Decisions for worlds: each row has one world, its actions, and the message of every other unit."""
 
 import pytest
-from tests.plan.rows import (
+from tests.plan.builders import (
+    ABANDON,
+    after,
+    born,
+    claim,
+    database,
+    done,
+    failed,
+    plan_of,
+    record,
+    succeeded,
+    void,
+    world,
+)
+from tests.plan.decision_rows import (
     APP,
     ASKED,
     ASKING,
@@ -29,20 +43,6 @@ from tests.plan.rows import (
     up,
 )
 from tests.plan.story import GATED, phrase
-from tests.plan.worlds import (
-    ABANDON,
-    after,
-    born,
-    claim,
-    database,
-    done,
-    failed,
-    plan_of,
-    record,
-    succeeded,
-    void,
-    world,
-)
 
 from dayfly.plan.actions import Finish, GiveUp
 from dayfly.plan.decide import RUN_DEADLINE_MARGIN_MS, decide

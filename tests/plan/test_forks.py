@@ -2,8 +2,7 @@
 
 import msgspec
 import pytest
-from tests.plan.rows import APP, MAKE, NOW, SEED, Row, check
-from tests.plan.worlds import (
+from tests.plan.builders import (
     after,
     born,
     claim,
@@ -19,6 +18,7 @@ from tests.plan.worlds import (
     void,
     world,
 )
+from tests.plan.decision_rows import APP, MAKE, NOW, SEED, Row, check
 
 from dayfly.plan.decide import decide
 from dayfly.plan.reasons import Reason

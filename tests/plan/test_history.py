@@ -1,7 +1,7 @@
 """Each ledger move becomes an entry of the history."""
 
 import pytest
-from tests.plan.worlds import ABANDON, STOP, TARGET, claim, doubt, failed, record, succeeded, void
+from tests.plan.builders import ABANDON, STOP, TARGET, claim, doubt, failed, record, succeeded, void
 
 from dayfly.plan.actions import Bind, Close, Finish, GiveUp, Started, Stopped
 from dayfly.plan.history import history_entries

@@ -1,8 +1,8 @@
 """A skipped back-off: it ends at once, for one attempt, and never beside a live attempt."""
 
 import pytest
-from tests.plan.rows import APP, DROP, MAKE, NOW, PAIR, PLAN, Row, check, closed, ledger, up
-from tests.plan.worlds import after, claim, done, failed, record
+from tests.plan.builders import after, claim, done, failed, record
+from tests.plan.decision_rows import APP, DROP, MAKE, NOW, PAIR, PLAN, Row, check, closed, ledger, up
 
 from dayfly.plan.world import Running, TargetIntent
 

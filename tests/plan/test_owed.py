@@ -2,8 +2,8 @@
 
 import msgspec
 import pytest
-from tests.plan.rows import NOW
-from tests.plan.worlds import after, born, claim, close, document, failed, plan_of, record, unit, void, world
+from tests.plan.builders import after, born, claim, close, document, failed, plan_of, record, unit, void, world
+from tests.plan.decision_rows import NOW
 
 from dayfly.plan.actions import Claim
 from dayfly.plan.decide import decide

@@ -2,8 +2,8 @@
 
 import msgspec
 import pytest
+from tests.plan.builders import ABANDON, after, born, claim, close, done, failed, record
 from tests.plan.test_closing import HOOK, REMOVED
-from tests.plan.worlds import ABANDON, after, born, claim, close, done, failed, record
 
 from dayfly.plan.closed_run import is_past_pre_stop
 from dayfly.spec.run import Phase

@@ -1,7 +1,7 @@
 """Attempts and retries after the end of an attempt."""
 
 import pytest
-from tests.plan.worlds import document, plan_of, unit
+from tests.plan.builders import document, plan_of, unit
 
 from dayfly.plan.retry import BACKOFF_MAX_MS, MAX_NEVER_RAN, PRE_STOP_TRIES, UnitState, backoff, retry_at, unit_state
 from dayfly.spec.lifecycle import LifecycleEvent, UnitRetry

@@ -3,7 +3,7 @@
 import statistics
 import time
 
-from tests.plan.worlds import after, born, claim, document, done, plan_of, unit, world
+from tests.plan.builders import after, born, claim, document, done, plan_of, unit, world
 
 from dayfly.plan.decide import decide
 from dayfly.plan.world import Running

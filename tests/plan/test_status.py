@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from tests.plan.worlds import (
+from tests.plan.builders import (
     after,
     born,
     claim,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.plan.builders import ABANDON, STOP, database, document, fork, plan_of, unit
 from tests.plan.story import Story
-from tests.plan.worlds import ABANDON, STOP, database, document, fork, plan_of, unit
 
 from dayfly.spec.lifecycle import UnitRetry
 

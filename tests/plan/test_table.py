@@ -2,7 +2,20 @@
 
 import msgspec
 import pytest
-from tests.plan.worlds import ABANDON, after, born, claim, close, done, doubt, failed, plan_of, record, succeeded, void
+from tests.plan.builders import (
+    ABANDON,
+    after,
+    born,
+    claim,
+    close,
+    done,
+    doubt,
+    failed,
+    plan_of,
+    record,
+    succeeded,
+    void,
+)
 
 from dayfly.plan import transitions
 from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Record, Started, Stopped, Void

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.plan.worlds import TARGET, document, fork, plan_of, unit
+from tests.plan.builders import TARGET, document, fork, plan_of, unit
 
 from dayfly.plan import transitions
 from dayfly.plan.decide import decide

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.cli.fake import Fake, serving
+from tests.cli.fake_server import Fake, serving
 
 from dayfly.client import Client, DayflyError
 from dayfly.client.home import Home

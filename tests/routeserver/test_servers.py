@@ -51,7 +51,7 @@ class GrpcClient:
 
 @pytest_asyncio.fixture
 async def client(store):
-    async with grpc_server.serving(store, "127.0.0.1", 0) as port:
+    async with grpc_server.serve(store, "127.0.0.1", 0) as port:
         found = GrpcClient(port)
         yield found
         await found.channel.close()
@@ -116,7 +116,7 @@ async def test_nothing_is_served_before_rules_are_known(store, client):
 
 async def test_server_end_closes_the_stream_normally(store):
     store.replace([])
-    async with grpc_server.serving(store, "127.0.0.1", 0) as port:
+    async with grpc_server.serve(store, "127.0.0.1", 0) as port:
         client = GrpcClient(port)
         stream = client.watch(pb.WorkloadRoutingRulesRequest())
         assert await read(stream, 1) == [("SYNCED", "", "")]
@@ -185,9 +185,9 @@ async def test_client_that_never_reads_delays_no_other(store, client):
 
 
 async def test_port_in_use_raises_an_error_with_the_port(store):
-    async with grpc_server.serving(store, "127.0.0.1", 0) as port:
+    async with grpc_server.serve(store, "127.0.0.1", 0) as port:
         with pytest.raises(OSError, match=str(port)):
-            async with grpc_server.serving(store, "127.0.0.1", port):
+            async with grpc_server.serve(store, "127.0.0.1", port):
                 pass
 
 

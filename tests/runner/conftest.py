@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.runner.asked import Asked
 from tests.runner.attempts import NOBODY, Attempt, end_all
+from tests.runner.resident_runner import Asked
 
 ROOT = Path(__file__).parents[2]
 # Other tests mount things at any moment.

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.runner.asked import Asked, order
 from tests.runner.attempts import wait_until
+from tests.runner.resident_runner import Asked, order
 
 COARSE = 5  # clock_gettime(2): the clock of file timestamps
 

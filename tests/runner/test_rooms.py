@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from tests.runner.asked import Asked, order, stands
 from tests.runner.attempts import NOBODY, Attempt, wait_until
 from tests.runner.conftest import QUIET
+from tests.runner.resident_runner import Asked, order, stands
 
 # If there are several, one covers the other.
 PROCESS_LISTS = "grep -c ' /proc proc ' /proc/mounts"

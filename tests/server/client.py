@@ -128,7 +128,7 @@ def serving(path: Path, hosts: Mapping[str, FakeHost], **more: Any) -> Iterator[
             store,
             {name: ways[id(host)] for name, host in hosts.items()},
             baseline_hosts={id(host): host for host in hosts.values()}.values(),
-            keys=callers.single(KEY),
+            keys=callers.single_key(KEY),
             version="1.2.3",
             **more,
         )

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.server import databases, wishes
+from tests.server import databases, specs
 from tests.server.client import Client, serving
 from tests.server.fake_host import FakeHost
 
@@ -62,7 +62,7 @@ def on_sqlite(client: Client) -> None:
 @pytest.fixture
 def db(client: Client) -> Client:
     """A client of a server with the plugin `db`."""
-    client.put("resource-plugins/db", wishes.plugin())
+    client.put("resource-plugins/db", specs.plugin())
     return client
 
 
@@ -71,7 +71,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory, blank: Path) -> Iterator[Cl
     """For tests that change nothing: a server with one object of each kind."""
     path = shutil.copy(blank, tmp_path_factory.mktemp("filled"))
     with serving(path, {"local": FakeHost()}) as found:
-        found.put("workloads/default/shop", wishes.baseline())
-        found.put("resource-plugins/db", wishes.plugin())
-        found.put("sandboxes/sb1", wishes.sandbox())
+        found.put("workloads/default/shop", specs.baseline())
+        found.put("resource-plugins/db", specs.plugin())
+        found.put("sandboxes/sb1", specs.sandbox())
         yield found

@@ -32,11 +32,11 @@ class Postgres:
     """A PostgreSQL server. The owner of its databases is no superuser, because superusers bypass policies."""
 
     def __init__(self, settings: dict[str, str]) -> None:
-        from tests.examples import outside
+        from tests.examples import external_services
 
         self._settings = settings
         self._numbers = itertools.count()
-        self._admin = outside.connect(settings)
+        self._admin = external_services.connect(settings)
         self._admin.execute(f"CREATE ROLE {OWNER} LOGIN PASSWORD '{OWNER}'")
         self._admin.execute(f"CREATE DATABASE blank OWNER {OWNER}")
         Store.open(self.url("blank")).close()
@@ -80,9 +80,9 @@ class Postgres:
         self._program("pg_restore", "--exit-on-error", f"--dbname={name}", str(of))
 
     def _program(self, name: str, *arguments: str) -> None:
-        from tests.examples import outside
+        from tests.examples import external_services
 
-        command = [outside.postgres_programs() / name, *arguments]
+        command = [external_services.postgres_programs() / name, *arguments]
         subprocess.run(command, env={**os.environ, **self._settings}, check=True)
 
     def administrate(self, statement: str) -> None:
@@ -131,9 +131,9 @@ def sql(store: Store, statement: str) -> list[tuple]:
 @contextlib.contextmanager
 def postgres() -> Iterator[Postgres]:
     """Run a PostgreSQL server."""
-    from tests.examples import outside  # other users of this module do not need its imports
+    from tests.examples import external_services  # other users of this module do not need its imports
 
-    with outside.postgres() as settings:
+    with external_services.postgres() as settings:
         found = Postgres(settings)
         try:
             yield found

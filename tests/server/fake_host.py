@@ -32,13 +32,13 @@ class WatchedEnd(HostEnd):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.under_way: set[asyncio.Future[None]] = set()
-        self.hear: Callable[[wire.AnyToControl], None] = lambda _: None
+        self.to_server: Callable[[wire.AnyToServer], None] = lambda _: None
 
-    def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None:
-        self.hear = hear
-        super().attach(hear)
+    def attach(self, receive: Callable[[wire.AnyToServer], None]) -> None:
+        self.to_server = receive
+        super().attach(receive)
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.under_way.add(done)
 
@@ -49,7 +49,7 @@ class WatchedEnd(HostEnd):
                 self.under_way.discard(done)
                 done.set_result(None)
 
-        super().begin(watched())
+        super().start_task(watched())
 
 
 class FakeHost:
@@ -77,7 +77,7 @@ class FakeHost:
         self.missed: list[tuple[str, str]] = []
         self.offers: dict[str, Offer] = {}
         self.closed: dict[str, EndRequest] = {}
-        self.given_up: dict[str, EndRequest] = {}
+        self.abandoned: dict[str, EndRequest] = {}
         self.leases: dict[str, int] = {}
         self.acknowledged: set[str] = set()
         self.hurried: list[tuple[dict[str, int], str]] = []
@@ -107,7 +107,7 @@ class FakeHost:
         changes = {"ready": ready, "reason": reason, "message": message, "units": units}
         self.reports[uid] = msgspec.structs.replace(report, **changes)
         self.versions[uid] = self.version(uid) + 1
-        self._tell(self.end.changed, uid)
+        self._tell(self.end.report_change, uid)
 
     def finish(self, uid: str) -> None:
         """End a run."""
@@ -115,7 +115,7 @@ class FakeHost:
         self._over(uid, Phase.CLEANED)
         del self.offers[uid]
         self._save()
-        self._tell(self.end.ended, uid)
+        self._tell(self.end.report_end, uid)
 
     def receive(self, message: wire.AnyToHost) -> None:
         """Send a message to the host, from the thread of a test."""
@@ -125,7 +125,7 @@ class FakeHost:
     def restart(self) -> None:
         """Start another session, from the thread of a test."""
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(lambda: self.end.attach(self.end.hear))
+        self._loop.call_soon_threadsafe(lambda: self.end.attach(self.end.to_server))
 
     async def carried_out(self) -> None:
         """Wait until all received orders are carried out."""
@@ -138,20 +138,20 @@ class FakeHost:
         self.sessions += 1
         return self.sessions
 
-    def living(self) -> Iterable[str]:
+    def living_runs(self) -> Iterable[str]:
         return list(self.offers)
 
-    def unacknowledged(self) -> Iterable[str]:
+    def unacknowledged_ends(self) -> Iterable[str]:
         return [uid for uid in self.over if uid not in self.acknowledged]
 
     def version(self, uid: str) -> int:
         return self.versions.get(uid, 1)
 
-    def standing(self, uid: str) -> wire.Standing | None:
+    def run_status(self, uid: str) -> wire.RunStatus | None:
         report = self.report(uid)
         if report is None:
             return None
-        return wire.Standing(uid=uid, seq=self.version(uid), report=report, endpoints=self.ports.get(uid, ()))
+        return wire.RunStatus(uid=uid, seq=self.version(uid), report=report, endpoints=self.ports.get(uid, ()))
 
     def admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
         self.on_admit()
@@ -199,7 +199,7 @@ class FakeHost:
 
     async def abandon(self, uid: str, request: EndRequest) -> Verdict:
         self._write("abandon", uid)
-        self.given_up.setdefault(uid, request)
+        self.abandoned.setdefault(uid, request)
         self.offers.pop(uid, None)
         report = msgspec.structs.replace(_report(uid, Phase.ABANDONED), reason=Reason.ABANDONED, abandon=request)
         self.over.setdefault(uid, report)
@@ -229,8 +229,8 @@ class FakeHost:
     def has_ended(self, uid: str) -> bool:
         return uid in self.over
 
-    async def look_up(self, question: wire.RunQuestion) -> wire.Answer:
-        return run_queries.found(self, question)
+    async def answer_query(self, query: wire.RunQuery) -> wire.Answer:
+        return run_queries.answer(self, query)
 
     def values(self, uid: str) -> tuple[Value, ...]:
         return self.outputs.get(uid, ())
@@ -292,11 +292,11 @@ class Encoded:
     def __init__(self, end: HostEnd) -> None:
         self._end = end
 
-    def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None:
-        self._end.attach(lambda message: hear(wire.read_to_control(wire.encode(message))))
+    def attach(self, receive: Callable[[wire.AnyToServer], None]) -> None:
+        self._end.attach(lambda message: receive(wire.decode_to_server(wire.encode(message))))
 
     def send(self, message: wire.AnyToHost) -> None:
-        self._end.send(wire.read_to_host(wire.encode(message)))
+        self._end.send(wire.decode_to_host(wire.encode(message)))
 
 
 # The type checker checks here that the fake implements the protocol.

@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.ports import free_port
 from tests.server.balancer import HOST, Address, Balancer
-from tests.server.later import Clock
+from tests.server.moved_clock import Clock
 
 TESTS = Path(__file__).resolve().parents[1]
 PATIENCE_S = 120

@@ -67,7 +67,7 @@ async def main(home: Path, listener: socket.socket) -> None:
     tombstones.archive = mortal_archive
     store = Store.open(os.environ.get("STORE") or home / "control.db")
     host = Dying(home / "host.json")
-    app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+    app = create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
     print(listener.getsockname()[1], flush=True)
     await asyncio.gather(serve(app, [listener]), host.end_by_files())
 

@@ -10,12 +10,12 @@ from urllib.parse import urlencode
 
 import msgspec
 import pytest
-from tests.server import stored
+from tests.server import stored_records
 from tests.server.databases import sql
 
 from dayfly.link import wire
-from dayfly.link.envelope import MOST_MESSAGES, Opening, chained
-from dayfly.link.host_state import NOTHING_YET
+from dayfly.link.envelope import MAX_MESSAGES, SessionRequest, chain_digest
+from dayfly.link.host_state import NO_REPORT_VERSION
 from dayfly.link.server_end import Link
 from dayfly.server.access import callers
 from dayfly.server.admin.cluster_tokens import ClusterCaller
@@ -23,8 +23,8 @@ from dayfly.server.app import create_app
 from dayfly.server.db.store import Store
 from dayfly.server.db.tables import clusters
 from dayfly.server.records.run_records import save
-from dayfly.server.sync.agents import mailbox
-from dayfly.server.sync.agents.agents import Agents
+from dayfly.server.sync.agents import mailbox_rows
+from dayfly.server.sync.agents.agent_service import AgentService
 from dayfly.server.sync.agents.mailbox_transport import MailboxTransport
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
@@ -46,8 +46,8 @@ class Replica:
 
     def __init__(self, store: Store) -> None:
         self.now = 1_000
-        self.agents = Agents(store, identify=whose, now=lambda: self.now)
-        self.app = create_app(store, {}, org=ORG, keys=callers.single("k", ORG), version="1", agents=self.agents)
+        self.agents = AgentService(store, identify=whose, now=lambda: self.now)
+        self.app = create_app(store, {}, org=ORG, keys=callers.single_key("k", ORG), version="1", agents=self.agents)
 
     def link(self, cluster: str = "east") -> Link | None:
         """Return the link to a cluster, once the agents have read that the cluster exists."""
@@ -55,7 +55,7 @@ class Replica:
 
     async def meet(self, cluster: str = "east") -> asyncio.Task[Any]:
         """Greet the operator of a cluster; the task ends when its inventory arrives."""
-        meeting = asyncio.create_task(self.link(cluster).meet())
+        meeting = asyncio.create_task(self.link(cluster).wait_for_session())
         await asyncio.sleep(0)
         return meeting
 
@@ -79,7 +79,7 @@ class Replica:
         return sent[0]["status"], json.loads(b"".join(each.get("body", b"") for each in sent[1:])), answered
 
     async def open(self, token: str = "east", previous: int = 0, number: int = 0, digest: str = "") -> dict[str, Any]:
-        asks = Opening(cluster_uid=f"u-{token}", previous=previous, number=number, digest=digest)
+        asks = SessionRequest(cluster_uid=f"u-{token}", previous=previous, number=number, digest=digest)
         status, found, _ = await self.ask(token, "POST", "session", asks)
         assert status == 200, found
         return found
@@ -100,7 +100,7 @@ async def replica(store):
 
 
 async def publish(store: Store, cluster: str, *messages: wire.AnyToHost) -> list[int]:
-    return await store.for_org(ORG).write(lambda rows: mailbox.publish(rows, cluster, messages, 5))
+    return await store.for_org(ORG).write(lambda rows: mailbox_rows.publish(rows, cluster, messages, 5))
 
 
 @pytest.mark.parametrize(
@@ -135,32 +135,32 @@ async def test_idle_poll_updates_last_seen_time_at_intervals(replica, store):
     session = await replica.open()
 
     async def poll(after, digest, now):
-        work = lambda rows: mailbox.collect(rows, "east", 1, after, digest, now)  # noqa: E731
+        work = lambda rows: mailbox_rows.fetch(rows, "east", 1, after, digest, now)  # noqa: E731
         found = await store.for_org(ORG).write(work)
         return found, (
-            await store.for_org(ORG).read(lambda rows: mailbox.read_states(rows, [(ORG, "east"), (ORG, "x")]))
+            await store.for_org(ORG).read(lambda rows: mailbox_rows.read_states(rows, [(ORG, "east"), (ORG, "x")]))
         )[0]
 
-    assert (await poll(0, session["digest"], 1_000 + mailbox.RECORD_POLL_INTERVAL_MS - 1))[1].seen_at == 1_000
-    assert (await poll(0, session["digest"], 1_000 + mailbox.RECORD_POLL_INTERVAL_MS))[1].seen_at == 11_000
+    assert (await poll(0, session["digest"], 1_000 + mailbox_rows.RECORD_POLL_INTERVAL_MS - 1))[1].seen_at == 1_000
+    assert (await poll(0, session["digest"], 1_000 + mailbox_rows.RECORD_POLL_INTERVAL_MS))[1].seen_at == 11_000
     await publish(store, "east", HELLO)
     ((sent,), _) = await poll(0, session["digest"], 11_001)
     # A received message is recorded at once, so that it is not repeated.
     found, standing = await poll(1, sent.digest, 11_002)
     assert (found, standing.seen_at) == ([], 11_002)
-    with pytest.raises(mailbox.SessionEndedError, match="a later request"):
+    with pytest.raises(mailbox_rows.SessionEndedError, match="a later request"):
         await poll(0, session["digest"], 11_003)
 
 
 async def test_messages_are_numbered_without_gaps_and_chained(replica, store):
     session = await replica.open()
-    await publish(store, "east", HELLO, wire.AskHistory(uid="u", session=1))
-    assert await publish(store, "east", wire.AskHistory(uid="old", session=77)) == [0]
+    await publish(store, "east", HELLO, wire.HistoryQuery(uid="u", session=1))
+    assert await publish(store, "east", wire.HistoryQuery(uid="old", session=77)) == [0]
     await publish(store, "east", HELLO)
     _, found, _ = await replica.ask("east", "GET", "messages", session=1, after=0)
     digest = session["digest"]
     for number, each in enumerate(found["messages"], 1):
-        digest = chained(digest, each["number"], each["at"], each["body"])
+        digest = chain_digest(digest, each["number"], each["at"], each["body"])
         assert (each["number"], each["digest"]) == (number, digest)
         assert json.loads(each["body"])["number"] == number
     assert len(found["messages"]) == 3
@@ -180,11 +180,11 @@ async def test_messages_are_resent_until_acknowledged(replica, store):
 
 
 async def test_unfetched_messages_are_bounded(replica, store, monkeypatch):
-    monkeypatch.setattr(mailbox, "MAX_UNSEEN", 3)
+    monkeypatch.setattr(mailbox_rows, "MAX_UNSEEN", 3)
     await replica.open()
 
     async def ask(session: int, count: int) -> list[int]:
-        return await publish(store, "east", *[wire.AskHistory(uid="u", session=session)] * count)
+        return await publish(store, "east", *[wire.HistoryQuery(uid="u", session=session)] * count)
 
     assert [await ask(1, 2), await ask(1, 2), await publish(store, "east", HELLO)] == [[1, 2], [3, 0], [0]]
     _, found, _ = await replica.ask("east", "GET", "messages", session=1, after=0)
@@ -204,13 +204,13 @@ async def test_cluster_with_foreign_chain_is_frozen_until_thawed(replica, store)
     assert status == 423
     assert "frozen: it has seen messages that this server does not know" in found["error"]
     assert await publish(store, "east", HELLO) == [0]
-    assert not await store.for_org(ORG).write(lambda rows: mailbox.thaw(rows, "east")), (
+    assert not await store.for_org(ORG).write(lambda rows: mailbox_rows.thaw(rows, "east")), (
         "the host has not reported its runs"
     )
-    opening = Opening(cluster_uid="u-east", previous=1, number=1, digest="of another database")
+    opening = SessionRequest(cluster_uid="u-east", previous=1, number=1, digest="of another database")
     for path, body in (("births", {"session": 1, "uids": []}), ("session", opening)):
         assert (await replica.ask("east", "POST", path, body))[0] == 423
-    assert await store.for_org(ORG).write(lambda rows: mailbox.thaw(rows, "east"))
+    assert await store.for_org(ORG).write(lambda rows: mailbox_rows.thaw(rows, "east"))
     again = await replica.open(previous=1, number=1, digest="of another database")
     assert again["session"] == 2
 
@@ -219,13 +219,15 @@ async def test_cluster_with_foreign_chain_is_frozen_until_thawed(replica, store)
 async def test_a_host_that_knows_more_than_the_database_freezes(replica, store, asks):
     await replica.open()
     await publish(store, "east", HELLO)
-    opening = Opening(**{"cluster_uid": "u-east", "previous": 1, **asks})
+    opening = SessionRequest(**{"cluster_uid": "u-east", "previous": 1, **asks})
     assert (await replica.ask("east", "POST", "session", opening))[0] == 423
 
 
 async def test_second_of_two_concurrent_sessions_is_refused(replica):
     await replica.open()
-    openings = [replica.ask("east", "POST", "session", Opening(cluster_uid="u-east", previous=1)) for _ in range(2)]
+    openings = [
+        replica.ask("east", "POST", "session", SessionRequest(cluster_uid="u-east", previous=1)) for _ in range(2)
+    ]
     answers = sorted(await asyncio.gather(*openings), key=lambda each: each[0])
     assert [status for status, _, _ in answers] == [200, 409]
     assert answers[1][2]["dayfly-agent-session"] == "2"
@@ -234,7 +236,7 @@ async def test_second_of_two_concurrent_sessions_is_refused(replica):
 @pytest.mark.parametrize("more", [{"cluster_uid": "u" * 65}, {"version": "1\0"}, {"namespaces": {ORG: "a\0"}}])
 async def test_malformed_session_request_is_refused(replica, more):
     """PostgreSQL would reject it, and the host would get the error that the store is unavailable."""
-    opening = Opening(**{"cluster_uid": "u-east", **more})
+    opening = SessionRequest(**{"cluster_uid": "u-east", **more})
     status, answer, _ = await replica.ask("east", "POST", "session", opening)
     assert (status, "error" in answer) == (400, True)
     assert (await replica.open())["session"] == 1
@@ -244,7 +246,7 @@ async def test_malformed_session_request_is_refused(replica, more):
 async def test_frozen_opening_is_bounded_in_size(replica, store, more):
     """The opening is stored until an administrator has thawed the cluster, and read with each poll of the mailboxes."""
     await replica.open()
-    frozen = Opening(**{"cluster_uid": "u-east", "previous": 1, "number": 1, "digest": "of another", **more})
+    frozen = SessionRequest(**{"cluster_uid": "u-east", "previous": 1, "number": 1, "digest": "of another", **more})
     status, _, _ = await replica.ask("east", "POST", "session", frozen)
     (kept,) = sql(store, "SELECT length(frozen) FROM agents")
     assert (status, kept) == (400, (0,))
@@ -258,7 +260,7 @@ async def test_no_message_or_uid_of_a_host_has_a_nul(replica):
     said = {"session": 1, "first": 1, "messages": ["a", "b\0"]}
     assert (await replica.ask("east", "POST", "messages", said))[0] == 400
     assert (await replica.ask("east", "POST", "births", {"session": 1, "uids": ["a", "b\0"]}))[0] == 400
-    assert (await replica.ask("east", "POST", "messages", {**said, "messages": ["a"]}))[1] == {"heard": 1}
+    assert (await replica.ask("east", "POST", "messages", {**said, "messages": ["a"]}))[1] == {"received": 1}
 
 
 async def test_session_is_reopened_after_a_lost_answer(replica, store):
@@ -278,9 +280,9 @@ async def test_new_session_with_pending_messages_is_not_frozen(replica, store, t
     await replica.open()
     await publish(store, "east", HELLO, HELLO)
     if thawed:
-        stranger = Opening(cluster_uid="u-east", previous=1, number=1, digest="of another database")
+        stranger = SessionRequest(cluster_uid="u-east", previous=1, number=1, digest="of another database")
         assert (await replica.ask("east", "POST", "session", stranger))[0] == 423
-        assert await store.for_org(ORG).write(lambda rows: mailbox.thaw(rows, "east"))
+        assert await store.for_org(ORG).write(lambda rows: mailbox_rows.thaw(rows, "east"))
         begun = await replica.open(previous=1, number=1, digest="of another database")
     else:
         begun = await replica.open(previous=1)
@@ -299,13 +301,13 @@ async def test_repeated_host_messages_are_stored_once(replica, store):
 
     async def say(first: int, *messages: str) -> int:
         said = {"session": 1, "first": first, "messages": messages}
-        return (await replica.ask("east", "POST", "messages", said))[1]["heard"]
+        return (await replica.ask("east", "POST", "messages", said))[1]["received"]
 
     assert [await say(1, "a", "b"), await say(1, "a", "b", "c"), await say(2, "b"), await say(9, "z")] == [2, 3, 3, 3]
-    found = await store.for_org(ORG).read(lambda rows: mailbox.read_inbox(rows, "east", 0))
+    found = await store.for_org(ORG).read(lambda rows: mailbox_rows.read_inbox(rows, "east", 0))
     assert [body for _, body in found] == ["a", "b", "c"]
     assert (await replica.ask("east", "POST", "messages", {"session": 7, "first": 4, "messages": ["x"]}))[0] == 409
-    many = {"session": 1, "first": 4, "messages": ["x"] * (MOST_MESSAGES + 1)}
+    many = {"session": 1, "first": 4, "messages": ["x"] * (MAX_MESSAGES + 1)}
     assert (await replica.ask("east", "POST", "messages", many))[0] == 413
     assert (await replica.ask("east", "POST", "messages", b"{"))[0] == 400
 
@@ -318,9 +320,9 @@ async def test_expired_births_are_refused_by_server_clock(replica, store, born, 
     def wished(rows):
         hour = {"duration": "1h", "offset_from": "createdAt"}
         for uid, ttl in (("u-brief", Ttl(**hour)), ("u-lives", None)):
-            save(rows, stored.sandbox(uid, org=ORG, cluster="east", at=born, ttl=ttl))
+            save(rows, stored_records.sandbox(uid, org=ORG, cluster="east", at=born, ttl=ttl))
         for uid, ttl in (("g-brief", GroupTtl(**hour)), ("g-lives", None)):
-            save(rows, stored.group(uid, org=ORG, cluster="east", at=born, ttl=ttl))
+            save(rows, stored_records.group(uid, org=ORG, cluster="east", at=born, ttl=ttl))
 
     await store.for_org(ORG).write(wished)
     await replica.open()
@@ -331,21 +333,21 @@ async def test_expired_births_are_refused_by_server_clock(replica, store, born, 
 
 async def test_waiting_poll_fails_once_token_is_revoked(replica, store, monkeypatch):
     await replica.open()
-    await replica.agents.begin()
-    collect, looked = mailbox.collect, []
-    monkeypatch.setattr(mailbox, "collect", lambda *given: looked.append(1) or collect(*given))
+    await replica.agents.load_mailboxes()
+    fetch, looked = mailbox_rows.fetch, []
+    monkeypatch.setattr(mailbox_rows, "fetch", lambda *given: looked.append(1) or fetch(*given))
     waiting = asyncio.create_task(replica.ask("east", "GET", "messages", session=1, after=0, wait=20))
     while not looked:  # noqa: ASYNC110 - in a thread of the store
         await asyncio.sleep(0.01)
     monkeypatch.delitem(TOKENS, "east")
     await publish(store, "east", HELLO)
-    await replica.agents.begin()
+    await replica.agents.load_mailboxes()
     assert (await asyncio.wait_for(waiting, 10))[0] == 401
 
 
 async def test_any_replica_serves_any_request(replica, store, monkeypatch):
     """A host polls one replica, and another replica sends it a message and receives its answer."""
-    monkeypatch.setattr("dayfly.server.sync.agents.agents.POLL_INTERVAL_S", 0.02)
+    monkeypatch.setattr("dayfly.server.sync.agents.agent_service.POLL_INTERVAL_S", 0.02)
     other = Replica(store)
     await replica.open()
     running = [asyncio.create_task(each.agents.run()) for each in (replica, other)]
@@ -357,7 +359,7 @@ async def test_any_replica_serves_any_request(replica, store, monkeypatch):
         _, found, _ = await asyncio.wait_for(waiting, 10)
         asked = json.loads(found["messages"][0]["body"])
         assert (asked["type"], asked["number"]) == ("Hello", 1)
-        inventory = wire.Inventory(session=1, runs=(wire.Standing(uid="u", seq=3),))
+        inventory = wire.Inventory(session=1, runs=(wire.RunStatus(uid="u", seq=3),))
         said = {"session": 1, "first": 1, "messages": [wire.encode(inventory).decode()]}
         await replica.ask("east", "POST", "messages", said)
         session, _ = await asyncio.wait_for(meeting, 10)
@@ -372,9 +374,9 @@ async def test_recreated_cluster_starts_with_empty_state(replica, store):
     """No replica has read the mailbox in between; messages and session of the first cluster are not used for the second."""
     for previous in range(2):
         await replica.open(previous=previous)
-    inventory = wire.encode(wire.Inventory(session=2, runs=(wire.Standing(uid="u", seq=3),)))
+    inventory = wire.encode(wire.Inventory(session=2, runs=(wire.RunStatus(uid="u", seq=3),)))
     await replica.ask("east", "POST", "messages", {"session": 2, "first": 1, "messages": [inventory.decode()] * 3})
-    await replica.agents.begin()
+    await replica.agents.load_mailboxes()
     first = replica.link()
 
     def anew(rows: Any) -> None:
@@ -384,50 +386,52 @@ async def test_recreated_cluster_starts_with_empty_state(replica, store):
     await store.for_org(ORG).write(anew)
     replica.now = 2_000
     await replica.open()
-    await replica.agents.begin()
+    await replica.agents.load_mailboxes()
     second = replica.link()
     assert second is not first
     meeting = await replica.meet()
-    said = wire.Inventory(session=1, runs=(wire.Standing(uid="v", seq=4),))
+    said = wire.Inventory(session=1, runs=(wire.RunStatus(uid="v", seq=4),))
     await replica.ask("east", "POST", "messages", {"session": 1, "first": 1, "messages": [wire.encode(said).decode()]})
-    await replica.agents.begin()
+    await replica.agents.load_mailboxes()
     session, _ = await meeting
-    assert (session, second.state.version("v"), second.state.version("u")) == (1, 4, NOTHING_YET)
+    assert (session, second.state.version("v"), second.state.version("u")) == (1, 4, NO_REPORT_VERSION)
 
 
 async def test_unread_host_messages_are_bounded(replica, store, monkeypatch):
     """A replica that is slower misses numbers, and requests the inventory."""
-    monkeypatch.setattr(mailbox, "MAX_INBOX", 4)
+    monkeypatch.setattr(mailbox_rows, "MAX_INBOX", 4)
     await replica.open()
-    await replica.agents.begin()
+    await replica.agents.load_mailboxes()
 
     async def say(first: int, *messages: str) -> list[str]:
         said = {"session": 1, "first": first, "messages": messages}
         status, answer, _ = await replica.ask("east", "POST", "messages", said)
-        assert (status, answer) == (200, {"heard": first - 1 + len(messages)})
-        return [body for _, body in await store.for_org(ORG).read(lambda rows: mailbox.read_inbox(rows, "east", 0))]
+        assert (status, answer) == (200, {"received": first - 1 + len(messages)})
+        return [
+            body for _, body in await store.for_org(ORG).read(lambda rows: mailbox_rows.read_inbox(rows, "east", 0))
+        ]
 
     assert await say(1, *"abcdef") == ["c", "d", "e", "f"]
-    assert await say(7, "ä" * mailbox.INBOX_UNIT_BYTES) == ["f", "ä" * mailbox.INBOX_UNIT_BYTES]
-    assert await say(8, "g") == ["ä" * mailbox.INBOX_UNIT_BYTES, "g"]
+    assert await say(7, "ä" * mailbox_rows.INBOX_UNIT_BYTES) == ["f", "ä" * mailbox_rows.INBOX_UNIT_BYTES]
+    assert await say(8, "g") == ["ä" * mailbox_rows.INBOX_UNIT_BYTES, "g"]
     # A message that exceeds the limit by itself is received nevertheless.
-    assert await say(9, "x" * 9 * mailbox.INBOX_UNIT_BYTES) == ["x" * 9 * mailbox.INBOX_UNIT_BYTES]
+    assert await say(9, "x" * 9 * mailbox_rows.INBOX_UNIT_BYTES) == ["x" * 9 * mailbox_rows.INBOX_UNIT_BYTES]
 
 
 async def test_too_deeply_nested_message_blocks_no_later_ones(replica):
     """Neither later messages of the same operator nor messages of other clusters are blocked."""
-    deep = f'{{"type":"Pulse","session":1,"count":1,"more":{"[" * 50_000}{"]" * 50_000}}}'
-    inventory = wire.Inventory(session=1, runs=(wire.Standing(uid="u", seq=3),))
+    deep = f'{{"type":"Heartbeat","session":1,"count":1,"more":{"[" * 50_000}{"]" * 50_000}}}'
+    inventory = wire.Inventory(session=1, runs=(wire.RunStatus(uid="u", seq=3),))
     for cluster in ("east", "west"):
         await replica.open(cluster)
-    await replica.agents.begin()
+    await replica.agents.load_mailboxes()
     meetings = [await replica.meet(cluster) for cluster in ("east", "west")]
     for cluster, said in (
         ("east", [deep, wire.encode(inventory).decode()]),
         ("west", [wire.encode(inventory).decode()]),
     ):
         await replica.ask(cluster, "POST", "messages", {"session": 1, "first": 1, "messages": said})
-    await replica.agents.begin()
+    await replica.agents.load_mailboxes()
     await asyncio.gather(*meetings)
     assert [replica.link(cluster).state.version("u") for cluster in ("east", "west")] == [3, 3]
 
@@ -435,7 +439,7 @@ async def test_too_deeply_nested_message_blocks_no_later_ones(replica):
 @pytest.mark.parametrize("field", ["previous", "number"])
 async def test_session_numbers_beyond_64_bits_are_refused(replica, store, field):
     await replica.open()
-    opening = Opening(**{"cluster_uid": "u-east", "previous": 1, field: 1 << 64, "digest": "d"})
+    opening = SessionRequest(**{"cluster_uid": "u-east", "previous": 1, field: 1 << 64, "digest": "d"})
     status, answer, _ = await replica.ask("east", "POST", "session", opening)
     assert (status, "error" in answer) == (400, True)
     assert (await replica.open(previous=1))["session"] == 2
@@ -443,9 +447,9 @@ async def test_session_numbers_beyond_64_bits_are_refused(replica, store, field)
 
 async def test_documents_too_long_for_an_operator_are_refused(replica, store, monkeypatch):
     """The operator would fetch the answer with them forever, and receive no other message."""
-    monkeypatch.setattr("dayfly.server.sync.agents.mailbox_transport.MOST_ANSWER", 8_000)
+    monkeypatch.setattr("dayfly.server.sync.agents.mailbox_transport.MAX_ANSWER_BYTES", 8_000)
     await replica.open()
-    (standing,) = await store.for_org(ORG).read(lambda rows: mailbox.read_states(rows, [(ORG, "east")]))
+    (standing,) = await store.for_org(ORG).read(lambda rows: mailbox_rows.read_states(rows, [(ORG, "east")]))
     host = MailboxTransport(standing, lambda: replica.now, lambda: None)
     target = Target(kind="Sandbox", name="box", uid="u")
 
@@ -457,7 +461,7 @@ async def test_documents_too_long_for_an_operator_are_refused(replica, store, mo
     host.send(fits)
     for long in (
         wire.Offer(uid="u", name="box", target=target, documents=of(2_000)),
-        wire.AskAdmit(documents=of(2_000)),
+        wire.AdmissionQuery(documents=of(2_000)),
     ):
         with pytest.raises(DocumentsRefusedError, match="more than an operator accepts"):
             host.send(long)

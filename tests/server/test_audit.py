@@ -10,14 +10,14 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import KEY, ORG, serving
 from tests.server.databases import sql
 from tests.server.fake_host import FakeHost
-from tests.server.lossy import call
+from tests.server.lossy_link import call
 
 from dayfly.server.access import callers
-from dayfly.server.admin.audit_chain import ChainEntry, ChainHead, fault, link
+from dayfly.server.admin.audit_chain import ChainEntry, ChainHead, find_fault, next_entry
 from dayfly.server.app import create_app
 from dayfly.server.db.store import Store
 from dayfly.server.db.tables import audit as audit_table
@@ -36,20 +36,20 @@ def chain(client):
 @pytest.mark.slow
 def test_each_change_has_an_audit_entry_without_secrets(place):
     with serving(place, {"local": FakeHost()}) as client:
-        client.put("workloads/default/shop", wishes.baseline())
-        client.put("resource-plugins/db", wishes.plugin())
-        client.put("sandboxes/sb1", wishes.sandbox(labels={"a": "b"}))
-        client.put("sandboxes/sb1", wishes.sandbox(labels={"a": "c"}))
+        client.put("workloads/default/shop", specs.baseline())
+        client.put("resource-plugins/db", specs.plugin())
+        client.put("sandboxes/sb1", specs.sandbox(labels={"a": "b"}))
+        client.put("sandboxes/sb1", specs.sandbox(labels={"a": "c"}))
         client.put("clusters/far", None)
         token = client.call("POST", "clusters/far/tokens", {}).json
         key = client.call("POST", "keys", {"name": "ci", "role": "viewer"}).json
         before = client.get("sandboxes/sb1")
         same = (
-            ("PUT", "workloads/default/shop", wishes.baseline()),
-            ("PUT", "sandboxes/sb1", wishes.sandbox(labels={"a": "c"})),
+            ("PUT", "workloads/default/shop", specs.baseline()),
+            ("PUT", "sandboxes/sb1", specs.sandbox(labels={"a": "c"})),
             ("PUT", "clusters/far", None),
-            ("PUT", "resource-plugins/db", wishes.plugin()),
-            ("PUT", "sandboxes/sb1", wishes.sandbox(labels={"a": 7})),
+            ("PUT", "resource-plugins/db", specs.plugin()),
+            ("PUT", "sandboxes/sb1", specs.sandbox(labels={"a": 7})),
             ("DELETE", "sandboxes/none", None),
             ("GET", "sandboxes", None),
         )
@@ -78,7 +78,7 @@ def test_each_change_has_an_audit_entry_without_secrets(place):
         ]
         assert {(entry.name, entry.program) for entry in entries} == {("this home", "")}
         assert entries[2].spec != entries[3].spec
-        assert fault("local", entries, head) == ""
+        assert find_fault("local", entries, head) == ""
         text = json.dumps(msgspec.to_builtins(entries))
         for secret in (token["token"], key["key"], KEY, "http.server"):
             assert secret not in text
@@ -99,15 +99,15 @@ def test_an_entry_that_is_altered_or_removed_is_noticed(tmp_path, says):
         for number in range(4):
             client.put(f"clusters/c{number}", None)
         entries, head = chain(client)
-        assert fault("local", entries, head) == ""
+        assert find_fault("local", entries, head) == ""
         sql(client.store, TAMPERING[says])
-        assert says in fault("local", *chain(client))
+        assert says in find_fault("local", *chain(client))
 
 
 async def test_server_user_of_postgresql_cannot_alter_entries(postgres):
     store = Store.open(postgres.fresh())
     try:
-        app = create_app(store, {}, keys=callers.single(KEY), version="1")
+        app = create_app(store, {}, keys=callers.single_key(KEY), version="1")
         await call(app, KEY, "PUT", f"{ORG}/clusters/far")
         for change in (audit_table.update().values(name="x"), audit_table.delete()):
             assert await store.for_org("local").write(lambda rows, change=change: rows.execute(change).rowcount) == 0
@@ -119,14 +119,14 @@ async def test_server_user_of_postgresql_cannot_alter_entries(postgres):
 async def test_changes_of_several_servers_form_one_chain(place):
     """Also the first entries, which each server would number 1."""
     stores = [Store.open(place) for _ in range(2)]
-    apps = [create_app(store, {}, keys=callers.single(KEY), version="1") for store in stores]
+    apps = [create_app(store, {}, keys=callers.single_key(KEY), version="1") for store in stores]
     try:
         asked = [call(apps[number % 2], KEY, "PUT", f"{ORG}/clusters/c{number}") for number in range(16)]
         assert {status for status, _ in await asyncio.gather(*asked)} == {200}
         found = (await call(apps[0], KEY, "GET", f"{ORG}/audit"))[1]
         entries = msgspec.convert(found["entries"], list[ChainEntry])
         assert len(entries) == 16
-        assert fault("local", entries, msgspec.convert(found["head"], ChainHead)) == ""
+        assert find_fault("local", entries, msgspec.convert(found["head"], ChainHead)) == ""
     finally:
         for store in stores:
             store.close()
@@ -135,9 +135,9 @@ async def test_changes_of_several_servers_form_one_chain(place):
 async def test_a_change_that_fails_leaves_no_entry(place):
     store = Store.open(place)
     try:
-        app = create_app(store, {}, keys=callers.single(KEY), version="1")
-        assert (await call(app, KEY, "PUT", f"{ORG}/resource-plugins/db", wishes.plugin()))[0] == 200
-        assert (await call(app, KEY, "PUT", f"{ORG}/resource-plugins/db", wishes.plugin()))[0] == 409
+        app = create_app(store, {}, keys=callers.single_key(KEY), version="1")
+        assert (await call(app, KEY, "PUT", f"{ORG}/resource-plugins/db", specs.plugin()))[0] == 200
+        assert (await call(app, KEY, "PUT", f"{ORG}/resource-plugins/db", specs.plugin()))[0] == 409
         assert (await call(app, KEY, "GET", f"{ORG}/audit"))[1]["head"]["number"] == 1
     finally:
         store.close()
@@ -154,18 +154,18 @@ def test_each_change_of_a_chain_is_noticed(length, data):
         new = ChainEntry(
             number=0, at=number, key="k", name="n", program="p", action="put", object=f"o{number}", spec="s"
         )
-        entries.append(link("org", head, new))
+        entries.append(next_entry("org", head, new))
         head = ChainHead(entries[-1].number, entries[-1].digest)
-    assert fault("org", entries, head) == ""
-    assert fault("org", entries[length // 2 :], head, ChainHead(*_last(entries[: length // 2]))) == ""
-    assert fault("other", entries, head)
+    assert find_fault("org", entries, head) == ""
+    assert find_fault("org", entries[length // 2 :], head, ChainHead(*_last(entries[: length // 2]))) == ""
+    assert find_fault("other", entries, head)
     at = data.draw(st.integers(0, length - 1))
     field = data.draw(st.sampled_from(FIELDS))
     old = getattr(entries[at], field)
     changed = msgspec.structs.replace(entries[at], **{field: old + 1 if isinstance(old, int) else old + "x"})
-    assert fault("org", [*entries[:at], changed, *entries[at + 1 :]], head)
-    assert fault("org", [*entries[:at], *entries[at + 1 :]], head)
-    assert fault("org", [*entries, link("org", head, entries[0])], head)
+    assert find_fault("org", [*entries[:at], changed, *entries[at + 1 :]], head)
+    assert find_fault("org", [*entries[:at], *entries[at + 1 :]], head)
+    assert find_fault("org", [*entries, next_entry("org", head, entries[0])], head)
 
 
 def _last(entries):

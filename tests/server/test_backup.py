@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import Client, serving
 from tests.server.fake_host import FakeHost
 
@@ -18,13 +18,13 @@ def test_server_restores_backup_of_its_file(blank, tmp_path, monkeypatch):
     first.write_bytes(blank.read_bytes())
     with serving(first, {"local": FakeHost()}) as client:
         client.put("clusters/far", None)
-        client.put("sandboxes/kept", wishes.empty(cluster="far"))
+        client.put("sandboxes/kept", specs.empty(cluster="far"))
         kept = client.call("POST", "keys", {"name": "kept", "role": "member", "scope": ["name:k*"]}).json
         with contextlib.closing(sqlite3.connect(first)) as of, contextlib.closing(sqlite3.connect(second)) as to:
             of.backup(to)  # as `.backup` does
         later = client.call("POST", "keys", {"name": "later", "role": "admin"}).json
         client.delete(f"keys/{kept['id']}")
-        client.put("sandboxes/late", wishes.empty(cluster="far"))
+        client.put("sandboxes/late", specs.empty(cluster="far"))
         head = client.get("audit")["head"]
     for made in (kept, later):
         assert made["key"].split("_", 2)[2].encode() not in second.read_bytes()

@@ -6,9 +6,9 @@ import asyncio
 import shutil
 
 import pytest
-from tests.server import stored, wishes
+from tests.server import specs, stored_records
 from tests.server.client import KEY, ORG
-from tests.server.lossy import call
+from tests.server.lossy_link import call
 
 from dayfly.link import server_end as link
 from dayfly.link import wire
@@ -27,7 +27,7 @@ class SlowHost:
 
     def __init__(self) -> None:
         self.offers: list[wire.Offer] = []
-        self.asked: list[wire.AskStanding] = []
+        self.asked: list[wire.StatusQuery] = []
 
     def attach(self, hear) -> None:
         self.hear = hear
@@ -38,9 +38,9 @@ class SlowHost:
                 self.hear(wire.Inventory(session=1))
             case wire.Offer():
                 self.offers.append(message)
-            case wire.AskStanding():
+            case wire.StatusQuery():
                 self.asked.append(message)
-                self.hear(wire.Standings(**message.address, runs=()))
+                self.hear(wire.RunStatuses(**message.address, runs=()))
 
     def take(self) -> None:
         [offer] = self.offers
@@ -55,14 +55,14 @@ async def store(blank, tmp_path):
 
 
 async def test_caller_does_not_wait_for_slow_host(store, monkeypatch):
-    monkeypatch.setattr(link, "ANSWER_S", HOURS)
+    monkeypatch.setattr(link, "ANSWER_TIMEOUT_S", HOURS)
     monkeypatch.setattr(host_sync, "CALLER_WAIT_S", 0)
-    app = create_app(store, {}, keys=callers.single(KEY), version="1")
+    app = create_app(store, {}, keys=callers.single_key(KEY), version="1")
     await call(app, KEY, "PUT", f"{ORG}/clusters/far")
-    await call(app, KEY, "PUT", f"{ORG}/sandboxes/shop", wishes.empty(cluster="far"))
-    record = await stored.read(store, "local", "shop")
+    await call(app, KEY, "PUT", f"{ORG}/sandboxes/shop", specs.empty(cluster="far"))
+    record = await stored_records.read(store, "local", "shop")
     host, links = SlowHost(), Links()
-    links.put("far", Link(host, "local", shared=True))
+    links.add_link("far", Link(host, "local", shared=True))
     sync = host_sync.HostSync(store, links)
 
     await sync.send_order_soon(record)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import KEY, ORG
-from tests.server.lossy import call
+from tests.server.lossy_link import call
 
 import dayfly.server
 from dayfly.server.access import callers
@@ -79,7 +79,7 @@ def test_query_shows_only_own_rows_of_each_table(what):
 @pytest.fixture
 async def app(blank, tmp_path, host):
     store = Store.open(shutil.copy(blank, tmp_path))
-    yield create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+    yield create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
     store.close()
 
 
@@ -110,13 +110,13 @@ async def test_role_includes_rights_of_lower_roles_only(blank, tmp_path, host):
             return (await call(app, key, method, path, body))[0]
 
         plugin, sandbox = f"{ORG}/resource-plugins/db", f"{ORG}/sandboxes/sb1"
-        assert await status("viewer@local", "PUT", sandbox, wishes.empty()) == 403
-        assert await status("member@local", "PUT", plugin, wishes.plugin()) == 403
+        assert await status("viewer@local", "PUT", sandbox, specs.empty()) == 403
+        assert await status("member@local", "PUT", plugin, specs.plugin()) == 403
         assert (await call(app, "member@local", "PUT", plugin, {}))[1]["error"] == (
             "PUT here needs the role admin, and your key has the role member"
         )
-        assert await status("admin@local", "PUT", plugin, wishes.plugin()) == 200
-        assert await status("member@local", "PUT", sandbox, wishes.empty()) == 200
+        assert await status("admin@local", "PUT", plugin, specs.plugin()) == 200
+        assert await status("member@local", "PUT", sandbox, specs.empty()) == 200
         assert await status("viewer@local", "GET", sandbox) == 200
         assert await status("viewer@local", "GET", sandbox + "/outputs") == 403
         assert await status("admin@acme", "GET", sandbox) == 404

@@ -10,7 +10,7 @@ import shutil
 import socket
 
 import pytest
-from tests.server import stored, wishes
+from tests.server import specs, stored_records
 from tests.server.client import KEY, ORG
 
 from dayfly.link.server_end import Links
@@ -75,13 +75,13 @@ def listening(client, path="changes", last="", key=KEY):
 
 
 def test_stream_has_all_objects_and_then_changes(client, host):
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     with listening(client) as listener:
         _, kind, data = listener.next()
         assert (kind, data["name"], data["status"]["ready"]) == ("changed", "sb1", True)
         assert listener.next()[1:] == ("group-synced", {})
         assert listener.next()[1:] == ("synced", {})
-        client.put("sandboxes/sb2", wishes.empty(labels={"a": "b"}))
+        client.put("sandboxes/sb2", specs.empty(labels={"a": "b"}))
         _, _, data = listener.until("changed")
         while data["status"]["ready"] is False:
             _, _, data = listener.until("changed")
@@ -97,14 +97,14 @@ def test_stream_has_all_objects_and_then_changes(client, host):
 
 
 def test_stream_of_one_sandbox_has_only_its_changes(client, host):
-    client.put("sandboxes/sb1", wishes.empty())
-    client.put("sandboxes/sb2", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
+    client.put("sandboxes/sb2", specs.empty())
     assert client.call("GET", "sandboxes/none/changes").status == 404
     with listening(client, "sandboxes/sb2/changes") as listener:
         assert listener.next()[2]["name"] == "sb2"
         assert listener.next()[1] == "synced"
-        client.put("sandboxes/sb1", wishes.empty(labels={"a": "b"}))
-        client.put("sandboxes/sb2", wishes.empty(labels={"a": "c"}))
+        client.put("sandboxes/sb1", specs.empty(labels={"a": "b"}))
+        client.put("sandboxes/sb2", specs.empty(labels={"a": "c"}))
         assert listener.next()[2]["spec"]["labels"] == {"a": "c"}
 
 
@@ -113,12 +113,12 @@ async def _nothing(_stream):
 
 
 def test_new_stream_begins_with_newest_state_beside_others(client, host, monkeypatch):
-    client.put("sandboxes/sb1", wishes.empty())
-    client.put("sandboxes/sb2", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
+    client.put("sandboxes/sb2", specs.empty())
     with listening(client) as another:
         another.until("synced")
         monkeypatch.setattr(changes.OrganisationStream, "poll", _nothing)
-        client.put("sandboxes/sb2", wishes.empty(labels={"a": "b"}))
+        client.put("sandboxes/sb2", specs.empty(labels={"a": "b"}))
         host.say(uid_of(host, "sb1"), ready=False, reason=Reason.RESOURCES_PENDING, message="db/make runs")
         with listening(client, "sandboxes/sb2/changes") as listener:
             assert listener.next()[2]["spec"]["labels"] == {"a": "b"}
@@ -145,7 +145,7 @@ def stream(store):
 
 
 def record(uid, name="sb1"):
-    return stored.sandbox(uid, org="local", name=name, cluster="local", labels={"of": uid})
+    return stored_records.sandbox(uid, org="local", name=name, cluster="local", labels={"of": uid})
 
 
 def read_new_events(stream):
@@ -183,11 +183,11 @@ async def test_recreated_sandbox_is_streamed_as_changed(stream, store, monkeypat
 
 
 def test_reconnected_stream_resumes_after_last_event_id(client):
-    client.put("sandboxes/sb1", wishes.empty())
-    client.put("sandboxes/sb2", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
+    client.put("sandboxes/sb2", specs.empty())
     with listening(client) as listener:
         last, _, _ = listener.until("synced")
-    client.put("sandboxes/sb2", wishes.empty(labels={"a": "b"}))
+    client.put("sandboxes/sb2", specs.empty(labels={"a": "b"}))
     with listening(client, last=last) as listener:
         _, kind, data = listener.next()
         assert (kind, data["name"], data["spec"]["labels"]) == ("changed", "sb2", {"a": "b"})
@@ -199,7 +199,7 @@ def test_reconnected_stream_resumes_after_last_event_id(client):
 
 def test_head_of_stream_keeps_the_connection_usable(client):
     """A stream for HEAD would occupy the connection forever."""
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=5)
     for path in ("changes", "sandboxes/sb1/changes"):
         connection.request("HEAD", f"{ORG}/{path}", headers={"signadot-api-key": KEY})
@@ -238,7 +238,7 @@ def test_slow_reader_of_a_list_has_all_of_it_after_revocation(client, monkeypatc
     """The list was computed while the key was valid."""
     monkeypatch.setattr(auth_middleware, "KEY_CHECK_INTERVAL_S", 0.01)
     for number in range(4):
-        client.put(f"sandboxes/sb{number}", wishes.empty(description="x" * 900_000))
+        client.put(f"sandboxes/sb{number}", specs.empty(description="x" * 900_000))
     made = client.call("POST", "keys", {"name": "a", "role": "viewer"}).json
     with socket.socket() as connection:
         connection.settimeout(20)
@@ -259,7 +259,7 @@ def group(value="a", **more):
 
 
 def test_route_groups_are_streamed_with_separate_types(client, host):
-    client.put("sandboxes/sb1", wishes.empty(labels={"team": "a"}))
+    client.put("sandboxes/sb1", specs.empty(labels={"team": "a"}))
     client.put("routegroups/sb1", group())
     with listening(client) as listener:
         said = [listener.next()[1] for _ in range(4)]
@@ -273,14 +273,14 @@ def test_route_groups_are_streamed_with_separate_types(client, host):
         assert data == client.get("routegroups/sb1")
         last, *_ = listener.until("synced")
         # The group's record does not change: its sandboxes and their states do.
-        client.put("sandboxes/sb2", wishes.empty(labels={"team": "a"}))
+        client.put("sandboxes/sb2", specs.empty(labels={"team": "a"}))
         matched = []
         while matched != ["sb1", "sb2"]:
             matched = listener.until("group-changed")[2]["status"]["matchedSandboxes"]
         host.say(uid_of(host, "sb2"), ready=False, reason=Reason.RESOURCES_PENDING, message="db/make runs")
         while "not ready: sb2" not in listener.until("group-changed")[2]["status"]["message"]:
             pass
-        client.put("sandboxes/sb2", wishes.empty(labels={"team": "b"}))
+        client.put("sandboxes/sb2", specs.empty(labels={"team": "b"}))
         while matched != ["sb1"]:
             matched = listener.until("group-changed")[2]["status"]["matchedSandboxes"]
         uid = client.get("routegroups/sb1/report")["uid"]
@@ -294,7 +294,7 @@ def test_stream_lists_first_sandboxes_of_group_and_counts_all(client, monkeypatc
     monkeypatch.setattr(group_forms, "MAX_LISTED", 2)
     client.put("routegroups/all", group())
     for n in range(3):
-        client.put(f"sandboxes/sb{n}", wishes.empty(labels={"team": "a"}))
+        client.put(f"sandboxes/sb{n}", specs.empty(labels={"team": "a"}))
     with listening(client) as listener:
         status = listener.until("group-changed")[2]["status"]
     assert (status["matchedSandboxes"], status["matched"]) == (["sb0", "sb1"], 3)
@@ -302,8 +302,8 @@ def test_stream_lists_first_sandboxes_of_group_and_counts_all(client, monkeypatc
 
 
 def test_interrupted_initial_list_has_no_event_id(client):
-    client.put("sandboxes/sb1", wishes.empty())
-    client.put("sandboxes/sb2", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
+    client.put("sandboxes/sb2", specs.empty())
     with listening(client) as listener:
         last, _, data = listener.next()
         assert (last, data["name"]) == ("", "sb1"), "with an ID it would never receive sb2"
@@ -312,11 +312,11 @@ def test_interrupted_initial_list_has_no_event_id(client):
 def test_local_changes_are_streamed_without_polling(client, host, monkeypatch):
     monkeypatch.setattr(changes, "IDLE_POLL_INTERVAL_S", 3600.0)
     monkeypatch.setattr(group_changes, "MAX_PAUSE_S", 0.0)  # no change is left for a later poll
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     uid = uid_of(host, "sb1")
     with listening(client) as listener:
         assert listener.until("synced")
-        client.put("sandboxes/sb1", wishes.empty(labels={"a": "b"}))  # a write to the store
+        client.put("sandboxes/sb1", specs.empty(labels={"a": "b"}))  # a write to the store
         while listener.until("changed")[2]["spec"]["labels"] != {"a": "b"}:
             pass
         host.say(uid, ready=False, reason=Reason.RESOURCES_PENDING, message="db/make runs")  # a report of the host

@@ -8,16 +8,16 @@ import logging
 import shutil
 
 import pytest
-from tests.server import stored, wishes
+from tests.server import specs, stored_records
 from tests.server.client import KEY, ORG
 from tests.server.databases import sql
 from tests.server.fake_host import FakeHost
-from tests.server.lossy import call
+from tests.server.lossy_link import call
 
 from dayfly.lib import delivery
 from dayfly.lib.delivery import DeliveryResult
 from dayfly.link import server_end as link
-from dayfly.link.wire import Standing
+from dayfly.link.wire import RunStatus
 from dayfly.plan import cloud_events
 from dayfly.plan.reasons import Reason
 from dayfly.server.access import callers
@@ -27,18 +27,18 @@ from dayfly.server.events import cloud_event_publisher, event_rows
 from dayfly.server.events.cloud_event_publisher import CloudEventPublisher, EventReceiver
 from dayfly.server.runs.run_service import RunService
 from dayfly.server.runs.sandbox_strategy import SandboxStrategy
-from dayfly.server.sync.agents.agents import Agents
+from dayfly.server.sync.agents.agent_service import AgentService
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import EndRequest, Phase
 
 LATER, TAKEN, REFUSED = DeliveryResult("it answers 503", again=True), DeliveryResult(), DeliveryResult("it answers 410")
 
 
-class Joined(Agents):
+class Joined(AgentService):
     """Records the links of the server's application."""
 
-    def join(self, links):
-        super().join(links)
+    def set_links(self, links):
+        super().set_links(links)
         self.links = links
 
 
@@ -49,7 +49,7 @@ class World:
         self.store, self.clock = store, clock
         self.host, self.other = host or FakeHost(), FakeHost()
         agents = Joined(store)
-        self.app = create_app(store, {"local": self.host.end}, keys=callers.single(KEY), version="1", agents=agents)
+        self.app = create_app(store, {"local": self.host.end}, keys=callers.single_key(KEY), version="1", agents=agents)
         sync, self.links = self.app.state.sync, agents.links
         self.links.add("other", {"far": self.other.end})
         # `hanging`: organisations whose event is being sent to a receiver that never answers.
@@ -82,12 +82,14 @@ class World:
         await asyncio.sleep(0)
 
     async def put(self, name, **spec):
-        status, answer = await call(self.app, KEY, "PUT", f"{ORG}/sandboxes/{name}", wishes.empty(**spec))
+        status, answer = await call(self.app, KEY, "PUT", f"{ORG}/sandboxes/{name}", specs.empty(**spec))
         assert status == 200, answer
 
     async def put_other(self, name, cluster="far"):
         """Create a sandbox in the other organisation."""
-        record = await stored.write(self.store, stored.sandbox(f"u-{name}", org="other", name=name, cluster=cluster))
+        record = await stored_records.write(
+            self.store, stored_records.sandbox(f"u-{name}", org="other", name=name, cluster=cluster)
+        )
         await self.app.state.sync.send_order(record)
 
     async def wait_for_reports(self):
@@ -222,7 +224,7 @@ async def test_event_source_names_organisation_and_cluster(world):
 
 async def test_expiring_event_is_sent_when_its_time_comes(world):
     await world.put("sb1", ttl={"duration": "1h"})
-    row = (await stored.read_all(world.store, "local"))[0]
+    row = (await stored_records.read_all(world.store, "local"))[0]
     world.clock[0] = row.created_at
     assert [each[1] for each in await world.publish()] == ["ready"]
     world.clock[0] = row.expires_at - 360_001
@@ -313,12 +315,12 @@ async def test_undeliverable_event_is_given_up(world, caplog, monkeypatch):
 
 
 async def test_slow_cluster_delays_no_other_clusters_events(world, monkeypatch):
-    monkeypatch.setattr(link, "COURTESY_S", 3600)
-    monkeypatch.setattr(link, "ANSWER_S", 3600)
+    monkeypatch.setattr(link, "OPTIONAL_ANSWER_TIMEOUT_S", 3600)
+    monkeypatch.setattr(link, "ANSWER_TIMEOUT_S", 3600)
     await world.put("sb1")
     await world.put_other("theirs")
     monkeypatch.setattr(world.other.end, "send", lambda _message: None)
-    world.links.of("other", "far").state.record_status(Standing(uid="u-theirs", seq=99))
+    world.links.get("other", "far").state.record_status(RunStatus(uid="u-theirs", seq=99))
     await asyncio.wait_for(world.publisher.run_round(), 20)
 
     async def has_arrived():
@@ -359,12 +361,12 @@ async def test_one_server_sends_events_and_another_takes_over(postgres):
         first.answers = {"sb1": [LATER, None]}
         heard = await first.publish()
         host.offers |= first.host.offers
-        holder = sql(first.store, "SELECT holder FROM duties")
+        holder = sql(first.store, "SELECT holder FROM leases")
         for passed in (0, cloud_event_publisher.LEASE_MS - 1):
             clock[0] += passed
             await second.publisher.run_round()
             await second.publisher.wait_for_checks()
-            assert (sql(first.store, "SELECT holder FROM duties"), second.heard) == (holder, []), (
+            assert (sql(first.store, "SELECT holder FROM leases"), second.heard) == (holder, []), (
                 "the first server may only be slow"
             )
         clock[0] += cloud_event_publisher.ACQUIRE_INTERVAL_MS

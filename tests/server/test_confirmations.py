@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.server import stored
+from tests.server import stored_records
 
-from dayfly.link.envelope import Opening
+from dayfly.link.envelope import SessionRequest
 from dayfly.link.server_end import Link
 from dayfly.link.transport import CompileTarget
 from dayfly.link.wire import Inventory
@@ -14,11 +14,11 @@ from dayfly.server.db.tables import clusters
 from dayfly.server.records import confirmations, tombstones
 from dayfly.server.records.confirmations import Confirmation, Confirmations
 from dayfly.server.records.run_records import RunEntry, save
-from dayfly.server.sync.agents import mailbox
+from dayfly.server.sync.agents import mailbox_rows
 
 ORG = "acme"
 PLACE = CompileTarget(publisher=ORG, namespace="acme-sandboxes", declares=False, routes=True)
-FORM = confirmations.compute_form(1, PLACE, {})
+FORM = confirmations.compute_fingerprint(1, PLACE, {})
 
 
 @pytest.fixture
@@ -31,11 +31,11 @@ async def store(place):
 
 def _fill(rows):
     rows.insert(clusters, [{"name": name, "created_at": 1, "agent": True} for name in ("east", "west")])
-    for record in (stored.sandbox("s1", cluster="east"), stored.sandbox("s2", cluster="west")):
+    for record in (stored_records.sandbox("s1", cluster="east"), stored_records.sandbox("s2", cluster="west")):
         save(rows, record)
-    save(rows, stored.group("g1", cluster="east"))
+    save(rows, stored_records.group("g1", cluster="east"))
     for cluster in ("east", "west"):
-        mailbox.open_session(rows, cluster, Opening(cluster_uid=cluster), 1)
+        mailbox_rows.open_session(rows, cluster, SessionRequest(cluster_uid=cluster), 1)
 
 
 async def note(store, **told):
@@ -57,14 +57,14 @@ async def test_confirmations_are_shared_by_all_servers(store):
 
 
 async def test_later_confirmation_wins_in_any_order(store):
-    later, earlier = Confirmation(1, 9, FORM), Confirmation(1, 8, confirmations.compute_form(2, PLACE, {}))
+    later, earlier = Confirmation(1, 9, FORM), Confirmation(1, 8, confirmations.compute_fingerprint(2, PLACE, {}))
     await note(store, s1=later)
     await note(store, s1=earlier)
     assert await known(store) == {"s1": later}
 
 
 async def test_confirmation_of_ended_run_or_old_session_is_dropped(store):
-    record = await stored.read(store, ORG, "s1")
+    record = await stored_records.read(store, ORG, "s1")
     await note(store, s1=Confirmation(1, 1, FORM))
     await store.for_org(ORG).write(lambda rows: tombstones.archive(rows, record, 2))
     assert await known(store) == {}
@@ -75,8 +75,8 @@ async def test_confirmation_of_ended_run_or_old_session_is_dropped(store):
 
 async def test_new_session_voids_confirmations(store):
     await note(store, s1=Confirmation(1, 1, FORM), s2=Confirmation(1, 1, FORM))
-    asks = Opening(cluster_uid="east", previous=1)
-    await store.for_org(ORG).write(lambda rows: mailbox.open_session(rows, "east", asks, 2))
+    asks = SessionRequest(cluster_uid="east", previous=1)
+    await store.for_org(ORG).write(lambda rows: mailbox_rows.open_session(rows, "east", asks, 2))
     assert set(await known(store)) == {"s2"}
 
 
@@ -108,10 +108,10 @@ def linked():
         (Confirmation(5, 1, FORM), True),
         (Confirmation(4, 1, FORM), False),
         (Confirmation(6, 1, FORM), False),
-        (Confirmation(5, 1, confirmations.compute_form(2, PLACE, {})), False),
-        (Confirmation(5, 1, confirmations.compute_form(1, PLACE, {"shop/web": ("k",)})), False),
-        (Confirmation(5, 1, confirmations.compute_form(1, PLACE._replace(routes=False), {})), False),
-        (Confirmation(5, 1, confirmations.compute_form(1, PLACE._replace(namespace="another"), {})), False),
+        (Confirmation(5, 1, confirmations.compute_fingerprint(2, PLACE, {})), False),
+        (Confirmation(5, 1, confirmations.compute_fingerprint(1, PLACE, {"shop/web": ("k",)})), False),
+        (Confirmation(5, 1, confirmations.compute_fingerprint(1, PLACE._replace(routes=False), {})), False),
+        (Confirmation(5, 1, confirmations.compute_fingerprint(1, PLACE._replace(namespace="another"), {})), False),
     ],
 )
 def test_confirmation_holds_for_its_session_revision_and_place(told, holds):
@@ -124,10 +124,10 @@ def test_confirmation_holds_for_its_session_revision_and_place(told, holds):
 def test_later_confirmation_of_another_server_wins():
     """The two servers compiled with different routing keys of groups."""
     known_here, link = Confirmations(None), linked()
-    record = stored.sandbox("s1", cluster="east")
+    record = stored_records.sandbox("s1", cluster="east")
     entry = RunEntry(ORG, "s1", "s1", "east", 0)
-    known_here.record(record, link, Confirmation(5, 7, confirmations.compute_form(0, PLACE, {})))
+    known_here.record(record, link, Confirmation(5, 7, confirmations.compute_fingerprint(0, PLACE, {})))
     assert known_here.is_confirmed(entry, link, confirmations.NO_CONFIRMATION, {})
-    other = confirmations.compute_form(0, PLACE, {"shop/web": ("k",)})
+    other = confirmations.compute_fingerprint(0, PLACE, {"shop/web": ("k",)})
     assert known_here.is_confirmed(entry, link, Confirmation(5, 6, other), {})
     assert not known_here.is_confirmed(entry, link, Confirmation(5, 8, other), {})

@@ -12,11 +12,11 @@ import time
 import urllib.parse
 
 import pytest
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import KEY, ORG, wait_for
 
 from dayfly.server.db.store import OutcomeUnknownError, StoreError
-from dayfly.server.http.errors import explain
+from dayfly.server.http.errors import to_request_error
 from dayfly.spec.host_errors import HostSilentError, HostUnavailableError
 
 READS = (
@@ -245,7 +245,7 @@ def test_an_answer_does_not_wait_for_an_acknowledgement(filled):
 
 
 def test_internal_error_names_its_request_in_the_log(client, host, caplog):
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     host.history = lambda uid: 1 / 0
     answer = client.call("GET", "sandboxes/sb1/history")
     assert answer.status == 500
@@ -357,21 +357,21 @@ def test_retry_with_empty_unit_is_refused(filled, unit):
 
 @pytest.mark.parametrize("fault", [HostUnavailableError, HostSilentError, StoreError, OutcomeUnknownError])
 def test_unavailable_store_or_cluster_is_a_warning(caplog, fault):
-    assert explain(fault("gone"), "r-1").status == 503
+    assert to_request_error(fault("gone"), "r-1").status == 503
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "r-1" in caplog.text
 
 
 def test_request_for_unconnected_cluster_logs_no_error(client, caplog):
     client.put("clusters/far", None)
-    client.put("sandboxes/sb1", wishes.empty(cluster="far"))
+    client.put("sandboxes/sb1", specs.empty(cluster="far"))
     wait_for(lambda: client.call("GET", "sandboxes/sb1/history").status == 503)
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "deflate", "GZIP", "identity, gzip"])
 def test_encoded_body_is_refused_with_its_encoding(filled, encoding):
-    body = gzip.compress(json.dumps(wishes.empty()).encode())
+    body = gzip.compress(json.dumps(specs.empty()).encode())
     answer = filled.call("PUT", "sandboxes/sb2", body, {"Content-Encoding": encoding})
     assert (answer.status, answer.headers["accept-encoding"]) == (415, "identity")
     assert encoding.lower() in answer.error
@@ -410,7 +410,7 @@ def test_body_of_another_type_is_refused_with_the_right_one(filled, method, path
 )
 def test_json_body_is_read_with_and_without_its_type(client, type_):
     headers = {"Content-Encoding": "identity"} | ({"Content-Type": type_} if type_ else {})
-    assert client.call("PUT", "sandboxes/sb2", wishes.empty(), headers).status == 200
+    assert client.call("PUT", "sandboxes/sb2", specs.empty(), headers).status == 200
 
 
 PUBLISHED = {

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.server import databases, wishes
+from tests.server import databases, specs
 from tests.server.client import Client, serving, wait_for
 from tests.server.fake_host import FakeHost
 
@@ -57,20 +57,20 @@ def killed_by(call, process):
 @pytest.mark.parametrize(("die_at", "offered"), [("before offer", 0), ("after offer", 1)])
 def test_sandbox_is_offered_once_after_any_crash(tmp_path, die_at, offered):
     with server(tmp_path, die_at) as (client, process):
-        client.put("resource-plugins/db", wishes.plugin())
-        killed_by(lambda: client.put("sandboxes/sb1", wishes.sandbox()), process)
+        client.put("resource-plugins/db", specs.plugin())
+        killed_by(lambda: client.put("sandboxes/sb1", specs.sandbox()), process)
     assert len(known(tmp_path)["offers"]) == offered
     with server(tmp_path) as (client, _):
         wait_for(lambda: client.get("sandboxes/sb1")["status"]["ready"])
         made = client.get("sandboxes/sb1")
-        assert client.put("sandboxes/sb1", wishes.sandbox())["routingKey"] == made["routingKey"]
+        assert client.put("sandboxes/sb1", specs.sandbox())["routingKey"] == made["routingKey"]
     assert len(known(tmp_path)["offers"]) == 1
 
 
 @pytest.mark.parametrize(("die_at", "told"), [("before stop", 0), ("after stop", 1)])
 def test_deletion_is_carried_out_after_any_crash(tmp_path, die_at, told):
     with server(tmp_path, die_at) as (client, process):
-        client.put("sandboxes/sb1", wishes.empty())
+        client.put("sandboxes/sb1", specs.empty())
         killed_by(lambda: client.delete("sandboxes/sb1"), process)
     assert len(known(tmp_path)["closed"]) == told
     (uid,) = known(tmp_path)["offers"]
@@ -84,7 +84,7 @@ def test_deletion_is_carried_out_after_any_crash(tmp_path, die_at, told):
 @pytest.mark.parametrize("die_at", ["before abandon", "after abandon"])
 def test_abandonment_is_carried_out_after_any_crash(tmp_path, die_at):
     with server(tmp_path, die_at) as (client, process):
-        client.put("sandboxes/sb1", wishes.empty())
+        client.put("sandboxes/sb1", specs.empty())
         killed_by(lambda: client.delete("sandboxes/sb1?force=true"), process)
     with server(tmp_path) as (client, _):
         wait_for(lambda: client.call("GET", "sandboxes/sb1").status == 404)
@@ -94,14 +94,14 @@ def test_abandonment_is_carried_out_after_any_crash(tmp_path, die_at):
 @pytest.mark.parametrize("die_at", ["before archive", "after archive"])
 def test_end_is_noticed_after_any_crash(tmp_path, die_at):
     with server(tmp_path, die_at) as (client, process):
-        client.put("sandboxes/sb1", wishes.empty())
+        client.put("sandboxes/sb1", specs.empty())
         (uid,) = known(tmp_path)["offers"]
         (tmp_path / f"end-{uid}").touch()
         assert process.wait(20) == -signal.SIGKILL
     with server(tmp_path) as (client, _):
         wait_for(lambda: client.call("GET", "sandboxes/sb1").status == 404)
         assert client.get("sandboxes/sb1/report")["phase"] == "cleaned"
-        again = client.put("sandboxes/sb1", wishes.empty())
+        again = client.put("sandboxes/sb1", specs.empty())
         assert again["status"]["ready"] is True
     assert known(tmp_path)["over"] == [uid]
     assert len(known(tmp_path)["offers"]) == 1
@@ -116,7 +116,7 @@ def test_server_killed_at_random_times_converges(tmp_path):
         for done, number in enumerate(numbers):
             if done == 7:
                 killing.start()
-            client.put(f"sandboxes/sb{number % 7}", wishes.empty(labels={"n": str(number)}))
+            client.put(f"sandboxes/sb{number % 7}", specs.empty(labels={"n": str(number)}))
 
     for round_ in range(8):
         with server(tmp_path) as (client, process), pytest.raises((http.client.HTTPException, ConnectionError)):
@@ -156,7 +156,7 @@ class Ledger:
             raise
 
     def _sandbox(self, client, name, number):
-        _done(client, "PUT", f"sandboxes/{name}", wishes.empty(labels={"n": str(number)}))
+        _done(client, "PUT", f"sandboxes/{name}", specs.empty(labels={"n": str(number)}))
         self.sandboxes[name] = number
         self.unanswered.discard(name)
 
@@ -166,7 +166,7 @@ class Ledger:
             self.unanswered.discard(name)
 
     def _plugin(self, client, name):
-        _done(client, "PUT", "resource-plugins/db", wishes.plugin(name))
+        _done(client, "PUT", "resource-plugins/db", specs.plugin(name))
         self.plugins.add(name)
 
     def _cluster(self, client, name):
@@ -212,7 +212,7 @@ def test_killed_server_loses_and_repeats_nothing_under_load(tmp_path, request, d
         while len(page := client.get(f"audit?after={len(entries)}")["entries"]):
             entries += page
         head = msgspec.convert(client.get("audit")["head"], audit_chain.ChainHead)
-        assert audit_chain.fault("local", msgspec.convert(entries, list[audit_chain.ChainEntry]), head) == ""
+        assert audit_chain.find_fault("local", msgspec.convert(entries, list[audit_chain.ChainEntry]), head) == ""
         made = [
             entry["object"] for entry in entries if entry["action"] == "create" and "sandboxes" not in entry["object"]
         ]
@@ -234,7 +234,7 @@ def test_long_poll_does_not_delay_the_end_of_the_server(tmp_path, monkeypatch):
     monkeypatch.setattr(http_server, "GRACE_S", 60)  # much longer than a slow machine needs
     with ThreadPoolExecutor(1) as pool:
         with serving(tmp_path / "control.db", {"local": host}) as client:
-            client.put("sandboxes/sb1", wishes.empty())
+            client.put("sandboxes/sb1", specs.empty())
             waiting = pool.submit(client.get, "sandboxes/sb1/report?after=1&wait=30")
             assert asked.wait(20)
             began = time.monotonic()

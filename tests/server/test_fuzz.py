@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.server import wishes
+from tests.server import specs
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
 ANYTHING = st.recursive(
@@ -20,16 +20,16 @@ BOUNDED = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 BASES = {
-    "sandboxes/fz": wishes.sandbox(
+    "sandboxes/fz": specs.sandbox(
         labels={"a": "b"},
         ttl={"duration": "1h"},
-        forks=[wishes.fork(customizations={"env": [{"name": "A", "value": "b"}], "images": [{"image": "i"}]})],
+        forks=[specs.fork(customizations={"env": [{"name": "A", "value": "b"}], "images": [{"image": "i"}]})],
         endpoints=[{"name": "e", "host": "h", "port": 1}],
         hooks={"preStart": [{"name": "a", "script": "#!/bin/sh\n"}]},
     )
     | {"lease": {"seconds": 60}},
-    "resource-plugins/fz": wishes.plugin("fz@1.0"),
-    "workloads/default/fz": wishes.baseline("fz", env={"A": "b"}),
+    "resource-plugins/fz": specs.plugin("fz@1.0"),
+    "workloads/default/fz": specs.baseline("fz", env={"A": "b"}),
 }
 
 
@@ -101,7 +101,7 @@ def test_random_query(filled, path, key, value):
 @given(name=st.text(min_size=1, max_size=40), family=st.sampled_from(["sandboxes", "resource-plugins", "clusters"]))
 def test_random_name(filled, name, family):
     for method in ("GET", "PUT", "DELETE"):
-        answer = filled.call(method, f"{family}/{quote(name, safe='')}", wishes.empty())
+        answer = filled.call(method, f"{family}/{quote(name, safe='')}", specs.empty())
         assert answer.status in (200, 400, 404, 405, 409), answer.body
 
 

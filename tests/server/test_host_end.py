@@ -24,7 +24,7 @@ class GreetedEnd:
 
     def __init__(self) -> None:
         self.host = FakeHost()
-        self.sent: list[wire.AnyToControl] = []
+        self.sent: list[wire.AnyToServer] = []
         self.begin_session()
 
     def begin_session(self) -> None:
@@ -33,7 +33,7 @@ class GreetedEnd:
     def greet(self) -> None:
         self.host.end.send(wire.Hello(number=1))
 
-    async def deliver(self, message: wire.AnyToHost) -> list[wire.AnyToControl]:
+    async def deliver(self, message: wire.AnyToHost) -> list[wire.AnyToServer]:
         """Deliver a message; return the answers."""
         self.sent.clear()
         self.host.end.send(message)
@@ -56,17 +56,17 @@ def stop(number: int, session: int = 1, *, known: bool = False) -> wire.Stop:
 
 async def test_host_sends_nothing_before_its_first_session() -> None:
     host = FakeHost()
-    host.end.send(wire.AskStanding(session=0, number=1, uids=()))
-    host.end.remind()
-    host.end.changed("u")
-    said: list[wire.AnyToControl] = []
+    host.end.send(wire.StatusQuery(session=0, number=1, uids=()))
+    host.end.resend()
+    host.end.report_change("u")
+    said: list[wire.AnyToServer] = []
     host.end.attach(said.append)
     assert said == [wire.Inventory(session=1)]
 
 
 async def test_message_of_another_session_is_answered_by_a_pulse(greeted: GreetedEnd) -> None:
     greeted.begin_session()
-    assert await greeted.deliver(offer(2)) == [wire.Pulse(session=2, count=0, routes=False)]
+    assert await greeted.deliver(offer(2)) == [wire.Heartbeat(session=2, count=0, routes=False)]
     assert greeted.host.offers == {}
 
 
@@ -76,10 +76,10 @@ async def test_greeting_is_answered_with_inventory(greeted: GreetedEnd) -> None:
     greeted.sent.clear()
     greeted.greet()
     [inventory] = greeted.sent
-    assert (inventory.session, inventory.runs, inventory.ended) == (1, (wire.Standing(uid="u", seq=1),), ())
+    assert (inventory.session, inventory.runs, inventory.ended) == (1, (wire.RunStatus(uid="u", seq=1),), ())
     greeted.host.finish("u")
     greeted.greet()
-    assert greeted.sent[-1].ended == (wire.Standing(uid="u", seq=2),), "its end has not been acknowledged"
+    assert greeted.sent[-1].ended == (wire.RunStatus(uid="u", seq=2),), "its end has not been acknowledged"
     greeted.begin_session()
     assert (greeted.sent[-1].session, greeted.sent[-1].count) == (2, 0)
 
@@ -96,9 +96,9 @@ async def test_end_caused_by_order_has_its_number(greeted: GreetedEnd) -> None:
     [ended] = await greeted.deliver(stop(2))
     assert (ended.session, ended.count, ended.number, ended.run.uid) == (1, 1, 2, "u")
     greeted.sent.clear()
-    greeted.host.end.remind()
+    greeted.host.end.resend()
     again, pulse = greeted.sent
-    assert (again.number, again.count, pulse) == (0, 2, wire.Pulse(session=1, count=2, routes=False))
+    assert (again.number, again.count, pulse) == (0, 2, wire.Heartbeat(session=1, count=2, routes=False))
     await greeted.deliver(wire.Acknowledge(session=1, number=3, uids=("u",)))
     assert greeted.host.acknowledged == {"u"}
 
@@ -130,7 +130,7 @@ async def test_log_of_attempt_zero_is_the_latest(greeted: GreetedEnd) -> None:
     }
 
     async def log(unit: str, attempt: int, **part: int) -> wire.LogBytes:
-        question = wire.AskLog(
+        question = wire.LogQuery(
             session=1, number=9, uid="u", unit=unit, attempt=attempt, **{"offset": 0, "limit": 99} | part
         )
         [found] = await greeted.deliver(question)
@@ -159,8 +159,8 @@ async def test_newest_lease_wins_unless_it_failed(greeted: GreetedEnd) -> None:
 
 
 async def test_birth_before_forgetting_must_be_offered_again(greeted: GreetedEnd) -> None:
-    await greeted.deliver(wire.AskStanding(session=1, number=9, uids=()))
-    greeted.host.end.forgets()
+    await greeted.deliver(wire.StatusQuery(session=1, number=9, uids=()))
+    greeted.host.end.reject_older_births()
     [late] = await greeted.deliver(offer(9))
     assert (late.number, late.verdict, greeted.host.offers) == (9, Verdict.UNAVAILABLE, {})
     [known] = await greeted.deliver(offer(9, birth=False))
@@ -185,7 +185,7 @@ async def test_late_order_for_ended_run_is_answered_by_its_end(greeted: GreetedE
     greeted.host.finish("u")
     await asyncio.sleep(0)
     [late] = await greeted.deliver(msgspec.structs.replace(lease, number=8, until=80))
-    assert isinstance(late, wire.Ended)
+    assert isinstance(late, wire.RunEnded)
 
 
 async def test_failing_order_is_logged_once_until_its_run_ends(greeted: GreetedEnd, monkeypatch, caplog) -> None:
@@ -221,35 +221,35 @@ async def test_close_finishes_orders_although_another_fails(greeted: GreetedEnd,
 async def test_failing_change_report_blocks_no_others(greeted: GreetedEnd, monkeypatch, caplog) -> None:
     """Later changes are reported, too, and a query for the state is answered with an error."""
 
-    def fails(uid: str) -> wire.Standing:
+    def fails(uid: str) -> wire.RunStatus:
         if uid == "bad":
             raise ValueError("a defect")
-        return wire.Standing(uid=uid, seq=greeted.host.version(uid))
+        return wire.RunStatus(uid=uid, seq=greeted.host.version(uid))
 
-    monkeypatch.setattr(greeted.host.end, "changed_status", fails)
+    monkeypatch.setattr(greeted.host.end, "_changed_status", fails)
     greeted.sent.clear()
     for uids in (("u", "bad", "v"), ("w", "bad")):
         for uid in uids:
-            greeted.host.end.changed(uid)
+            greeted.host.end.report_change(uid)
         await asyncio.sleep(0)
         assert sorted(each.run.uid for each in greeted.sent) == sorted(uids)
         greeted.sent.clear()
-    greeted.host.end.pulse()
-    assert greeted.sent == [wire.Pulse(session=1, count=5, routes=False)]
+    greeted.host.end.send_heartbeat()
+    assert greeted.sent == [wire.Heartbeat(session=1, count=5, routes=False)]
     assert "cannot report the state of run bad" in caplog.text
 
 
 async def test_unreadable_run_blocks_no_other_answers(greeted: GreetedEnd, monkeypatch, caplog) -> None:
     await greeted.deliver(offer(2, birth=True))
-    standing = greeted.host.standing
+    standing = greeted.host.run_status
 
-    def spoiled(uid: str) -> wire.Standing | None:
+    def spoiled(uid: str) -> wire.RunStatus | None:
         if uid == "bad":
             raise msgspec.ValidationError("a spoiled row")
         return standing(uid)
 
-    monkeypatch.setattr(greeted.host, "standing", spoiled)
-    (answer,) = await greeted.deliver(wire.AskStanding(session=1, number=9, uids=("bad", "u", "unknown")))
+    monkeypatch.setattr(greeted.host, "run_status", spoiled)
+    (answer,) = await greeted.deliver(wire.StatusQuery(session=1, number=9, uids=("bad", "u", "unknown")))
     bad, good = answer.runs
     assert (bad.uid, bad.report.ready, bad.report.reason) == ("bad", False, "Blocked")
     assert "see the log of the host" in bad.report.message
@@ -258,18 +258,18 @@ async def test_unreadable_run_blocks_no_other_answers(greeted: GreetedEnd, monke
 
 
 async def test_unreadable_end_blocks_no_other_reminders(greeted: GreetedEnd, monkeypatch, caplog) -> None:
-    def spoiled(uid: str) -> wire.Standing:
+    def spoiled(uid: str) -> wire.RunStatus:
         if uid == "bad":
             raise msgspec.ValidationError("a spoiled row")
-        return wire.Standing(uid=uid, seq=1)
+        return wire.RunStatus(uid=uid, seq=1)
 
-    monkeypatch.setattr(greeted.host, "unacknowledged", lambda: ["bad", "u"])
-    monkeypatch.setattr(greeted.host, "standing", spoiled)
+    monkeypatch.setattr(greeted.host, "unacknowledged_ends", lambda: ["bad", "u"])
+    monkeypatch.setattr(greeted.host, "run_status", spoiled)
     greeted.sent.clear()
-    greeted.host.end.remind()
+    greeted.host.end.resend()
     ended, pulse = greeted.sent
     assert ended.run.uid == "u"
-    assert isinstance(pulse, wire.Pulse)
+    assert isinstance(pulse, wire.Heartbeat)
     assert "a spoiled row" in caplog.text
 
 
@@ -292,8 +292,8 @@ async def test_failed_question_is_answered_with_its_reason(
     for what in ("admit", "values"):
         monkeypatch.setattr(greeted.host, what, fails)
     for question in (
-        wire.AskAdmit(session=1, number=8, documents=(DOCUMENT,)),
-        wire.AskValues(session=1, number=9, uid="u"),
+        wire.AdmissionQuery(session=1, number=8, documents=(DOCUMENT,)),
+        wire.ValuesQuery(session=1, number=9, uid="u"),
     ):
         reply = wire.Reply(session=1, number=question.number, verdict=verdict, message=message)
         assert await greeted.deliver(question) == [reply]
@@ -301,7 +301,7 @@ async def test_failed_question_is_answered_with_its_reason(
 
 async def test_host_continues_reminders_after_a_failure(greeted: GreetedEnd, monkeypatch, caplog) -> None:
     """The ledger may be unreadable for a moment. Reminders reveal lost messages."""
-    monkeypatch.setattr(host_end, "REMIND_S", 0)
+    monkeypatch.setattr(host_end, "RESEND_INTERVAL_S", 0)
     faults = [OSError("disk I/O error")]
 
     def unacknowledged():
@@ -309,12 +309,12 @@ async def test_host_continues_reminders_after_a_failure(greeted: GreetedEnd, mon
             raise faults.pop()
         return []
 
-    monkeypatch.setattr(greeted.host, "unacknowledged", unacknowledged)
+    monkeypatch.setattr(greeted.host, "unacknowledged_ends", unacknowledged)
     greeted.sent.clear()
     running = asyncio.create_task(greeted.host.end.run())
     async with asyncio.timeout(20):
         while len(greeted.sent) < 2:  # noqa: ASYNC110 - it reminds by itself
             await asyncio.sleep(0)
     running.cancel()
-    assert {type(each) for each in greeted.sent} == {wire.Pulse}
+    assert {type(each) for each in greeted.sent} == {wire.Heartbeat}
     assert "cannot resend messages" in caplog.text

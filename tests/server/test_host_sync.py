@@ -7,14 +7,14 @@ import shutil
 import time
 
 import pytest
-from tests.server import stored, wishes
+from tests.server import specs, stored_records
 from tests.server.client import KEY, ORG, parsed, wait_for
 from tests.server.databases import sql
 from tests.server.fake_host import uid_of
-from tests.server.lossy import call
+from tests.server.lossy_link import call
 
 from dayfly.link.server_end import Links
-from dayfly.link.wire import Standing
+from dayfly.link.wire import RunStatus
 from dayfly.plan.reasons import Reason
 from dayfly.server.access import callers
 from dayfly.server.app import create_app
@@ -28,14 +28,14 @@ from dayfly.spec.run_data import RunEndpoint
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
     """Make rounds follow each other quickly."""
-    monkeypatch.setattr(host_sync, "SWEEP_S", 0.02)
+    monkeypatch.setattr(host_sync, "ROUND_INTERVAL_S", 0.02)
 
 
 def test_sandbox_that_ends_by_itself_leaves_the_store(db, host):
-    db.put("sandboxes/sb1", wishes.sandbox())
+    db.put("sandboxes/sb1", specs.sandbox())
     host.finish(uid_of(host))
     assert db.call("GET", "sandboxes/sb1").status == 404
-    db.put("sandboxes/sb2", wishes.sandbox())
+    db.put("sandboxes/sb2", specs.sandbox())
     host.finish(uid_of(host))
     wait_for(lambda: not db.get("resource-plugins/db")["status"]["resources"])
 
@@ -51,7 +51,7 @@ def test_end_is_acknowledged_after_archiving(client, host, monkeypatch):
         return False
 
     monkeypatch.setattr(host_sync, "PAUSE_PER_WORK", 0)
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     uid = uid_of(host)
     monkeypatch.setattr(host_sync.HostSync, "is_over", fails)
     host.finish(uid)
@@ -76,10 +76,10 @@ async def test_pending_offers_are_sent_concurrently(host, blank, tmp_path):
 
     store = Store.open(shutil.copy(blank, tmp_path))
     try:
-        app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+        app = create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
         host.down = True
         for name in ("aa", "bb", "cc"):
-            assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", wishes.empty()))[0] == 200
+            assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", specs.empty()))[0] == 200
         host.down, host.offer = False, slow
         await app.state.sync.sweep()
     finally:
@@ -103,14 +103,14 @@ async def test_rounds_are_frequent_only_while_orders_succeed(host, blank, tmp_pa
         await sleep(0)
 
     store = Store.open(shutil.copy(blank, tmp_path))
-    app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+    app = create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
     monkeypatch.setattr(asyncio, "sleep", noted)
     rounds = asyncio.create_task(app.state.sync.run())
     try:
         while not pauses:  # the first round has read the store, however long that takes
             await sleep(0.001)
         host.down = True
-        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/aa", wishes.empty()))[0] == 200
+        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/aa", specs.empty()))[0] == 200
         for down in (True, False, False):
             host.down = down
             before = len(pauses)
@@ -121,20 +121,20 @@ async def test_rounds_are_frequent_only_while_orders_succeed(host, blank, tmp_pa
         rounds.cancel()
         await asyncio.gather(rounds, return_exceptions=True)
         store.close()
-    assert pauses[-3:] == [host_sync.MAX_PAUSE_S, host_sync.SWEEP_S, host_sync.MAX_PAUSE_S]
+    assert pauses[-3:] == [host_sync.MAX_PAUSE_S, host_sync.ROUND_INTERVAL_S, host_sync.MAX_PAUSE_S]
 
 
 async def test_stale_record_is_not_offered_as_a_birth(host, blank, tmp_path):
     """A request may hold a record while a round marks it. Its lease does not start again either."""
     store = Store.open(shutil.copy(blank, tmp_path))
     try:
-        app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
-        wish = wishes.empty() | {"lease": {"seconds": 30}}
+        app = create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
+        wish = specs.empty() | {"lease": {"seconds": 30}}
         assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", wish))[0] == 200
-        before = await stored.read(store, "local", "sb1")
+        before = await stored_records.read(store, "local", "sb1")
         await app.state.sync.sweep()
-        after = await stored.read(store, "local", "sb1")
-        assert (before.taken_over, after.taken_over) == (False, True)
+        after = await stored_records.read(store, "local", "sb1")
+        assert (before.sealed, after.sealed) == (False, True)
         lease = host.offers[before.uid].lease_until
         await asyncio.sleep(0.002)  # so that a lease from now would differ
         await app.state.sync.send_order(before)
@@ -147,14 +147,14 @@ async def test_stale_record_is_not_offered_as_a_birth(host, blank, tmp_path):
 async def test_reports_of_unknown_runs_are_dropped(host, blank, tmp_path):
     store = Store.open(shutil.copy(blank, tmp_path))
     try:
-        app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
-        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", wishes.empty()))[0] == 200
-        record = await stored.read(store, "local", "sb1")
+        app = create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
+        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", specs.empty()))[0] == 200
+        record = await stored_records.read(store, "local", "sb1")
         link = app.state.sync.link(record)
         for number in range(100):
-            link.state.record_status(Standing(uid=f"nobodys-{number}", seq=1))
+            link.state.record_status(RunStatus(uid=f"nobodys-{number}", seq=1))
         await app.state.sync.sweep()
-        assert link.state.known == set(host.offers) != set()
+        assert link.state.known_uids == set(host.offers) != set()
     finally:
         store.close()
 
@@ -163,14 +163,14 @@ async def test_problem_ends_when_another_server_archives(host, blank, tmp_path, 
     """Two servers share the store. The problem of a sandbox that is stored during the round remains."""
     store = Store.open(shutil.copy(blank, tmp_path))
     try:
-        app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+        app = create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
         offer = host.offer
 
         async def put_while_down(name):
             host.down = True
-            assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", wishes.empty()))[0] == 200
+            assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", specs.empty()))[0] == 200
             host.down = False
-            record = await stored.read(store, "local", name)
+            record = await stored_records.read(store, "local", name)
             assert "cannot receive the order now" in app.state.sync.problem(record.uid)
             return record
 
@@ -180,7 +180,7 @@ async def test_problem_ends_when_another_server_archives(host, blank, tmp_path, 
             return await offer(order)
 
         archived, owed, during = await put_while_down("sb1"), await put_while_down("sb2"), []
-        await store.for_org("local").write(lambda rows: tombstones.archive(rows, archived, 1, given_up=False))
+        await store.for_org("local").write(lambda rows: tombstones.archive(rows, archived, 1, abandoned=False))
         monkeypatch.setattr(host, "offer", interrupted)
         await app.state.sync.sweep()
         assert [app.state.sync.problem(each.uid) for each in (archived, owed)] == ["", ""]
@@ -193,16 +193,18 @@ async def test_problem_ends_when_another_server_sends_the_offer(host, blank, tmp
     """Otherwise this server would never report it as ready."""
     store = Store.open(shutil.copy(blank, tmp_path))
     try:
-        app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+        app = create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
         sync = app.state.sync
         host.down = True
-        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", wishes.empty()))[0] == 200
+        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", specs.empty()))[0] == 200
         host.down = False
-        record = await stored.read(store, "local", "sb1")
+        record = await stored_records.read(store, "local", "sb1")
         uid = record.uid
         assert sync.problem(uid)
-        session, place = await sync.link(record).meet()
-        theirs = {uid: confirmations.Confirmation(session, 1, confirmations.compute_form(record.revision, place, {}))}
+        session, place = await sync.link(record).wait_for_session()
+        theirs = {
+            uid: confirmations.Confirmation(session, 1, confirmations.compute_fingerprint(record.revision, place, {}))
+        }
         monkeypatch.setattr(confirmations, "read", lambda *_: theirs)
         sync.order_sent.clear()
         await sync.sweep()
@@ -215,12 +217,12 @@ async def test_new_sandboxes_are_offered_before_repeats(blank, tmp_path, monkeyp
     """If a server crashes before it has sent all orders, the next one must not start with the same ones."""
     monkeypatch.setattr(host_sync, "MAX_CONCURRENT_ORDERS", 1)
     store = Store.open(shutil.copy(blank, tmp_path))
-    app = create_app(store, {}, keys=callers.single(KEY), version="1")
+    app = create_app(store, {}, keys=callers.single_key(KEY), version="1")
     await call(app, KEY, "PUT", f"{ORG}/clusters/far")
     for number in range(40):
-        await call(app, KEY, "PUT", f"{ORG}/sandboxes/a{number}", wishes.empty(cluster="far"))
-    await store.all_orgs().write(lambda rows: rows.execute(rows.update(sandboxes).values(taken_over=True)))
-    await call(app, KEY, "PUT", f"{ORG}/sandboxes/z-new", wishes.empty(cluster="far"))
+        await call(app, KEY, "PUT", f"{ORG}/sandboxes/a{number}", specs.empty(cluster="far"))
+    await store.all_orgs().write(lambda rows: rows.execute(rows.update(sandboxes).values(sealed=True)))
+    await call(app, KEY, "PUT", f"{ORG}/sandboxes/z-new", specs.empty(cluster="far"))
     orders: list[list[str]] = []
 
     class Mortal(host_sync.HostSync):
@@ -239,11 +241,11 @@ async def test_new_sandboxes_are_offered_before_repeats(blank, tmp_path, monkeyp
 async def test_unreadable_sandbox_blocks_no_others_in_sync(host, blank, tmp_path, caplog):
     """The unreadable sandbox blocks neither pending orders nor ended runs of other organisations."""
     store = Store.open(shutil.copy(blank, tmp_path))
-    app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+    app = create_app(store, {"local": host.end}, keys=callers.single_key(KEY), version="1")
     try:
         uids = []
         for name in ("sb1", "sb2", "sb3"):
-            assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", wishes.empty()))[0] == 200
+            assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", specs.empty()))[0] == 200
             uids += [uid for uid in host.offers if uid not in uids]
         unread = sandboxes.c.name.in_(["sb1"])
         newer = '{"cluster": "local", "ofANewerServer": 7}'  # logged once in a process: no other test uses this field
@@ -255,7 +257,7 @@ async def test_unreadable_sandbox_blocks_no_others_in_sync(host, blank, tmp_path
             await app.state.sync.sweep()
             await asyncio.sleep(0.01)
         assert host.acknowledged == {uids[1]}
-        found = sql(store, "SELECT name, taken_over FROM sandboxes ORDER BY name")
+        found = sql(store, "SELECT name, sealed FROM sandboxes ORDER BY name")
         assert [(name, bool(taken)) for name, taken in found] == [("sb1", True), ("sb3", True)]
         assert caplog.text.count("sandbox sb1") == 1
     finally:
@@ -265,7 +267,7 @@ async def test_unreadable_sandbox_blocks_no_others_in_sync(host, blank, tmp_path
 def test_new_host_session_receives_all_orders_again(client, host, monkeypatch):
     """The host may have been restored from a backup."""
     monkeypatch.setattr(host_sync, "PAUSE_PER_WORK", 0)
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     offered = ("offer", uid_of(host))
     assert host.calls == [offered]
     host.restart()
@@ -274,19 +276,19 @@ def test_new_host_session_receives_all_orders_again(client, host, monkeypatch):
 
 
 def test_ttl_counts_from_its_offset(client, host):
-    made = client.put("sandboxes/sb1", wishes.empty(ttl={"duration": "30m", "offsetFrom": "updatedAt"}))
+    made = client.put("sandboxes/sb1", specs.empty(ttl={"duration": "30m", "offsetFrom": "updatedAt"}))
     time.sleep(0.01)
     changed = client.put(
-        "sandboxes/sb1", wishes.empty(labels={"a": "b"}, ttl={"duration": "30m", "offsetFrom": "updatedAt"})
+        "sandboxes/sb1", specs.empty(labels={"a": "b"}, ttl={"duration": "30m", "offsetFrom": "updatedAt"})
     )
     assert changed["updatedAt"] > made["updatedAt"]
     assert parsed(changed["status"]["scheduledDeleteTime"]) == pytest.approx(parsed(changed["updatedAt"]) + 1800)
-    far = client.put("sandboxes/sb2", wishes.empty(ttl={"duration": "4294967295w"}))
+    far = client.put("sandboxes/sb2", specs.empty(ttl={"duration": "4294967295w"}))
     assert far["status"]["scheduledDeleteTime"] == "9999-12-31T23:59:59.000Z"
 
 
 def test_lease_is_created_and_renewed(client, host):
-    client.put("sandboxes/sb1", wishes.empty() | {"lease": {"seconds": 30}})
+    client.put("sandboxes/sb1", specs.empty() | {"lease": {"seconds": 30}})
     uid = uid_of(host)
     now = time.time() * 1000
     assert host.offers[uid].lease_until == pytest.approx(now + 30_000, abs=5_000)
@@ -294,7 +296,7 @@ def test_lease_is_created_and_renewed(client, host):
     assert renewed["seconds"] == 600
     assert host.leases[uid] == pytest.approx(now + 600_000, abs=10_000)
     assert parsed(renewed["until"]) * 1000 == pytest.approx(host.leases[uid], abs=1)
-    client.put("sandboxes/sb1", wishes.empty(labels={"a": "b"}))
+    client.put("sandboxes/sb1", specs.empty(labels={"a": "b"}))
     assert host.offers[uid].lease_until == host.leases[uid], "a change of the spec does not change the lease"
     assert client.call("PUT", "sandboxes/sb1/lease", {"seconds": -1}).status == 400
     client.delete("sandboxes/sb1")
@@ -302,7 +304,7 @@ def test_lease_is_created_and_renewed(client, host):
 
 
 def test_lease_of_deleted_sandbox_is_not_renewed(client, host):
-    client.put("sandboxes/sb1", wishes.empty() | {"lease": {"seconds": 30}})
+    client.put("sandboxes/sb1", specs.empty() | {"lease": {"seconds": 30}})
     host.down = True
     client.delete("sandboxes/sb1")
     answer = client.call("PUT", "sandboxes/sb1/lease", {"seconds": 600})
@@ -313,7 +315,7 @@ def test_lease_of_deleted_sandbox_is_not_renewed(client, host):
 def test_lease_starts_with_its_run(client, host, monkeypatch):
     """The lease cannot be renewed while the host is offline, so otherwise the run would start expired."""
     host.down = True
-    client.put("sandboxes/sb1", wishes.empty() | {"lease": {"seconds": 30}})
+    client.put("sandboxes/sb1", specs.empty() | {"lease": {"seconds": 30}})
     began = time.time_ns() // 1_000_000
     monkeypatch.setattr(time, "time_ns", lambda: (began + 60_000) * 1_000_000)
     host.down = False
@@ -323,10 +325,10 @@ def test_lease_starts_with_its_run(client, host, monkeypatch):
 
 def test_endpoints_come_from_spec_and_host(client, host):
     for name in ("shop", "cart"):
-        client.put(f"workloads/default/{name}", wishes.baseline(name))
-    forks = [wishes.fork(endpoints=[{"name": "api", "port": 80, "protocol": "grpc"}]), wishes.fork("cart")]
+        client.put(f"workloads/default/{name}", specs.baseline(name))
+    forks = [specs.fork(endpoints=[{"name": "api", "port": 80, "protocol": "grpc"}]), specs.fork("cart")]
     group = {"endpoints": [{"name": "web", "target": "https://shop.default.svc:443"}]}
-    wish = wishes.empty(forks=forks, defaultRouteGroup=group)
+    wish = specs.empty(forks=forks, defaultRouteGroup=group)
     assert [endpoint["url"] for endpoint in client.put("sandboxes/sb1", wish)["endpoints"]] == ["", ""]
     host.ports[uid_of(host)] = (
         RunEndpoint(unit="fork:default/shop", host="127.0.0.1", port=4001),
@@ -344,7 +346,7 @@ def test_endpoints_come_from_spec_and_host(client, host):
 
 def test_absent_host_receives_orders_later(db, host):
     host.down = True
-    made = db.put("sandboxes/sb1", wishes.sandbox())
+    made = db.put("sandboxes/sb1", specs.sandbox())
     assert made["status"]["ready"] is False
     assert "No space left on device" in made["status"]["message"]
     host.down = False
@@ -358,9 +360,9 @@ def test_absent_host_receives_orders_later(db, host):
 
 
 def test_status_reports_change_unknown_to_host(db, host):
-    db.put("sandboxes/sb1", wishes.sandbox())
+    db.put("sandboxes/sb1", specs.sandbox())
     host.down = True
-    status = db.put("sandboxes/sb1", wishes.sandbox(labels={"a": "b"}))["status"]
+    status = db.put("sandboxes/sb1", specs.sandbox(labels={"a": "b"}))["status"]
     assert status["ready"] is False
     assert status["message"].startswith(
         "All desired workloads are available. (the cluster cannot receive the order now"
@@ -374,17 +376,17 @@ def test_status_reports_change_unknown_to_host(db, host):
 
 def test_same_reason_of_host_and_server_appears_once(db, host):
     """If the record of a run is damaged, both the order and the report fail with the same reason."""
-    db.put("sandboxes/sb1", wishes.sandbox())
+    db.put("sandboxes/sb1", specs.sandbox())
     host.say(uid_of(host), ready=False, reason=Reason.BLOCKED, message="No space left on device")
     host.down = True
-    message = db.put("sandboxes/sb1", wishes.sandbox(labels={"a": "b"}))["status"]["message"]
+    message = db.put("sandboxes/sb1", specs.sandbox(labels={"a": "b"}))["status"]["message"]
     assert message.startswith("the cluster cannot receive the order now")
     assert message.count("No space left on device") == 1
 
 
 def test_concurrently_deleted_plugin_is_refused(db, host):
     host.on_admit = lambda: sql(db.store, "DELETE FROM plugins")
-    answer = db.call("PUT", "sandboxes/sb1", wishes.sandbox())
+    answer = db.call("PUT", "sandboxes/sb1", specs.sandbox())
     assert answer.status == 400
     assert 'no plugin "db" is published here' in answer.error
     assert (db.get("sandboxes"), host.calls) == ([], [])
@@ -392,7 +394,7 @@ def test_concurrently_deleted_plugin_is_refused(db, host):
 
 def test_sandbox_that_expires_before_its_offer_never_starts(client, host):
     host.down = True
-    client.put("sandboxes/sb1", wishes.empty(ttl={"duration": "1m"}))
+    client.put("sandboxes/sb1", specs.empty(ttl={"duration": "1m"}))
     sql(client.store, "UPDATE sandboxes SET created_at = 1")
     wait_for(lambda: "stop" in [call for call, _ in host.missed])
     host.down = False
@@ -405,7 +407,7 @@ def test_rounds_continue_after_a_failure(client, host, caplog):
     sql(client.store, "ALTER TABLE sandboxes RENAME TO hidden")
     wait_for(lambda: "cannot use the store" in caplog.text)
     sql(client.store, "ALTER TABLE hidden RENAME TO sandboxes")
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     host.finish(uid_of(host))
     wait_for(lambda: not sql(client.store, "SELECT name FROM sandboxes"))
 
@@ -419,11 +421,11 @@ def test_defect_of_one_sandbox_blocks_no_others(client, host, monkeypatch, caplo
         return await offer(wish)
 
     monkeypatch.setattr(host, "offer", fails)
-    made = client.put("sandboxes/aa", wishes.empty())
+    made = client.put("sandboxes/aa", specs.empty())
     assert made["status"]["ready"] is False
     assert "internal error of Dayfly" in made["status"]["message"]
     host.down = True
-    client.put("sandboxes/bb", wishes.empty())
+    client.put("sandboxes/bb", specs.empty())
     host.down = False
     wait_for(lambda: client.get("sandboxes/bb")["status"]["ready"])
     assert caplog.text.count("ZeroDivisionError: unforeseen") == 1, "logged once, not for each attempt"

@@ -11,7 +11,7 @@ import json
 import shutil
 
 import pytest
-from tests.server import databases, wishes
+from tests.server import databases, specs
 from tests.server.client import Client
 from tests.server.databases import sql
 from tests.server.test_changes import listening, soon  # noqa: F401 # a fixture for all here
@@ -57,10 +57,10 @@ class Scoped(World):
         admin, at = self.keys[OURS, Role.ADMIN], f"/orgs/{OURS}"
         using = [{"name": "mydb", "plugin": "db", "params": {"size": "s"}}]
         said = [await self.call(admin, "PUT", f"{at}/clusters/{CLUSTER}")]
-        said += [await self.call(admin, "PUT", f"{at}/resource-plugins/db", wishes.plugin())]
+        said += [await self.call(admin, "PUT", f"{at}/resource-plugins/db", specs.plugin())]
         said += [await self.call(admin, "POST", f"{at}/clusters/{CLUSTER}/tokens", {})]
         for name, cluster in ((BY_NAME, "local"), (BY_CLUSTER, CLUSTER), ("ci-1", "local")):
-            wish = wishes.empty(cluster=cluster, labels=FEATURE, description=f"d-{name}", resources=using)
+            wish = specs.empty(cluster=cluster, labels=FEATURE, description=f"d-{name}", resources=using)
             said += [await self.call(admin, "PUT", f"{at}/sandboxes/{name}", wish)]
             group = {"spec": {"cluster": cluster, **MATCH}}
             said += [await self.call(admin, "PUT", f"{at}/routegroups/{name}", group)]
@@ -97,11 +97,11 @@ class Scoped(World):
 MATCH = {"match": {"label": {"key": "feature", "value": "*"}}}
 LOCAL = {"spec": {"cluster": "local", **MATCH}}
 BODIES = {
-    "PUT /orgs/{org}/sandboxes/{name}": wishes.empty(),
+    "PUT /orgs/{org}/sandboxes/{name}": specs.empty(),
     "PUT /orgs/{org}/sandboxes/{name}/lease": {"seconds": 5},
     "PUT /orgs/{org}/routegroups/{name}": {"spec": {"cluster": "local", **MATCH}},
-    "PUT /orgs/{org}/resource-plugins/{name}": wishes.plugin(),
-    "PUT /orgs/{org}/workloads/{namespace}/{name}": wishes.baseline(),
+    "PUT /orgs/{org}/resource-plugins/{name}": specs.plugin(),
+    "PUT /orgs/{org}/workloads/{namespace}/{name}": specs.baseline(),
     "POST /orgs/{org}/keys": {"name": "n", "role": "viewer"},
 }
 ENDING = {"reason": "r"}
@@ -147,7 +147,7 @@ async def judged(world, path, method, least, title, role, key, name):
     if method != "GET" and "{name}" in path and reach(path, method) is Reach.RUNS and may(title, name):
         return 0  # it is within this scope
     status, answer = await world.call(key, method, at, BODIES.get(f"{method} {path}", ENDING))
-    case, text = (title, role.word, method, at, status, answer), json.dumps(answer)
+    case, text = (title, role.api_name, method, at, status, answer), json.dumps(answer)
     told = [each for each in world.secrets(title) if each in text and each not in at]
     assert told == [], case
     kind = reach(path, method)
@@ -198,10 +198,10 @@ def test_scoped_key_shows_its_scope_and_works_within(client):
     (shown,) = client.get("keys")
     assert (shown["role"], shown["scope"]) == ("member", ["cluster:local", "name:ci-*"])
     assert ci.get("/api/v2/orgs/")["user"] == {"role": "member", "scope": ["cluster:local", "name:ci-*"]}
-    ci.put("sandboxes/ci-1", wishes.empty())
-    client.put("sandboxes/mine", wishes.empty())
+    ci.put("sandboxes/ci-1", specs.empty())
+    client.put("sandboxes/mine", specs.empty())
     assert [each["name"] for each in ci.get("sandboxes")] == ["ci-1"]
-    assert ci.call("PUT", "sandboxes/mine", wishes.empty()).error == (
+    assert ci.call("PUT", "sandboxes/mine", specs.empty()).error == (
         '"mine" is outside the scope of your key (cluster:local, name:ci-*)'
     )
     assert ci.call("DELETE", "sandboxes/mine").error == ci.call("DELETE", "sandboxes/none").error
@@ -221,14 +221,14 @@ def test_audit_log_contains_the_scope_of_a_key(client):
 
 def test_cluster_key_can_only_create_in_its_clusters(client):
     client.put("clusters/far", None)
-    client.put("sandboxes/sb1", wishes.empty(cluster="far"))
+    client.put("sandboxes/sb1", specs.empty(cluster="far"))
     near = scoped(client, "cluster:local")
-    assert 'cluster "far" is outside the scope' in near.call("PUT", "sandboxes/sb2", wishes.empty(cluster="far")).error
-    taken = near.call("PUT", "sandboxes/sb1", wishes.empty())
+    assert 'cluster "far" is outside the scope' in near.call("PUT", "sandboxes/sb2", specs.empty(cluster="far")).error
+    taken = near.call("PUT", "sandboxes/sb1", specs.empty())
     assert (taken.status, "lives in another cluster" in taken.error) == (403, True)
     for spec in (MATCH, {"cluster": "far", **MATCH}):
         assert near.call("PUT", "routegroups/g", {"spec": spec}).status == 403
-    wrong = scoped(client, "cluster:lo*").call("PUT", "sandboxes/sb3", wishes.empty(cluster="lost"))
+    wrong = scoped(client, "cluster:lo*").call("PUT", "sandboxes/sb3", specs.empty(cluster="lost"))
     assert "this server has local;" in wrong.error, "the error does not list other clusters"
     assert [each["name"] for each in near.get("clusters")] == ["local"]
     client.put("routegroups/everywhere", {"spec": MATCH})
@@ -274,7 +274,7 @@ def test_cluster_key_cannot_see_groups_without_recorded_scope(client):
 
 def test_group_shows_a_scoped_key_only_its_own_sandboxes(client):
     for name in ("ci-1", "secret7"):
-        client.put(f"sandboxes/{name}", wishes.empty(labels=FEATURE))
+        client.put(f"sandboxes/{name}", specs.empty(labels=FEATURE))
     ci = scoped(client, "name:ci-*")
     made = ci.put("routegroups/ci-g", {"spec": {"cluster": "local", **MATCH}})
     assert (made["status"]["matchedSandboxes"], made["status"]["matched"]) == (["ci-1"], 1)
@@ -287,7 +287,7 @@ def test_group_shows_a_scoped_key_only_its_own_sandboxes(client):
 
 def test_stream_omits_objects_outside_the_key_scope(client, host):
     for name in ("ci-1", "secret7"):
-        client.put(f"sandboxes/{name}", wishes.empty(labels=FEATURE))
+        client.put(f"sandboxes/{name}", specs.empty(labels=FEATURE))
     client.put("routegroups/ci-g", {"spec": {"cluster": "local", **MATCH}})
     client.put("routegroups/secret7g", {"spec": {"cluster": "local", **MATCH}})
     ci = scoped(client, "name:ci-*")
@@ -299,9 +299,9 @@ def test_stream_omits_objects_outside_the_key_scope(client, host):
             ("changed", "ci-1"),
             ("group-changed", "ci-g"),
         ]
-        client.put("sandboxes/secret8", wishes.empty(labels=FEATURE))
+        client.put("sandboxes/secret8", specs.empty(labels=FEATURE))
         client.delete("sandboxes/secret8")
-        client.put("sandboxes/ci-2", wishes.empty(labels=FEATURE))
+        client.put("sandboxes/ci-2", specs.empty(labels=FEATURE))
         # Both: a group may be polled with a sandbox that did not exist when sandboxes were polled.
         while not all(any(tells(*each, "ci-2") for _, *each in heard) for tells in (_tells_of, _matches)):
             heard.append(listener.next())
@@ -327,11 +327,11 @@ def _matches(kind, data, name):
 
 
 def test_publishing_key_has_access_only_to_its_plugins(client):
-    client.put("resource-plugins/db", wishes.plugin())
-    client.put("sandboxes/secret7", wishes.sandbox())
+    client.put("resource-plugins/db", specs.plugin())
+    client.put("sandboxes/secret7", specs.sandbox())
     pub = scoped(client, "plugin:db", role="admin")
-    pub.put("resource-plugins/db", wishes.plugin("db@1.0.0"))
-    assert pub.call("PUT", "resource-plugins/queue", wishes.plugin("queue")).status == 403
+    pub.put("resource-plugins/db", specs.plugin("db@1.0.0"))
+    assert pub.call("PUT", "resource-plugins/queue", specs.plugin("queue")).status == 403
     assert pub.call("GET", "sandboxes").error == "GET here is outside the scope of your key (plugin:db)"
     assert pub.call("POST", "keys", {"name": "mine", "role": "admin"}).status == 403
     assert pub.call("PUT", "clusters/mine", {}).status == 403
@@ -373,8 +373,8 @@ def test_only_missing_expiry_creates_key_without_expiry(client):
 
 
 def test_empty_scope_is_refused():
-    assert WHOLE.takes_name("x")
-    assert WHOLE.publishes("x")
+    assert WHOLE.includes_name("x")
+    assert WHOLE.allows_publishing("x")
     assert scopes.parse(["name:a", "cluster:b"]).terms == ["cluster:b", "name:a"]
     for nothing in (None, [], {}, ""):
         with pytest.raises(SpecError):

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
-from tests.server import wishes
+from tests.server import specs
 from tests.server.replicas import Replicas, RetryingClient
 
 from dayfly.server.admin import audit_chain
@@ -37,8 +37,8 @@ def test_replicas_killed_in_turn_lose_no_answered_request(replicas):
         """The last requested state holds in the end, whatever was killed."""
         while replicas.kills < 3:
             number = next(numbers)
-            asking.must("PUT", f"sandboxes/{name}", wishes.empty(cluster=CLUSTER, labels={"n": str(number)}))
-            asking.must("PUT", f"resource-plugins/db{number % 3}", wishes.plugin(f"db{number % 3}@0.0.{number}"))
+            asking.must("PUT", f"sandboxes/{name}", specs.empty(cluster=CLUSTER, labels={"n": str(number)}))
+            asking.must("PUT", f"resource-plugins/db{number % 3}", specs.plugin(f"db{number % 3}@0.0.{number}"))
             said[name] = number
 
     with ThreadPoolExecutor() as pool:
@@ -56,6 +56,6 @@ def check_audit(asking):
     while page := asking.must("GET", f"audit?after={len(entries)}")["entries"]:
         entries += page
     head = msgspec.convert(asking.must("GET", "audit")["head"], audit_chain.ChainHead)
-    assert audit_chain.fault(ORG, msgspec.convert(entries, list[audit_chain.ChainEntry]), head) == ""
+    assert audit_chain.find_fault(ORG, msgspec.convert(entries, list[audit_chain.ChainEntry]), head) == ""
     made = [each["object"] for each in entries if each["action"] == "create"]
     assert len(made) == len(set(made))

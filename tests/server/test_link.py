@@ -11,7 +11,7 @@ from tests.server.fake_host import Encoded, FakeHost
 from dayfly.lib.tasks import ChangeNotifier
 from dayfly.link import server_end as control
 from dayfly.link import wire
-from dayfly.link.host_state import NOTHING_YET, HostState
+from dayfly.link.host_state import NO_REPORT_VERSION, HostState
 from dayfly.link.server_end import HostFailedError, Link, Links
 from dayfly.link.wire import Verdict
 from dayfly.plan.reasons import Reason
@@ -72,7 +72,7 @@ def transport(host):
 
 # --- encoding -------------------------------------------------------------------------------------------------------
 
-RUN = wire.Standing(uid="u", seq=3, endpoints=(RunEndpoint(unit="fork:default/app", host="127.0.0.1", port=80),))
+RUN = wire.RunStatus(uid="u", seq=3, endpoints=(RunEndpoint(unit="fork:default/app", host="127.0.0.1", port=80),))
 TO_HOST = (
     wire.Hello(number=1, id="p.1"),
     offer(forks=(FORK,), session=2, number=2, birth=False, expires_at=5, lease_until=6),
@@ -81,21 +81,21 @@ TO_HOST = (
     wire.Retry(uid="u", attempts={"db/make": 2}, by="ann"),
     wire.Lease(uid="u", until=7),
     wire.Acknowledge(uids=("u", "v")),
-    wire.AskAdmit(documents=(DOCUMENT,), forks=(FORK,)),
-    wire.AskStanding(uids=("u",)),
-    wire.AskValues(uid="u"),
-    wire.AskHistory(uid="u"),
-    wire.AskLogs(uid="u"),
-    wire.AskLog(uid="u", unit="db/make", attempt=1, offset=2, limit=3),
+    wire.AdmissionQuery(documents=(DOCUMENT,), forks=(FORK,)),
+    wire.StatusQuery(uids=("u",)),
+    wire.ValuesQuery(uid="u"),
+    wire.HistoryQuery(uid="u"),
+    wire.LogsQuery(uid="u"),
+    wire.LogQuery(uid="u", unit="db/make", attempt=1, offset=2, limit=3),
 )
 LOG = LogInfo(unit="db/make", attempt=1, size=2, sealed=True)
 TO_CONTROL = (
     wire.Inventory(session=1, count=2, runs=(RUN,), ended=(RUN,)),
-    wire.Stands(session=1, count=2, run=RUN),
-    wire.Ended(session=1, count=2, run=RUN, number=3, id="p.3"),
-    wire.Pulse(session=1, count=2),
+    wire.RunChanged(session=1, count=2, run=RUN),
+    wire.RunEnded(session=1, count=2, run=RUN, number=3, id="p.3"),
+    wire.Heartbeat(session=1, count=2),
     wire.Reply(session=1, number=3, id="p.3", verdict=Verdict.UNKNOWN, message="m", seq=4),
-    wire.Standings(number=3, runs=(RUN,)),
+    wire.RunStatuses(number=3, runs=(RUN,)),
     wire.Values(number=3, values=(Value(unit="db/make", output="o", value=b"\xff\x00", sensitive=True),)),
     wire.History(
         number=3,
@@ -108,21 +108,21 @@ TO_CONTROL = (
 
 @pytest.mark.parametrize("message", TO_HOST, ids=lambda message: type(message).__name__)
 def test_message_to_host_survives_encoding(message):
-    assert wire.read_to_host(wire.encode(message)) == message
+    assert wire.decode_to_host(wire.encode(message)) == message
     later = msgspec.json.encode(msgspec.json.decode(wire.encode(message)) | {"later": {"a": [1]}})
-    assert wire.read_to_host(later) == message
+    assert wire.decode_to_host(later) == message
 
 
 @pytest.mark.parametrize("message", TO_CONTROL, ids=lambda message: type(message).__name__)
 def test_message_from_host_survives_encoding(message):
-    assert wire.read_to_control(wire.encode(message)) == message
+    assert wire.decode_to_server(wire.encode(message)) == message
     later = msgspec.json.encode(msgspec.json.decode(wire.encode(message)) | {"later": 1})
-    assert wire.read_to_control(later) == message
+    assert wire.decode_to_server(later) == message
 
 
 def test_every_message_type_is_tested():
     assert {type(message) for message in TO_HOST} == set(wire.AnyToHost.__args__)
-    assert {type(message) for message in TO_CONTROL} == set(wire.AnyToControl.__args__)
+    assert {type(message) for message in TO_CONTROL} == set(wire.AnyToServer.__args__)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ async def test_host_refuses_unknown_message(host, change, says):
     heard = []
     host.end.attach(heard.append)
     data = msgspec.json.decode(wire.encode(offer(session=1, number=7))) | change
-    host.end.send(wire.read_to_host(msgspec.json.encode(data)))
+    host.end.send(wire.decode_to_host(msgspec.json.encode(data)))
     reply = heard[-1]
     assert (reply.number, reply.verdict) == (7, Verdict.REFUSED)
     assert says in reply.message
@@ -156,7 +156,7 @@ async def test_orders_of_earlier_process_are_ignored(host, transport):
     transport.send(late)
     await host.carried_out()
     assert host.offers == {}
-    assert now.count(wire.Pulse) == 1, "the answer to the message of another session"
+    assert now.count(wire.Heartbeat) == 1, "the answer to the message of another session"
     # Nor are orders that had arrived before the next session started.
     host.end.send(offer(session=second.session, number=50))
     Link(Encoded(host.end))
@@ -168,8 +168,8 @@ async def test_restarted_host_is_met_again(transport):
     """A caller that waits for an answer is not kept waiting."""
     link = Link(transport)
     old = link.session
-    transport.lost = (wire.Reply, wire.Standings)
-    asked = asyncio.ensure_future(link.look(["u"]))
+    transport.lost = (wire.Reply, wire.RunStatuses)
+    asked = asyncio.ensure_future(link.query_statuses(["u"]))
     await asyncio.sleep(0)
     begun = FakeHost()
     begun.sessions = 7
@@ -187,7 +187,7 @@ async def test_lost_inventory_of_new_session_is_requested(host, transport):
     transport.attach(link.receive)
     transport.lost = ()
     assert link.session == 1
-    host.end.pulse()
+    host.end.send_heartbeat()
     assert link.session == 2
 
 
@@ -195,34 +195,34 @@ async def test_lost_inventory_of_new_session_is_requested(host, transport):
 
 
 async def test_unanswered_order_is_sent_again(host, transport, monkeypatch):
-    monkeypatch.setattr(control, "ANSWER_S", 0.01)
+    monkeypatch.setattr(control, "ANSWER_TIMEOUT_S", 0.01)
     link = Link(transport)
     transport.lost = (wire.Reply,)
     with pytest.raises(HostSilentError, match="does not answer"):
         await link.order(offer())
     assert set(host.offers) == {"u"}
-    monkeypatch.setattr(control, "ANSWER_S", 60)
+    monkeypatch.setattr(control, "ANSWER_TIMEOUT_S", 60)
     with pytest.raises(HostSilentError):
         await link.order(offer())  # at once, because the host did not answer the last time
     transport.lost = ()
-    host.end.remind()
+    host.end.resend()
     assert (await link.order(offer())).verdict is Verdict.TAKEN
 
 
 async def test_lost_change_is_requested_again(host, transport):
     link = Link(transport)
     await link.order(offer())
-    transport.lost = (wire.Stands,)
+    transport.lost = (wire.RunChanged,)
     host.say("u", ready=True, reason=Reason.READY, message="now")
     await deliver_messages()
     assert link.state.version("u") == 1
-    link.mend()
+    link.resync()
     assert transport.count(wire.Hello) == 0, "the loss cannot be known yet"
-    host.end.remind()
-    link.mend()
+    host.end.resend()
+    link.resync()
     assert transport.count(wire.Hello) == 1
     assert link.state.version("u") == 2
-    link.mend()
+    link.resync()
     assert transport.count(wire.Hello) == 1, "all messages have arrived"
 
 
@@ -230,47 +230,47 @@ async def test_gap_is_noticed_by_the_next_message(host, transport):
     link = Link(transport)
     for uid in ("u", "v"):
         await link.order(offer(uid))
-    transport.lost = (wire.Stands,)
+    transport.lost = (wire.RunChanged,)
     host.say("u", ready=True, reason=Reason.READY, message="now")
     await deliver_messages()
     transport.lost = ()
     host.say("v", ready=True, reason=Reason.READY, message="now")
     await deliver_messages()
     assert (link.state.version("u"), link.state.version("v")) == (1, 2)
-    link.mend()
+    link.resync()
     assert link.state.version("u") == 2
 
 
 async def test_end_is_repeated_until_acknowledged(host, transport):
     link = Link(transport)
     await link.order(offer())
-    transport.lost = (wire.Ended,)
+    transport.lost = (wire.RunEnded,)
     host.finish("u")
     await deliver_messages()
-    assert link.state.ended == set()
+    assert link.state.ended_uids == set()
     transport.lost = (wire.Acknowledge,)
-    host.end.remind()
-    assert link.state.ended == {"u"}
+    host.end.resend()
+    assert link.state.ended_uids == {"u"}
     link.acknowledge({"u"})
-    host.end.remind()
-    assert link.state.ended == {"u"}
+    host.end.resend()
+    assert link.state.ended_uids == {"u"}
     transport.lost = ()
     link.acknowledge({"u"})
     await host.carried_out()
-    ends = transport.count(wire.Ended)
-    host.end.remind()
-    assert transport.count(wire.Ended) == ends
-    assert (link.state.ended, host.acknowledged) == (set(), {"u"})
+    ends = transport.count(wire.RunEnded)
+    host.end.resend()
+    assert transport.count(wire.RunEnded) == ends
+    assert (link.state.ended_uids, host.acknowledged) == (set(), {"u"})
 
 
 async def test_late_report_changes_nothing(host, transport):
     link = Link(transport)
     await link.order(offer())
     for seq, uid in ((5, "u"), (5, "u"), (3, "u")):
-        link.receive(wire.Stands(session=link.session, count=seq, run=wire.Standing(uid=uid, seq=seq)))
+        link.receive(wire.RunChanged(session=link.session, count=seq, run=wire.RunStatus(uid=uid, seq=seq)))
     assert link.state.version("u") == 5
-    link.receive(wire.Ended(session=link.session, count=6, run=wire.Standing(uid="u", seq=6)))
-    link.receive(wire.Stands(session=link.session, count=7, run=wire.Standing(uid="u", seq=7)))
+    link.receive(wire.RunEnded(session=link.session, count=6, run=wire.RunStatus(uid="u", seq=6)))
+    link.receive(wire.RunChanged(session=link.session, count=7, run=wire.RunStatus(uid="u", seq=7)))
     assert link.state.has_ended("u")
 
 
@@ -293,7 +293,7 @@ async def test_birth_sent_before_forgetting_an_end_is_refused(host, transport):
     host.end.send(offer("another", session=link.session, number=100))
     await host.carried_out()
     host.finish("u")
-    host.end.forgets()
+    host.end.reject_older_births()
     host.offers.clear()
     host.over.clear()
     host.end.send(offer(session=link.session, number=99))
@@ -310,16 +310,16 @@ async def test_birth_sent_before_forgetting_an_end_is_refused(host, transport):
 async def test_reports_are_rendered_only_on_request(host, transport, monkeypatch):
     """Several changes in one turn of the loop cause one report."""
     drawn = []
-    standing = FakeHost.standing
-    monkeypatch.setattr(FakeHost, "standing", lambda self, uid: drawn.append(uid) or standing(self, uid))
+    standing = FakeHost.run_status
+    monkeypatch.setattr(FakeHost, "run_status", lambda self, uid: drawn.append(uid) or standing(self, uid))
     link = Link(transport)
     await link.order(offer())
     for _ in range(9):
         host.versions["u"] = host.version("u") + 1
-        host.end.changed("u")
+        host.end.report_change("u")
     await deliver_messages()
-    assert (drawn, transport.count(wire.Stands), link.state.version("u")) == ([], 1, 10)
-    found, stale = await link.look(["u"])
+    assert (drawn, transport.count(wire.RunChanged), link.state.version("u")) == ([], 1, 10)
+    found, stale = await link.query_statuses(["u"])
     assert (drawn, found["u"].report.ready, stale) == (["u"], True, "")
 
 
@@ -337,15 +337,15 @@ async def test_pushed_report_is_not_requested_and_its_clock_runs(host, transport
     )
     host.say("u", ready=False, reason=Reason.RESOURCES_PENDING, message="has run for 1 s", units=(unit,))
     report = msgspec.structs.replace(host.report("u"), about="db/make", message="db/make: has run for 1 s")
-    link.receive(wire.Stands(session=link.session, run=wire.Standing(uid="u", seq=9, report=report)))
+    link.receive(wire.RunChanged(session=link.session, run=wire.RunStatus(uid="u", seq=9, report=report)))
     monkeypatch.setattr(control.time, "time_ns", lambda: 1_061_000 * 1_000_000)
-    found, stale = await link.look(["u"])
+    found, stale = await link.query_statuses(["u"])
     assert (found["u"].report.message, stale) == ("db/make: has run for 1 min 1 s", "")
-    assert transport.count(wire.AskStanding) == 0
-    monkeypatch.setattr(control, "ANSWER_S", 0.01)
-    transport.lost = (wire.Standings,)
-    link.receive(wire.Stands(session=link.session, run=wire.Standing(uid="u", seq=10)))
-    found, stale = await link.look(["u"])
+    assert transport.count(wire.StatusQuery) == 0
+    monkeypatch.setattr(control, "ANSWER_TIMEOUT_S", 0.01)
+    transport.lost = (wire.RunStatuses,)
+    link.receive(wire.RunChanged(session=link.session, run=wire.RunStatus(uid="u", seq=10)))
+    found, stale = await link.query_statuses(["u"])
     assert found["u"].seq == 9
     assert stale == "it does not answer"
 
@@ -355,19 +355,19 @@ async def test_many_runs_are_requested_in_batches(host, transport):
     link, uids = Link(transport), [f"u{number:03}" for number in range(250)]
     for uid in uids:
         await link.order(offer(uid))
-    found, why = await link.look(uids)
+    found, why = await link.query_statuses(uids)
     assert (sorted(found), why) == (uids, "")
-    assert [len(each.uids) for each in transport.sent if isinstance(each, wire.AskStanding)] == [100, 100, 50]
-    assert max(len(each.runs) for each in transport.sent if isinstance(each, wire.Standings)) == 100
-    standing = host.standing
+    assert [len(each.uids) for each in transport.sent if isinstance(each, wire.StatusQuery)] == [100, 100, 50]
+    assert max(len(each.runs) for each in transport.sent if isinstance(each, wire.RunStatuses)) == 100
+    standing = host.run_status
 
     def short(uid):
         if uid == "u150":
             raise DocumentsRefusedError("its answer is too long")
         return standing(uid)
 
-    host.standing = short
-    found, why = await link.look(uids)
+    host.run_status = short
+    found, why = await link.query_statuses(uids)
     assert (len(found), why) == (150, "its answer is too long")
 
 
@@ -380,14 +380,14 @@ async def test_failing_host_hides_no_other_clusters(host, transport, monkeypatch
     links, other = Links(), FakeHost()
     links.add("org", {"good": Encoded(other.end), "bad": transport})
     for cluster, uid in (("good", "v"), ("bad", "u")):
-        await links.of("org", cluster).order(offer(uid))
+        await links.get("org", cluster).order(offer(uid))
 
     def standing(self, uid):
         raise fault
 
-    for answer in ("standing", "version"):
+    for answer in ("run_status", "version"):
         monkeypatch.setattr(host, answer, standing.__get__(host))
-    looked = await links.look({("org", "good"): ["v"], ("org", "bad"): ["u"]})
+    looked = await links.query_statuses({("org", "good"): ["v"], ("org", "bad"): ["u"]})
     assert looked["org", "good"][0]["v"].report.ready
     assert looked["org", "good"][1] == ""
     assert looked["org", "bad"] == ({}, said)
@@ -411,8 +411,8 @@ async def test_refusal_differs_from_temporary_failure(host, transport, monkeypat
 
 async def test_silent_host_admits_and_may_refuse_later(transport, monkeypatch):
     """A spec is stored even if its cluster is offline."""
-    monkeypatch.setattr(control, "ANSWER_S", 0.01)
-    transport.lost = (wire.AskAdmit,)
+    monkeypatch.setattr(control, "ANSWER_TIMEOUT_S", 0.01)
+    transport.lost = (wire.AdmissionQuery,)
     await Link(transport).admit((DOCUMENT,), ())
 
 
@@ -421,10 +421,10 @@ async def test_host_report_notifies_when_it_is_visible():
     links = control.Links(notifier)
     links.add("local", {"local": FakeHost().end, "other": FakeHost().end})
     for name in ("local", "other"):
-        picture = links.of("local", name).state
+        picture = links.get("local", name).state
         for say in (picture.record_status, picture.record_end):
             before = notifier.changes
-            say(wire.Standing(uid="u", seq=picture.version("u") + 1))
+            say(wire.RunStatus(uid="u", seq=picture.version("u") + 1))
             assert notifier.changes == before + 1
 
 
@@ -445,17 +445,17 @@ async def test_waiter_misses_no_change_since_its_last_one():
 
 def test_host_state_lists_runs_changed_since_a_moment():
     def inventory(session, *uids):
-        runs = tuple(wire.Standing(uid=uid, seq=1) for uid in uids)
+        runs = tuple(wire.RunStatus(uid=uid, seq=1) for uid in uids)
         return wire.Inventory(session=session, count=0, runs=runs, ended=())
 
     told = HostState()
     told.apply_inventory(inventory(1, "u", "v"))
     assert told.changed_since(0) == ["v", "u"]
     seen = told.changes
-    told.record_status(wire.Standing(uid="u", seq=1))
+    told.record_status(wire.RunStatus(uid="u", seq=1))
     assert told.changed_since(seen) == []
-    told.record_status(wire.Standing(uid="u", seq=2))
-    told.record_end(wire.Standing(uid="w", seq=3))
+    told.record_status(wire.RunStatus(uid="u", seq=2))
+    told.record_end(wire.RunStatus(uid="w", seq=3))
     assert told.changed_since(seen) == ["w", "u"]
     assert told.changed_since(told.changes) == []
     told.forget_ends(["w"])
@@ -473,14 +473,14 @@ def test_host_state_drops_given_runs_except_ends():
     told, host = HostState(), FakeHost()
     for uid in ("u", "v", "w"):
         host.offers[uid] = offer(uid)
-        told.record_status(wire.Standing(uid=uid, seq=2, report=host.report(uid)))
-    told.record_end(wire.Standing(uid="w", seq=3))
-    assert told.known == {"u", "v", "w"}
+        told.record_status(wire.RunStatus(uid=uid, seq=2, report=host.report(uid)))
+    told.record_end(wire.RunStatus(uid="w", seq=3))
+    assert told.known_uids == {"u", "v", "w"}
     told.forget_runs(["u", "w", "x"])
-    assert (told.known, told.ended) == ({"v", "w"}, {"w"})
-    assert (told.last_report("u"), told.version("u"), told.changed_since(0)) == (None, NOTHING_YET, ["w", "v"])
+    assert (told.known_uids, told.ended_uids) == ({"v", "w"}, {"w"})
+    assert (told.last_report("u"), told.version("u"), told.changed_since(0)) == (None, NO_REPORT_VERSION, ["w", "v"])
     assert told.last_report("v") is not None
-    told.record_status(wire.Standing(uid="u", seq=1))
+    told.record_status(wire.RunStatus(uid="u", seq=1))
     assert told.version("u") == 1
 
 

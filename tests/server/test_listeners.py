@@ -7,7 +7,7 @@ import contextlib
 import http.client
 
 from starlette.requests import Request
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import ORG, Client, wait_for
 from tests.server.test_changes import listening, soon  # noqa: F401 # a fixture for all here
 
@@ -20,7 +20,7 @@ from dayfly.server.http.shared_slots import SharedSlots
 def fill(listeners, org, key):
     """Take slots until none is left."""
     found = []
-    while (place := listeners.take(org, key)) is not None:
+    while (place := listeners.acquire(org, key)) is not None:
         found.append(place)
     return found
 
@@ -70,7 +70,7 @@ async def test_streams_that_are_being_opened_count(monkeypatch):
     who = Caller("acme", Role.VIEWER, "k", "k")
 
     def ask():
-        return found.all(Request({"type": "http", "method": "GET", "headers": [], "caller": who}))
+        return found.stream_all(Request({"type": "http", "method": "GET", "headers": [], "caller": who}))
 
     asked = [asyncio.ensure_future(ask()) for _ in range(10)]
     await asyncio.sleep(0)
@@ -94,7 +94,7 @@ def is_refused(client, key):
 
 
 def test_key_at_its_stream_limit_blocks_no_other_key(client):
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     made = client.call("POST", "keys", {"name": "v", "role": "viewer"}).json["key"]
     viewer = Client(client.port, client.store, made)
     with contextlib.ExitStack() as open_:

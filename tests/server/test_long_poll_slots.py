@@ -7,7 +7,7 @@ import contextlib
 import threading
 
 import pytest
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import Client, wait_for
 from tests.server.fake_host import uid_of
 from tests.server.test_agents import replica, store  # noqa: F401 # fixtures
@@ -29,7 +29,7 @@ def taken(found: LongPollSlots, org: str, key: str, held: contextlib.ExitStack) 
     places: list[None] = []
     with contextlib.suppress(RequestError):
         while len(places) < 1000:
-            places.append(held.enter_context(found.hold(org, key, 1.0)))
+            places.append(held.enter_context(found.acquire(org, key, 1.0)))
     return len(places)
 
 
@@ -39,10 +39,10 @@ def test_organisation_gets_half_of_long_poll_slots():
         assert taken(found, "acme", "one", held) == PLACES / 4
         assert sum(taken(found, "acme", str(key), held) for key in range(20)) == PLACES / 4
         assert taken(found, "other", "one", held) > 0
-        with found.hold("acme", "one", 0.0):
+        with found.acquire("acme", "one", 0.0):
             pass
         with pytest.raises(RequestError) as refused:
-            held.enter_context(found.hold("acme", "one", 1.0))
+            held.enter_context(found.acquire("acme", "one", 1.0))
         assert (refused.value.status, refused.value.headers["Retry-After"]) == (503, "10")
     with contextlib.ExitStack() as held:
         assert taken(found, "acme", "one", held) == PLACES / 4, "the slots are released"
@@ -72,7 +72,7 @@ class Waiting:
 
 @pytest.mark.parametrize("path", ["report?after={version}", "log?unit=mydb/provision"])
 def test_key_with_too_many_long_polls_is_refused(client, host, path):
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     uid = uid_of(host)
     host.log_data[uid, "mydb/provision", 1] = (b"", False)
     path = f"sandboxes/sb1/{path}".format(version=client.get("sandboxes/sb1/report")["version"])

@@ -15,9 +15,9 @@ import pytest
 import sqlalchemy as sa
 from tests.embedded.conftest import machine, runner  # noqa: F401 - fixtures
 from tests.selection import SELECTION
-from tests.server import stored, wishes
+from tests.server import specs, stored_records
 from tests.server.client import KEY
-from tests.server.lossy import FATES, LossyLink, call
+from tests.server.lossy_link import FATES, LossyLink, call
 
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.link import server_end as link
@@ -51,14 +51,14 @@ class Story:
 
     def restart(self) -> None:
         """Start another process of the server with the same store."""
-        self.app = create_app(self.store, {"local": self.way}, keys=callers.single(KEY), version="1")
+        self.app = create_app(self.store, {"local": self.way}, keys=callers.single_key(KEY), version="1")
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         return await call(self.app, KEY, method, f"{ORG}/{path}", body)
 
     async def play(self) -> None:
         """Send requests while messages are lost and delayed."""
-        made = await self.ask("PUT", "resource-plugins/db", wishes.plugin(create=[CREATE], delete=[]))
+        made = await self.ask("PUT", "resource-plugins/db", specs.plugin(create=[CREATE], delete=[]))
         assert made[0] == 200, made
         for _ in range(OPS):
             asked = asyncio.ensure_future(self.act())
@@ -75,7 +75,7 @@ class Story:
         match self.random.choices(["put", "delete", "sweep", "restart", "forget", "remind"], [8, 4, 7, 1, 3, 1])[0]:
             case "put":
                 self.number += 1
-                wish = wishes.empty(
+                wish = specs.empty(
                     resources=[{"name": "mydb", "plugin": "db"}], ttl={"duration": f"{self.number + 60}m"}
                 )
                 status, answer = await self.ask("PUT", f"sandboxes/{name}", wish)
@@ -91,27 +91,27 @@ class Story:
             case "forget":
                 await self.machine.host.forget_old()
             case "remind":
-                self.machine.host.end.remind()
+                self.machine.host.end.resend()
         self.uids |= {record.uid for record in await self.living()}
 
     async def living(self) -> list[RunRecord]:
-        return await stored.read_all(self.store, "local")
+        return await stored_records.read_all(self.store, "local")
 
     async def settle(self) -> list[RunRecord]:
         """Stop losing messages, and wait until no order is pending."""
         self.way.recover()
         for _ in range(400):
-            self.machine.host.end.remind()
+            self.machine.host.end.resend()
             await self.app.state.sync.sweep()
             found = await self.living()
             # A duplicated end may arrive again after it was acknowledged, and is acknowledged again.
-            noted = not self.state.ended and not list(self.machine.host.unacknowledged())
+            noted = not self.state.ended_uids and not list(self.machine.host.unacknowledged_ends())
             seen = all(self.state.version(each.uid) == self.machine.host.version(each.uid) for each in found)
             if noted and seen and all(self.is_settled(record) for record in found):
                 return found
             await asyncio.sleep(0.01)
         raise AssertionError(
-            f"{found}; the host has {[self.machine.report(uid) for uid in self.machine.host.living()]}"
+            f"{found}; the host has {[self.machine.report(uid) for uid in self.machine.host.living_runs()]}"
         )
 
     @property
@@ -129,7 +129,7 @@ class Story:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use short timeouts, and let hosts forget ends as soon as they are acknowledged."""
-    monkeypatch.setattr(link, "ANSWER_S", 0.03)
+    monkeypatch.setattr(link, "ANSWER_TIMEOUT_S", 0.03)
     monkeypatch.setattr("dayfly.embedded.host.KEEP_ENDED_MS", -60_000)
 
 
@@ -161,7 +161,7 @@ def _archived(connection: sa.Connection) -> set[str]:
 def _check(story: Story, found: list[RunRecord], archived: set[str]) -> None:
     host, living = story.machine.host, {record.uid for record in found}
     assert {record.name for record in found} == {name for name, wished in story.wished.items() if wished}
-    assert set(host.living()) == living, "a run without a sandbox, or a sandbox without a run"
+    assert set(host.living_runs()) == living, "a run without a sandbox, or a sandbox without a run"
     assert archived.isdisjoint(living)
     assert story.uids <= living | archived
     for line in story.machine.lines():

@@ -14,7 +14,7 @@ from dayfly.link.envelope import SentMessages
 from dayfly.server.db import notifications
 from dayfly.server.db.store import Store
 from dayfly.server.db.tables import clusters
-from dayfly.server.sync.agents import agents
+from dayfly.server.sync.agents import agent_service
 
 HOURS = 3600.0
 
@@ -39,7 +39,7 @@ class Pair:
         await self._stores[0].for_org(ORG).write(lambda rows: rows.insert(clusters, added))
         works = []
         for each in (self.first, self.second):
-            await each.agents.begin()
+            await each.agents.load_mailboxes()
             works.append(asyncio.create_task(each.agents.run()))
         try:
             await self.listening()
@@ -54,7 +54,7 @@ class Pair:
 
 @pytest.fixture
 async def pair(postgres, monkeypatch):
-    monkeypatch.setattr(agents, "POLL_INTERVAL_S", HOURS)
+    monkeypatch.setattr(agent_service, "POLL_INTERVAL_S", HOURS)
     monkeypatch.setattr(notifications, "RETRY_S", 0)
     found = Pair(postgres, postgres.fresh())
     async with found.running():
@@ -71,7 +71,7 @@ async def exchange_hello(pair: Pair) -> None:
         await asyncio.sleep(0)
     meeting = await pair.first.meet()
     _, found, _ = await waiting
-    (hello,) = [wire.read_to_host(each["body"].encode()) for each in found["messages"]]
+    (hello,) = [wire.decode_to_host(each["body"].encode()) for each in found["messages"]]
     assert isinstance(hello, wire.Hello)
     inventory = wire.Inventory(session=session)
     said = SentMessages(session=session, first=1, messages=[msgspec.json.encode(inventory).decode()])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jsonschema
 import pytest
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import ORG, wait_for
 from tests.server.test_conventions import READS
 
@@ -21,7 +21,7 @@ def test_document_has_every_method_with_its_role():
         said = DOCUMENT["paths"][path]
         assert set(said) == {"parameters", *(method.lower() for method in methods)}
         for method, operation in methods.items():
-            role = operation.role.word if operation.role else None
+            role = operation.role.api_name if operation.role else None
             assert said[method.lower()].get("x-dayfly-role") == role
             assert bool(said[method.lower()]["security"]) == (role is not None)
     names = [
@@ -67,9 +67,9 @@ def test_read_answer_matches_its_openapi_schema(filled, path):
 def test_write_and_error_answers_match_their_openapi_schema(client):
     key = {"name": "ci", "role": "viewer", "expiresInSeconds": 60}
     for method, path, body in (
-        ("PUT", "workloads/default/shop", wishes.baseline()),
-        ("PUT", "resource-plugins/db", wishes.plugin()),
-        ("PUT", "sandboxes/sb1", wishes.sandbox(ttl={"duration": "1h"})),
+        ("PUT", "workloads/default/shop", specs.baseline()),
+        ("PUT", "resource-plugins/db", specs.plugin()),
+        ("PUT", "sandboxes/sb1", specs.sandbox(ttl={"duration": "1h"})),
         ("PUT", "sandboxes/sb1/lease", {"seconds": 60}),
         ("PUT", "clusters/far", None),
         ("POST", "clusters/far/tokens", {}),
@@ -92,7 +92,7 @@ def test_the_document_needs_no_key(filled):
 
 def test_lists_come_in_pages(client):
     for number in range(5):
-        client.put(f"sandboxes/sb{number}", wishes.empty(labels={"odd": str(number % 2)}))
+        client.put(f"sandboxes/sb{number}", specs.empty(labels={"odd": str(number % 2)}))
     names = lambda path: [each["name"] for each in client.get(path)]  # noqa: E731
     assert names("sandboxes?limit=2") == ["sb0", "sb1"]
     assert names("sandboxes?limit=2&after=sb1") == ["sb2", "sb3"]
@@ -104,7 +104,7 @@ def test_lists_come_in_pages(client):
 
 def test_pages_by_label_are_full_and_skip_ended_sandboxes(client, host, monkeypatch):
     for number in range(9):
-        client.put(f"sandboxes/sb{number}", wishes.empty(labels={"three": str(number % 3)}))
+        client.put(f"sandboxes/sb{number}", specs.empty(labels={"three": str(number % 3)}))
     names = lambda path: [each["name"] for each in client.get(path)]  # noqa: E731
     assert names("sandboxes?limit=2&after=sb3") == ["sb4", "sb5"]
     monkeypatch.setattr(run_records, "BATCH_SIZE", 2)

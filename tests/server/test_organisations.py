@@ -10,7 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.server import databases, wishes
+from tests.server import databases, specs
 from tests.server.client import Client, serving, wait_for
 from tests.server.fake_host import FakeHost
 
@@ -21,7 +21,7 @@ from dayfly.server.app import read_used_clusters
 from dayfly.server.db import tables
 from dayfly.server.db.store import Store, StoreError
 from dayfly.server.http import auth_middleware
-from dayfly.server.sync.agents import agents
+from dayfly.server.sync.agents import agent_service
 
 
 @dataclasses.dataclass
@@ -49,8 +49,8 @@ def test_a_key_is_shown_once_and_has_its_role(client):
     assert shown.keys() == {"id", "name", "role", "createdAt", "createdBy"}
     assert (shown["name"], shown["role"]) == ("my member", "member")
     assert member.client.get("/api/v2/orgs/")["user"] == {"role": "member"}
-    member.client.put("sandboxes/sb1", wishes.empty())
-    assert member.client.call("PUT", "resource-plugins/db", wishes.plugin()).status == 403
+    member.client.put("sandboxes/sb1", specs.empty())
+    assert member.client.call("PUT", "resource-plugins/db", specs.plugin()).status == 403
     assert member.client.call("GET", "keys").status == 403
     viewer = key(client, "viewer")
     assert viewer.client.get("sandboxes/sb1")["name"] == "sb1"
@@ -139,7 +139,7 @@ def waiting(client, made, monkeypatch):
 
     monkeypatch.setattr(HostState, "wait_for_change", noted)
     monkeypatch.setattr(auth_middleware, "KEY_CHECK_INTERVAL_S", 0.05)
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(made.client.call, "GET", "sandboxes/sb1/report?after=1&wait=30")
         assert waits.wait(20)
@@ -166,7 +166,7 @@ def test_key_reads_when_last_use_cannot_be_stored(client, monkeypatch):
     made = key(client, "member")
     monkeypatch.setattr(Store, "write", full)
     assert made.client.get("sandboxes") == []
-    assert made.client.call("PUT", "sandboxes/sb1", wishes.empty()).status == 503
+    assert made.client.call("PUT", "sandboxes/sb1", specs.empty()).status == 503
 
 
 def test_waiting_request_gets_503_while_store_is_away(client, monkeypatch):
@@ -187,7 +187,7 @@ def test_a_cluster_is_added_for_an_agent_and_removed(client):
     assert added["operator"] == {"version": ""}
     assert client.put("clusters/far", {}) == added
     assert [cluster["name"] for cluster in client.get("clusters")] == ["far", "local"]
-    client.put("sandboxes/sb1", wishes.empty(cluster="far"))
+    client.put("sandboxes/sb1", specs.empty(cluster="far"))
     answer = client.call("DELETE", "clusters/far", {})
     assert answer.status == 400
     assert "in use by sandbox(es): sb1" in answer.error
@@ -200,7 +200,7 @@ def test_a_cluster_is_added_for_an_agent_and_removed(client):
 def add_cluster(client):
     """Add the cluster `far` for an agent, and wait until the server has a link to it."""
     client.put("clusters/far", None)
-    client.put("sandboxes/probe", wishes.empty(cluster="far"))
+    client.put("sandboxes/probe", specs.empty(cluster="far"))
     wait_for(lambda: "no operator has connected yet" in client.get("sandboxes/probe")["status"]["message"])
     client.delete("sandboxes/probe")
 
@@ -222,7 +222,7 @@ def test_cluster_with_run_of_route_group_is_not_deleted(client):
 
 
 def test_group_of_unconnected_cluster_ends_at_once(tmp_path, blank, monkeypatch):
-    monkeypatch.setattr(agents, "IDLE_POLL_INTERVAL_S", 0.05)
+    monkeypatch.setattr(agent_service, "IDLE_POLL_INTERVAL_S", 0.05)
     with serving(shutil.copy(blank, tmp_path), {"local": FakeHost()}) as client:
         add_cluster(client)
         client.put("routegroups/rg1", group(cluster="far"))
@@ -230,9 +230,9 @@ def test_group_of_unconnected_cluster_ends_at_once(tmp_path, blank, monkeypatch)
         assert client.call("GET", "routegroups/rg1").status == 404, "no agent has ever connected"
 
 
-@pytest.mark.parametrize(("what", "wish"), [("sandboxes/sb1", wishes.empty), ("routegroups/rg1", group)])
+@pytest.mark.parametrize(("what", "wish"), [("sandboxes/sb1", specs.empty), ("routegroups/rg1", group)])
 def test_put_for_concurrently_removed_cluster_stores_nothing(tmp_path, blank, monkeypatch, what, wish):
-    monkeypatch.setattr(agents, "IDLE_POLL_INTERVAL_S", 0.05)
+    monkeypatch.setattr(agent_service, "IDLE_POLL_INTERVAL_S", 0.05)
     with serving(shutil.copy(blank, tmp_path), {"local": FakeHost()}) as client:
 
         async def removed(*_):
@@ -252,7 +252,7 @@ def test_agent_cluster_that_became_local_receives_ends(tmp_path, blank):
     with serving(where, {"local": host}) as client:
         client.put("clusters/far", None)
     with serving(where, {"local": host, "far": host}) as client:
-        client.put("sandboxes/sb1", wishes.empty(cluster="far"))
+        client.put("sandboxes/sb1", specs.empty(cluster="far"))
         [uid] = host.offers
         client.delete("sandboxes/sb1")
         assert host.closed[uid].reason == "Deleted"
@@ -262,9 +262,9 @@ def test_agent_cluster_that_became_local_receives_ends(tmp_path, blank):
 async def test_local_server_does_not_take_over_agent_cluster(client):
     """At its next start the server finds sandboxes there, whose runs belong to the agent's cluster."""
     client.put("clusters/far", None)
-    client.put("sandboxes/there", wishes.empty(cluster="far"))
+    client.put("sandboxes/there", specs.empty(cluster="far"))
     assert await read_used_clusters(client.store, "local") == set()
-    client.put("sandboxes/here", wishes.empty())
+    client.put("sandboxes/here", specs.empty())
     assert await read_used_clusters(client.store, "local") == {"local"}
 
 
@@ -283,10 +283,10 @@ def test_cluster_pages_are_complete_in_any_collation(postgres):
 
 def test_sandbox_waits_for_the_first_agent(client):
     client.put("clusters/far", None)
-    stored = client.put("sandboxes/sb1", wishes.empty(cluster="far"))
+    stored = client.put("sandboxes/sb1", specs.empty(cluster="far"))
     assert stored["status"]["ready"] is False
     assert "no host serves the cluster far now" in stored["status"]["message"]
-    answer = client.call("PUT", "sandboxes/sb2", wishes.empty(cluster="nowhere"))
+    answer = client.call("PUT", "sandboxes/sb2", specs.empty(cluster="nowhere"))
     assert answer.status == 400
     assert "this server has far, local" in answer.error
 
@@ -306,7 +306,7 @@ def test_tokens_are_shown_once_and_known_until_they_are_revoked(client):
     assert client.get("clusters/far/tokens")[0]["status"]["lastConnectedIp"] == "10.0.0.7"
     for wrong in (made["token"] + "x", made["token"].replace("local@", "other@"), "local@x.y", "", "@"):
         assert whose(client, wrong) is None
-    client.put("sandboxes/sb1", wishes.empty(cluster="far"))
+    client.put("sandboxes/sb1", specs.empty(cluster="far"))
     client.delete("sandboxes/sb1")
     assert client.get("sandboxes/sb1")["status"]["ready"] is False, "its agent may have received it"
     assert client.call("DELETE", f"clusters/local/tokens/{made['id']}").status == 404

@@ -6,7 +6,7 @@ import functools
 
 import msgspec
 import pytest
-from tests.server import wishes
+from tests.server import specs
 
 from dayfly.link.host_state import HostState
 from dayfly.link.server_end import HostFailedError, Link, Links
@@ -115,7 +115,7 @@ def test_missing_plugin_or_image_needs_attention_with_advice():
 
 
 def test_server_gathers_attention(db, host):
-    db.put("sandboxes/sb1", wishes.sandbox())
+    db.put("sandboxes/sb1", specs.sandbox())
     (uid,) = host.offers
     host.say(uid, ready=False, reason="ResourceFailed", message="mydb/provision: exit 1")
     (found,) = db.get("attention")
@@ -132,7 +132,7 @@ def test_attention_does_not_refer_to_an_empty_log():
 
 
 def test_log_is_checked_once_its_attempt_has_ended(db, host):
-    db.put("sandboxes/sb1", wishes.sandbox())
+    db.put("sandboxes/sb1", specs.sandbox())
     (uid,) = host.offers
     asked = []
     logs = host.logs
@@ -179,7 +179,7 @@ async def test_empty_log_check_is_cached_per_run():
 
 
 def test_plan_lists_references_between_units(db):
-    db.put("sandboxes/sb1", wishes.sandbox())
+    db.put("sandboxes/sb1", specs.sandbox())
     plan = db.get("sandboxes/sb1/plan")
     steps = {step["id"]: step for event in plan["events"] for wave in event["waves"] for step in wave}
     assert [each["source"] for each in steps["mydb/drop"]["inputs"]] == ["mydb/provision.host"]
@@ -188,7 +188,7 @@ def test_plan_lists_references_between_units(db):
 
 
 def test_sensitive_outputs_are_masked_and_reveals_recorded(db, host):
-    db.put("sandboxes/sb1", wishes.sandbox())
+    db.put("sandboxes/sb1", specs.sandbox())
     (uid,) = host.offers
     host.outputs[uid] = (
         Value(unit="mydb/provision", output="host", value=b"h1"),
@@ -212,7 +212,7 @@ def test_sensitive_outputs_are_masked_and_reveals_recorded(db, host):
 
 def test_withheld_output_is_marked_and_not_revealed(db, host, monkeypatch):
     """An agent sends no values of sensitive outputs."""
-    db.put("sandboxes/sb1", wishes.sandbox())
+    db.put("sandboxes/sb1", specs.sandbox())
     (uid,) = host.offers
     host.outputs[uid] = (
         Value(unit="mydb/provision", output="host", value=b"h1"),
@@ -220,13 +220,13 @@ def test_withheld_output_is_marked_and_not_revealed(db, host, monkeypatch):
     )
     ask = {"unit": "mydb/provision", "output": "password"}
     assert db.call("POST", "sandboxes/sb1/reveal", ask).json["value"] == "", "a local host sends all values"
-    of = Links.of
+    get = Links.get
 
     def dialled(self, *where):
-        monkeypatch.setattr(found := of(self, *where), "shared", True)
+        monkeypatch.setattr(found := get(self, *where), "shared", True)
         return found
 
-    monkeypatch.setattr(Links, "of", dialled)
+    monkeypatch.setattr(Links, "get", dialled)
     before = db.get("audit")["head"]["number"]
     answer = db.call("POST", "sandboxes/sb1/reveal", ask)
     assert answer.status == 409
@@ -242,7 +242,7 @@ def test_withheld_output_is_marked_and_not_revealed(db, host, monkeypatch):
 
 def test_ended_sandboxes_are_listed_newest_first(client, host):
     for name in ("one", "two"):
-        client.put(f"sandboxes/{name}", wishes.empty())
+        client.put(f"sandboxes/{name}", specs.empty())
         uid = next(uid for uid, offer in host.offers.items() if offer.name == name)
         client.call("DELETE", f"sandboxes/{name}")
         host.finish(uid)
@@ -305,15 +305,15 @@ def test_route_group_plan_and_outputs_work_like_a_sandbox(db, host):
     assert db.call("POST", "routegroups/none/reveal", {"unit": "announce", "output": "at"}).status == 404
 
 
-def ended(client, host, name, plural="sandboxes", *, given_up=""):
+def ended(client, host, name, plural="sandboxes", *, abandoned=""):
     """Create a run that has ended; return its UID."""
     if plural == "sandboxes":
-        client.put(f"sandboxes/{name}", wishes.empty())
+        client.put(f"sandboxes/{name}", specs.empty())
     else:
         client.put(f"routegroups/{name}", grouped())
     uid = next(uid for uid, offer in host.offers.items() if offer.name == name)
-    if given_up:
-        assert client.call("POST", f"{plural}/{name}/abandon", {"reason": given_up, "force": True}).status == 200
+    if abandoned:
+        assert client.call("POST", f"{plural}/{name}/abandon", {"reason": abandoned, "force": True}).status == 200
     else:
         client.call("DELETE", f"{plural}/{name}")
         host.finish(uid)
@@ -326,7 +326,7 @@ def test_ended_runs_of_one_name_are_read_by_uid(client, host):
     for uid, move in ((first, "First"), (second, "Second")):
         host.lines[uid] = (HistoryEntry(seq=1, at=1, unit="mydb/make", attempt=1, move=move, reason="", message=""),)
         host.log_data[uid, "mydb/make", 1] = (f"of the {move}".encode(), True)
-    client.put("sandboxes/one", wishes.empty())
+    client.put("sandboxes/one", specs.empty())
     (living,) = host.offers
     assert client.get("sandboxes/one/report")["uid"] == living
     for uid, move in ((first, "First"), (second, "Second")):
@@ -339,10 +339,10 @@ def test_ended_runs_of_one_name_are_read_by_uid(client, host):
 
 
 async def test_abandoned_runs_stay_in_attention_after_many_others(client, host):
-    gone = ended(client, host, "lost", given_up="its machine burnt")
-    group = ended(client, host, "party", "routegroups", given_up="so did the party")
-    client.put("sandboxes/lost", wishes.empty())
-    row = {"routing_key": "k", "cluster": "local", "created_at": 1, "ended_at": 1 << 50, "given_up": False}
+    gone = ended(client, host, "lost", abandoned="its machine burnt")
+    group = ended(client, host, "party", "routegroups", abandoned="so did the party")
+    client.put("sandboxes/lost", specs.empty())
+    row = {"routing_key": "k", "cluster": "local", "created_at": 1, "ended_at": 1 << 50, "abandoned": False}
     many = [{**row, "uid": str(number), "name": f"b{number}"} for number in range(1000)]
     await client.store.for_org("local").write(lambda rows: rows.insert(ended_sandboxes, many))
     asked, history = [], host.history
@@ -356,8 +356,8 @@ async def test_abandoned_runs_stay_in_attention_after_many_others(client, host):
 
 async def test_abandoned_runs_stay_in_attention_without_their_host(client, host, monkeypatch):
     """An agent's cluster forgets each ended run once this server has archived it."""
-    lost = ended(client, host, "lost", given_up="its machine burnt")
-    party = ended(client, host, "party", "routegroups", given_up="so did the party")
+    lost = ended(client, host, "lost", abandoned="its machine burnt")
+    party = ended(client, host, "party", "routegroups", abandoned="so did the party")
     for uid in (lost, party, ended(client, host, "well")):
         del host.over[uid]
     monkeypatch.setattr(HostState, "last_report", lambda _self, _uid: None)
@@ -366,7 +366,7 @@ async def test_abandoned_runs_stay_in_attention_without_their_host(client, host,
         return {}, "it does not answer"
 
     with monkeypatch.context() as gone:
-        gone.setattr(Link, "look", away)
+        gone.setattr(Link, "query_statuses", away)
         assert client.get("attention") == [], "the host may know more"
     said = {each["subject"]: each for each in client.get("attention")}
     assert {subject: (each["kind"], each["uid"]) for subject, each in said.items()} == {
@@ -380,11 +380,11 @@ async def test_abandoned_runs_stay_in_attention_without_their_host(client, host,
 
 async def test_abandoned_runs_stay_in_attention_after_cluster_removal(client, host, monkeypatch):
     """If a host serves the cluster again, it is queried."""
-    lost = ended(client, host, "lost", given_up="its machine burnt")
-    party = ended(client, host, "party", "routegroups", given_up="so did the party")
+    lost = ended(client, host, "lost", abandoned="its machine burnt")
+    party = ended(client, host, "party", "routegroups", abandoned="so did the party")
     ended(client, host, "well")
     with monkeypatch.context() as gone:
-        gone.setattr(Links, "of", lambda *_: None)
+        gone.setattr(Links, "get", lambda *_: None)
         said = {each["subject"]: each for each in client.get("attention")}
         assert {subject: (each["kind"], each["uid"]) for subject, each in said.items()} == {
             "sandbox lost": ("abandoned", lost),
@@ -404,8 +404,8 @@ async def test_abandoned_runs_stay_in_attention_after_cluster_removal(client, ho
 )
 def test_attention_answers_while_a_host_is_unavailable(client, host, monkeypatch, fault):
     """Concerns that only that host knows appear later."""
-    ended(client, host, "lost", given_up="its machine burnt")
-    client.put("sandboxes/sb1", wishes.empty())
+    ended(client, host, "lost", abandoned="its machine burnt")
+    client.put("sandboxes/sb1", specs.empty())
     (uid,) = host.offers
     bad = unit("db", "preStart", "failed", message="exit 1", started_at=5)
     host.say(uid, ready=False, reason="ResourceFailed", message="db: exit 1", units=(bad,))
@@ -423,7 +423,7 @@ def test_attention_answers_while_a_host_is_unavailable(client, host, monkeypatch
 
 async def test_end_without_recorded_reason_is_read_from_history(client, host):
     """As an older server stores it."""
-    uids = [ended(client, host, "lost", given_up="its machine burnt"), ended(client, host, "well")]
+    uids = [ended(client, host, "lost", abandoned="its machine burnt"), ended(client, host, "well")]
     table = ended_sandboxes
     await client.store.for_org("local").write(lambda rows: rows.execute(rows.delete(table)))
     row = {"routing_key": "k", "cluster": "local", "created_at": 1, "ended_at": 1 << 50}
@@ -449,7 +449,7 @@ def test_sandbox_refused_by_its_host_needs_attention(client, host):
         raise DocumentsRefusedError("no units of the kind webhook")
 
     host.offer = refuse
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     found = client.get("sandboxes/sb1")
     assert (found["status"]["reason"], found["progress"]["severity"]) == ("Refused", "failed")
     assert "the cluster cannot run this: no units of the kind webhook" in found["status"]["message"]

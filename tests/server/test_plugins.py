@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.server import wishes
+from tests.server import specs
 
 
 def test_plugin_is_read_as_written_with_empty_lists_for_null(client):
-    assert client.put("resource-plugins/db", wishes.plugin()) == {}
+    assert client.put("resource-plugins/db", specs.plugin()) == {}
     found = client.get("resource-plugins/db")
     assert found["name"] == "db"
     assert found["status"] == {"resources": []}
@@ -27,18 +27,18 @@ def test_plugin_is_read_as_written_with_empty_lists_for_null(client):
     [("db@1", "db@1.0.0"), ("db@v1.2", "db@1.2.0"), ("db@0.0.0", "db"), ("db@1.0.0-rc.1", "db@1.0.0-rc.1")],
 )
 def test_versions_have_one_spelling(client, put, canonical):
-    client.put("resource-plugins/db", wishes.plugin(put))
+    client.put("resource-plugins/db", specs.plugin(put))
     assert client.get("resource-plugins/db")["name"] == canonical
     asked = put.partition("@")[2]
     assert client.get(f"resource-plugins/db?version={asked}")["name"] == canonical
 
 
 def test_a_published_version_never_changes(client):
-    client.put("resource-plugins/db", wishes.plugin("db@1.0"))
+    client.put("resource-plugins/db", specs.plugin("db@1.0"))
     before = client.get("resource-plugins/db")
     for name in ("db@1.0", "db@v1.0.0", "db@1"):
         for changes in ({}, {"description": "other"}):
-            answer = client.call("PUT", "resource-plugins/db", wishes.plugin(name, **changes))
+            answer = client.call("PUT", "resource-plugins/db", specs.plugin(name, **changes))
             assert answer.status == 409
             assert "already exists" in answer.error
     assert client.get("resource-plugins/db") == before
@@ -46,8 +46,8 @@ def test_a_published_version_never_changes(client):
 
 def test_the_highest_version_is_the_latest(client):
     for version in ("1.9.0", "1.10.0", "1.10.0-rc.2", "0.1"):
-        client.put("resource-plugins/db", wishes.plugin(f"db@{version}"))
-    client.put("resource-plugins/aa", wishes.plugin("aa"))
+        client.put("resource-plugins/db", specs.plugin(f"db@{version}"))
+    client.put("resource-plugins/aa", specs.plugin("aa"))
     names = ["db@1.10.0", "db@1.10.0-rc.2", "db@1.9.0", "db@0.1.0"]
     assert [found["name"] for found in client.get("resource-plugins/db/versions")] == names
     assert [found["name"] for found in client.get("resource-plugins?version=all")] == ["aa", *names]
@@ -78,8 +78,8 @@ def test_empty_version_in_query_is_refused(client, version):
 
 def test_used_version_cannot_be_deleted(client, host):
     for name in ("db@1.0", "db@2.0"):
-        client.put("resource-plugins/db", wishes.plugin(name))
-    one = wishes.sandbox()
+        client.put("resource-plugins/db", specs.plugin(name))
+    one = specs.sandbox()
     one["spec"]["resources"][0]["plugin"] = "db@1.0"
     client.put("sandboxes/sb1", one)
     found = client.get("resource-plugins/db?version=1.0")
@@ -108,7 +108,7 @@ def test_used_version_cannot_be_deleted(client, host):
     ],
 )
 def test_malformed_plugin_is_refused_with_its_place(client, change, path):
-    answer = client.call("PUT", "resource-plugins/db", wishes.plugin(**change))
+    answer = client.call("PUT", "resource-plugins/db", specs.plugin(**change))
     assert answer.status == 400
     assert answer.error.startswith(path + ": ")
     assert client.get("resource-plugins") == []
@@ -125,15 +125,13 @@ def test_cycle_is_refused_at_publication(client):
             "outputs": [output],
         }
 
-    answer = client.call(
-        "PUT", "resource-plugins/db", wishes.plugin(create=[step("a", "b"), step("b", "a")], delete=[])
-    )
+    answer = client.call("PUT", "resource-plugins/db", specs.plugin(create=[step("a", "b"), step("b", "a")], delete=[]))
     assert answer.status == 400
     assert "b.x -> a.x -> b.x" in answer.error
 
 
 def test_name_in_body_must_match_the_path(client):
-    assert client.call("PUT", "resource-plugins/other", wishes.plugin("db@1.0")).status == 400
+    assert client.call("PUT", "resource-plugins/other", specs.plugin("db@1.0")).status == 400
     assert client.get("resource-plugins?version=all") == []
 
 
@@ -143,7 +141,7 @@ class TestReadme:
     TOLD = "# A database\n\nWith <b>tables</b>.\n"
 
     def put(self, client, **changes):
-        return client.call("PUT", "resource-plugins/db", {**wishes.plugin("db@1.0"), **changes})
+        return client.call("PUT", "resource-plugins/db", {**specs.plugin("db@1.0"), **changes})
 
     def test_readme_is_returned_for_one_plugin_but_not_in_lists(self, client):
         assert self.put(client, readme=self.TOLD).status == 200
@@ -161,7 +159,7 @@ class TestReadme:
         assert after == {**before, "readme": self.TOLD}
         assert self.put(client, readme=self.TOLD).status == 409, "the README is the same"
         assert self.put(client).status == 409, "a body without a README keeps it"
-        other = wishes.plugin(description="other")["spec"]
+        other = specs.plugin(description="other")["spec"]
         assert self.put(client, readme="# Other", spec=other).status == 409
         assert client.get("resource-plugins/db")["readme"] == self.TOLD
         assert self.put(client, readme="").status == 200
@@ -189,9 +187,9 @@ class TestReadme:
 
     def test_readme_does_not_change_sandbox_documents(self, client, host):
         self.put(client, readme=self.TOLD)
-        client.put("sandboxes/sb1", wishes.sandbox())
+        client.put("sandboxes/sb1", specs.sandbox())
         self.put(client, readme="# Other")
-        client.put("sandboxes/sb2", wishes.sandbox())
+        client.put("sandboxes/sb2", specs.sandbox())
         first, second = (msgspec.json.encode(offer.documents) for offer in host.offers.values())
         assert b"database" not in first + second
         assert b"Other" not in first + second

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 
 import pytest
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import KEY, ORG
 from tests.server.fake_host import uid_of
 
@@ -13,10 +13,10 @@ from dayfly.plan.reasons import Reason
 
 GROUP = {"spec": {"cluster": "local", "match": {"label": {"key": "team", "value": "a"}}}}
 THINGS = {
-    "sandboxes/sb1": (wishes.empty(), wishes.empty(labels={"a": "b"})),
+    "sandboxes/sb1": (specs.empty(), specs.empty(labels={"a": "b"})),
     "routegroups/rg1": (GROUP, {"spec": {**GROUP["spec"], "labels": {"a": "b"}}}),
-    "workloads/default/shop": (wishes.baseline(), wishes.baseline(env={"A": "b"})),
-    "resource-plugins/db": (wishes.plugin("db@1.0.0"), wishes.plugin("db@1.0.1")),
+    "workloads/default/shop": (specs.baseline(), specs.baseline(env={"A": "b"})),
+    "resource-plugins/db": (specs.plugin("db@1.0.0"), specs.plugin("db@1.0.1")),
     "clusters/far": ({}, {}),
 }
 CHANGING = [path for path in THINGS if path != "clusters/far"]
@@ -66,21 +66,21 @@ def test_delete_with_if_match_fails_for_another_version(client, path):
 
 
 def test_new_version_of_a_recreated_sandbox_has_another_tag(client, host):
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     old = tag(client, "sandboxes/sb1")
     client.delete("sandboxes/sb1")
     host.finish(uid_of(host))
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     assert call(client, "DELETE", "sandboxes/sb1", If_Match=old).status == 412
 
 
 def test_new_status_does_not_fail_if_match(client, host):
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     old = tag(client, "sandboxes/sb1")
     assert read(client, "sandboxes/sb1", old)[0] == 304
     host.say(uid_of(host), ready=True, reason=Reason.READY, message="ready now")
     assert read(client, "sandboxes/sb1", old)[0] == 200
-    assert call(client, "PUT", "sandboxes/sb1", wishes.empty(labels={"a": "b"}), If_Match=old).status == 200
+    assert call(client, "PUT", "sandboxes/sb1", specs.empty(labels={"a": "b"}), If_Match=old).status == 200
 
 
 def read(client, path: str, tags: str, method: str = "GET") -> tuple[int, str, bytes]:
@@ -105,14 +105,14 @@ def test_get_with_the_current_etag_is_answered_by_304(client, path, method):
 @pytest.mark.parametrize("value", ["7", "abc", '"a', '"a" "b"', "*, *", "W/", '"a",, b'])
 @pytest.mark.parametrize("name", ["If_Match", "If_None_Match"])
 def test_malformed_precondition_is_refused(client, name, value):
-    answer = call(client, "PUT", "sandboxes/sb1", wishes.empty(), **{name: value})
+    answer = call(client, "PUT", "sandboxes/sb1", specs.empty(), **{name: value})
     assert (answer.status, "ETag" in answer.error) == (400, True)
     assert client.get("sandboxes") == []
 
 
 @pytest.mark.parametrize("path", ["sandboxes/sb1/extend", "sandboxes/sb1/abandon", "sandboxes/sb1/retry", "keys"])
 def test_if_match_without_a_tag_to_match_is_refused(client, path):
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     for value in ("*", '"x"', tag(client, "sandboxes/sb1")):
         answer = call(client, "POST", path, {"reason": "r", "name": "n", "role": "viewer"}, If_Match=value)
         assert (answer.status, "has no ETag" in answer.error) == (412, True)

@@ -10,10 +10,10 @@ import shutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import KEY, ORG
 from tests.server.fake_host import FakeHost
-from tests.server.lossy import call
+from tests.server.lossy_link import call
 
 from dayfly.server.access import callers
 from dayfly.server.app import create_app
@@ -147,8 +147,10 @@ def store(blank, tmp_path):
 async def test_route_group_list_works_for_500_sandboxes(store):
     """Signadot's command line sends one GET for each, one after the other, without retries."""
     clock = Clock()
-    app = create_app(store, {"local": FakeHost().end}, keys=callers.single(KEY), version="1", rate=limited(clock, 50))
-    assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb", wishes.empty()))[0] == 200
+    app = create_app(
+        store, {"local": FakeHost().end}, keys=callers.single_key(KEY), version="1", rate=limited(clock, 50)
+    )
+    assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb", specs.empty()))[0] == 200
 
     async def client() -> set[int]:
         found = {(await call(app, KEY, "GET", f"{ORG}/routegroups"))[0]}
@@ -162,7 +164,7 @@ async def test_route_group_list_works_for_500_sandboxes(store):
 
 async def test_waiting_request_fails_once_its_key_is_revoked(store):
     clock = Clock()
-    app = create_app(store, {}, keys=callers.single(KEY), version="1", rate=limited(clock, 1))
+    app = create_app(store, {}, keys=callers.single_key(KEY), version="1", rate=limited(clock, 1))
     key = (await call(app, KEY, "POST", f"{ORG}/keys", {"name": "k", "role": "viewer"}))[1]["key"]
     for _ in range(2):
         assert (await call(app, key, "GET", f"{ORG}/sandboxes"))[0] == 200
@@ -173,7 +175,7 @@ async def test_waiting_request_fails_once_its_key_is_revoked(store):
 
 
 async def test_too_many_requests_are_refused_with_retry_after(store):
-    app = create_app(store, {}, keys=callers.single(KEY), version="1", rate=0.01)
+    app = create_app(store, {}, keys=callers.single_key(KEY), version="1", rate=0.01)
     assert (await call(app, KEY, "GET", f"{ORG}/sandboxes"))[0] == 200
     status, answer = await call(app, KEY, "GET", f"{ORG}/sandboxes")
     assert status == 429

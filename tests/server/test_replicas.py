@@ -6,9 +6,9 @@ import asyncio
 import time
 
 import pytest
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import KEY, ORG
-from tests.server.lossy import call
+from tests.server.lossy_link import call
 
 from dayfly.server.access import callers
 from dayfly.server.admin import audit
@@ -23,7 +23,7 @@ HOURS = 3600.0
 @pytest.fixture
 async def replicas(place):
     stores = [Store.open(place) for _ in range(2)]
-    yield [create_app(each, {}, keys=callers.single(KEY), version="1") for each in stores]
+    yield [create_app(each, {}, keys=callers.single_key(KEY), version="1") for each in stores]
     for each in stores:
         each.close()
 
@@ -42,7 +42,7 @@ async def test_concurrent_requests_for_one_sandbox_are_serialised(replicas):
     assert (await call(replicas[0], KEY, "PUT", f"{ORG}/clusters/far"))[0] == 200
 
     async def put(number):
-        name, said = f"sb{number % 3}", wishes.empty(cluster="far", labels={"n": str(number)})
+        name, said = f"sb{number % 3}", specs.empty(cluster="far", labels={"n": str(number)})
         status, answer = await call(replicas[number % 2], KEY, "PUT", f"{ORG}/sandboxes/{name}", said)
         assert status == 200, answer
         return name, answer["routingKey"], answer["spec"]["labels"]

@@ -8,7 +8,7 @@ import time
 
 import msgspec
 import pytest
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import wait_for
 from tests.server.fake_host import uid_of
 
@@ -35,8 +35,8 @@ UNIT = UnitReport(
 
 @pytest.fixture
 def sb1(client, host):
-    client.put("resource-plugins/db", wishes.plugin())
-    client.put("sandboxes/sb1", wishes.sandbox())
+    client.put("resource-plugins/db", specs.plugin())
+    client.put("sandboxes/sb1", specs.sandbox())
     return uid_of(host)
 
 
@@ -281,7 +281,7 @@ def test_ended_sandbox_keeps_history_and_logs_but_no_outputs(client, host, sb1):
     assert client.get("sandboxes/sb1/log?unit=mydb/provision&wait=20")["data"] == "made\n"
     assert len(client.get("sandboxes/sb1/attempts")) == 1
     assert client.call("GET", "sandboxes/sb1/outputs").status == 404
-    client.put("sandboxes/sb1", wishes.sandbox())
+    client.put("sandboxes/sb1", specs.sandbox())
     assert client.get("sandboxes/sb1/attempts") == [], "another sandbox has the name"
 
 

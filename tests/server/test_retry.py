@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.server import wishes
+from tests.server import specs
 from tests.server.fake_host import uid_of
 
 from dayfly.plan.reasons import Reason
@@ -21,8 +21,8 @@ RETRY = "sandboxes/sb1/retry"
 
 @pytest.fixture
 def sb1(client, host):
-    client.put("resource-plugins/db", wishes.plugin())
-    client.put("sandboxes/sb1", wishes.sandbox())
+    client.put("resource-plugins/db", specs.plugin())
+    client.put("sandboxes/sb1", specs.sandbox())
     uid = uid_of(host)
     host.say(uid, ready=False, reason=Reason.DELETING, message="it goes", units=(MAKE, DROP, OTHER, FORK))
     return uid

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import time
 
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import KEY
 from tests.server.fake_host import FakeHost
-from tests.server.lossy import call
+from tests.server.lossy_link import call
 
 from dayfly.server.access import callers
 from dayfly.server.access.callers import Role
@@ -39,7 +39,9 @@ class World:
     def __init__(self, store):
         self.store = store
         self.keys = {}
-        self.app = create_app(store, {"local": FakeHost().end}, org=OURS, keys=callers.single(KEY, OURS), version="1")
+        self.app = create_app(
+            store, {"local": FakeHost().end}, org=OURS, keys=callers.single_key(KEY, OURS), version="1"
+        )
         self.ids = {}
 
     async def fill(self):
@@ -56,9 +58,9 @@ class World:
         said = [
             await self.call(theirs, "PUT", f"{at}/clusters/{CANARY}"),
             await self.call(theirs, "POST", f"{at}/clusters/{CANARY}/tokens", {}),
-            await self.call(theirs, "PUT", f"{at}/resource-plugins/db", wishes.plugin(description=CANARY)),
-            await self.call(theirs, "PUT", f"{at}/workloads/default/shop", wishes.baseline(env={"A": CANARY})),
-            await self.call(theirs, "PUT", f"{at}/sandboxes/sb1", wishes.empty(cluster=CANARY, description=CANARY)),
+            await self.call(theirs, "PUT", f"{at}/resource-plugins/db", specs.plugin(description=CANARY)),
+            await self.call(theirs, "PUT", f"{at}/workloads/default/shop", specs.baseline(env={"A": CANARY})),
+            await self.call(theirs, "PUT", f"{at}/sandboxes/sb1", specs.empty(cluster=CANARY, description=CANARY)),
             await self.call(theirs, "POST", f"{at}/keys", {"name": CANARY, "role": "viewer"}),
         ]
         assert [status for status, _ in said] == [200] * 6, said
@@ -69,7 +71,7 @@ class World:
         return await call(self.app, key, method, API + path, body)
 
     async def _key(self, org, role, seconds=0):
-        make = lambda rows: keys.create(rows, f"{org} {role.word}", role, who=Actor(org, "t", "t"), seconds=seconds)  # noqa: E731
+        make = lambda rows: keys.create(rows, f"{org} {role.api_name}", role, who=Actor(org, "t", "t"), seconds=seconds)  # noqa: E731
         return (await self.store.for_org(org).write(make))[0]
 
     def address(self, path, org):
@@ -139,7 +141,7 @@ async def test_every_route_for_every_role_and_every_organisation(place, monkeypa
                 assert world.find_canaries(answer, own) == [], (role, method, own, answer)
                 if role < least:
                     assert status == 403, (role, method, own)
-                    assert f"needs the role {least.word}" in answer["error"]
+                    assert f"needs the role {least.api_name}" in answer["error"]
                 else:
                     assert status not in (401, 403), (role, method, own, answer)
         played("routes for a role and an organisation", tried)

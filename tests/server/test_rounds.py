@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 from tests.kube.fake import run
-from tests.server import stored
+from tests.server import stored_records
 
 from dayfly.link.server_end import Links
 from dayfly.server import cpu_timer
@@ -38,7 +38,7 @@ def sync() -> host_sync.HostSync:
 
 
 def groups() -> group_sweep.GroupSweep:
-    return stored.group_sweep(None, sync())
+    return stored_records.group_sweep(None, sync())
 
 
 def begun(monkeypatch, of, sweep) -> list[float]:
@@ -119,7 +119,7 @@ async def test_cancelled_round_handles_its_cancellation():
             ended.append(True)
 
     begun = CpuTimer(work())
-    task = asyncio.create_task(begun.done())
+    task = asyncio.create_task(begun.wait())
     await asyncio.sleep(0)
     begun.close()
     task.cancel()

@@ -7,12 +7,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.server import stored, wishes
+from tests.server import specs, stored_records
 from tests.server.client import parsed, serving, wait_for
 from tests.server.fake_host import FakeHost
 
 from dayfly.link.server_end import Links
-from dayfly.link.wire import Inventory, Standing
+from dayfly.link.wire import Inventory, RunStatus
 from dayfly.plan.reasons import Reason
 from dayfly.server.db.store import Store
 from dayfly.server.db.tables import route_groups as groups_table
@@ -31,7 +31,7 @@ ROUTED = "no data plane routes requests by their key: they reach the baselines"
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     for each in (group_sweep, host_sync):
-        monkeypatch.setattr(each, "SWEEP_S", 0.02)
+        monkeypatch.setattr(each, "ROUND_INTERVAL_S", 0.02)
 
 
 def group(value="pay*", **more):
@@ -45,7 +45,7 @@ def ready(host, client, name="pay"):
 
 
 def labelled(**labels):
-    return wishes.empty(labels=labels)
+    return specs.empty(labels=labels)
 
 
 def matched(client, name="pay"):
@@ -100,7 +100,7 @@ def test_deleting_sandbox_is_not_listed(client, host):
 
 def test_expired_sandbox_leaves_its_groups(client, host, monkeypatch):
     client.put(GROUP, group())
-    client.put("sandboxes/sb1", wishes.empty(labels={"team": "pay"}, ttl={"duration": "1m"}))
+    client.put("sandboxes/sb1", specs.empty(labels={"team": "pay"}, ttl={"duration": "1m"}))
     assert matched(client) == ["sb1"]
     now = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: now() + 61 * 10**9)
@@ -160,9 +160,9 @@ def test_unknown_cluster_is_refused(client):
 
 
 def test_oldest_of_two_forks_wins_and_conflict_is_shown(client, host):
-    client.put("workloads/default/shop", wishes.baseline())
+    client.put("workloads/default/shop", specs.baseline())
     for name in ("zz", "aa"):
-        client.put(f"sandboxes/{name}", wishes.empty(labels={"team": "pay"}, forks=[wishes.fork()]))
+        client.put(f"sandboxes/{name}", specs.empty(labels={"team": "pay"}, forks=[specs.fork()]))
         uid = client.get(f"sandboxes/{name}/report")["uid"]
         host.say(uid, ready=True, reason=Reason.READY, message="m")
     client.put(GROUP, group())
@@ -245,10 +245,10 @@ def test_group_is_abandoned_with_a_reason(client, host):
     assert (
         'is not being deleted, so there is no cleanup to abandon: delete it first, or send "force": true' in early.error
     )
-    assert host.given_up == {}
+    assert host.abandoned == {}
     client.delete(GROUP)
     assert client.call("POST", f"{GROUP}/abandon", {"reason": "its hook is wrong"}).status == 200
-    assert host.given_up[uid].message == "its hook is wrong"
+    assert host.abandoned[uid].message == "its hook is wrong"
 
 
 def test_group_expires_after_its_ttl_without_sandboxes(client, host, monkeypatch):
@@ -333,7 +333,7 @@ def test_groups_are_found_by_their_labels(client, host):
 @pytest.mark.parametrize("family", ["sandboxes/sb1", GROUP])
 class TestExtending:
     def spec(self, family, **ttl):
-        return wishes.empty(ttl=ttl) if family.startswith("s") else group(ttl={"offsetFrom": "createdAt", **ttl})
+        return specs.empty(ttl=ttl) if family.startswith("s") else group(ttl={"offsetFrom": "createdAt", **ttl})
 
     def ends(self, client, family):
         return parsed(client.get(family)["status"]["scheduledDeleteTime"])
@@ -381,7 +381,7 @@ class TestExtending:
         assert sentence in answer.error
 
     def test_object_without_ttl_cannot_be_extended(self, client, host, family):
-        client.put(family, wishes.empty() if family.startswith("s") else group())
+        client.put(family, specs.empty() if family.startswith("s") else group())
         answer = client.call("POST", f"{family}/extend", {"seconds": 60})
         assert (answer.status, "has no time to live" in answer.error) == (409, True)
 
@@ -427,14 +427,16 @@ async def test_unreadable_row_blocks_no_other_organisations_groups(blank, tmp_pa
     ttl = GroupTtl(duration="1h")
     try:
         for org in ("acme", "zeta"):
-            await stored.write(store, stored.group(f"g-{org}", org=org, name="all", unmatched_since=1, ttl=ttl))
-        await stored.write(store, stored.sandbox())
+            await stored_records.write(
+                store, stored_records.group(f"g-{org}", org=org, name="all", unmatched_since=1, ttl=ttl)
+            )
+        await stored_records.write(store, stored_records.sandbox())
         await store.for_org("acme").write(
             lambda rows: rows.execute(rows.update(table).values(spec='{"ofANewerOne": 7}'))
         )
         sync = host_sync.HostSync(store, Links())
-        await stored.group_sweep(store, sync).sweep()
-        assert (await stored.read(store, "zeta", "all", GROUPS)).stop is not None
+        await stored_records.group_sweep(store, sync).sweep()
+        assert (await stored_records.read(store, "zeta", "all", GROUPS)).stop is not None
     finally:
         store.close()
 
@@ -443,7 +445,7 @@ async def test_unreadable_row_blocks_no_other_organisations_groups(blank, tmp_pa
 def routing(host, monkeypatch):
     """Make the host route requests by key. No round of the sync resends offers."""
     host.routes = True
-    monkeypatch.setattr(host_sync, "SWEEP_S", 3600)
+    monkeypatch.setattr(host_sync, "ROUND_INTERVAL_S", 3600)
 
 
 def test_host_receives_group_keys_as_sandboxes_join_and_leave(routing, client, host):
@@ -452,16 +454,16 @@ def test_host_receives_group_keys_as_sandboxes_join_and_leave(routing, client, h
         (route,) = [unit.route for unit in offer.forks if unit.route]
         return set(route.keys) - {offer.routing_key}
 
-    client.put("workloads/default/shop", wishes.baseline())
+    client.put("workloads/default/shop", specs.baseline())
     for name in ("sb1", "sb2"):
-        client.put(f"sandboxes/{name}", wishes.empty(labels={"team": "pay"}, forks=[wishes.fork()]))
+        client.put(f"sandboxes/{name}", specs.empty(labels={"team": "pay"}, forks=[specs.fork()]))
     key = client.put(GROUP, group())["routingKey"]
     wait_for(lambda: (keys("sb1"), keys("sb2")) == ({key}, set()))
     other = client.put("routegroups/another", group())["routingKey"]
     wait_for(lambda: keys("sb1") == {key, other})
     client.delete(GROUP)
     wait_for(lambda: keys("sb1") == {other})
-    client.put("sandboxes/sb1", wishes.empty(labels={"team": "x"}, forks=[wishes.fork()]))
+    client.put("sandboxes/sb1", specs.empty(labels={"team": "x"}, forks=[specs.fork()]))
     wait_for(lambda: (keys("sb1"), keys("sb2")) == (set(), {other}))
 
 
@@ -470,14 +472,16 @@ async def test_group_loses_sandbox_that_ended_before_first_inventory(blank, tmp_
     store, links = Store.open(shutil.copy(blank, tmp_path)), Links()
     links.add("acme", {"east": FakeHost().end})
     try:
-        await stored.write(store, stored.group(cluster="east", match={"label": {"key": "team", "value": "a"}}))
+        await stored_records.write(
+            store, stored_records.group(cluster="east", match={"label": {"key": "team", "value": "a"}})
+        )
         for uid in ("u", "v"):
-            await stored.write(store, stored.sandbox(uid, cluster="east", labels={"team": "a"}))
+            await stored_records.write(store, stored_records.sandbox(uid, cluster="east", labels={"team": "a"}))
         membership = GroupMembership(store, links, "acme")
         (found,) = await membership.refresh()
         assert set(membership.members_of(found)) == {"u", "v"}
-        runs = {"runs": (Standing(uid="u", seq=1),), "ended": (Standing(uid="v", seq=1),)}
-        links.of("acme", "east").state.apply_inventory(Inventory(session=1, **runs))
+        runs = {"runs": (RunStatus(uid="u", seq=1),), "ended": (RunStatus(uid="v", seq=1),)}
+        links.get("acme", "east").state.apply_inventory(Inventory(session=1, **runs))
         assert set(membership.members_of(found)) == {"u"}
     finally:
         store.close()

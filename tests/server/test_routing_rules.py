@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from dayfly.link.wire import Standing
+from dayfly.link.wire import RunStatus
 from dayfly.server.api.routing_rules import describe_forks
 from dayfly.spec.lifecycle import Baseline
 from dayfly.spec.report import RunReport, UnitReport
@@ -31,7 +31,7 @@ def standing(*, fork="running", route="running", port=4000):
     )
     report = RunReport(uid="u", phase=Phase.OPEN, ready=True, reason="r", message="m", done=0, total=0, units=units)
     endpoints = (RunEndpoint(unit="fork:shop/web", host="127.0.0.1", port=port),) if port else ()
-    return Standing(uid="u", seq=1, report=report, endpoints=endpoints)
+    return RunStatus(uid="u", seq=1, report=report, endpoints=endpoints)
 
 
 def compute_rules(*, groups=None, ports=None, known=True, **how):

@@ -7,7 +7,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import serving
 
 from dayfly.server.db.store import OrgStore, StoreError
@@ -60,7 +60,7 @@ def client(tmp_path: Path, blank: Path, host: FakeHost, store: Kept) -> Iterator
 
 def sandbox_body(given: Any = None) -> dict[str, Any]:
     """A sandbox whose plugin, in place, takes the secret `key`."""
-    spec = wishes.plugin()["spec"]
+    spec = specs.plugin()["spec"]
     spec["create"][0]["inputs"].append({"name": "key", "valueFromSandbox": True, "secret": True})
     resource = {"name": "mydb", "spec": spec, "params": {"size": "small"}}
     found = {"spec": {"cluster": "local", "resources": [resource]}}

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from tests.examples import outside
+from tests.examples import external_services
 from tests.selection import SELECTION
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import KEY, serving
 from tests.server.fake_host import FakeHost
 
 from dayfly.server.http import openapi, request_data
 from dayfly.server.http.route_table import API, ROUTES
-from dayfly.server.sync.agents.agents import TOKEN_HEADER
+from dayfly.server.sync.agents.agent_service import TOKEN_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,10 +63,10 @@ def there(tmp_path: Path, blank: Path, monkeypatch) -> Iterator[There]:
     monkeypatch.setattr(request_data, "MAX_WAIT_S", WAIT_S)
     with serving(Path(shutil.copy(blank, tmp_path)), {"local": FakeHost()}) as found:
         for doomed in ("", "-2"):
-            found.put(f"workloads/default/shop{doomed}", wishes.baseline(f"shop{doomed}"))
+            found.put(f"workloads/default/shop{doomed}", specs.baseline(f"shop{doomed}"))
             found.put(f"clusters/far{doomed}", None)
-            found.put(f"resource-plugins/db{doomed}", wishes.plugin(f"db{doomed}"))
-            found.put(f"sandboxes/sb1{doomed}", wishes.sandbox())
+            found.put(f"resource-plugins/db{doomed}", specs.plugin(f"db{doomed}"))
+            found.put(f"sandboxes/sb1{doomed}", specs.sandbox())
             found.put(f"routegroups/all{doomed}", {"spec": {"match": {"label": {"key": "a", "value": "*"}}}})
         token = made(found, "clusters/far/tokens", {})
         ids = {"tokens": str(made(found, "clusters/far/tokens", {})["id"])}
@@ -127,7 +127,7 @@ PARTS = [AGENTS, *(PEOPLE[number::8] for number in range(8))]
 def test_all_answers_are_declared_and_no_internal_errors(there, tmp_path, played, paths):
     header = f"{TOKEN_HEADER}: {there.token}" if paths is AGENTS else f"signadot-api-key: {KEY}"
     (tmp_path / "openapi.json").write_text(json.dumps(document(there.ids, paths)))
-    program = outside.schemathesis() / "schemathesis"
+    program = external_services.schemathesis() / "schemathesis"
     command = [program, "run", "openapi.json", f"--url=http://127.0.0.1:{there.client.port}{API}", "--no-color"]
     command += [f"--header={header}", f"--checks={','.join(CHECKS)}", f"--max-examples={EXAMPLES}"]
     command += ["--phases=coverage,fuzzing", "--continue-on-failure", "--request-timeout=60", f"--seed={SEED}"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.server import sdk_environment, wishes
+from tests.server import sdk_environment, specs
 from tests.server.client import KEY
 from tests.server.fake_host import uid_of
 
@@ -38,7 +38,7 @@ def sdk(client, sdk_python, tmp_path):
 
 
 def test_sandbox_is_created_and_deleted(sdk, client, host, monkeypatch, tmp_path):
-    client.put("resource-plugins/db", wishes.plugin())
+    client.put("resource-plugins/db", specs.plugin())
     take = host.offer
 
     async def take_and_begin(offer):
@@ -79,11 +79,11 @@ def test_sandbox_is_created_and_deleted(sdk, client, host, monkeypatch, tmp_path
 
 
 def test_fork_gets_values_of_a_resource(sdk, client, host, monkeypatch):
-    client.put("resource-plugins/db", wishes.plugin())
-    client.put("workloads/default/shop", wishes.baseline())
+    client.put("resource-plugins/db", specs.plugin())
+    client.put("workloads/default/shop", specs.baseline())
     where = (RunEndpoint(unit="fork:default/shop", host="127.0.0.1", port=4711),)
-    standing = host.standing
-    monkeypatch.setattr(host, "standing", lambda uid: msgspec.structs.replace(standing(uid), endpoints=where))
+    standing = host.run_status
+    monkeypatch.setattr(host, "run_status", lambda uid: msgspec.structs.replace(standing(uid), endpoints=where))
     told = sdk("forks")
     (endpoint,) = told["endpoints"]
     assert (endpoint["name"], endpoint["url"], endpoint["route_type"]) == ("web", "http://127.0.0.1:4711", "host")
@@ -95,7 +95,7 @@ def test_fork_gets_values_of_a_resource(sdk, client, host, monkeypatch):
 
 
 def test_route_group_is_created_and_deleted(sdk, client, host, tmp_path):
-    client.put("sandboxes/sb1", wishes.empty(labels={"team": "payments"}))
+    client.put("sandboxes/sb1", specs.empty(labels={"team": "payments"}))
     sandbox = uid_of(host)
 
     def play():

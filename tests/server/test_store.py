@@ -15,7 +15,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy.dialects import sqlite
-from tests.server import stored, wishes
+from tests.server import specs, stored_records
 from tests.server.client import serving, wait_for
 from tests.server.fake_host import FakeHost
 
@@ -159,7 +159,7 @@ async def test_write_notifies_even_when_it_fails(store):
 async def test_downgrade_to_first_schema_and_upgrade_keep_rows(store, place):
 
     def fill(rows):
-        run_records.save(rows, stored.sandbox(org="o", name="n"))
+        run_records.save(rows, stored_records.sandbox(org="o", name="n"))
         rows.insert(clusters, [{"name": name, "created_at": 1, "agent": name == "far"} for name in ("own", "far")])
         cluster_tokens.create(rows, "far")
 
@@ -254,25 +254,25 @@ async def test_several_servers_may_migrate_at_once(place):
 
 async def test_second_write_of_same_revision_conflicts(store):
     """Otherwise the second write would undo the first, whose caller got a success."""
-    new = stored.sandbox(org="o", name="n")
+    new = stored_records.sandbox(org="o", name="n")
     org_store = store.for_org("o")
     read = await org_store.write(lambda rows: run_records.save(rows, new))
-    assert await stored.read(store, "o", "n") == read
+    assert await stored_records.read(store, "o", "n") == read
     changed = [msgspec.structs.replace(read, updated_at=at) for at in (2, 3)]
     await org_store.write(lambda rows: run_records.save(rows, changed[0]))
     with pytest.raises(WriteConflictError):
         await org_store.write(lambda rows: run_records.save(rows, changed[1]))
-    assert (await stored.read(store, "o", "n")).updated_at == 2
-    await org_store.write(lambda rows: run_records.mark_taken_over(rows, ["u"]))
+    assert (await stored_records.read(store, "o", "n")).updated_at == 2
+    await org_store.write(lambda rows: run_records.mark_sealed(rows, ["u"]))
     late = await org_store.write(lambda rows: run_records.save(rows, msgspec.structs.replace(changed[1], revision=2)))
-    assert (late.taken_over, (await stored.read(store, "o", "n")).taken_over) == (False, True)
+    assert (late.sealed, (await stored_records.read(store, "o", "n")).sealed) == (False, True)
 
 
 async def test_tombstones_are_kept_for_a_week(store):
     day = 24 * 3_600_000
 
     def archive(rows, name, now):
-        record = stored.sandbox(name, org="o")
+        record = stored_records.sandbox(name, org="o")
         run_records.save(rows, record)
         tombstones.archive(rows, record, now)
 
@@ -305,16 +305,16 @@ async def _shrink(store, pages):
 
 @pytest.mark.usefixtures("on_sqlite")
 async def test_full_disk_refuses_writes_and_serves_reads(client, host):
-    client.put("resource-plugins/db", wishes.plugin())
-    client.put("sandboxes/sb1", wishes.sandbox())
+    client.put("resource-plugins/db", specs.plugin())
+    client.put("sandboxes/sb1", specs.sandbox())
     before = client.get("sandboxes"), client.get("resource-plugins?version=all")
     await _shrink(client.store, 1)  # SQLite raises it to the current size
-    big = wishes.empty(description="x" * 100_000)
+    big = specs.empty(description="x" * 100_000)
     for path, body in (
         ("sandboxes/big", big),
-        ("sandboxes/sb1", wishes.sandbox(description="x" * 100_000)),
-        ("resource-plugins/db", wishes.plugin("db@9", description="x" * 100_000)),
-        ("workloads/default/shop", wishes.baseline(env={"A": "x" * 100_000})),
+        ("sandboxes/sb1", specs.sandbox(description="x" * 100_000)),
+        ("resource-plugins/db", specs.plugin("db@9", description="x" * 100_000)),
+        ("workloads/default/shop", specs.baseline(env={"A": "x" * 100_000})),
     ):
         answer = client.call("PUT", path, body)
         assert answer.status == 503
@@ -338,7 +338,7 @@ def test_nul_characters_are_refused_as_bad_request(place):
             ("GET", "/api/v2/orgs/%00/sandboxes"),
         ):
             assert client.call(method, path).status == 400, path
-        answer = client.call("PUT", "sandboxes/sb1", wishes.empty(description="a\0b", labels={"a": "\0"}))
+        answer = client.call("PUT", "sandboxes/sb1", specs.empty(description="a\0b", labels={"a": "\0"}))
         assert answer.status in (200, 400), answer.body
         assert client.call("POST", "keys", {"name": "a\0", "role": "viewer"}).status == 400
         assert client.call("GET", "sandboxes", headers={"signadot-api-key": "dfk_a_\xe9"}).status == 401
@@ -348,9 +348,9 @@ def test_nul_characters_are_refused_as_bad_request(place):
 def test_restart_keeps_everything_and_resends_it(place):
     first, second = FakeHost(), FakeHost()
     with serving(place, {"local": first}) as client:
-        client.put("workloads/default/shop", wishes.baseline())
-        client.put("resource-plugins/db", wishes.plugin())
-        client.put("sandboxes/sb1", wishes.sandbox(forks=[wishes.fork()]) | {"lease": {"seconds": 60}})
+        client.put("workloads/default/shop", specs.baseline())
+        client.put("resource-plugins/db", specs.plugin())
+        client.put("sandboxes/sb1", specs.sandbox(forks=[specs.fork()]) | {"lease": {"seconds": 60}})
         before = client.get("sandboxes/sb1"), client.get("resource-plugins"), client.get("clusters")
         (uid,) = first.offers
     second.offers = {uid: first.offers[uid]}
@@ -365,9 +365,9 @@ def test_restart_keeps_everything_and_resends_it(place):
 def test_host_without_its_ledger_starts_nothing_again(place):
     host = FakeHost()
     with serving(place, {"local": host}) as client:
-        client.put("resource-plugins/db", wishes.plugin())
-        client.put("sandboxes/sb1", wishes.sandbox())
-        wait_for(lambda: taken_over(client))
+        client.put("resource-plugins/db", specs.plugin())
+        client.put("sandboxes/sb1", specs.sandbox())
+        wait_for(lambda: sealed(client))
     empty = FakeHost()
     with serving(place, {"local": empty}) as client:
         wait_for(lambda: "no longer knows" in client.get("sandboxes/sb1")["status"]["message"])
@@ -381,7 +381,7 @@ def test_host_without_its_ledger_starts_nothing_again(place):
 def test_sandbox_of_unserved_cluster_waits(place):
     host = FakeHost()
     with serving(place, {"far": host, "local": FakeHost()}) as client:
-        client.put("sandboxes/sb1", wishes.empty(cluster="far"))
+        client.put("sandboxes/sb1", specs.empty(cluster="far"))
     with serving(place, {"local": FakeHost()}) as client:
         wait_for(lambda: "no host serves" in client.get("sandboxes/sb1")["status"]["message"])
         assert [cluster["name"] for cluster in client.get("clusters")] == ["local"]
@@ -392,9 +392,9 @@ def test_sandbox_of_unserved_cluster_waits(place):
         wait_for(lambda: host.closed)
 
 
-def taken_over(client):
+def sealed(client):
     """Return whether the store has it, which the next server reads."""
-    return asyncio.run(stored.read_all(client.store, "local"))[0].taken_over
+    return asyncio.run(stored_records.read_all(client.store, "local"))[0].sealed
 
 
 async def test_mark_changes_with_writes_of_every_server(place, monkeypatch):
@@ -404,7 +404,7 @@ async def test_mark_changes_with_writes_of_every_server(place, monkeypatch):
 
     async def stays() -> bool:
         before = await ours.read_change_marker()
-        await stored.read_all(others, "local")
+        await stored_records.read_all(others, "local")
         return await ours.read_change_marker() == before
 
     try:

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from dayfly.server.http import tls
-from dayfly.server.http.tls import Certificate, Renewal
+from dayfly.server.http.tls import Certificate, CertificateReloader
 
 
 def issue(folder, name, days=1):
@@ -50,7 +50,7 @@ def context(certificate):
 
 
 async def test_new_connections_get_the_renewed_certificate(certificate, context, tmp_path):
-    renewal = Renewal(context, certificate)
+    renewal = CertificateReloader(context, certificate)
     renewal.reload_if_changed()
     assert await shown(context, certificate.chain)
     issue(tmp_path, "second")
@@ -63,7 +63,7 @@ async def test_new_connections_get_the_renewed_certificate(certificate, context,
 async def test_unusable_renewed_certificate_keeps_the_old_one(certificate, context, tmp_path, spoil, caplog):
     kept = tmp_path / "kept.crt"
     kept.write_bytes((tmp_path / "tls.crt").read_bytes())
-    renewal = Renewal(context, certificate)
+    renewal = CertificateReloader(context, certificate)
     if spoil == "missing":
         (tmp_path / "tls.key").unlink()
     elif spoil == "half":
@@ -83,7 +83,7 @@ async def test_unusable_renewed_certificate_keeps_the_old_one(certificate, conte
 
 async def test_renewed_certificate_is_loaded_in_the_background(certificate, context, tmp_path, monkeypatch):
     monkeypatch.setattr(tls, "CHECK_INTERVAL_S", 0)
-    task = asyncio.create_task(Renewal(context, certificate).run())
+    task = asyncio.create_task(CertificateReloader(context, certificate).run())
     await asyncio.sleep(0)
     issue(tmp_path, "second")
     while not await shown(context, certificate.chain):

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 import sqlalchemy as sa
-from tests.server import stored, wishes
+from tests.server import specs, stored_records
 
 from dayfly.link.server_end import Links
 from dayfly.server.api import group_changes
@@ -62,7 +62,7 @@ def made(client, kind, gone):
     """Create two objects of each kind."""
     wish = {"spec": {"cluster": "local", "match": {"label": {"key": "team", "value": "*"}}}}
     for name in (gone, "left"):
-        client.put(f"sandboxes/{name}", wishes.empty(labels=LABELS))
+        client.put(f"sandboxes/{name}", specs.empty(labels=LABELS))
         client.put(f"routegroups/{name}", wish)
     return client
 
@@ -103,15 +103,15 @@ async def test_unreadable_object_is_neither_changed_nor_deleted(made, kind, gone
 async def test_unreadable_plugin_version_is_not_replaced_by_older(client):
     """Otherwise a deletion of the newest version would delete the older one."""
     for name in ("db@1.0.0", "db@2.0.0", "queue@1.0.0"):
-        client.put(f"resource-plugins/{name.partition('@')[0]}", wishes.plugin(name))
-    client.put("sandboxes/left", wishes.sandbox())
+        client.put(f"resource-plugins/{name.partition('@')[0]}", specs.plugin(name))
+    client.put("sandboxes/left", specs.sandbox())
     this = sa.update(plugins).where(plugins.c.name == "db", plugins.c.version == "2.0.0")
     await client.store.all_orgs().write(lambda rows: rows.execute(this.values(spec='{"ofANewerOne": 7}')))
     assert [each["name"] for each in client.get("resource-plugins")] == ["queue@1.0.0"]
     assert [each["name"] for each in client.get("resource-plugins?version=all")] == ["db@1.0.0", "queue@1.0.0"]
     assert [each["name"] for each in client.get("resource-plugins/db/versions")] == ["db@1.0.0"]
     assert client.get("resource-plugins/db?version=1.0.0")["name"] == "db@1.0.0"
-    assert client.call("PUT", "sandboxes/new", wishes.sandbox()).status == 503
+    assert client.call("PUT", "sandboxes/new", specs.sandbox()).status == 503
     assert client.call("GET", "sandboxes/left").status == 200
     for method in ("GET", "DELETE"):
         assert client.call(method, "resource-plugins/db").status == 503
@@ -133,14 +133,16 @@ class TestGroups:
         opened = Store.open(shutil.copy(blank, tmp_path))
         fork = Fork(fork_of=WorkloadRef(kind="Deployment", namespace="shop", name="web"))
         match = {"label": {"key": "team", "value": "pay"}}
-        await stored.write(opened, stored.sandbox("u", name="box", labels=LABELS, forks=(fork,)))
-        await stored.write(opened, stored.group("k", name="all", match=match, ttl=GroupTtl(duration="1h")))
+        await stored_records.write(opened, stored_records.sandbox("u", name="box", labels=LABELS, forks=(fork,)))
+        await stored_records.write(
+            opened, stored_records.group("k", name="all", match=match, ttl=GroupTtl(duration="1h"))
+        )
         yield opened
         opened.close()
 
     def server(self, store):
         sync = HostSync(store, Links())
-        return stored.group_sweep(store, sync), sync
+        return stored_records.group_sweep(store, sync), sync
 
     @pytest.mark.parametrize("table", [sandboxes, route_groups], ids=["sandbox", "group"])
     async def test_unreadable_row_ends_no_group_and_keeps_routes(self, store, table):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.server import wishes
+from tests.server import specs
 from tests.server.fake_host import uid_of
 
 from dayfly.plan.reasons import Reason
@@ -14,7 +14,7 @@ SAID = 'Not supported here: spec.local (it needs a host that routes: restart thi
 
 def test_unsupported_fields_are_reported_while_they_remain(client, host):
     endpoints = [{"name": "e", "host": "web.shop.svc", "port": 80, "protocol": "http"}]
-    client.put("sandboxes/sb1", wishes.empty(local=LOCAL, endpoints=endpoints))
+    client.put("sandboxes/sb1", specs.empty(local=LOCAL, endpoints=endpoints))
     uid = uid_of(host)
     host.say(uid, ready=True, reason=Reason.READY, message=READY)
     status = client.get("sandboxes/sb1")["status"]
@@ -29,7 +29,7 @@ def test_unsupported_fields_are_reported_while_they_remain(client, host):
     pending = client.get("sandboxes/sb1")["status"]
     assert (pending["message"], len(pending["unsupported"])) == ("db/make runs", 2)
     host.say(uid, ready=True, reason=Reason.READY, message=READY)
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     status = client.get("sandboxes/sb1")["status"]
     assert status == {"ready": True, "reason": "AllDesiredWorkloadsReady", "message": READY}
     assert client.get("sandboxes/sb1/why") == {}

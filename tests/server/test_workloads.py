@@ -7,7 +7,7 @@ import time
 
 import pytest
 import sqlalchemy as sa
-from tests.server import wishes
+from tests.server import specs
 from tests.server.client import parsed, serving, wait_for
 from tests.server.fake_host import FakeHost
 
@@ -18,7 +18,7 @@ from dayfly.server.db.tables import workloads
 
 
 def test_baseline_is_stored_and_sent_to_hosts(client, host):
-    made = client.put("workloads/default/shop", wishes.baseline())
+    made = client.put("workloads/default/shop", specs.baseline())
     assert made["kind"] == "Deployment"
     assert made["command"] == ["python3", "-m", "http.server"]
     assert client.get("workloads/default/shop") == made
@@ -26,7 +26,7 @@ def test_baseline_is_stored_and_sent_to_hosts(client, host):
     assert host.baselines["default", "shop"].port == 8080
     time.sleep(0.01)
     assert client.put("workloads/default/shop", made) == made
-    changed = client.put("workloads/default/shop", wishes.baseline(port=9090))
+    changed = client.put("workloads/default/shop", specs.baseline(port=9090))
     assert changed["createdAt"] == made["createdAt"]
     assert changed["updatedAt"] > made["updatedAt"]
     assert host.baselines["default", "shop"].port == 9090
@@ -45,13 +45,13 @@ def test_deployment_manifest_is_accepted_as_baseline(client, host):
 
 
 def test_forked_baseline_cannot_be_deleted(client, host):
-    client.put("workloads/default/shop", wishes.baseline())
-    client.put("sandboxes/sb1", wishes.empty(forks=[wishes.fork()]))
+    client.put("workloads/default/shop", specs.baseline())
+    client.put("sandboxes/sb1", specs.empty(forks=[specs.fork()]))
     answer = client.call("DELETE", "workloads/default/shop")
     assert answer.status == 400
     assert "in use" in answer.error
     assert "sb1" in answer.error
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     assert client.delete("workloads/default/shop") == {}
     assert client.call("GET", "workloads/default/shop").status == 404
     assert client.call("DELETE", "workloads/default/shop").status == 404
@@ -60,11 +60,11 @@ def test_forked_baseline_cannot_be_deleted(client, host):
 @pytest.mark.parametrize(
     ("path", "body", "says"),
     [
-        ("default/other", wishes.baseline(), "name: "),
-        ("prod/shop", wishes.baseline(), "namespace: "),
-        ("default/shop", wishes.baseline(command=[]), "command: "),
-        ("default/shop", wishes.baseline(port="80"), "port: "),
-        ("default/shop", wishes.baseline(bogus=1), "bogus: "),
+        ("default/other", specs.baseline(), "name: "),
+        ("prod/shop", specs.baseline(), "namespace: "),
+        ("default/shop", specs.baseline(command=[]), "command: "),
+        ("default/shop", specs.baseline(port="80"), "port: "),
+        ("default/shop", specs.baseline(bogus=1), "bogus: "),
         ("default/shop", [], "the body must be a mapping"),
     ],
 )
@@ -79,13 +79,13 @@ def test_malformed_baseline_is_refused_with_its_place(client, host, path, body, 
 def test_host_forgets_removed_baseline(client, host):
     """Another baseline may use its port then."""
     for name in ("shop", "stays"):
-        client.put(f"workloads/default/{name}", wishes.baseline(name=name))
+        client.put(f"workloads/default/{name}", specs.baseline(name=name))
     client.delete("workloads/default/shop")
     assert list(host.baselines) == [("default", "stays")]
 
 
 def test_baselines_are_sent_once_the_store_is_readable(client, host, monkeypatch):
-    client.put("workloads/default/first", wishes.baseline(name="first"))
+    client.put("workloads/default/first", specs.baseline(name="first"))
     wait_for(lambda: len(host.baselines) == 1)
     monkeypatch.setattr(baselines, "RETRY_S", 0)
     full = StoreError("the disk is full")
@@ -97,14 +97,14 @@ def test_baselines_are_sent_once_the_store_is_readable(client, host, monkeypatch
         return read(rows)
 
     monkeypatch.setattr(baselines, "read_all", fails)
-    client.put("workloads/default/shop", wishes.baseline())
+    client.put("workloads/default/shop", specs.baseline())
     wait_for(lambda: len(host.baselines) == 2)
 
 
 async def test_host_can_receive_baselines_before_it_starts(tmp_path):
     path, host = tmp_path / "control.db", FakeHost()
     with serving(path, {"local": FakeHost()}) as client:
-        client.put("workloads/default/shop", wishes.baseline())
+        client.put("workloads/default/shop", specs.baseline())
     store = Store.open(path)
     try:
         app = create_app(store, {"local": host.end}, keys=bool, version="1", baseline_hosts=[host])
@@ -123,7 +123,7 @@ async def test_unreadable_baseline_blocks_no_other(tmp_path, caplog, document):
     path, host = tmp_path / "control.db", FakeHost()
     with serving(path, {"local": FakeHost()}) as client:
         for name in ("other", "shop"):
-            client.put(f"workloads/default/{name}", wishes.baseline(name=name))
+            client.put(f"workloads/default/{name}", specs.baseline(name=name))
     store = Store.open(path)
     try:
         spoil = rows_of_shop().values(document=document)
@@ -138,8 +138,8 @@ async def test_unreadable_baseline_blocks_no_other(tmp_path, caplog, document):
         assert [each["name"] for each in client.get("workloads")] == ["other"]
         answer = client.call("GET", "workloads/default/shop")
         assert (answer.status, "cannot be read by this release" in str(answer.body)) == (500, True)
-        client.put("workloads/default/third", wishes.baseline(name="third"))
-        client.put("workloads/default/shop", wishes.baseline())
+        client.put("workloads/default/third", specs.baseline(name="third"))
+        client.put("workloads/default/shop", specs.baseline())
         assert [each["name"] for each in client.get("workloads")] == ["other", "shop", "third"]
 
 
@@ -152,18 +152,18 @@ def test_defect_of_a_baseline_blocks_no_sandbox(client, host, monkeypatch, caplo
         raise ZeroDivisionError("unforeseen")
 
     monkeypatch.setattr(host, "baseline", fails)
-    client.put("workloads/default/shop", wishes.baseline())
+    client.put("workloads/default/shop", specs.baseline())
     assert "ZeroDivisionError: unforeseen" in caplog.text
     host.down = True
-    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb1", specs.empty())
     host.down = False
     wait_for(lambda: host.offers)
 
 
 def test_fork_of_another_kind_is_refused(client):
-    client.put("workloads/default/shop", wishes.baseline())
+    client.put("workloads/default/shop", specs.baseline())
     fork = {"forkOf": {"kind": "Rollout", "namespace": "default", "name": "shop"}}
-    answer = client.call("PUT", "sandboxes/sb1", wishes.empty(forks=[fork]))
+    answer = client.call("PUT", "sandboxes/sb1", specs.empty(forks=[fork]))
     assert answer.status == 400
     assert 'no baseline Rollout "default/shop"' in answer.error
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.testing.planted import LABEL, MAKE, REMOVE, plugin
+from tests.testing.faulty_plugins import LABEL, MAKE, REMOVE, plugin
 from tests.testing.test_scenarios import run, spec
 
 from dayfly.spec.plugin import check_plugin_spec

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 from tests.runner.test_program import WORDS
-from tests.testing.planted import AGAIN, CLEAN, LABEL, MAKE, PATH, PLANTED, REMOVE, SECOND, plugin, step
+from tests.testing.faulty_plugins import AGAIN, CLEAN, LABEL, MAKE, PATH, PLANTED, REMOVE, SECOND, plugin, step
 
 from dayfly.spec.plugin import PluginSpec, check_plugin_spec
 from dayfly.testing import (

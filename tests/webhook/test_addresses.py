@@ -4,8 +4,8 @@ import errno
 import socket
 
 import pytest
-from tests.webhook.sending import send, unit
 from tests.webhook.server import Server, answer
+from tests.webhook.webhook_sender import send, unit
 
 from dayfly.execute.webhook import address_policy
 from dayfly.execute.work_order import CannotRenderError

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from tests.embedded import documents as doc
-from tests.webhook.sending import unit
+from tests.webhook.webhook_sender import unit
 
 from dayfly.execute.webhook.read import mark_doubtful
 from dayfly.plan.reasons import Reason

@@ -10,8 +10,8 @@ import socket
 from types import SimpleNamespace
 
 import pytest
-from tests.webhook.sending import send, unit
 from tests.webhook.server import Server, answer
+from tests.webhook.webhook_sender import send, unit
 
 RUN_S = 60
 POLL = {"until": {"path": "$.state", "in": ["done"]}, "failed": {"path": "$.state", "in": ["failed"]}}

@@ -3,8 +3,8 @@
 import threading
 
 import pytest
-from tests.webhook.sending import send, unit
 from tests.webhook.server import Server, answer
+from tests.webhook.webhook_sender import send, unit
 
 from dayfly.execute.webhook.sender import SHOWN_BYTES
 

@@ -11,8 +11,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from tests.webhook.sending import send, unit
 from tests.webhook.server import Server
+from tests.webhook.webhook_sender import send, unit
 
 from dayfly.execute.webhook.read import explain_exit_code
 

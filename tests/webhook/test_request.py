@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from tests.webhook.sending import send, unit
 from tests.webhook.server import Server, answer
+from tests.webhook.webhook_sender import send, unit
 
 from dayfly.execute.webhook.exit_codes import ExitCode, code_of_status, is_inconclusive, status_of
 from dayfly.execute.webhook.http_exchange import ANSWER_LIMIT

@@ -8,8 +8,8 @@ import threading
 import time
 
 import pytest
-from tests.webhook.sending import ordered, send, unit
 from tests.webhook.server import Server, answer
+from tests.webhook.webhook_sender import ordered, send, unit
 
 from dayfly.execute.webhook import sender
 from dayfly.spec.run import OutputRecord, UnitRecord

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dayfly.cli.output.show import print_message
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit, RefusedError
-from dayfly.client.files import Wished, located, placed
+from dayfly.client.files import LoadedDocument, refusal_with_places, with_place
 from dayfly.spec import documents
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.scalars import semver
@@ -20,20 +20,20 @@ _CONFLICT = 409
 _NOT_FOUND = 404
 
 
-def apply_one(client: ServerClient, wished: Wished, secrets: Any = None) -> Any:
+def apply_one(client: ServerClient, wished: LoadedDocument, secrets: Any = None) -> Any:
     """Apply one spec, print the result and return the stored object. `secrets` are those of a sandbox.
 
     Raises:
         DayflyError: the server rejects it. The message has the position in the file if the server names a field.
     """
     try:
-        if isinstance(wished.wish, Plugin):
-            return _publish(client, wished.wish)
-        if isinstance(wished.wish, Workload):
-            return _declare_baseline(client, wished.wish)
+        if isinstance(wished.content, Plugin):
+            return _publish(client, wished.content)
+        if isinstance(wished.content, Workload):
+            return _declare_baseline(client, wished.content)
         return _apply_run(client, wished, {"secrets": secrets} if secrets else {})
     except RefusedError as fault:
-        raise placed(fault, wished.document) from None
+        raise refusal_with_places(fault, wished.document) from None
 
 
 def _publish(client: ServerClient, plugin: Plugin) -> Any:
@@ -75,11 +75,11 @@ def _declare_baseline(client: ServerClient, workload: Workload) -> Any:
     return stored
 
 
-def _apply_run(client: ServerClient, wished: Wished, more: dict[str, Any]) -> Any:
-    at = subject.at(wished.subject)
+def _apply_run(client: ServerClient, wished: LoadedDocument, more: dict[str, Any]) -> Any:
+    at = subject.path(wished.subject)
     before = _find_existing(client, *at)
     try:
-        stored = client.put(*at, body={**documents.export(wished.wish), **more})
+        stored = client.put(*at, body={**documents.export(wished.content), **more})
     except RefusedError as fault:
         if fault.status == _CONFLICT:
             raise DayflyError(Exit.FAILED, fault.message, f"see: dayfly why {wished.subject}{client.flags}") from None
@@ -88,7 +88,7 @@ def _apply_run(client: ServerClient, wished: Wished, more: dict[str, Any]) -> An
     where = f'in cluster "{cluster}"' if cluster else "in all clusters"
     print_message(f"{done} {subject.title(wished.subject)} (routing key: {key}) {where}.")
     for warning in stored.get("warnings", ()):
-        print_message(f"warning: {located(warning, wished.document)}")
+        print_message(f"warning: {with_place(warning, wished.document)}")
     return stored
 
 

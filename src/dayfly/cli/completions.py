@@ -36,7 +36,7 @@ class _Bash(BashComplete):
         return [each for each in args if each != "="], "" if incomplete == "=" else incomplete
 
 
-def _offering(find: Callable[[click.Context], Iterable[str]]) -> Offer:
+def _completion(find: Callable[[click.Context], Iterable[str]]) -> Offer:
     @functools.wraps(find)
     def offer(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:  # noqa: ARG001 # click's signature
         try:
@@ -54,7 +54,7 @@ def file_paths(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
     return [CompletionItem(incomplete, type="file")]
 
 
-@_offering
+@_completion
 def servers(ctx: click.Context) -> Iterable[str]:  # noqa: ARG001 # the protocol of completions
     """Complete servers stored by `dayfly login`."""
     from dayfly.client import servers as known
@@ -63,52 +63,52 @@ def servers(ctx: click.Context) -> Iterable[str]:  # noqa: ARG001 # the protocol
     return known.names(Home.find())
 
 
-@_offering
+@_completion
 def sandboxes(ctx: click.Context) -> Iterable[str]:
     """Complete sandboxes."""
     return [one["name"] for one in _fetch(ctx, "sandboxes")]
 
 
-@_offering
+@_completion
 def routegroups(ctx: click.Context) -> Iterable[str]:
     """Complete route groups."""
     return [one["name"] for one in _fetch(ctx, "routegroups")]
 
 
-@_offering
+@_completion
 def subjects(ctx: click.Context) -> Iterable[str]:
     """Complete sandboxes and `routegroup/NAME`, as `why` and `logs` take them."""
     found = [one["name"] for one in _fetch(ctx, "sandboxes")]
     with contextlib.suppress(Exception):  # older servers have no route groups
-        found += [subject.group(one["name"]) for one in _fetch(ctx, "routegroups")]
+        found += [subject.group_subject(one["name"]) for one in _fetch(ctx, "routegroups")]
     return found
 
 
-@_offering
+@_completion
 def plugins(ctx: click.Context) -> Iterable[str]:
     """Complete plugins without a version: some shells split words at @."""
     return [one["name"].partition("@")[0] for one in _fetch(ctx, "resource-plugins")]
 
 
-@_offering
+@_completion
 def resources(ctx: click.Context) -> Iterable[str]:
     """Complete the second argument of `logs`: resources, hooks and forks of the sandbox."""
     return [unit.get("resource") or unit["id"].rpartition("/")[2] for unit in _units(ctx)]
 
 
-@_offering
+@_completion
 def steps(ctx: click.Context) -> Iterable[str]:
     """Complete the steps of the resource on the command line."""
     return [unit["name"] for unit in _units(ctx) if unit.get("resource") == ctx.params.get("resource")]
 
 
-@_offering
+@_completion
 def units(ctx: click.Context) -> Iterable[str]:
     """Complete the units of the sandbox on the command line."""
     return [unit["id"] for unit in _units(ctx)]
 
 
-@_offering
+@_completion
 def names_of_kind(ctx: click.Context) -> Iterable[str]:
     """Complete objects of the kind on the command line of `get`."""
     if str(ctx.params.get("kind", "")) in ("rg", "dfg", "routegroup", "routegroups"):
@@ -118,13 +118,13 @@ def names_of_kind(ctx: click.Context) -> Iterable[str]:
     return [one["name"] for one in _fetch(ctx, "sandboxes")]
 
 
-@_offering
+@_completion
 def kinds(ctx: click.Context) -> Iterable[str]:  # noqa: ARG001 # the protocol of completions
     """Complete the kinds that `get` shows."""
     return ["sandboxes", "sandbox", "resources", "routegroups", "routegroup"]
 
 
-@_offering
+@_completion
 def contexts(ctx: click.Context) -> Iterable[str]:  # noqa: ARG001 # the protocol of completions
     """Complete the contexts of the kubeconfig."""
     import yaml
@@ -138,7 +138,7 @@ def contexts(ctx: click.Context) -> Iterable[str]:  # noqa: ARG001 # the protoco
 def _units(ctx: click.Context) -> Iterable[Any]:
     name = ctx.params["sandbox"]
     if _context(ctx) is None:
-        return _fetch(ctx, *subject.at(name), "report").get("units") or ()
+        return _fetch(ctx, *subject.path(name), "report").get("units") or ()
     return [unit for one in _fetch(ctx, "sandboxes") if one["name"] == name for unit in one["units"]]
 
 

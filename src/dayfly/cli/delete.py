@@ -27,7 +27,7 @@ class DeletedRun(NamedTuple):
     routing_key: str
 
 
-class _Backend(Protocol):
+class _DeletionBackend(Protocol):
     def request(self, name: str) -> DeletedRun:
         """Request the deletion."""
 
@@ -63,13 +63,13 @@ def delete_all(
     return code
 
 
-def _find_backend(context: str | None, namespace: str | None) -> _Backend:
+def _find_backend(context: str | None, namespace: str | None) -> _DeletionBackend:
     if context is None:
         if namespace is not None:
             raise hosts.namespace_without_cluster()
-        return _AtServer(ServerClient.open())
+        return _ServerDeletion(ServerClient.open())
     hosts.reject_server_option()
-    return _InCluster(hosts.cluster(context, namespace))
+    return _ClusterDeletion(hosts.cluster(context, namespace))
 
 
 def _report(fault: DayflyError, code: int) -> int:
@@ -80,14 +80,14 @@ def _report(fault: DayflyError, code: int) -> int:
     return code or fault.code
 
 
-class _AtServer:
+class _ServerDeletion:
     def __init__(self, client: ServerClient) -> None:
         self._client = client
 
     def request(self, name: str) -> DeletedRun:
         found = lookup.fetch(self._client, name)
-        uid: str = self._client.get(*subject.at(name), "report").get("uid", "")
-        self._client.delete(*subject.at(name))
+        uid: str = self._client.get(*subject.path(name), "report").get("uid", "")
+        self._client.delete(*subject.path(name))
         return DeletedRun(uid, found.get("routingKey", ""))
 
     def wait(self, name: str, uid: str, seconds: float) -> str:
@@ -96,7 +96,7 @@ class _AtServer:
         return watch.until_gone(self._client, name, uid, seconds)
 
 
-class _InCluster:
+class _ClusterDeletion:
     def __init__(self, cluster: ClusterBackend) -> None:
         self._cluster = cluster
 

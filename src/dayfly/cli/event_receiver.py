@@ -94,8 +94,8 @@ class Poster:
     async def _exchange(self, connection: Connection, event: bytes) -> tuple[int, bool]:
         """Post an event. Return the status, and whether the connection can be reused."""
         request = ApiRequest("POST", self._to.target, {"Content-Type": CONTENT_TYPE}, event)
-        head, size = await connection.begin(request, _TIMEOUT_S), 0
-        async for piece in connection.rest(_TIMEOUT_S):
+        head, size = await connection.start_request(request, _TIMEOUT_S), 0
+        async for piece in connection.read_body(_TIMEOUT_S):
             size += len(piece)
             if size > _MAX_RESPONSE_BYTES:
                 return head.status, False

@@ -69,7 +69,7 @@ def lint(paths: Iterable[str], sets: Iterable[str]) -> LintResult:
                     continue
                 found = list(scripts(source))
                 checked = checked or bool(found)
-                findings += check(source, _shellchecked(program, found) if program else ())
+                findings += check(source, _run_shellcheck(program, found) if program else ())
     return LintResult(findings, [NO_SHELLCHECK] if checked and program is None else [])
 
 
@@ -145,7 +145,7 @@ def _variables(data: Any) -> Iterator[str]:
         yield from _DIRECTIVE.findall(data)
 
 
-def _shellchecked(program: str, found: Iterable[tuple[tuple[str | int, ...], str]]) -> Iterator[Shellchecked]:
+def _run_shellcheck(program: str, found: Iterable[tuple[tuple[str | int, ...], str]]) -> Iterator[Shellchecked]:
     """Return the comments of shellcheck on each script. It reads no other files and no settings."""
     for keys, script in found:
         command = [program, "--norc", "--format=json1", f"--include={_SHELLCHECK_RULES}", "-"]

@@ -47,7 +47,7 @@ def _complete_with(name: str) -> Callable[..., Any]:
 def _strip_kind(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
     from dayfly.client import subject
 
-    return subject.short(value) if isinstance(value, str) else value
+    return subject.normalize(value) if isinstance(value, str) else value
 
 
 def name_argument(name: str, completion: str, **more: Any) -> Decorator:

@@ -58,18 +58,18 @@ def variables(found: list[Any], form: str = "") -> list[Variable]:
     for each in found:
         resource, step, output = each.get("resource", ""), each["step"], each["output"]
         name = variable_name(resource, step, output)
-        value, size = _decoded(each)
+        value, size = _decode(each)
         withheld = bool(each.get("withheld"))
         variable = Variable(name, None if withheld else value, resource, step, output, size, withheld)
         if twin := named.get(name):
-            message = f"{_place(twin)} and {_place(variable)} have the same variable name, {name}"
+            message = f"{_full_name(twin)} and {_full_name(variable)} have the same variable name, {name}"
             raise DayflyError(Exit.FAILED, message, "read them with: dayfly env SANDBOX -o json")
-        check_variable(name, _place(variable), *_PREFIXES.get(form, ()))
+        check_variable(name, _full_name(variable), *_PREFIXES.get(form, ()))
         named[name] = variable
     return list(named.values())
 
 
-def usable(found: Iterable[Variable], report: Callable[[str], None]) -> Iterator[Variable]:
+def settable_variables(found: Iterable[Variable], report: Callable[[str], None]) -> Iterator[Variable]:
     """Yield the variables that an environment can hold. Report the others."""
     for each in found:
         if each.value is None:
@@ -80,7 +80,7 @@ def usable(found: Iterable[Variable], report: Callable[[str], None]) -> Iterator
             yield each
 
 
-def dotenv(variable: Variable) -> str:
+def format_dotenv(variable: Variable) -> str:
     """Return the assignment that `sh` reads exactly, and other dotenv readers for nearly all values.
 
     Plain words have no quotes, because `docker run --env-file` reads quotes as part of the value. Other values are in
@@ -94,10 +94,10 @@ def dotenv(variable: Variable) -> str:
         return f"{variable.name}={value}"
     if "'" not in value and (_EXPANDED.search(value) or not _MISREAD_IN_SINGLE_QUOTES.search(value)):
         return f"{variable.name}='{value}'"
-    return f'{variable.name}="{_ESCAPED_IN_DOUBLE_QUOTES.sub(_backslash, value)}"'
+    return f'{variable.name}="{_ESCAPED_IN_DOUBLE_QUOTES.sub(_escape, value)}"'
 
 
-def for_github(variable: Variable) -> str:
+def format_github(variable: Variable) -> str:
     """Return lines for the file `$GITHUB_ENV` or `$GITHUB_OUTPUT`. The runner reads the value verbatim."""
     import secrets
 
@@ -109,7 +109,7 @@ def for_github(variable: Variable) -> str:
     return f"{variable.name}<<{delimiter}\n{variable.value}\n{delimiter}\n"
 
 
-def for_gitlab(found: list[Variable]) -> str:
+def format_gitlab(found: list[Variable]) -> str:
     """Return the lines of a dotenv report. GitLab reads the values verbatim, except for spaces at both ends.
 
     Line breaks at the end of a value are left out, as in a shell's `$(...)`.
@@ -129,11 +129,11 @@ def for_gitlab(found: list[Variable]) -> str:
     return "".join(f"{name}={value}\n" for name, value in plain)
 
 
-def _backslash(match: re.Match[str]) -> str:
+def _escape(match: re.Match[str]) -> str:
     return "\\" + match[0]
 
 
-def _decoded(each: Any) -> tuple[str | None, int]:
+def _decode(each: Any) -> tuple[str | None, int]:
     """Return the text of an output, or None if no variable can hold it, and its size in bytes."""
     value: str = each["value"]
     if each.get("encoding", "utf-8") != "utf-8":
@@ -144,5 +144,5 @@ def _decoded(each: Any) -> tuple[str | None, int]:
     return (None if "\0" in value else value), size
 
 
-def _place(variable: Variable) -> str:
+def _full_name(variable: Variable) -> str:
     return "/".join(part for part in (variable.resource, variable.step) if part) + f".{variable.output}"

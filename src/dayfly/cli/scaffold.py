@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dayfly.cli import installed
 from dayfly.cli.output import show
-from dayfly.client.errors import DayflyError, Exit, not_there
+from dayfly.client.errors import DayflyError, Exit, unknown_name_error
 from dayfly.spec.errors import SpecError
 from dayfly.spec.scalars import names
 from dayfly.spec.schema import json_schema
@@ -76,7 +76,7 @@ def _from_template(name: str) -> dict[Path, tuple[str | bytes, int]]:
 def _from_example(name: str) -> dict[Path, tuple[str | bytes, int]]:
     known = gallery()
     if name not in known:
-        raise not_there(f'the gallery has no example "{name}"', name, known, f"{', '.join(known)}")
+        raise unknown_name_error(f'the gallery has no example "{name}"', name, known, f"{', '.join(known)}")
     found: dict[Path, tuple[str | bytes, int]] = dict(_read(known[name]))
     plugin, mode = found[Path("plugin.yaml")]
     found[Path("plugin.yaml")] = (_MODELINE + _text(plugin), mode)

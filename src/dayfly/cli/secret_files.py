@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dayfly.cli.backends.target_server import ServerClient
-    from dayfly.client.files import Wished
+    from dayfly.client.files import LoadedDocument
 
 MAX_FILE_BYTES = 256 * 1024
 _WRITER_TIMEOUT_MS = 1000
@@ -125,25 +125,27 @@ def choose_for_sandbox(body: Any, path: str | None, client: ServerClient | None 
     Raises:
         DayflyError: a plugin needs a secret that is missing, or the file is invalid.
     """
-    required = _required(body, client)
+    required = _required_secrets(body, client)
     if path is None:
         _reject_missing_file(required)
         return {}
     return _choose(required, read(path), path)
 
 
-def choose_for_files(found: Sequence[Wished], path: str, client: ServerClient) -> dict[str, dict[str, dict[str, str]]]:
+def choose_for_files(
+    found: Sequence[LoadedDocument], path: str, client: ServerClient
+) -> dict[str, dict[str, dict[str, str]]]:
     """Return the secrets from the file for each sandbox in `found`, by the name of the sandbox. Nothing is sent.
 
     Raises:
         DayflyError: as `choose_for_sandbox`, or the server is on another machine.
     """
     reject_remote_server(client.address.url)
-    plugins = [wished for wished in found if isinstance(wished.wish, Plugin)]
-    boxes = [wished for wished in found if isinstance(wished.wish, Sandbox)]
+    plugins = [wished for wished in found if isinstance(wished.content, Plugin)]
+    boxes = [wished for wished in found if isinstance(wished.content, Sandbox)]
     values = read(path) if boxes else {}  # once: a pipe can be read only once
     return {
-        box.name: _choose(_required(temporary.sandbox_with_plugins([box, *plugins]), client), values, path)
+        box.name: _choose(_required_secrets(temporary.sandbox_with_plugins([box, *plugins]), client), values, path)
         for box in boxes
     }
 
@@ -168,7 +170,7 @@ def _fetch_plugin(client: ServerClient, reference: str) -> PluginSpec:
     return plugin.spec
 
 
-def _required(body: Any, client: ServerClient | None) -> dict[str, list[str]]:
+def _required_secrets(body: Any, client: ServerClient | None) -> dict[str, list[str]]:
     """Return the names of the secrets that a sandbox needs, by resource.
 
     Secrets that come from another resource of the sandbox are not included.
@@ -216,7 +218,7 @@ def _choose(required: Mapping[str, Iterable[str]], found: Mapping[str, str], pat
         one = missing[0].partition(" ")[0]
         close = difflib.get_close_matches(one, found, 1)
         advice = f"did you mean {close[0]}?" if close else f"write a line {one}=..."
-        raise DayflyError(Exit.USAGE, f"{path}: {', '.join(missing)} {_are(missing)} missing", advice)
+        raise DayflyError(Exit.USAGE, f"{path}: {', '.join(missing)} {_is_or_are(missing)} missing", advice)
     if unfit:
         raise DayflyError(Exit.USAGE, f"{path}: {'; '.join(unfit)}", "write another value")
     _reject_ambiguous(takers, path)
@@ -243,7 +245,7 @@ def _reject_missing_file(required: Mapping[str, Iterable[str]]) -> None:
 
 def reject_remote_server(url: str) -> None:
     """Reject a server on another machine: secrets are never sent over a network."""
-    secret_values.refuse_elsewhere(url, "--secrets-file")
+    secret_values.refuse_remote_server(url, "--secrets-file")
 
 
 def _keys(resource: str, name: str, *, is_only_user: bool) -> list[str]:
@@ -256,5 +258,5 @@ def _variable(name: str) -> str:
     return name.upper().replace("-", "_")
 
 
-def _are(names: list[str]) -> str:
+def _is_or_are(names: list[str]) -> str:
     return "are" if len(names) > 1 else "is"

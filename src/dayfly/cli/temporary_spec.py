@@ -36,7 +36,7 @@ class TemporarySpec(NamedTuple):
 
     body: dict[str, Any]
     base_name: str
-    baselines: tuple[reading.Wished, ...]
+    baselines: tuple[reading.LoadedDocument, ...]
     aliases: dict[str, str]
     is_sandbox: bool = False
 
@@ -85,7 +85,7 @@ def read(
             raise wished.document.error(
                 f"is a {wished.kind}, which cannot be created for one command: {wished.apply_command}"
             )
-    plugins = [wished.wish for wished in found if isinstance(wished.wish, Plugin)]
+    plugins = [wished.content for wished in found if isinstance(wished.content, Plugin)]
     given = [*_pairs("-p", params), *_contents(param_files)]
     is_sandbox = any(wished.kind == "sandbox" for wished in found)
     if is_sandbox:
@@ -101,7 +101,7 @@ def read(
             )
         body = temporary.sandbox_of_plugins(plugins, temporary.params_by_plugin(plugins, given), "dayfly with")
         base_name = plugins[0].name if len(plugins) == 1 else "-".join(plugin.name[:8] for plugin in plugins)
-    baselines = tuple(wished for wished in found if isinstance(wished.wish, Workload))
+    baselines = tuple(wished for wished in found if isinstance(wished.content, Workload))
     return TemporarySpec(body, base_name, baselines, _aliases(body, plugins, renames), is_sandbox)
 
 

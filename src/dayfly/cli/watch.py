@@ -67,7 +67,7 @@ def report_until_ready(client: ServerClient, name: str, applied: Any, seconds: f
     else:
         print_message(f"{capitalize(subject.title(name))} is ready.")
     try:
-        return code, client.get(*subject.at(name))
+        return code, client.get(*subject.path(name))
     except RefusedError as fault:
         if fault.status != GONE:
             raise
@@ -96,13 +96,13 @@ def until_gone(client: ServerClient, name: str, uid: str, seconds: float) -> str
             if report.phase != "open":  # the cleanup has begun
                 shown.show(found)
         elif report.phase == "cleaned" and last:
-            shown.show(_finished(last, found))
+            shown.show(_final_report(last, found))
 
     with progress.begin(name) as shown:
         return run(waiting.until_gone(run_, seconds, show, shown.pause, uid=uid, requested=True))
 
 
-def _finished(last: Report, end: Report) -> Report:
+def _final_report(last: Report, end: Report) -> Report:
     """Return the report of a cleaned run with the units of the last report; each due delete step has succeeded."""
     ends = {"postStop": "succeeded", "start": "stopped"}
     creating = [unit for unit in last["units"] if unit["event"] == "preStart"]

@@ -55,7 +55,7 @@ class ServerAddress(NamedTuple):
     ca: str = ""
 
 
-def below(org: str, *path: str) -> str:
+def org_path(org: str, *path: str) -> str:
     """Return the path of something in an organisation, each part as one encoded segment.
 
     Raises:

@@ -83,13 +83,13 @@ class AsyncClient(ClientInterface):
         return self._json.address.url
 
     async def version(self) -> str:
-        return (await self._json.ask(_Health, "GET", "/api/v2/meta/health")).version
+        return (await self._json.request_as(_Health, "GET", "/api/v2/meta/health")).version
 
     async def routing_rules(self, *, baseline: str = "", key: str = "", sandbox: str = "") -> tuple[RoutingRule, ...]:
         namespace, _, name = baseline.rpartition("/")
         query = dict(zip(PARAMETERS, Query(namespace=namespace, name=name, key=key, sandbox=sandbox), strict=True))
         asked = {parameter: value for parameter, value in query.items() if value}
-        return (await self._json.ask(_Rules, "GET", _RULES, asked)).routing_rules
+        return (await self._json.request_as(_Rules, "GET", _RULES, asked)).routing_rules
 
     async def apply(self, *paths: str | os.PathLike[str], variables: Variables | None = None) -> Applied:
         appliers = {

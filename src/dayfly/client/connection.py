@@ -139,7 +139,7 @@ class Connection:
         self._io = io
         self._timeout = timeout
         self._pipe: Pipe | None = None
-        self._kept = False
+        self._is_reused = False
         self._h11 = h11.Connection(h11.CLIENT)
 
     async def exchange(self, request: ApiRequest, timeout: float | None = None) -> Response:
@@ -149,31 +149,31 @@ class Connection:
             UnreachableError: no server answered, or the response was not HTTP.
         """
         limit = timeout or self._timeout
-        head = await self.begin(request, limit)
+        head = await self.start_request(request, limit)
         body = bytearray()
-        async for piece in self.rest(limit):
+        async for piece in self.read_body(limit):
             body += piece
         return Response(head.status, head.headers, HiddenBytes(body))
 
-    async def begin(self, request: ApiRequest, timeout: float) -> Response:
-        """Send a request and return the head of the response; `rest` yields its body."""
+    async def start_request(self, request: ApiRequest, timeout: float) -> Response:
+        """Send a request and return the head of the response; `read_body` yields its body."""
         if self._pipe is not None and not self._pipe.is_quiet():  # the server has closed it, or was restarted
             self.close()
-        self._kept = self._pipe is not None
+        self._is_reused = self._pipe is not None
         if self._pipe is None:
             await self._connect()
         try:
             await self._send_request(request, timeout)
             while not isinstance(event := await self._next(timeout), h11.Response):
                 if isinstance(event, (h11.ConnectionClosed, h11.EndOfMessage)):
-                    raise self._ended()  # noqa: TRY301 # the handler below closes the connection
+                    raise self._closed_error()  # noqa: TRY301 # the handler below closes the connection
         except BaseException:
             self.close()
             raise
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
         return Response(event.status_code, headers, b"")
 
-    async def rest(self, timeout: float) -> AsyncIterator[bytes]:
+    async def read_body(self, timeout: float) -> AsyncIterator[bytes]:
         """Yield the body of the response. The caller must read it to its end or close the connection."""
         done = False
         try:
@@ -199,7 +199,7 @@ class Connection:
         try:
             self._pipe = await self._io.connect(self._target, self._timeout)
         except TimeoutError:
-            raise self.silent(f"has not answered within {self._timeout:g} s", sent=False) from None
+            raise self.unreachable_error(f"has not answered within {self._timeout:g} s", sent=False) from None
         except OSError as fault:
             if problem := getattr(fault, "verify_message", ""):
                 message = f"the certificate of {self.address.url} is not trusted ({problem})"
@@ -222,12 +222,14 @@ class Connection:
             await self._pipe.send(data, timeout)
         except (ConnectionResetError, BrokenPipeError):
             if request.body is None:
-                raise self._ended() from None
+                raise self._closed_error() from None
             # The server closed before it received the whole body. It may have sent the reason, such as a size limit.
         except TimeoutError:
-            raise self.silent(f"has not answered within {timeout:g} s") from None
+            raise self.unreachable_error(f"has not answered within {timeout:g} s") from None
         except OSError as fault:
-            raise self.silent(f"can no longer be reached ({(fault.strerror or str(fault)).lower()})") from None
+            raise self.unreachable_error(
+                f"can no longer be reached ({(fault.strerror or str(fault)).lower()})"
+            ) from None
 
     async def _next(self, timeout: float) -> Any:
         """Return the next event other than `NEED_DATA`."""
@@ -240,28 +242,30 @@ class Connection:
                     return event
                 self._h11.receive_data(await self._pipe.receive(timeout))
                 if not begun and not _may_be_http(self._h11.trailing_data[0]):
-                    raise self.silent(_NO_HTTP)
+                    raise self.unreachable_error(_NO_HTTP)
         except h11.RemoteProtocolError:
             begun = begun or bool(self._h11.trailing_data[0])
             if not begun:
-                raise self._ended() from None
+                raise self._closed_error() from None
             whole = self._h11.trailing_data[1]
-            raise self.silent("broke off in the middle of its answer" if whole else _NO_HTTP) from None
+            raise self.unreachable_error("broke off in the middle of its answer" if whole else _NO_HTTP) from None
         except ConnectionError:
             if begun or self._h11.trailing_data[0]:  # not an idle connection that ended: the request was executed
-                raise self.silent("broke off in the middle of its answer") from None
-            raise self._ended() from None
+                raise self.unreachable_error("broke off in the middle of its answer") from None
+            raise self._closed_error() from None
         except TimeoutError:
-            raise self.silent(f"has not answered within {timeout:g} s") from None
+            raise self.unreachable_error(f"has not answered within {timeout:g} s") from None
         except OSError as fault:
-            raise self.silent(f"can no longer be reached ({(fault.strerror or str(fault)).lower()})") from None
+            raise self.unreachable_error(
+                f"can no longer be reached ({(fault.strerror or str(fault)).lower()})"
+            ) from None
 
-    def _ended(self) -> UnreachableError:
-        fault = self.silent("closed the connection without an answer")
-        fault.stale = self._kept
+    def _closed_error(self) -> UnreachableError:
+        fault = self.unreachable_error("closed the connection without an answer")
+        fault.stale = self._is_reused
         return fault
 
-    def silent(self, problem: str, *, sent: bool = True, is_other: bool = False) -> UnreachableError:
+    def unreachable_error(self, problem: str, *, sent: bool = True, is_other: bool = False) -> UnreachableError:
         """Return the error for an unusable server, with advice. `is_other`: another program answers at the address."""
         restart = "see server.log in its home, or restart it with: dayfly down; dayfly up"
         advice = self.address.advice(restart, is_other=is_other or problem == _NO_HTTP)

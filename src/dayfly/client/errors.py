@@ -76,7 +76,7 @@ class RefusedError(DayflyError):
         super().__init__(self.CODES.get(status, Exit.FAILED), message, advice)
         self.status = status
         self.request_id = request_id
-        self.again_in: float | None = None
+        self.retry_after_s: float | None = None
         """Seconds after which the server accepts a retry (`Retry-After`); None if it did not say."""
 
 
@@ -98,14 +98,14 @@ class UnreachableError(DayflyError):
     Attributes:
         sent: Whether the request may have reached a server: it is then unknown whether it was executed.
         stale: Whether an idle connection was closed without a response, which is normal.
-        strange: Whether a response came that is not from a Dayfly server; a retry would get the same.
+        is_not_dayfly: Whether a response came that is not from a Dayfly server; a retry would get the same.
     """
 
     def __init__(self, message: str, advice: str = "", *, sent: bool = False) -> None:
         super().__init__(Exit.NO_SERVER, message, advice)
         self.sent = sent
         self.stale = False
-        self.strange = False
+        self.is_not_dayfly = False
 
 
 class WaitTimeoutError(DayflyError, TimeoutError):
@@ -133,7 +133,7 @@ class FailedError(DayflyError):
         return super().__str__() + shown
 
 
-def not_there(message: str, name: str, known: Iterable[str], see: str) -> DayflyError:
+def unknown_name_error(message: str, name: str, known: Iterable[str], see: str) -> DayflyError:
     """Return the error for an unknown name, with the closest known name."""
     import difflib
 

@@ -31,42 +31,44 @@ ENDINGS = (".yaml", ".yml", ".json")
 _SINGLE_PLUGIN_FILES = tuple(f"plugin{ending}" for ending in ENDINGS)
 
 
-class Wished(NamedTuple):
+class LoadedDocument(NamedTuple):
     """A document of a file: its typed content and its source."""
 
-    wish: TypedDocument
+    content: TypedDocument
     document: ParsedDocument
 
     @property
     def kind(self) -> str:
         """`plugin`, `baseline`, `sandbox`, `route group` or `lifecycle hook`."""
-        if isinstance(self.wish, Plugin):
+        if isinstance(self.content, Plugin):
             return "plugin"
-        if isinstance(self.wish, LifecycleHook):
+        if isinstance(self.content, LifecycleHook):
             return "lifecycle hook"
-        if isinstance(self.wish, RouteGroup):
+        if isinstance(self.content, RouteGroup):
             return "route group"
-        return "baseline" if isinstance(self.wish, Workload) else "sandbox"
+        return "baseline" if isinstance(self.content, Workload) else "sandbox"
 
     @property
     def subject(self) -> str:
         """Return the subject for commands on a sandbox or route group; empty for other kinds."""
-        return {"sandbox": self.name, "route group": subject.group(self.name)}.get(self.kind, "")
+        return {"sandbox": self.name, "route group": subject.group_subject(self.name)}.get(self.kind, "")
 
     @property
     def apply_command(self) -> str:
         """Return the command that applies the document."""
-        return "kubectl apply -f" if isinstance(self.wish, LifecycleHook) else "dayfly apply -f"
+        return "kubectl apply -f" if isinstance(self.content, LifecycleHook) else "dayfly apply -f"
 
     @property
     def name(self) -> str:
         """Return the name within the kind."""
-        if isinstance(self.wish, Plugin):
-            return self.wish.wire_name
-        return f"{self.wish.namespace}/{self.wish.name}" if isinstance(self.wish, Workload) else self.wish.name
+        if isinstance(self.content, Plugin):
+            return self.content.wire_name
+        return (
+            f"{self.content.namespace}/{self.content.name}" if isinstance(self.content, Workload) else self.content.name
+        )
 
 
-def load(files: Iterable[str], sets: Iterable[str]) -> list[Wished]:
+def load(files: Iterable[str], sets: Iterable[str]) -> list[LoadedDocument]:
     """Return all documents of files, sorted by kind: plugins, baselines, sandboxes, route groups, hooks.
 
     Raises:
@@ -78,13 +80,13 @@ def load(files: Iterable[str], sets: Iterable[str]) -> list[Wished]:
     for document in parse(files):
         with faults:
             filled = template.expand(document, variables, reader(document.file))
-            wished = Wished(_with_readme(documents.load(filled), document.file), filled)
-            if isinstance(wished.wish, Plugin):
-                check_plugin(wished.wish, source=wished.document)
-            elif isinstance(wished.wish, LifecycleHook):
-                check_hook(wished.wish, source=wished.document)
-            elif isinstance(wished.wish, RouteGroup):
-                check_group(wished.wish, source=wished.document)
+            wished = LoadedDocument(_with_readme(documents.load(filled), document.file), filled)
+            if isinstance(wished.content, Plugin):
+                check_plugin(wished.content, source=wished.document)
+            elif isinstance(wished.content, LifecycleHook):
+                check_hook(wished.content, source=wished.document)
+            elif isinstance(wished.content, RouteGroup):
+                check_group(wished.content, source=wished.document)
             found.append(wished)
     faults.settle()
     order = ("plugin", "baseline", "sandbox", "route group", "lifecycle hook")
@@ -93,7 +95,7 @@ def load(files: Iterable[str], sets: Iterable[str]) -> list[Wished]:
     return found
 
 
-def load_one(files: Iterable[str], sets: Iterable[str], kind: str) -> Wished:
+def load_one(files: Iterable[str], sets: Iterable[str], kind: str) -> LoadedDocument:
     """Return the only document of some files, which must be of one kind.
 
     Raises:
@@ -110,7 +112,7 @@ def load_one(files: Iterable[str], sets: Iterable[str], kind: str) -> Wished:
     return found[0]
 
 
-def only_names(files: Iterable[str], sets: Iterable[str], kind: documents.Kind) -> list[str]:
+def read_names(files: Iterable[str], sets: Iterable[str], kind: documents.Kind) -> list[str]:
     """Return the names in files of one kind. Only the variables in the names must be set."""
     variables = template.parse_sets(sets)
     found = []
@@ -155,16 +157,16 @@ def reader(file: str) -> Callable[[str], bytes]:
     return read
 
 
-def placed(fault: RefusedError, document: ParsedDocument) -> DayflyError | SpecError:
+def refusal_with_places(fault: RefusedError, document: ParsedDocument) -> DayflyError | SpecError:
     """Return the server's refusal of a document with its places (see `located`), one line for each problem."""
-    first, *others = (located(line, document) for line in fault.message.split("\n"))
+    first, *others = (with_place(line, document) for line in fault.message.split("\n"))
     if not others:
         return DayflyError(fault.code, str(first), fault.advice)
     first.others = tuple(others)
     return first
 
 
-def located(message: str, document: ParsedDocument | None) -> SpecError:
+def with_place(message: str, document: ParsedDocument | None) -> SpecError:
     """Return a message of the server with file, line and column if it names a field of the document."""
     way, _, problem = message.partition(": ")
     for keys, (line, column) in document.marks.items() if document else ():
@@ -235,8 +237,8 @@ def _unreadable(path: str, fault: OSError | ValueError) -> DayflyError:
     return DayflyError(Exit.USAGE, f"{path}: {reason}", "give -f a file or folder that can be read")
 
 
-def _refuse_duplicates(found: list[Wished]) -> None:
-    first: dict[tuple[str, str], Wished] = {}
+def _refuse_duplicates(found: list[LoadedDocument]) -> None:
+    first: dict[tuple[str, str], LoadedDocument] = {}
     for wished in found:
         twin = first.setdefault((wished.kind, wished.name), wished)
         if twin is not wished:

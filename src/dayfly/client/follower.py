@@ -150,7 +150,7 @@ class Follower(Generic[T]):
         if self._stream and fault.sent and not self._got_event and not self._last:
             self._stream = ""  # the server accepts the request, but no byte of the stream arrives
             return
-        if fault.strange:
+        if fault.is_not_dayfly:
             raise fault
         now, retries = self._json.io.now(), self._json.retries
         if not self._failures:
@@ -160,7 +160,7 @@ class Follower(Generic[T]):
             raise fault
         self._failures += 1
         await self._json.io.pause(pause)
-        self._json.find_again()
+        self._json.refresh_address()
 
 
 class _Named(msgspec.Struct):

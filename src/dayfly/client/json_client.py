@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from dayfly import __version__
 from dayfly.client import retry
-from dayfly.client.address import below
+from dayfly.client.address import org_path
 from dayfly.client.connection import ApiRequest, Connection, HiddenBytes, Response
 from dayfly.client.errors import DayflyError, NotFoundError, UnreachableError, refusal
 
@@ -57,15 +57,15 @@ class JsonClient:
         """Options that make a command use this server; empty or with a leading space."""
         return f" --server {shlex.quote(self.address.name)}" if self.address.name else ""
 
-    def below(self, *path: str) -> str:
+    def org_path(self, *path: str) -> str:
         """Return the path of something in the organisation."""
-        return below(self.address.org, *path)
+        return org_path(self.address.org, *path)
 
     async def get(self, form: type[T], *path: str, **query: object) -> T:
         """Read something below the organisation."""
-        return await self.ask(form, "GET", self.below(*path), query)
+        return await self.request_as(form, "GET", self.org_path(*path), query)
 
-    async def ask(
+    async def request_as(
         self,
         form: type[T],
         method: str,
@@ -109,7 +109,7 @@ class JsonClient:
             RefusedError: the server answered with an error.
             UnreachableError: no server answered, or another program did.
         """
-        given = {name: _word(value) for name, value in (query or {}).items() if value is not None}
+        given = {name: _encode_parameter(value) for name, value in (query or {}).items() if value is not None}
         target = f"{path}?{urlencode(given, errors='replace')}" if given else path
         headers = {
             "Accept": "application/json",
@@ -134,9 +134,9 @@ class JsonClient:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
             message = f"the server at {self.address.url} answers what this client does not understand ({fault})"
             advice = self.address.advice("it may be of another release", is_other=True)
-            strange = UnreachableError(message, advice)
-        strange.strange = True
-        raise strange
+            error = UnreachableError(message, advice)
+        error.is_not_dayfly = True
+        raise error
 
     async def stream(self, path: str, headers: Mapping[str, str], silence: float) -> AsyncGenerator[bytes, None]:
         """Yield a body piece by piece; `silence` is the longest time in seconds between two pieces.
@@ -146,12 +146,12 @@ class JsonClient:
         connection = self._connect()
         try:
             request = ApiRequest("GET", path, {**self._headers(), **headers})
-            response = await connection.begin(request, min(self.timeout, silence))
+            response = await connection.start_request(request, min(self.timeout, silence))
             if response.status >= _REDIRECTED:
-                body = b"".join([piece async for piece in connection.rest(self.timeout)])
+                body = b"".join([piece async for piece in connection.read_body(self.timeout)])
                 raise self._refusal(Response(response.status, response.headers, body))
             yield b""
-            async for piece in connection.rest(silence):
+            async for piece in connection.read_body(silence):
                 yield piece
         finally:
             connection.close()
@@ -161,16 +161,16 @@ class JsonClient:
         while self._idle:
             self._idle.pop().close()
 
-    def move_to(self, address: Address) -> None:
+    def set_address(self, address: Address) -> None:
         """Send requests to another address from now on."""
         if address != self.address:
             self.close()
             self.address = address
 
-    def find_again(self) -> None:
+    def refresh_address(self) -> None:
         """Use the server's present address."""
         try:
-            self.move_to(self._find())
+            self.set_address(self._find())
         except DayflyError:
             return  # no server now; a retry may find one
 
@@ -192,13 +192,13 @@ class JsonClient:
                 began = now if began is None else began
                 # An idle connection that the server has closed does not mean that the server is unreachable.
                 if not (lost and lost.stale and safe and not before):
-                    pause = self.retries.pause(fault, idempotent=safe, before=before, chance=_chance())
+                    pause = self.retries.pause(fault, idempotent=safe, before=before, chance=_random_fraction())
                     if pause is None or now + pause - began > patience:
                         raise
                     await self.io.pause(pause)
                 before += 1
                 if lost:
-                    self.find_again()
+                    self.refresh_address()
 
     async def _send_once(self, request: ApiRequest, longer: float) -> Response:
         self._forget_connections_of_parent()
@@ -237,13 +237,13 @@ class JsonClient:
             pass
         fault = self.other_program(f"answers {status} without JSON")
         # A proxy answers like this while the server behind it is away.
-        fault.strange = status < _FAULTS and status != _TOO_MANY
+        fault.is_not_dayfly = status < _FAULTS and status != _TOO_MANY
         raise fault
 
     def other_program(self, problem: str) -> UnreachableError:
         """Return the error for an answer that no Dayfly server gives."""
-        fault = self._connect().silent(f"is not Dayfly: it {problem}", is_other=True)
-        fault.strange = True
+        fault = self._connect().unreachable_error(f"is not Dayfly: it {problem}", is_other=True)
+        fault.is_not_dayfly = True
         return fault
 
     def _refusal(self, response: Response) -> DayflyError:
@@ -258,7 +258,7 @@ class JsonClient:
         content = content if isinstance(content, dict) else {}
         message = str(content.get("error") or f"the server answered {status} without giving a reason")
         fault = refusal(status, message, str(content.get("requestId") or ""))
-        fault.again_in = retry.parse_retry_after(response.headers.get("retry-after"))
+        fault.retry_after_s = retry.parse_retry_after(response.headers.get("retry-after"))
         if status == _UNAUTHORIZED:
             again = f"log in again with: dayfly login {self.address.url} --name {self.address.name}"
             fault.advice = again if self.address.name else _KEY_ADVICE
@@ -269,11 +269,11 @@ class JsonClient:
         return fault
 
 
-def _chance() -> float:
+def _random_fraction() -> float:
     import random
 
     return random.random()  # noqa: S311 # no secret
 
 
-def _word(value: object) -> object:
+def _encode_parameter(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else value

@@ -10,13 +10,13 @@ from dayfly.client.interface import BaselinesInterface, PluginsInterface
 from dayfly.client.types import Baseline, Plugin
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
-from dayfly.spec.plugin import Plugin as Wished
+from dayfly.spec.plugin import Plugin as PluginDocument
 
 if TYPE_CHECKING:
     from dayfly.client.json_client import JsonClient
     from dayfly.client.sources import Source, Variables
 
-_AT = "resource-plugins"
+_PATH = "resource-plugins"
 
 
 class AsyncPlugins(PluginsInterface):
@@ -29,32 +29,32 @@ class AsyncPlugins(PluginsInterface):
         wish = sources.read(source, variables or {}, "plugin")
         with sources.errors_with_places(wish.document):
             wished = documents.from_wire(wish.body, "ResourcePlugin")
-            assert isinstance(wished, Wished), "asked for by its kind"
+            assert isinstance(wished, PluginDocument), "asked for by its kind"
             name, version = wished.name, wished.version
             try:
-                await self._json.ask(dict[str, Any], "PUT", self._json.below(_AT, name), body=wish.body)
+                await self._json.request_as(dict[str, Any], "PUT", self._json.org_path(_PATH, name), body=wish.body)
             except ConflictError as fault:
-                there = await self._json.get(dict[str, Any], _AT, name, version=version)
+                there = await self._json.get(dict[str, Any], _PATH, name, version=version)
                 published = documents.from_wire(there, "ResourcePlugin")
-                if not isinstance(published, Wished) or published.spec != wished.spec:
+                if not isinstance(published, PluginDocument) or published.spec != wished.spec:
                     fault.advice = f"publish the change under another version than {version}"
                     raise
-        return await self._json.get(Plugin, _AT, name, version=version)
+        return await self._json.get(Plugin, _PATH, name, version=version)
 
     async def get(self, name: str) -> Plugin:
         name, _, version = name.partition("@")
-        return await self._json.get(Plugin, _AT, name, version=version or None)
+        return await self._json.get(Plugin, _PATH, name, version=version or None)
 
     async def list(self, *, all_versions: bool = False) -> tuple[Plugin, ...]:
-        return await self._json.get(tuple[Plugin, ...], _AT, version="all" if all_versions else None)
+        return await self._json.get(tuple[Plugin, ...], _PATH, version="all" if all_versions else None)
 
     async def versions(self, name: str) -> tuple[Plugin, ...]:
-        return await self._json.get(tuple[Plugin, ...], _AT, name, "versions")
+        return await self._json.get(tuple[Plugin, ...], _PATH, name, "versions")
 
     async def delete(self, name: str) -> None:
         found = await self.get(name)  # by its version: without one, a request that is sent again takes the next
-        path = self._json.below(_AT, found.name.partition("@")[0])
-        await self._json.ask(dict[str, Any], "DELETE", path, {"version": found.version})
+        path = self._json.org_path(_PATH, found.name.partition("@")[0])
+        await self._json.request_as(dict[str, Any], "DELETE", path, {"version": found.version})
 
 
 class AsyncBaselines(BaselinesInterface):
@@ -67,9 +67,9 @@ class AsyncBaselines(BaselinesInterface):
         wish = sources.read(source, variables or {}, "baseline")
         if not wish.name:
             raise InvalidError([SpecError("it has no name", ("name",))])
-        path = self._json.below("workloads", str(wish.body.get("namespace", "default")), wish.name)
+        path = self._json.org_path("workloads", str(wish.body.get("namespace", "default")), wish.name)
         with sources.errors_with_places(wish.document):
-            return await self._json.ask(Baseline, "PUT", path, body=wish.body)
+            return await self._json.request_as(Baseline, "PUT", path, body=wish.body)
 
     async def get(self, name: str, namespace: str = "default") -> Baseline:
         return await self._json.get(Baseline, "workloads", namespace, name)
@@ -78,4 +78,4 @@ class AsyncBaselines(BaselinesInterface):
         return await self._json.get(tuple[Baseline, ...], "workloads")
 
     async def delete(self, name: str, namespace: str = "default") -> None:
-        await self._json.ask(dict[str, Any], "DELETE", self._json.below("workloads", namespace, name))
+        await self._json.request_as(dict[str, Any], "DELETE", self._json.org_path("workloads", namespace, name))

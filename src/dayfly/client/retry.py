@@ -40,12 +40,14 @@ class RetryPolicy(NamedTuple):
             before: The number of earlier retries.
             chance: A random number from 0 to 1.
         """
-        if isinstance(fault, UnreachableError) and not fault.strange and (idempotent or not fault.sent):
+        if isinstance(fault, UnreachableError) and not fault.is_not_dayfly and (idempotent or not fault.sent):
             return self._backoff(before, chance)
         if not isinstance(fault, RefusedError):
             return None
-        if fault.status == _TOO_MANY or (fault.status == _UNAVAILABLE and idempotent and fault.again_in is not None):
-            return fault.again_in or self._backoff(before, chance)  # a delay of 0 would cause a busy loop
+        if fault.status == _TOO_MANY or (
+            fault.status == _UNAVAILABLE and idempotent and fault.retry_after_s is not None
+        ):
+            return fault.retry_after_s or self._backoff(before, chance)  # a delay of 0 would cause a busy loop
         return None
 
     def _backoff(self, before: int, chance: float) -> float:

@@ -68,7 +68,7 @@ class AsyncRuns(RunsInterface, Generic[T]):
             found = [await self.get(name)] if name else await self.list()
             return [(each.name, each) for each in found]
 
-        path = self._json.below(self.plural, name, "changes") if name else self._json.below("changes")
+        path = self._json.org_path(self.plural, name, "changes") if name else self._json.org_path("changes")
         follower = Follower(self._json, self.form, path if self.streams else "", read, name, poll)
         async for change in follower.changes():
             yield change
@@ -144,14 +144,14 @@ class AsyncRuns(RunsInterface, Generic[T]):
         if not wish.name:
             raise InvalidError([SpecError("the name is missing", ("name",))])
         with sources.errors_with_places(wish.document):
-            path = self._json.below(self.plural, wish.name)
-            return await self._json.ask(self.form, "PUT", path, body={**wish.body, **more})
+            path = self._json.org_path(self.plural, wish.name)
+            return await self._json.request_as(self.form, "PUT", path, body={**wish.body, **more})
 
     async def _done(
         self, method: str, name: str, *what: str, body: Any = None, form: Any = None, **options: Any
     ) -> Any:
-        path = self._json.below(self.plural, name, *what)
-        return await self._json.ask(form or dict[str, Any], method, path, body=body, **options)
+        path = self._json.org_path(self.plural, name, *what)
+        return await self._json.request_as(form or dict[str, Any], method, path, body=body, **options)
 
     def _run(self, name: str) -> waiting.WaitedRun:
         return waiting.WaitedRun(self._json, self.prefix + name)
@@ -189,7 +189,7 @@ class AsyncSandboxes(AsyncRuns[Sandbox], SandboxesInterface):
     ) -> Sandbox:
         more: dict[str, Any] = {} if lease is None else {"lease": {"seconds": lease}}
         if secrets:
-            more["secrets"] = secret_values.checked(secrets, self._json.address.url)
+            more["secrets"] = secret_values.check(secrets, self._json.address.url)
         return await self._apply(sources.read(source, variables or {}, self.kind), more)
 
     async def lease(self, name: str, seconds: int) -> None:

@@ -13,11 +13,11 @@ from dayfly.spec.errors import SpecError
 Secrets: TypeAlias = "Mapping[str, Mapping[str, str]]"
 """By resource and by the param's name."""
 
-MOST_VALUE_BYTES = 64 * 1024
+MAX_VALUE_BYTES = 64 * 1024
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-def refuse_elsewhere(url: str, option: str) -> None:
+def refuse_remote_server(url: str, option: str) -> None:
     """Refuse a server on another machine: secrets are never sent over a network. `option` names their option."""
     if urlsplit(url).hostname not in LOOPBACK:
         message = f"secrets are sent only to a server on this machine, and {url} is on another"
@@ -31,17 +31,17 @@ def invalid_reason(value: str) -> str:
     if len(value.rstrip("\r\n").encode(errors="surrogatepass")) < MIN_VALUE_BYTES:
         return f"has fewer than {MIN_VALUE_BYTES} bytes, too few to be masked in a log"
     size = len(value.encode(errors="surrogatepass"))
-    return f"has {size} bytes; at most {MOST_VALUE_BYTES} are allowed" if size > MOST_VALUE_BYTES else ""
+    return f"has {size} bytes; at most {MAX_VALUE_BYTES} are allowed" if size > MAX_VALUE_BYTES else ""
 
 
-def checked(secrets: Any, url: str) -> dict[str, dict[str, str]]:
+def check(secrets: Any, url: str) -> dict[str, dict[str, str]]:
     """Return secrets from a Python program as the server at `url` accepts them.
 
     Raises:
         DayflyError: the server is on another machine.
         InvalidError: some values cannot be secrets; the error has all of them by place.
     """
-    refuse_elsewhere(url, "secrets=")
+    refuse_remote_server(url, "secrets=")
     found: dict[str, dict[str, str]] = {}
     faults: list[SpecError] = []
     if not isinstance(secrets, Mapping):

@@ -7,7 +7,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dayfly.client.errors import DayflyError, Exit, not_there
+from dayfly.client.errors import DayflyError, Exit, unknown_name_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ def get(home: Home, name: str) -> Server:
     known = _read(home)
     found = known.get(name)
     if found is None:
-        raise not_there(f'no server "{name}" is known here', name, known, "dayfly login URL --name NAME")
+        raise unknown_name_error(f'no server "{name}" is known here', name, known, "dayfly login URL --name NAME")
     try:
         return Server(found["url"], found["org"], found["key"], found.get("ca", ""))
     except (LookupError, TypeError):

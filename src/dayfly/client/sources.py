@@ -45,11 +45,11 @@ def read(source: Source, variables: Variables, kind: str) -> LoadedSource:
             raise InvalidError([SpecError("variables are only for files; write the values into the mapping")])
         return LoadedSource({**source})
     with errors_with_places(None):
-        found = files.load_one([os.fspath(source)], sets(variables), kind)
-        return LoadedSource(documents.export(found.wish), found.document)
+        found = files.load_one([os.fspath(source)], to_sets(variables), kind)
+        return LoadedSource(documents.export(found.content), found.document)
 
 
-def sets(variables: Variables) -> list[str]:
+def to_sets(variables: Variables) -> list[str]:
     """Return variables in the form of `--set`."""
     return [f"{name}={value}" for name, value in variables.items()]
 
@@ -67,11 +67,11 @@ def errors_with_places(document: ParsedDocument | None) -> Iterator[None]:
         if fault.code != Exit.USAGE:
             raise
         lines = fault.message.split("\n")
-        raise InvalidError([files.located(line, document) for line in lines], fault.advice) from None
+        raise InvalidError([files.with_place(line, document) for line in lines], fault.advice) from None
 
 
 def _relocated(problem: SpecError, document: ParsedDocument | None) -> SpecError:
-    return files.located(str(problem), document) if document is not None and not problem.file else problem
+    return files.with_place(str(problem), document) if document is not None and not problem.file else problem
 
 
 class Applied(NamedTuple):
@@ -90,7 +90,7 @@ async def apply_all(appliers: dict[str, Any], paths: Iterable[str | os.PathLike[
         InvalidError: some documents are invalid; the error has all problems with their places.
     """
     with errors_with_places(None):
-        found = files.load(map(str, paths), sets(variables))
+        found = files.load(map(str, paths), to_sets(variables))
         for wished in found:
             if wished.kind == "lifecycle hook":
                 problem = f"{quote(wished.name)} is a lifecycle hook, which only clusters support"
@@ -98,5 +98,5 @@ async def apply_all(appliers: dict[str, Any], paths: Iterable[str | os.PathLike[
     made: dict[str, list[Any]] = {kind: [] for kind in appliers}
     for wished in found:
         with errors_with_places(wished.document):
-            made[wished.kind].append(await appliers[wished.kind](documents.export(wished.wish)))
+            made[wished.kind].append(await appliers[wished.kind](documents.export(wished.content)))
     return Applied(*(tuple(each) for each in made.values()))

@@ -16,20 +16,20 @@ PUBLISHED = {"lifecyclehook": "lifecycle hook", "resourceplugin": "resource plug
 _PUBLISHED_AS = {**{kind: kind for kind in PUBLISHED}, "hook": "lifecyclehook", "plugin": "resourceplugin"}
 
 
-def group(name: str) -> str:
+def group_subject(name: str) -> str:
     """Return the subject of a route group."""
     return f"{PREFIX}{name}"
 
 
-def short(subject: str) -> str:
+def normalize(subject: str) -> str:
     """Return the form that commands work with: `NAME` for `sandbox/NAME`, `routegroup/NAME` for its plural."""
     prefix, slash, name = subject.partition("/")
     if f"{prefix}/" in _GROUP:
-        return group(name)
+        return group_subject(name)
     return name if slash and f"{prefix}/" in _SANDBOX else subject
 
 
-def published(subject: str) -> tuple[str, str] | None:
+def parse_published(subject: str) -> tuple[str, str] | None:
     """Return the kind and the name of a lifecycle hook or a resource plugin; None for anything else."""
     prefix, slash, name = subject.partition("/")
     kind = _PUBLISHED_AS.get(prefix.removesuffix("s"))
@@ -41,14 +41,14 @@ def is_group(subject: str) -> bool:
     return subject.startswith((PREFIX, _SHORT))
 
 
-def bare(subject: str) -> str:
+def bare_name(subject: str) -> str:
     """Return the name within the kind."""
     return subject.partition("/")[2] if is_group(subject) else subject
 
 
-def at(subject: str) -> tuple[str, str]:
+def path(subject: str) -> tuple[str, str]:
     """Return the path below the organisation."""
-    return "routegroups" if is_group(subject) else "sandboxes", bare(subject)
+    return "routegroups" if is_group(subject) else "sandboxes", bare_name(subject)
 
 
 def kind(subject: str) -> str:
@@ -58,10 +58,10 @@ def kind(subject: str) -> str:
 
 def title(subject: str) -> str:
     """Return kind and name for a sentence."""
-    return f'{kind(subject)} "{bare(subject)}"'
+    return f'{kind(subject)} "{bare_name(subject)}"'
 
 
-def verb(subject: str) -> str:
+def command(subject: str) -> str:
     """Return the command for the kind."""
     return "routegroup" if is_group(subject) else "sandbox"
 
@@ -75,4 +75,4 @@ def check(subject: str) -> None:
     if "/" in subject and not is_group(subject):
         prefix = quote(subject.partition("/")[0])
         raise SpecError(f"{prefix} is not a kind with steps: write a sandbox's NAME, or routegroup/NAME")
-    names.check(kind(subject), bare(subject))
+    names.check(kind(subject), bare_name(subject))

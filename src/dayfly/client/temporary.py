@@ -19,7 +19,7 @@ from dayfly.spec.scalars import names, semver
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dayfly.client.files import Wished
+    from dayfly.client.files import LoadedDocument
 
 CLUSTER = "local"
 _RANDOM_CHARS = 6
@@ -57,18 +57,20 @@ def resource_name(plugin: Plugin) -> str:
     return plugin.name[: names.LIMITS["resource"]].rstrip("-")
 
 
-def sandbox_with_plugins(found: Sequence[Wished]) -> dict[str, Any]:
+def sandbox_with_plugins(found: Sequence[LoadedDocument]) -> dict[str, Any]:
     """Return the body of the only sandbox among the documents, with their plugins embedded.
 
     Raises:
         DayflyError: there is not exactly one sandbox.
     """
-    sandboxes = [each.wish for each in found if isinstance(each.wish, Sandbox)]
+    sandboxes = [each.content for each in found if isinstance(each.content, Sandbox)]
     if len(sandboxes) != 1:
         files = ", ".join(dict.fromkeys(each.document.file for each in found))
         raise DayflyError(Exit.USAGE, f"{files}: there are {len(sandboxes)} sandboxes", "give exactly one")
     body = documents.export(sandboxes[0])
-    plugins = {(each.wish.name, each.wish.version): each.wish for each in found if isinstance(each.wish, Plugin)}
+    plugins = {
+        (each.content.name, each.content.version): each.content for each in found if isinstance(each.content, Plugin)
+    }
     for resource in body["spec"]["resources"]:
         if resource.get("plugin") and (plugin := _referenced_plugin(plugins, resource["plugin"])) is not None:
             del resource["plugin"]

@@ -89,14 +89,14 @@ class Outputs(Mapping[str, str]):
     """The outputs of a sandbox: `outputs["db/provision.url"]`, or a shorter name if it is unambiguous.
 
     `["provision.url"]` and `["url"]` work if only one resource has such an output. Binary values are in base64, as in
-    `dayfly env -o json`; `of(...).content` decodes them. Withheld outputs are only in `all`.
+    `dayfly env -o json`; `get_output(...).content` decodes them. Withheld outputs are only in `all`.
     """
 
     def __init__(self, found: tuple[Output, ...]) -> None:
         self.all = found
         self._known = {_full_name(each): each for each in found if not each.withheld}
 
-    def of(self, name: str) -> Output:
+    def get_output(self, name: str) -> Output:
         """Return an output with all of its metadata.
 
         Raises:
@@ -125,7 +125,7 @@ class Outputs(Mapping[str, str]):
         return {each.variable: each.value for each in known}
 
     def __getitem__(self, name: str) -> str:
-        return self.of(name).value
+        return self.get_output(name).value
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._known)

@@ -43,29 +43,29 @@ class WaitedRun:
 
     async def report(self, after: int | None, wait: int, patience: float | None) -> Report:
         """Return the report; with `after`, wait up to `wait` seconds for a newer version than that."""
-        path, query = self._below("report"), {"after": after, "wait": wait or None}
+        path, query = self._path("report"), {"after": after, "wait": wait or None}
         allowed = patience if self._is_patient else None
-        return await self._client.ask(Report, "GET", path, query, longer=wait, patience=allowed)
+        return await self._client.request_as(Report, "GET", path, query, longer=wait, patience=allowed)
 
     async def exists(self) -> bool:
         """Return whether the server still lists the object."""
         try:
-            await self._client.request("GET", self._below())
+            await self._client.request("GET", self._path())
         except NotFoundError:
             return False
         return True
 
     async def tail(self, unit: str, attempt: int) -> list[str] | None:
         """Return the last lines of an attempt's log, an empty list if it is not text; None if it printed nothing."""
-        there = self._client.decode(tuple[Attempt, ...], await self._client.send("GET", self._below("attempts")))
+        there = self._client.decode(tuple[Attempt, ...], await self._client.send("GET", self._path("attempts")))
         size = max((each.size for each in there if (each.unit, each.attempt) == (unit, attempt)), default=0)
         if not size:
             return None
         query = {"unit": unit, "attempt": attempt, "offset": max(size - _TAIL_BYTES, 0)}
-        return _last_lines(await self._client.request("GET", self._below("log"), query), _TAIL_LINES)
+        return _last_lines(await self._client.request("GET", self._path("log"), query), _TAIL_LINES)
 
-    def _below(self, *path: str) -> str:
-        return self._client.below(*subject.at(self.subject), *path)
+    def _path(self, *path: str) -> str:
+        return self._client.org_path(*subject.path(self.subject), *path)
 
 
 async def until_ready(run: WaitedRun, seconds: float, on_report: OnReport | None, redraw_s: float = 0) -> Report:
@@ -87,7 +87,7 @@ async def until_ready(run: WaitedRun, seconds: float, on_report: OnReport | None
     async for report, is_due in _reports(run, seconds, redraw_s):
         if report.uid != (uid := uid or report.uid):
             message = f"{name} was deleted, and the {subject.kind(name)} of that name that exists now is another one"
-            see = f"see: dayfly get {subject.verb(name)} {subject.bare(name)}{run.flags}"
+            see = f"see: dayfly get {subject.command(name)} {subject.bare_name(name)}{run.flags}"
             raise FailedError(message, see, "Deleted")
         if on_report is not None and is_due:
             on_report(report)

@@ -39,7 +39,7 @@ from dayfly.lib.clock import now_ms
 from dayfly.lib.tasks import cancel
 from dayfly.link import run_queries, wire
 from dayfly.link.host_end import HostEnd
-from dayfly.link.wire import Offer, Standing, Verdict
+from dayfly.link.wire import Offer, RunStatus, Verdict
 from dayfly.plan.world import Running, TargetIntent
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit, digest
 from dayfly.spec.report import RunReport
@@ -194,11 +194,11 @@ class EmbeddedHost:
         self._session = max(now_ms(), self._session + 1)
         return self._session
 
-    def living(self) -> Iterable[str]:
+    def living_runs(self) -> Iterable[str]:
         """Return the UIDs of all runs that have not ended."""
         return self._engine.reader.live_uids()
 
-    def unacknowledged(self) -> Iterable[str]:
+    def unacknowledged_ends(self) -> Iterable[str]:
         """Return the UIDs of ended runs whose end the server has not acknowledged."""
         return self._engine.reader.unacknowledged()
 
@@ -345,11 +345,11 @@ class EmbeddedHost:
         """Return whether the run existed and has ended."""
         return self._engine.reader.ended_run(uid) is not None
 
-    def standing(self, uid: str) -> Standing | None:
+    def run_status(self, uid: str) -> RunStatus | None:
         """Return the state and endpoints of a run, or its last state if it has ended; None if the run is unknown."""
         if (report := self.report(uid)) is None:
             return None
-        return Standing(uid=uid, seq=self.version(uid), report=report, endpoints=self.endpoints(uid))
+        return RunStatus(uid=uid, seq=self.version(uid), report=report, endpoints=self.endpoints(uid))
 
     def version(self, uid: str) -> int:
         """Return the version of the run's report; it rises with each change."""
@@ -357,11 +357,11 @@ class EmbeddedHost:
 
     def _changed(self, uid: str) -> None:
         self._versions[uid] = self.version(uid) + 1
-        self.end.changed(uid)
+        self.end.report_change(uid)
 
     def _ended(self, uid: str) -> None:
         self._versions[uid] = self.version(uid) + 1
-        self.end.ended(uid)
+        self.end.report_end(uid)
 
     def endpoints(self, uid: str) -> tuple[RunEndpoint, ...]:
         """Return the endpoints of the run's forks and previews."""
@@ -370,9 +370,9 @@ class EmbeddedHost:
             live_endpoints(scene, self._baselines, partial(self._engine.ports.find, uid)) if scene is not None else ()
         )
 
-    async def look_up(self, question: wire.RunQuestion) -> wire.Answer:
+    async def answer_query(self, query: wire.RunQuery) -> wire.Answer:
         """Return a run's outputs, history or logs."""
-        return run_queries.found(self, question)
+        return run_queries.answer(self, query)
 
     def values(self, uid: str) -> tuple[Value, ...]:
         """Return all recorded outputs of a live run."""
@@ -398,7 +398,7 @@ class EmbeddedHost:
     async def forget_old(self) -> None:
         """Delete the records and logs of runs that ended more than a week ago."""
         before = now_ms() - KEEP_ENDED_MS
-        self.end.forgets()
+        self.end.reject_older_births()
         try:
             ended = await self._writer.run(partial(self._ledger.forget, before))
         except LedgerError as error:

@@ -13,18 +13,18 @@ TOKEN_HEADER = "signadot-cluster-token"  # noqa: S105 - the name of a header
 SESSION_HEADER = "Dayfly-Agent-Session"
 # The status of a frozen cluster.
 FROZEN_STATUS = 423
-MOST_MESSAGES = 200
+MAX_MESSAGES = 200
 # Bytes of one request of a host, and of one answer to it.
-MOST_BODY, MOST_ANSWER = 8 << 20, 16 << 20
+MAX_BODY_BYTES, MAX_ANSWER_BYTES = 8 << 20, 16 << 20
 # Bytes around a single message, at most.
-MOST_ENVELOPE = 1 << 10
+MAX_ENVELOPE_BYTES = 1 << 10
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A body whose unknown fields are ignored."""
 
 
-class Opening(Envelope, frozen=True, kw_only=True):
+class SessionRequest(Envelope, frozen=True, kw_only=True):
     """A host's request for a session: its cluster, the last session and message that it knows, and its runs.
 
     `namespaces` has, for each organisation, the namespace of its Sandboxes.
@@ -52,12 +52,12 @@ class Session(Envelope, frozen=True, kw_only=True):
     digest: Annotated[str, doc("Digest of that message.")]
     check: Annotated[str, doc("Digest of all other fields.")] = ""
 
-    def checked(self) -> str:
+    def compute_check(self) -> str:
         """Return the right value of `check`."""
-        return chained(self.digest, self.number, self.session, f"{self.org}/{self.cluster}")
+        return chain_digest(self.digest, self.number, self.session, f"{self.org}/{self.cluster}")
 
 
-class Sent(Envelope, frozen=True, kw_only=True):
+class NumberedMessage(Envelope, frozen=True, kw_only=True):
     """One message to a host. Its digest covers all messages before it."""
 
     number: Annotated[int, doc("Number of the message.")]
@@ -69,7 +69,7 @@ class Sent(Envelope, frozen=True, kw_only=True):
 class UnreadMessages(Envelope, frozen=True, kw_only=True):
     """Messages that a host has not received yet."""
 
-    messages: Annotated[tuple[Sent, ...], doc("Messages, the oldest first.")]
+    messages: Annotated[tuple[NumberedMessage, ...], doc("Messages, the oldest first.")]
 
 
 class SentMessages(Envelope, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class SentMessages(Envelope, frozen=True, kw_only=True):
 class ReceivedCount(Envelope, frozen=True, kw_only=True):
     """The number of messages of a session that the server has received."""
 
-    heard: Annotated[int, doc("Number of messages.")]
+    received: Annotated[int, doc("Number of messages.")]
 
 
 class StartRequest(Envelope, frozen=True, kw_only=True):
@@ -93,13 +93,13 @@ class StartRequest(Envelope, frozen=True, kw_only=True):
     session: Annotated[int, doc("Number of the session; 0 in the answer.")] = 0
 
 
-def chained(before: str, number: int, at: int, body: str) -> str:
+def chain_digest(before: str, number: int, at: int, body: str) -> str:
     """Return the digest of a message that follows the one with the digest `before`."""
     return hashlib.sha256(f"{before}\n{number}\n{at}\n{body}".encode()).hexdigest()
 
 
-def has_room(body: str, most: int) -> bool:
-    """Return whether a message fits into `most` bytes. A longer one would block all messages after it."""
-    room = most - MOST_ENVELOPE
+def has_room(body: str, max_bytes: int) -> bool:
+    """Return whether a message fits into `max_bytes` bytes. A longer one would block all messages after it."""
+    room = max_bytes - MAX_ENVELOPE_BYTES
     # As JSON in JSON no character has more than four bytes, so most messages need not be encoded to know.
     return 4 * len(body) <= room or len(msgspec.json.encode(body)) <= room

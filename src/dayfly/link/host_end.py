@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from dayfly.link.host_interface import Host
 
-REMIND_S = 30.0
+RESEND_INTERVAL_S = 30.0
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class HostEnd:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._to_server: Callable[[wire.AnyToControl], None] | None = None
+        self._to_server: Callable[[wire.AnyToServer], None] | None = None
         self._session = 0
         self._count = 0
         # The highest number received, and the one up to which a birth may be of a forgotten run.
@@ -46,43 +46,43 @@ class HostEnd:
         # Orders that failed, by kind and run.
         self._failing: set[tuple[str, str]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     # --- messages of the server ---------------------------------------------------------------------------------------
 
-    def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None:
-        """Begin a session whose messages go to `hear`; the session before is over."""
-        self._to_server = hear
+    def attach(self, receive: Callable[[wire.AnyToServer], None]) -> None:
+        """Begin a session whose messages go to `receive`; the session before is over."""
+        self._to_server = receive
         self._session = self._host.begin_session()
         self._count, self._highest, self._floor = 0, 0, 0
         self._newest.clear()
-        self._say_everything()
+        self._send_inventory()
 
     def send(self, message: wire.AnyToHost | wire.Unreadable) -> None:
         """Deliver a message to the host. It returns before an order is carried out."""
         if isinstance(message, wire.Hello):
-            self._say_everything()
+            self._send_inventory()
             return
         if not self._session or message.session != self._session:
-            self.pulse()  # the sender does not know this session
+            self.send_heartbeat()  # the sender does not know this session
             return
         self._highest = max(self._highest, message.number)
-        if isinstance(message, wire.Question):
+        if isinstance(message, wire.Query):
             self.answer(message)
         elif isinstance(message, wire.Unreadable):
             self.reply(message, Verdict.REFUSED, f"it cannot read the message: {message.problem}")
         elif isinstance(message, wire.Acknowledge):
-            self.begin(self._acknowledged(message))
+            self.start_task(self._acknowledge(message))
         else:
-            self.begin(self._carry_out(message))
+            self.start_task(self._carry_out(message))
 
-    def _say_everything(self) -> None:
+    def _send_inventory(self) -> None:
         self.send_to_server(
             wire.Inventory(
                 session=self._session,
                 count=self._count,
-                runs=tuple(map(self._bare, self._host.living())),
-                ended=tuple(map(self._bare, self._host.unacknowledged())),
+                runs=tuple(map(self._status_without_report, self._host.living_runs())),
+                ended=tuple(map(self._status_without_report, self._host.unacknowledged_ends())),
                 routes=self._host.routes,
             )
         )
@@ -93,30 +93,30 @@ class HostEnd:
         if self._is_belated(order):
             self.reply(order, Verdict.UNAVAILABLE, "it may be of a run that is forgotten by now; offer it again")
             return
-        key = _replaced(order)
+        key = _replacement_key(order)
         if key and order.number < self._newest.get(key, order.number):
             self.reply(order, Verdict.TAKEN)  # and replaced by a later one
             return
         if key:
             self._newest[key] = order.number
-        verdict, said = await self._tried(order)
+        verdict, problem = await self._try_order(order)
         if key and verdict is not Verdict.TAKEN and self._newest.get(key) == order.number:
             del self._newest[key]
         if verdict is Verdict.OVER:
             self._forget_failures(order.uid)
-            self._say_end(order.uid, order if order.session == self._session else None)
+            self._send_end(order.uid, order if order.session == self._session else None)
         else:
-            self.reply(order, verdict, said, seq=self._host.version(order.uid))
+            self.reply(order, verdict, problem, seq=self._host.version(order.uid))
 
     def _is_belated(self, order: wire.Order) -> bool:
         """Return whether the run may have ended and been forgotten while its offer was under way."""
         return isinstance(order, wire.Offer) and order.birth and order.number <= self._floor
 
-    async def _tried(self, order: wire.Order) -> tuple[Verdict, str]:
+    async def _try_order(self, order: wire.Order) -> tuple[Verdict, str]:
         """Carry out an order; return its verdict and a message. Orders reach the host in the order they came."""
         subject = type(order).__name__, getattr(order, "uid", "")
         try:
-            verdict = await self.ordered(order)
+            verdict = await self.execute(order)
         except HostUnavailableError as fault:
             return Verdict.UNAVAILABLE, str(fault)
         except DocumentsRefusedError as fault:
@@ -130,12 +130,12 @@ class HostEnd:
         self._failing.discard(subject)
         return verdict, ""
 
-    async def ordered(self, order: wire.Order) -> Verdict:
+    async def execute(self, order: wire.Order) -> Verdict:
         """Pass an order to the host. Orders for the same run are executed one after the other."""
-        async with self._turns.setdefault(order.uid, asyncio.Lock()):
-            return await self._ordered(order)
+        async with self._locks.setdefault(order.uid, asyncio.Lock()):
+            return await self._execute(order)
 
-    async def _ordered(self, order: wire.Order) -> Verdict:
+    async def _execute(self, order: wire.Order) -> Verdict:
         host = self._host
         match order:
             case wire.Offer():
@@ -151,125 +151,125 @@ class HostEnd:
             case wire.Lease(uid=uid, until=until):
                 return await host.lease(uid, until)
 
-    async def _acknowledged(self, message: wire.Acknowledge) -> None:
+    async def _acknowledge(self, message: wire.Acknowledge) -> None:
         try:
             await self._host.acknowledge(message.uids)
         except HostUnavailableError as fault:
             log.warning("acknowledged ends cannot be recorded and are resent: %s", fault)
 
-    def answer(self, question: wire.Question) -> None:
-        """Answer a question, at once or later."""
-        if isinstance(question, wire.AskAdmit | wire.AskStanding):
-            self.answer_with(question, lambda: self._answer_state(question))
+    def answer(self, query: wire.Query) -> None:
+        """Answer a query, at once or later."""
+        if isinstance(query, wire.AdmissionQuery | wire.StatusQuery):
+            self._answer_with(query, lambda: self._answer_about_state(query))
         else:
-            self.begin(self._look_up(question))
+            self.start_task(self._answer_run_query(query))
 
-    async def _look_up(self, question: wire.RunQuestion) -> None:
+    async def _answer_run_query(self, query: wire.RunQuery) -> None:
         try:
-            answer = await self._host.look_up(question)
+            answer = await self._host.answer_query(query)
         except Exception as fault:  # noqa: BLE001 - the answer says so
-            self._say_fault(question, fault)
+            self._send_failure(query, fault)
         else:
             self.send_to_server(answer)
 
-    def answer_with(self, question: wire.Question, find: Callable[[], wire.Answer]) -> None:
+    def _answer_with(self, query: wire.Query, find: Callable[[], wire.Answer]) -> None:
         """Send what `find` returns, or why it fails."""
         try:
             answer = find()
         except Exception as fault:  # noqa: BLE001 - the answer says so
-            self._say_fault(question, fault)
+            self._send_failure(query, fault)
         else:
             self.send_to_server(answer)
 
-    def _say_fault(self, question: wire.Question, fault: Exception) -> None:
+    def _send_failure(self, query: wire.Query, fault: Exception) -> None:
         match fault:
             case HostUnavailableError():
-                self.reply(question, Verdict.UNAVAILABLE, str(fault))
+                self.reply(query, Verdict.UNAVAILABLE, str(fault))
             case DocumentsRefusedError():
-                self.reply(question, Verdict.REFUSED, str(fault))
+                self.reply(query, Verdict.REFUSED, str(fault))
             case _:
-                log.error("%s failed", type(question).__name__, exc_info=fault)
-                self.reply(question, Verdict.FAILED, "see the log of the host")
+                log.error("%s failed", type(query).__name__, exc_info=fault)
+                self.reply(query, Verdict.FAILED, "see the log of the host")
 
-    def _answer_state(self, question: wire.AskAdmit | wire.AskStanding) -> wire.Answer:
-        match question:
-            case wire.AskAdmit(documents=documents, forks=forks):
+    def _answer_about_state(self, query: wire.AdmissionQuery | wire.StatusQuery) -> wire.Answer:
+        match query:
+            case wire.AdmissionQuery(documents=documents, forks=forks):
                 self._host.admit(documents, forks)
-                return wire.Reply(**question.address, verdict=Verdict.TAKEN)
-            case wire.AskStanding(uids=uids):
+                return wire.Reply(**query.address, verdict=Verdict.TAKEN)
+            case wire.StatusQuery(uids=uids):
                 runs = tuple(run for uid in uids if (run := self._read_status(uid)) is not None)
-                return wire.Standings(**question.address, runs=runs)
+                return wire.RunStatuses(**query.address, runs=runs)
 
-    def _read_status(self, uid: str) -> wire.Standing | None:
+    def _read_status(self, uid: str) -> wire.RunStatus | None:
         """Return the state of a run. An unreadable run, for example in the ledger, must not hide the others."""
         try:
-            return self._host.standing(uid)
+            return self._host.run_status(uid)
         except RunDamagedError as fault:
-            said = str(fault)
+            problem = str(fault)
         except (HostUnavailableError, DocumentsRefusedError):
             raise
         except Exception:
             log.exception("cannot report the state of run %s", uid)
-            said = "its state cannot be reported; see the log of the host"
+            problem = "its state cannot be reported; see the log of the host"
         unread = RunReport(
-            uid=uid, phase=Phase.OPEN, ready=False, reason=Reason.BLOCKED, message=said, done=0, total=0, units=()
+            uid=uid, phase=Phase.OPEN, ready=False, reason=Reason.BLOCKED, message=problem, done=0, total=0, units=()
         )
-        return wire.Standing(uid=uid, seq=self._host.version(uid), report=unread)
+        return wire.RunStatus(uid=uid, seq=self._host.version(uid), report=unread)
 
     # --- what the host reports ----------------------------------------------------------------------------------------
 
-    def changed(self, uid: str) -> None:
+    def report_change(self, uid: str) -> None:
         """Report that the run has changed. Several changes in one turn of the event loop are one message."""
         if not self._session:
             return
         if not self._changed:
-            asyncio.get_running_loop().call_soon(self._tell_changes)
+            asyncio.get_running_loop().call_soon(self._send_changes)
         self._changed.add(uid)
 
-    def ended(self, uid: str) -> None:
+    def report_end(self, uid: str) -> None:
         """Report that the run has ended, which is durable."""
         self._changed.discard(uid)
         self._forget_failures(uid)
         for replaced in ("offer", "lease"):  # late orders are answered by the end
             self._newest.pop((replaced, uid), None)
         if self._session:
-            self._say_end(uid)
+            self._send_end(uid)
 
     def _forget_failures(self, uid: str) -> None:
         """Forget failed orders of an ended run: no later order can succeed."""
         self._failing = {each for each in self._failing if each[1] != uid}
 
-    def forgets(self) -> None:
+    def reject_older_births(self) -> None:
         """Accept no birth with a number up to the highest received one: ended runs are about to be forgotten."""
         self._floor = self._highest
 
-    def remind(self) -> None:
+    def resend(self) -> None:
         """Resend what may have been lost: ends that are not acknowledged, and the count of messages."""
         if not self._session:
             return
-        for uid in self._host.unacknowledged():
+        for uid in self._host.unacknowledged_ends():
             try:
-                self._say_end(uid)
+                self._send_end(uid)
             except HostUnavailableError:
                 raise
             except Exception:
                 # A run that cannot be read must not block the ends of the others.
                 log.exception("cannot report the end of run %s", uid)
-        self.pulse()
+        self.send_heartbeat()
 
-    def pulse(self) -> None:
+    def send_heartbeat(self) -> None:
         """Send the count of messages, and whether the host routes requests, which may have changed."""
         if self._session:
-            self.send_to_server(wire.Pulse(session=self._session, count=self._count, routes=self._host.routes))
+            self.send_to_server(wire.Heartbeat(session=self._session, count=self._count, routes=self._host.routes))
 
     async def run(self) -> None:
-        """Remind periodically, until cancelled."""
+        """Resend periodically, until cancelled."""
         while True:
-            await asyncio.sleep(REMIND_S)
+            await asyncio.sleep(RESEND_INTERVAL_S)
             try:
-                self.remind()
+                self.resend()
             except Exception:
-                # The ledger may be unreadable for a moment. Without reminders, lost messages would never be resent.
+                # The ledger may be unreadable for a moment. Later rounds must still resend lost messages.
                 log.exception("cannot resend messages")
 
     async def close(self) -> None:
@@ -277,50 +277,50 @@ class HostEnd:
         self._to_server = None
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _tell_changes(self) -> None:
+    def _send_changes(self) -> None:
         # Cleared first, so that the next change is reported even if this fails.
         changed, self._changed = self._changed, set()
         for uid in changed:
             try:
-                run = self.changed_status(uid)
+                run = self._changed_status(uid)
             except Exception:
                 # A run that cannot be read must not block the others.
                 log.exception("cannot report the state of run %s", uid)
-                run = self._bare(uid)
+                run = self._status_without_report(uid)
             self._count += 1
-            self.send_to_server(wire.Stands(session=self._session, count=self._count, run=run))
+            self.send_to_server(wire.RunChanged(session=self._session, count=self._count, run=run))
 
-    def changed_status(self, uid: str) -> wire.Standing:
-        """Return the status of a changed run: with its report, if a question would have to cross the network."""
-        return (self._host.standing(uid) if self._host.is_remote else None) or self._bare(uid)
+    def _changed_status(self, uid: str) -> wire.RunStatus:
+        """Return the status of a changed run: with its report, if a query would have to cross the network."""
+        return (self._host.run_status(uid) if self._host.is_remote else None) or self._status_without_report(uid)
 
-    def _bare(self, uid: str) -> wire.Standing:
-        return wire.Standing(uid=uid, seq=self._host.version(uid))
+    def _status_without_report(self, uid: str) -> wire.RunStatus:
+        return wire.RunStatus(uid=uid, seq=self._host.version(uid))
 
-    def _say_end(self, uid: str, order: wire.Order | None = None) -> None:
-        run = self._host.standing(uid)
+    def _send_end(self, uid: str, order: wire.Order | None = None) -> None:
+        run = self._host.run_status(uid)
         if run is not None:
             self._count += 1
             address = order.address if order is not None else {"session": self._session}
-            self.send_to_server(wire.Ended(**address, count=self._count, run=run))
+            self.send_to_server(wire.RunEnded(**address, count=self._count, run=run))
 
     def reply(
-        self, message: wire.Order | wire.Question | wire.Unreadable, verdict: Verdict, text: str = "", seq: int = 0
+        self, message: wire.Order | wire.Query | wire.Unreadable, verdict: Verdict, text: str = "", seq: int = 0
     ) -> None:
         # The session is that of the message: in another session its number belongs to another one.
         self.send_to_server(wire.Reply(**message.address, verdict=verdict, message=text, seq=seq))
 
-    def send_to_server(self, message: wire.AnyToControl) -> None:
+    def send_to_server(self, message: wire.AnyToServer) -> None:
         if self._to_server is not None:
             self._to_server(message)
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-def _replaced(order: wire.Order) -> tuple[str, str] | None:
+def _replacement_key(order: wire.Order) -> tuple[str, str] | None:
     """Return the kind and run of an order that replaces an earlier one; None for other orders."""
     match order:
         case wire.Offer(uid=uid):

@@ -32,16 +32,16 @@ class Host(Protocol):
     def begin_session(self) -> int:
         """Return a number higher than those of all sessions before."""
 
-    def living(self) -> Iterable[str]:
+    def living_runs(self) -> Iterable[str]:
         """Return all runs that have not ended."""
 
-    def unacknowledged(self) -> Iterable[str]:
+    def unacknowledged_ends(self) -> Iterable[str]:
         """Return all runs whose end the server has not acknowledged."""
 
     def version(self, uid: str) -> int:
         """Return the number of the run's report, which rises with each change, over restarts too."""
 
-    def standing(self, uid: str) -> wire.Standing | None:
+    def run_status(self, uid: str) -> wire.RunStatus | None:
         """Return the state of a run, or its last report after its end; None for an unknown run."""
 
     def has_ended(self, uid: str) -> bool:
@@ -72,12 +72,12 @@ class Host(Protocol):
     async def acknowledge(self, uids: tuple[str, ...]) -> None:
         """Record that the server knows these ends; they may be forgotten later."""
 
-    async def look_up(self, question: wire.RunQuestion) -> wire.Answer:
-        """Answer a question about a run's outputs, history or logs. An unknown run has none."""
+    async def answer_query(self, query: wire.RunQuery) -> wire.Answer:
+        """Answer a query for a run's outputs, history or logs. An unknown run has none."""
 
 
-class KeepingHost(Protocol):
-    """A host that can answer questions about runs at once (`run_queries.found`)."""
+class RunDataHost(Protocol):
+    """A host that can answer queries for runs at once (`run_queries.answer`)."""
 
     def values(self, uid: str) -> tuple[Value, ...]:
         """Return all recorded outputs of a living run."""

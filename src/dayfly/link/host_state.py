@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from dayfly.link.wire import Inventory, Standing
+    from dayfly.link.wire import Inventory, RunStatus
 
 # The version of a run without a report, so that a client that waits from version 0 gets one answer at once.
-NOTHING_YET = 1
+NO_REPORT_VERSION = 1
 
 
 class HostState:
@@ -27,9 +27,9 @@ class HostState:
         self.on_change: Callable[[], None] = lambda: None
         """Called after that."""
         # By UID: the newest status, the newest that came with a report, and ends that are not acknowledged yet.
-        self._runs: dict[str, Standing] = {}
-        self._reports: dict[str, Standing] = {}
-        self._ended: dict[str, Standing] = {}
+        self._runs: dict[str, RunStatus] = {}
+        self._reports: dict[str, RunStatus] = {}
+        self._ended: dict[str, RunStatus] = {}
         # Everything up to the first count was received in order; the host has sent as many as the second.
         self._received = 0
         self._sent = 0
@@ -56,18 +56,18 @@ class HostState:
         self.record_total(inventory.count)
         return begins
 
-    def record_status(self, run: Standing) -> None:
+    def record_status(self, run: RunStatus) -> None:
         """Record a run's status, unless a newer one is known."""
         if run.uid in self._ended:
             return
-        known, told = self._runs.get(run.uid), self._reports.get(run.uid)
+        known, reported = self._runs.get(run.uid), self._reports.get(run.uid)
         if known is None or run.seq > known.seq:
             self._runs[run.uid] = run
             self._notify(run.uid)
-        if run.report is not None and (told is None or run.seq > told.seq):
+        if run.report is not None and (reported is None or run.seq > reported.seq):
             self._reports[run.uid] = run
 
-    def record_end(self, run: Standing) -> None:
+    def record_end(self, run: RunStatus) -> None:
         """Record that a run has ended, which is final."""
         self._ended[run.uid] = run
         self._runs.pop(run.uid, None)
@@ -81,7 +81,7 @@ class HostState:
             self._changed.pop(uid, None)
 
     @property
-    def known(self) -> set[str]:
+    def known_uids(self) -> set[str]:
         """The runs that have a record here."""
         return set(self._changed)
 
@@ -109,7 +109,7 @@ class HostState:
         return self._received < self._sent
 
     @property
-    def ended(self) -> set[str]:
+    def ended_uids(self) -> set[str]:
         """Runs whose end the host keeps until it is acknowledged."""
         return set(self._ended)
 
@@ -117,19 +117,19 @@ class HostState:
         """Whether the host has reported the run's end."""
         return uid in self._ended
 
-    def last_report(self, uid: str) -> Standing | None:
+    def last_report(self, uid: str) -> RunStatus | None:
         """Return the newest status that came with a report."""
         return self._ended.get(uid) or self._reports.get(uid)
 
-    def is_fresh(self, standing: Standing) -> bool:
+    def is_fresh(self, status: RunStatus) -> bool:
         """Whether no newer status of the run is known."""
-        known = self._runs.get(standing.uid)
-        return standing.report is not None and (known is None or standing.seq >= known.seq)
+        known = self._runs.get(status.uid)
+        return status.report is not None and (known is None or status.seq >= known.seq)
 
     def version(self, uid: str) -> int:
         """Return the number of the run's newest report."""
         known = self._ended.get(uid) or self._runs.get(uid)
-        return known.seq if known else NOTHING_YET
+        return known.seq if known else NO_REPORT_VERSION
 
     def changed_since(self, changes: int) -> list[str]:
         """Return the runs whose versions may have changed after that number of `changes`, without forgotten ones."""

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from dayfly.link.envelope import MOST_ANSWER, PROTOCOL_HEADER, TOKEN_HEADER
+from dayfly.link.envelope import MAX_ANSWER_BYTES, PROTOCOL_HEADER, TOKEN_HEADER
 from dayfly.link.wire import PROTOCOL
 
 
@@ -27,9 +27,9 @@ class HttpResponse(NamedTuple):
 
 
 class ServerConnection(Protocol):
-    """A way to send requests to a server."""
+    """A connection that sends requests to a server."""
 
-    async def ask(
+    async def request(
         self, method: str, path: str, query: dict[str, str] | None = None, body: bytes = b"", *, seconds: float
     ) -> HttpResponse:
         """Send one request below `/api/v2/agent/`.
@@ -42,7 +42,7 @@ class ServerConnection(Protocol):
         """Close the connections."""
 
 
-class HttpWay:
+class HttpConnection:
     """Requests with aiohttp. It follows no redirects: the token is for one server."""
 
     def __init__(self, url: str, token: str, authority: str = "") -> None:
@@ -54,7 +54,7 @@ class HttpWay:
         parts = urlsplit(url)
         if parts.scheme not in ("https", "http") or not parts.hostname or parts.username or parts.query:
             raise ValueError(f"{url!r} is not the URL of a server; write https://HOST")
-        if parts.scheme == "http" and not _is_here(parts.hostname):
+        if parts.scheme == "http" and not _is_loopback(parts.hostname):
             raise ValueError("HTTP would send the cluster's token unencrypted; use https://")
         self._base = f"{url.rstrip('/')}/api/v2/agent/"
         tls = ssl.create_default_context(cafile=authority or None)
@@ -66,7 +66,7 @@ class HttpWay:
             trust_env=True,
         )
 
-    async def ask(
+    async def request(
         self, method: str, path: str, query: dict[str, str] | None = None, body: bytes = b"", *, seconds: float
     ) -> HttpResponse:
         try:
@@ -77,9 +77,9 @@ class HttpWay:
                 ) as response,
             ):
                 found = bytearray()
-                while len(found) <= MOST_ANSWER and (more := await response.content.read(MOST_ANSWER)):
+                while len(found) <= MAX_ANSWER_BYTES and (more := await response.content.read(MAX_ANSWER_BYTES)):
                     found += more
-                if len(found) > MOST_ANSWER:
+                if len(found) > MAX_ANSWER_BYTES:
                     raise TransportError("the response is too long")
                 return HttpResponse(
                     response.status, {key.lower(): text for key, text in response.headers.items()}, bytes(found)
@@ -91,7 +91,7 @@ class HttpWay:
         await self._session.close()
 
 
-def _is_here(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from dayfly.link.envelope import MOST_MESSAGES
+from dayfly.link.envelope import MAX_MESSAGES
 
 # A server ignores UIDs beyond this limit.
-MOST_AT_ONCE = MOST_MESSAGES
+BATCH_SIZE = MAX_MESSAGES
 
 
 class _Request:
@@ -22,22 +22,22 @@ class _Request:
         self.living: frozenset[str] | None = None
 
 
-class Births:
-    """`ask` returns which of some sandboxes may start; None if the server cannot be reached."""
+class StartPermits:
+    """`request` returns which of some sandboxes may start; None if the server cannot be reached."""
 
-    def __init__(self, ask: Callable[[tuple[str, ...]], Awaitable[frozenset[str] | None]]) -> None:
-        self._ask = ask
+    def __init__(self, request: Callable[[tuple[str, ...]], Awaitable[frozenset[str] | None]]) -> None:
+        self._send = request
         self._next = _Request()
         self._turn = asyncio.Lock()
 
-    async def may_begin(self, uid: str) -> bool | None:
+    async def may_start(self, uid: str) -> bool | None:
         """Return whether the sandbox may start; None if the server cannot be reached now."""
-        if self._next.is_sent or len(self._next.uids) >= MOST_AT_ONCE:
+        if self._next.is_sent or len(self._next.uids) >= BATCH_SIZE:
             self._next = _Request()
         request = self._next
         request.uids.add(uid)
         async with self._turn:
             if not request.is_sent:
                 request.is_sent = True
-                request.living = await self._ask(tuple(sorted(request.uids)))
+                request.living = await self._send(tuple(sorted(request.uids)))
         return None if request.living is None else uid in request.living

@@ -11,7 +11,7 @@ from dayfly.spec.run_data import LogInfo
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dayfly.link.host_interface import KeepingHost
+    from dayfly.link.host_interface import RunDataHost
 
 
 class LogSource(Protocol):
@@ -24,40 +24,40 @@ class LogSource(Protocol):
         """Return the times of its lines; empty if they are unknown."""
 
 
-def piece(
-    question: wire.AskLog, there: tuple[LogInfo, ...], source: Callable[[tuple[str, int]], LogSource]
+def read_piece(
+    query: wire.LogQuery, there: tuple[LogInfo, ...], source: Callable[[tuple[str, int]], LogSource]
 ) -> wire.LogBytes:
     """Return the requested piece of a log; `there` are the existing logs."""
-    found = [info for info in there if info.unit == question.unit and question.attempt in (0, info.attempt)]
+    found = [info for info in there if info.unit == query.unit and query.attempt in (0, info.attempt)]
     if not found:
-        return wire.LogBytes(**question.address, logs=there)
+        return wire.LogBytes(**query.address, logs=there)
     info = max(found, key=lambda info: info.attempt)
-    log_, offset = source((info.unit, info.attempt)), question.offset
-    entries = log_.times() if question.times or question.since else ()
-    if question.since:
-        offset = max(offset, log_times.first_line_since(entries, question.since, info.size, log_.read))
-    data = log_.read(offset, question.limit)
-    times = log_times.entries_between(entries, offset, offset + len(data)) if question.times and data else ()
-    return wire.LogBytes(**question.address, info=info, data=data, offset=offset, times=log_times.flatten(times))
+    log_, offset = source((info.unit, info.attempt)), query.offset
+    entries = log_.times() if query.times or query.since else ()
+    if query.since:
+        offset = max(offset, log_times.first_line_since(entries, query.since, info.size, log_.read))
+    data = log_.read(offset, query.limit)
+    times = log_times.entries_between(entries, offset, offset + len(data)) if query.times and data else ()
+    return wire.LogBytes(**query.address, info=info, data=data, offset=offset, times=log_times.flatten(times))
 
 
-def found(host: KeepingHost, question: wire.RunQuestion) -> wire.Answer:
+def answer(host: RunDataHost, query: wire.RunQuery) -> wire.Answer:
     """Answer for a host that has all data at hand."""
-    match question:
-        case wire.AskValues(uid=uid):
-            return wire.Values(**question.address, values=host.values(uid))
-        case wire.AskHistory(uid=uid):
-            return wire.History(**question.address, entries=host.history(uid))
-        case wire.AskLogs(uid=uid):
-            return wire.Logs(**question.address, logs=host.logs(uid))
-        case wire.AskLog(uid=uid):
+    match query:
+        case wire.ValuesQuery(uid=uid):
+            return wire.Values(**query.address, values=host.values(uid))
+        case wire.HistoryQuery(uid=uid):
+            return wire.History(**query.address, entries=host.history(uid))
+        case wire.LogsQuery(uid=uid):
+            return wire.Logs(**query.address, logs=host.logs(uid))
+        case wire.LogQuery(uid=uid):
             # Read the size before the bytes: a sealed log has no bytes beyond it.
             there = host.logs(uid)
-            return piece(question, there, lambda key: _Log(host, uid, *key))
+            return read_piece(query, there, lambda key: _Log(host, uid, *key))
 
 
 class _Log(NamedTuple):
-    host: KeepingHost
+    host: RunDataHost
     uid: str
     unit: str
     attempt: int

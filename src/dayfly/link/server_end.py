@@ -16,7 +16,7 @@ import msgspec
 from dayfly.lib.tasks import ChangeNotifier
 from dayfly.link import wire
 from dayfly.link.host_state import HostState
-from dayfly.link.transport import HERE
+from dayfly.link.transport import LOCAL_TARGET
 from dayfly.link.wire import Verdict
 from dayfly.plan.status import with_current_clocks
 from dayfly.spec.host_errors import DocumentsRefusedError, HostSilentError, HostUnavailableError
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from dayfly.spec.lifecycle import Lifecycle, Unit
 
 # The longest wait for an answer. In one process it comes as soon as the disk has written.
-ANSWER_S = 20.0
+ANSWER_TIMEOUT_S = 20.0
 # The longest wait for an answer that the caller can do without.
-COURTESY_S = 3.0
-# Runs in one question: the answer is one message, and messages of hosts that dial in have a limit.
-RUNS_AT_ONCE = 100
+OPTIONAL_ANSWER_TIMEOUT_S = 3.0
+# Runs in one query: the answer is one message, and messages of hosts that dial in have a limit.
+QUERY_BATCH_SIZE = 100
 
 
 class HostFailedError(Exception):
@@ -43,7 +43,7 @@ class HostFailedError(Exception):
 NO_ANSWER = (HostUnavailableError, HostFailedError, DocumentsRefusedError)
 """Errors of a query, for callers that can do without its answer."""
 
-A = TypeVar("A", wire.Standings, wire.Values, wire.History, wire.Logs, wire.LogBytes, wire.Reply)
+A = TypeVar("A", wire.RunStatuses, wire.Values, wire.History, wire.Logs, wire.LogBytes, wire.Reply)
 
 log = logging.getLogger(__name__)
 
@@ -55,14 +55,14 @@ class Link:
         self,
         host: HostTransport,
         org: str = "local",
-        place: Callable[[], CompileTarget] = lambda: HERE,
+        compile_target: Callable[[], CompileTarget] = lambda: LOCAL_TARGET,
         *,
         shared: bool = False,
     ) -> None:
         self.org = org
         self.shared = shared
         """Whether other replicas have the same session, which outlives this process."""
-        self._place = place
+        self._compile_target = compile_target
         self.state = HostState()
         self._routes = False
         self._host = host
@@ -70,32 +70,32 @@ class Link:
         self._number = 0
         self._inventory_requested = False
         self._send_error: HostUnavailableError | None = None
-        self._has_inventory = asyncio.Event()
+        self._inventory_received = asyncio.Event()
         self._silent = False
-        self._waiting: dict[str, asyncio.Future[wire.Answer | wire.Ended]] = {}
+        self._waiting: dict[str, asyncio.Future[wire.Answer | wire.RunEnded]] = {}
         host.attach(self.receive)
 
-    def place(self) -> CompileTarget:
+    def compile_target(self) -> CompileTarget:
         """Return what sandboxes of this host are compiled for, as far as the host has reported it."""
-        return self._place()._replace(routes=self._routes)
+        return self._compile_target()._replace(routes=self._routes)
 
     @property
-    def has_met(self) -> bool:
+    def has_inventory(self) -> bool:
         """Whether the inventory of the host has arrived."""
-        return self._has_inventory.is_set()
+        return self._inventory_received.is_set()
 
-    async def meet(self) -> tuple[int, CompileTarget]:
+    async def wait_for_session(self) -> tuple[int, CompileTarget]:
         """Return the session, and what sandboxes are compiled for; wait for the inventory.
 
         Raises:
             HostUnavailableError: the host has not reported it.
         """
-        await self._await_inventory(ANSWER_S)
-        return self.session, self.place()
+        await self._await_inventory(ANSWER_TIMEOUT_S)
+        return self.session, self.compile_target()
 
     # --- messages of the host -----------------------------------------------------------------------------------------
 
-    def receive(self, message: wire.AnyToControl) -> None:
+    def receive(self, message: wire.AnyToServer) -> None:
         """Apply a message of the host; messages may come in any order."""
         self._silent = False
         if isinstance(message, wire.Inventory):
@@ -113,25 +113,25 @@ class Link:
         self._inventory_requested = False
         self._routes = inventory.routes
         begins = self.state.apply_inventory(inventory)
-        self._has_inventory.set()
+        self._inventory_received.set()
         if begins:
             for future in self._waiting.values():
                 if not future.done():
                     future.set_exception(HostSilentError("it has begun another session"))
 
-    def _apply(self, message: wire.Stands | wire.Ended | wire.Pulse | wire.Answer) -> None:
+    def _apply(self, message: wire.RunChanged | wire.RunEnded | wire.Heartbeat | wire.Answer) -> None:
         match message:
-            case wire.Stands():
+            case wire.RunChanged():
                 self.state.record_status(message.run)
-            case wire.Ended():
+            case wire.RunEnded():
                 self.state.record_end(message.run)
-            case wire.Pulse():
+            case wire.Heartbeat():
                 self.state.record_total(message.count)
                 self._routes = self._routes if message.routes is None else message.routes
                 return
         if message.count:
             self.state.record_count(message.count)
-        if not isinstance(message, wire.Stands):
+        if not isinstance(message, wire.RunChanged):
             future = self._waiting.get(message.id)
             if future is not None and not future.done():
                 future.set_result(message)
@@ -143,7 +143,7 @@ class Link:
         """The host's session. Orders of an earlier one have to be given again."""
         return self.state.session
 
-    def mend(self) -> None:
+    def resync(self) -> None:
         """Request the inventory again if messages are missing; called periodically."""
         if self._inventory_requested or self.state.has_gap:
             self._inventory_requested = False
@@ -164,7 +164,7 @@ class Link:
         self._number += 1
         return self._number
 
-    async def order(self, order: wire.Order) -> wire.Reply | wire.Ended:
+    async def order(self, order: wire.Order) -> wire.Reply | wire.RunEnded:
         """Give an order, and return when it is durable at the host. A reply has the order's number in the session.
 
         Raises:
@@ -172,32 +172,32 @@ class Link:
             HostUnavailableError: it cannot do it now, or does not answer (`HostSilentError`).
             HostFailedError: it has a defect.
         """
-        answer = await self._exchange(order, ANSWER_S)
-        if isinstance(answer, wire.Ended):
+        answer = await self._exchange(order, ANSWER_TIMEOUT_S)
+        if isinstance(answer, wire.RunEnded):
             return answer
         reply = _reply(answer)
         if reply.verdict is Verdict.TAKEN and reply.seq:
-            self.state.record_status(wire.Standing(uid=order.uid, seq=reply.seq))
+            self.state.record_status(wire.RunStatus(uid=order.uid, seq=reply.seq))
         return reply
 
-    async def ask(self, question: wire.Question, kind: type[A], seconds: float = ANSWER_S) -> A:
-        """Ask a question, and wait for the answer for at most `seconds`.
+    async def query(self, query: wire.Query, kind: type[A], seconds: float = ANSWER_TIMEOUT_S) -> A:
+        """Send a query, and wait for the answer for at most `seconds`.
 
         Raises:
             HostUnavailableError: there is no answer now.
             HostFailedError: the host has a defect.
         """
-        answer = await self._exchange(question, min(seconds, ANSWER_S))
+        answer = await self._exchange(query, min(seconds, ANSWER_TIMEOUT_S))
         found = _reply(answer) if isinstance(answer, wire.Reply) else answer
         if isinstance(found, kind):
             return found
-        raise HostFailedError(f"{type(question).__name__} was answered by {type(answer).__name__}")
+        raise HostFailedError(f"{type(query).__name__} was answered by {type(answer).__name__}")
 
-    async def _exchange(self, message: wire.Order | wire.Question, seconds: float) -> wire.Answer | wire.Ended:
+    async def _exchange(self, message: wire.Order | wire.Query, seconds: float) -> wire.Answer | wire.RunEnded:
         await self._await_inventory(seconds)
         number = self._next()
         id_ = f"{self._process}.{number}"
-        future: asyncio.Future[wire.Answer | wire.Ended] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[wire.Answer | wire.RunEnded] = asyncio.get_running_loop().create_future()
         self._waiting[id_] = future
         try:
             self._host.send(msgspec.structs.replace(message, session=self.state.session, number=number, id=id_))
@@ -208,13 +208,13 @@ class Link:
             del self._waiting[id_]
 
     async def _await_inventory(self, seconds: float) -> None:
-        if self._has_inventory.is_set():
+        if self._inventory_received.is_set():
             return
         self._request_inventory()
         if self._send_error is not None:
             raise self._send_error
-        if not self._has_inventory.is_set():
-            waiting = asyncio.ensure_future(self._has_inventory.wait())
+        if not self._inventory_received.is_set():
+            waiting = asyncio.ensure_future(self._inventory_received.wait())
             try:
                 await self._await_answer(waiting, seconds)
             finally:
@@ -238,55 +238,57 @@ class Link:
         except HostUnavailableError as fault:
             log.debug("the host is disconnected: %s", fault)
 
-    # --- questions ----------------------------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------------------
 
     async def admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
-        """Ask whether the host could run this. A host that does not answer now may still refuse the offer.
+        """Check whether the host could run this. A host that does not answer now may still refuse the offer.
 
         Raises:
             RefusedError: the first thing it cannot run.
             HostFailedError: the host has a defect.
         """
         try:
-            await self.ask(wire.AskAdmit(documents=documents, forks=forks), wire.Reply, COURTESY_S)
+            await self.query(
+                wire.AdmissionQuery(documents=documents, forks=forks), wire.Reply, OPTIONAL_ANSWER_TIMEOUT_S
+            )
         except HostUnavailableError as fault:
             log.info("stored without a check by the host: %s", fault)
 
-    async def look(self, uids: Sequence[str]) -> tuple[dict[str, wire.Standing], str]:
+    async def query_statuses(self, uids: Sequence[str]) -> tuple[dict[str, wire.RunStatus], str]:
         """Return the state of runs that the host knows, and why it may be out of date (empty: it is not)."""
         now = time.time_ns() // 1_000_000
         found = {uid: _advance_clocks(last, now) for uid in uids if (last := self.state.last_report(uid)) is not None}
         stale = tuple(uid for uid in uids if uid not in found or not self.state.is_fresh(found[uid]))
-        if len(stale) <= RUNS_AT_ONCE:
-            asked = [await self._standings(stale)] if stale else []
+        if len(stale) <= QUERY_BATCH_SIZE:
+            answers = [await self._query_batch(stale)] if stale else []
         else:
-            parts = (stale[start : start + RUNS_AT_ONCE] for start in range(0, len(stale), RUNS_AT_ONCE))
-            asked = await asyncio.gather(*map(self._standings, parts))
-        said = {run.uid: run for runs, _ in asked for run in runs}
-        return found | said, next((why for _, why in asked if why), "")
+            parts = (stale[start : start + QUERY_BATCH_SIZE] for start in range(0, len(stale), QUERY_BATCH_SIZE))
+            answers = await asyncio.gather(*map(self._query_batch, parts))
+        newer = {run.uid: run for runs, _ in answers for run in runs}
+        return found | newer, next((why for _, why in answers if why), "")
 
-    async def _standings(self, uids: tuple[str, ...]) -> tuple[tuple[wire.Standing, ...], str]:
+    async def _query_batch(self, uids: tuple[str, ...]) -> tuple[tuple[wire.RunStatus, ...], str]:
         """Return the state of these runs, or why it is unknown."""
         try:
-            return (await self.ask(wire.AskStanding(uids=uids), wire.Standings, COURTESY_S)).runs, ""
+            return (await self.query(wire.StatusQuery(uids=uids), wire.RunStatuses, OPTIONAL_ANSWER_TIMEOUT_S)).runs, ""
         except HostUnavailableError as fault:
             return (), str(fault)
         except (HostFailedError, DocumentsRefusedError) as fault:
-            # A defect of the host, or an unknown question, must not hide the runs of other clusters.
+            # A defect of the host, or an unknown query, must not hide the runs of other clusters.
             log.warning("a host does not report the state of its runs: %s", fault)
             return (), str(fault)
 
     async def values(self, uid: str) -> tuple[Value, ...]:
         """Return all recorded outputs of a living run."""
-        return (await self.ask(wire.AskValues(uid=uid), wire.Values)).values
+        return (await self.query(wire.ValuesQuery(uid=uid), wire.Values)).values
 
     async def history(self, uid: str) -> tuple[HistoryEntry, ...]:
         """Return the history of the run's ledger, also after its end."""
-        return (await self.ask(wire.AskHistory(uid=uid), wire.History)).entries
+        return (await self.query(wire.HistoryQuery(uid=uid), wire.History)).entries
 
     async def logs(self, uid: str) -> tuple[LogInfo, ...]:
         """Return which logs exist, also after the run's end."""
-        return (await self.ask(wire.AskLogs(uid=uid), wire.Logs)).logs
+        return (await self.query(wire.LogsQuery(uid=uid), wire.Logs)).logs
 
     async def read_log(
         self, uid: str, unit: str, attempt: int, *, offset: int, limit: int, times: bool = False, since: int = 0
@@ -295,16 +297,16 @@ class Link:
 
         With `times`, also when they were printed; with `since` from the first line on that is no older.
         """
-        where = wire.AskLog(uid=uid, unit=unit, attempt=attempt, offset=offset, limit=limit, times=times, since=since)
-        return await self.ask(where, wire.LogBytes)
+        where = wire.LogQuery(uid=uid, unit=unit, attempt=attempt, offset=offset, limit=limit, times=times, since=since)
+        return await self.query(where, wire.LogBytes)
 
 
-def _advance_clocks(standing: wire.Standing, now: int) -> wire.Standing:
+def _advance_clocks(status: wire.RunStatus, now: int) -> wire.RunStatus:
     """Return a status with the clocks of its report as they are `now`."""
-    return msgspec.structs.replace(standing, report=standing.report and with_current_clocks(standing.report, now))
+    return msgspec.structs.replace(status, report=status.report and with_current_clocks(status.report, now))
 
 
-def _reply(answer: wire.Answer | wire.Ended) -> wire.Reply:
+def _reply(answer: wire.Answer | wire.RunEnded) -> wire.Reply:
     if not isinstance(answer, wire.Reply):
         raise HostFailedError(f"an order was answered by {type(answer).__name__}")
     match answer.verdict:
@@ -334,7 +336,7 @@ class Links:
         for name, host in hosts.items():
             self._join(name, links[id(host)])
 
-    def put(self, cluster: str, link: Link) -> None:
+    def add_link(self, cluster: str, link: Link) -> None:
         """Add the link to the host of a cluster, unless the cluster has one."""
         if (link.org, cluster) not in self._links:
             self._join(cluster, link)
@@ -349,24 +351,24 @@ class Links:
         self._links.pop((org, cluster), None)
         self._notifier.notify()
 
-    def of(self, org: str, cluster: str) -> Link | None:
+    def get(self, org: str, cluster: str) -> Link | None:
         """Return the link to the host that serves a cluster now."""
         return self._links.get((org, cluster))
 
     def clusters(self, org: str) -> set[str]:
         """Return the clusters of an organisation that have a host now."""
-        return {cluster for of, cluster in self._links if of == org}
+        return {cluster for owner, cluster in self._links if owner == org}
 
-    async def look(
+    async def query_statuses(
         self, uids: Mapping[tuple[str, str], Collection[str]]
-    ) -> dict[tuple[str, str], tuple[dict[str, wire.Standing], str]]:
-        """Do the same as `Link.look` for several clusters. Clusters that do not answer are awaited concurrently."""
+    ) -> dict[tuple[str, str], tuple[dict[str, wire.RunStatus], str]]:
+        """Call `Link.query_statuses` for several clusters, concurrently."""
 
-        async def of(where: tuple[str, str]) -> tuple[dict[str, wire.Standing], str]:
+        async def query(where: tuple[str, str]) -> tuple[dict[str, wire.RunStatus], str]:
             link = self._links.get(where)
-            return await link.look(sorted(uids[where])) if link else ({}, "")
+            return await link.query_statuses(sorted(uids[where])) if link else ({}, "")
 
-        return dict(zip(uids, await asyncio.gather(*map(of, uids)), strict=True))
+        return dict(zip(uids, await asyncio.gather(*map(query, uids)), strict=True))
 
     def each(self, org: str = "") -> set[Link]:
         """Return all links, or those of an organisation."""

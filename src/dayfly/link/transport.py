@@ -1,7 +1,7 @@
 """Protocol 2: the messages between a server and a host, and the guarantees although every message can be lost.
 
 A transport implements `HostTransport` below: a direct call if both are in one process, otherwise a mailbox with long
-polls (`dial`). It may lose, delay, repeat and reorder messages; it may not alter them.
+polls (`dialer`). It may lose, delay, repeat and reorder messages; it may not alter them.
 
 To the host
     Hello       A request for the inventory.
@@ -10,19 +10,19 @@ To the host
     Retry       The back-off after these attempts is over.
     Lease       The run lives until then, at least.
     Acknowledge These ends are recorded.
-    Ask...      Queries: whether the host can run documents, states of runs, values, history, logs, bytes of a log.
+    ...Query    Queries: whether the host can run documents, states of runs, values, history, logs, bytes of a log.
 To the server
     Inventory   Every living run with the number of its report, and every end that is not acknowledged.
-    Stands      A run's report has a new number. A host may send the report with it; otherwise the server asks for it
+    RunChanged  A run's report has a new number. A host may send the report with it; otherwise the server queries it
                 when a client reads it.
-    Ended       A run is over, with its last report.
-    Pulse       The session, and how many messages of it reported runs.
-    Reply, ...  The answer to one order or question, with its number and ID.
+    RunEnded    A run is over, with its last report.
+    Heartbeat   The session, and how many messages of it reported runs.
+    Reply, ...  The answer to one order or query, with its number and ID.
 
 Rules
     Sessions    The host numbers its sessions, and begins each with an inventory. Messages of another session have no
                 effect, and everything is ordered again in a new one. A host answers a message of another session with
-                a pulse; a server that receives a message of a later session asks for the inventory.
+                a heartbeat; a server that receives a message of a later session asks for the inventory.
     Orders      Each order is a join: order and repetition do not change the result. The first stop and abandon stay.
                 A retry names attempts, and the highest count. An offer of an older generation changes nothing. A lease
                 replaces the earlier one: the highest number in the session counts.
@@ -38,8 +38,8 @@ Rules
 Losses
     an order    It is resent with a new number. The caller learns that it may have arrived (`HostSilentError`).
     a reply     The same.
-    Stands      The host's count has a gap, or a pulse is ahead of it: the server asks for the inventory.
-    Ended       It is resent.
+    RunChanged  The host's count has a gap, or a heartbeat is ahead of it: the server queries the inventory.
+    RunEnded    It is resent.
     Acknowledge The end is resent, and acknowledged again.
     Inventory   The server requests it again.
     a ledger    A host that no longer knows a run answers `unknown`, and the sandbox reports LedgerLost. Nothing is
@@ -49,7 +49,7 @@ Losses
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from dayfly.link.wire import AnyToControl, AnyToHost
+from dayfly.link.wire import AnyToHost, AnyToServer
 from dayfly.spec.unsupported_fields import ToLocal
 
 
@@ -75,14 +75,14 @@ class CompileTarget(NamedTuple):
         return ToLocal.YES if self.routes else ToLocal.UNROUTED
 
 
-HERE = CompileTarget()
+LOCAL_TARGET = CompileTarget()
 
 
 class HostTransport(Protocol):
     """The transport to a host. Both methods return before a message arrives."""
 
-    def attach(self, hear: Callable[[AnyToControl], None]) -> None:
-        """Pass the host's messages to `hear`, in the event loop's thread. Only the last one attached receives them."""
+    def attach(self, receive: Callable[[AnyToServer], None]) -> None:
+        """Pass the host's messages to `receive`, in the event loop's thread. Only the last callback is called."""
 
     def send(self, message: AnyToHost) -> None:
         """Send a message.

@@ -103,39 +103,39 @@ class Acknowledge(ToHost, frozen=True, kw_only=True):
     uids: tuple[str, ...]
 
 
-class AskAdmit(ToHost, frozen=True, kw_only=True):
-    """Ask whether the host could run this. Nothing is begun."""
+class AdmissionQuery(ToHost, frozen=True, kw_only=True):
+    """A query whether the host could run this. Nothing is started."""
 
     documents: tuple[Lifecycle, ...]
     forks: tuple[Unit, ...] = ()
 
 
-class AskStanding(ToHost, frozen=True, kw_only=True):
-    """Ask for the state of these runs."""
+class StatusQuery(ToHost, frozen=True, kw_only=True):
+    """A query for the state of these runs."""
 
     uids: tuple[str, ...]
 
 
-class AskValues(ToHost, frozen=True, kw_only=True):
-    """Ask for the recorded outputs of a living run."""
+class ValuesQuery(ToHost, frozen=True, kw_only=True):
+    """A query for the recorded outputs of a living run."""
 
     uid: str
 
 
-class AskHistory(ToHost, frozen=True, kw_only=True):
-    """Ask for the history of a run's ledger."""
+class HistoryQuery(ToHost, frozen=True, kw_only=True):
+    """A query for the history of a run's ledger."""
 
     uid: str
 
 
-class AskLogs(ToHost, frozen=True, kw_only=True):
-    """Ask which logs of a run exist."""
+class LogsQuery(ToHost, frozen=True, kw_only=True):
+    """A query for which logs of a run exist."""
 
     uid: str
 
 
-class AskLog(ToHost, frozen=True, kw_only=True):
-    """Ask for at most `limit` bytes of one log from `offset`; attempt 0 is the newest.
+class LogQuery(ToHost, frozen=True, kw_only=True):
+    """A query for at most `limit` bytes of one log from `offset`; attempt 0 is the newest.
 
     With `times`, also for when they were printed. With `since` (Unix milliseconds), from the first line that is not
     older.
@@ -153,13 +153,13 @@ class AskLog(ToHost, frozen=True, kw_only=True):
 # --- from a host to the server --------------------------------------------------------------------------------------
 
 
-class ToControl(Message, frozen=True, kw_only=True):
+class ToServer(Message, frozen=True, kw_only=True):
     """A message of a host. `count` numbers its reports of runs, without gaps; answers have none."""
 
     count: int = 0
 
 
-class Standing(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class RunStatus(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """The status of a run. `seq` rises with each change of its report, also over restarts of the host.
 
     `report` and `endpoints` are in answers, and in messages of hosts that dial in.
@@ -171,38 +171,38 @@ class Standing(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fals
     endpoints: tuple[RunEndpoint, ...] = ()
 
 
-class Answering(ToControl, frozen=True, kw_only=True):
+class AnswerMessage(ToServer, frozen=True, kw_only=True):
     """An answer, with the number and ID of the message that it answers."""
 
     number: int = 0
     id: str = ""
 
 
-class Inventory(ToControl, frozen=True, kw_only=True):
+class Inventory(ToServer, frozen=True, kw_only=True):
     """The list of living runs and of ends that are not acknowledged; the first message of each session.
 
     It includes all reports up to its `count`. `routes`: whether the host routes requests to forks by their routing
     key.
     """
 
-    runs: tuple[Standing, ...] = ()
-    ended: tuple[Standing, ...] = ()
+    runs: tuple[RunStatus, ...] = ()
+    ended: tuple[RunStatus, ...] = ()
     routes: bool = False
 
 
-class Stands(ToControl, frozen=True, kw_only=True):
+class RunChanged(ToServer, frozen=True, kw_only=True):
     """A run's report has changed."""
 
-    run: Standing
+    run: RunStatus
 
 
-class Ended(Answering, frozen=True, kw_only=True):
+class RunEnded(AnswerMessage, frozen=True, kw_only=True):
     """A run has ended, with its last report. It is resent until it is acknowledged, and answers later orders."""
 
-    run: Standing
+    run: RunStatus
 
 
-class Pulse(ToControl, frozen=True, kw_only=True):
+class Heartbeat(ToServer, frozen=True, kw_only=True):
     """The count of the last report, so that the server notices a lost one.
 
     `routes` is that of the inventory, as it is now: a cluster may gain or lose routing. None means unchanged.
@@ -214,7 +214,7 @@ class Pulse(ToControl, frozen=True, kw_only=True):
 class Verdict(enum.StrEnum):
     """A host's answer to an order.
 
-    `over`: the run has ended, as `Ended` reports. `closed`: the run no longer accepts such an order. `unavailable`:
+    `over`: the run has ended, as `RunEnded` reports. `closed`: the run no longer accepts such an order. `unavailable`:
     nothing was changed, and a later try may succeed. `failed`: a defect of the host.
     """
 
@@ -227,39 +227,39 @@ class Verdict(enum.StrEnum):
     FAILED = "failed"
 
 
-class Reply(Answering, frozen=True, kw_only=True):
-    """The answer to an order, or to a question that fails. `taken` is durable. `seq` is that of the run's report."""
+class Reply(AnswerMessage, frozen=True, kw_only=True):
+    """The answer to an order, or to a query that fails. `taken` is durable. `seq` is that of the run's report."""
 
     verdict: Verdict
     message: str = ""
     seq: int = 0
 
 
-class Standings(Answering, frozen=True, kw_only=True):
+class RunStatuses(AnswerMessage, frozen=True, kw_only=True):
     """The known ones of the requested runs, living or ended, with their reports."""
 
-    runs: tuple[Standing, ...]
+    runs: tuple[RunStatus, ...]
 
 
-class Values(Answering, frozen=True, kw_only=True):
+class Values(AnswerMessage, frozen=True, kw_only=True):
     """A run's outputs."""
 
     values: tuple[Value, ...]
 
 
-class History(Answering, frozen=True, kw_only=True):
+class History(AnswerMessage, frozen=True, kw_only=True):
     """A run's history."""
 
     entries: tuple[HistoryEntry, ...]
 
 
-class Logs(Answering, frozen=True, kw_only=True):
+class Logs(AnswerMessage, frozen=True, kw_only=True):
     """A run's logs."""
 
     logs: tuple[LogInfo, ...]
 
 
-class LogBytes(Answering, frozen=True, kw_only=True):
+class LogBytes(AnswerMessage, frozen=True, kw_only=True):
     """Bytes of a log, and its `info` from before they were read; for a missing log, None and all `logs`.
 
     They begin at `offset`; -1 means the requested one, of a host that knows no times. `times` is a row of pairs: a byte
@@ -276,12 +276,12 @@ class LogBytes(Answering, frozen=True, kw_only=True):
 # --- as bytes -------------------------------------------------------------------------------------------------------
 
 Order = Offer | Stop | Abandon | Retry | Lease
-RunQuestion = AskValues | AskHistory | AskLogs | AskLog
-Question = AskAdmit | AskStanding | RunQuestion
-AnyToHost = Hello | Order | Acknowledge | Question
-Answer = Reply | Standings | Values | History | Logs | LogBytes
-News = Inventory | Stands | Ended | Pulse
-AnyToControl = News | Answer
+RunQuery = ValuesQuery | HistoryQuery | LogsQuery | LogQuery
+Query = AdmissionQuery | StatusQuery | RunQuery
+AnyToHost = Hello | Order | Acknowledge | Query
+Answer = Reply | RunStatuses | Values | History | Logs | LogBytes
+HostEvent = Inventory | RunChanged | RunEnded | Heartbeat
+AnyToServer = HostEvent | Answer
 
 
 class Unreadable(ToHost, frozen=True, kw_only=True):
@@ -300,11 +300,11 @@ M = TypeVar("M", bound=Message)
 
 encode = msgspec.json.Encoder().encode
 _to_host = msgspec.json.Decoder(AnyToHost).decode
-_to_control = msgspec.json.Decoder(AnyToControl).decode
+_to_server = msgspec.json.Decoder(AnyToServer).decode
 _address = msgspec.json.Decoder(_Address).decode
 
 
-def read_to_host(data: bytes) -> AnyToHost | Unreadable:
+def decode_to_host(data: bytes) -> AnyToHost | Unreadable:
     """Decode a message to a host. An unreadable one is returned as `Unreadable` if its sender can be answered.
 
     Raises:
@@ -317,11 +317,11 @@ def read_to_host(data: bytes) -> AnyToHost | Unreadable:
     return found
 
 
-def read_to_control(data: bytes) -> AnyToControl:
+def decode_to_server(data: bytes) -> AnyToServer:
     """Decode a message of a host.
 
     Raises:
         msgspec.DecodeError: it is unknown.
     """
-    found: AnyToControl = _to_control(data)
+    found: AnyToServer = _to_server(data)
     return found

@@ -94,7 +94,7 @@ class PluginSession:
         self._thread.start()
 
     @property
-    def keeps(self) -> bool:
+    def keeps_failed(self) -> bool:
         """Whether sandboxes of failed tests are kept."""
         return bool(self._config.getoption("dayfly_keep"))
 
@@ -203,10 +203,10 @@ class FactoryScope:
         if place is None:
             raise FileNotFoundError(f"{file}: no such file next to the test or below {self._request.config.rootpath}")
         with sources.errors_with_places(None):
-            found = files.load([str(place)], sources.sets({**(variables or {}), **more}))
+            found = files.load([str(place)], sources.to_sets({**(variables or {}), **more}))
         for each in found:
-            if isinstance(each.wish, Workload):
-                self._client.baselines.apply(documents.export(each.wish))
+            if isinstance(each.content, Workload):
+                self._client.baselines.apply(documents.export(each.content))
         body = temporary.sandbox_with_plugins(found)
         return ReadySandbox(*self._create(body, str(body["name"]), secrets or {}))
 
@@ -214,7 +214,7 @@ class FactoryScope:
         """Delete all sandboxes and wait until they are gone. With `--dayfly-keep`, keep those of a failed test."""
         if self._created:
             self._session.revive_server()
-        keep = self._session.keeps and self._request.session.testsfailed > self._failed_before
+        keep = self._session.keeps_failed and self._request.session.testsfailed > self._failed_before
         for name in self._created:
             self._session.stop_renewing(name)
             if keep:
@@ -261,7 +261,7 @@ class FactoryScope:
             return None
         inside = place / "plugin.yaml"
         with sources.errors_with_places(None):
-            found = files.load_one([str(inside if inside.is_file() else place)], [], "plugin").wish
+            found = files.load_one([str(inside if inside.is_file() else place)], [], "plugin").content
         assert isinstance(found, Plugin), "the kind is an argument"
         return found
 
@@ -276,7 +276,7 @@ def hide_traceback(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a factory so that pytest shows a failure at the line of the test, without the frames of the plugin."""
 
     @functools.wraps(method)
-    def called(*given: Any, **named: Any) -> Any:
+    def wrapper(*given: Any, **named: Any) -> Any:
         __tracebackhide__ = True
         try:
             return method(*given, **named)
@@ -286,7 +286,7 @@ def hide_traceback(method: Callable[..., Any]) -> Callable[..., Any]:
         except (DayflyError, FileNotFoundError) as fault:
             raise fault.with_traceback(None) from None
 
-    return called
+    return wrapper
 
 
 def _home(config: pytest.Config) -> Path:

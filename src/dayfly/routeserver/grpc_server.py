@@ -90,7 +90,7 @@ class _Routes:
 
 
 @contextlib.asynccontextmanager
-async def serving(store: RuleStore, address: str, port: int, *, grace_s: float = 2.0) -> AsyncIterator[int]:
+async def serve(store: RuleStore, address: str, port: int, *, grace_s: float = 2.0) -> AsyncIterator[int]:
     """Serve during the context and yield the port. At its end, open streams end, so that their clients reconnect.
 
     Raises:

@@ -37,18 +37,18 @@ from dayfly.server.http.handler import refuse
 from dayfly.server.http.rate_limit import RateLimit
 from dayfly.server.http.route_table import API, describe_unsupported
 from dayfly.server.http.shared_slots import CALLERS_SHARE, LongPollSlots
-from dayfly.server.http.tls import Renewal
+from dayfly.server.http.tls import CertificateReloader
 from dayfly.server.records.run_records import read_entries
 from dayfly.server.runs.group_strategy import GroupStrategy
 from dayfly.server.runs.group_sweep import GroupSweep
 from dayfly.server.runs.run_secrets import SecretStores
 from dayfly.server.runs.run_service import RunService
 from dayfly.server.runs.sandbox_strategy import SandboxStrategy
-from dayfly.server.sync.agents.agents import Agents
+from dayfly.server.sync.agents.agent_service import AgentService
 from dayfly.server.sync.host_sync import HostSync
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 
     from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
@@ -75,7 +75,7 @@ def create_app(
     loopback: bool = True,
     tls: bool = False,
     rate: float | RateLimit = 0,
-    agents: Agents | None = None,
+    agents: AgentService | None = None,
     receiver: EventReceiver | None = None,
     secret_stores: Mapping[str, SecretStore] = {},
     baseline_hosts: Collection[BaselineHost] = (),
@@ -96,16 +96,10 @@ def create_app(
         secret_stores: The secret stores of local hosts by cluster. Ignored without `loopback`.
         baseline_hosts: The local hosts whose forks derive from declared baselines.
     """
-    agents = agents or Agents(store)
-    links = _create_links(org, hosts, agents, store.notifier)
-    sync = HostSync(store, links)
     closing, local = asyncio.Event(), LocalBaselines(store, org, baseline_hosts)
     secrets = SecretStores(store, org, secret_stores if loopback else {})
-    sandboxes = RunService(store, links, sync, SandboxStrategy(store, links, sync, secrets))
-    strategy = GroupStrategy(store, links, sync)
-    groups = RunService(store, links, sync, strategy)
-    sweep = GroupSweep(store, links, sync, groups, strategy)
-    publisher = CloudEventPublisher(store, links, sync, sandboxes, receiver) if receiver else None
+    services = _Services(store, _create_links(org, hosts, store.notifier), agents or AgentService(store), secrets)
+    publisher = services.create_publisher(receiver) if receiver else None
     clusters = Clusters(store, {org: hosts}, version)
     all_keys = FirstMatch(keys, StoredKeys(store)) if keys else StoredKeys(store)
     sessions = PageSessions(store, all_keys, tls=tls)
@@ -113,26 +107,65 @@ def create_app(
         *sessions.routes(),
         *clusters.routes(),
         *_stored_object_routes(store, local),
-        *RoutingRulesApi(store, links, sync).routes(),
-        *OverviewApi(store, links, sandboxes, groups, strategy).routes(),
-        *Changes(store, links, sandboxes, groups, strategy, closing).routes(),
-        *_run_routes(store, links, (sandboxes, groups), closing),
-        *agents.routes(),
+        *services.routes(closing),
         *_page_routes(),
     ]
-    limit = _create_rate_limit(rate, closing)
     auth = Middleware(
         AuthMiddleware,
         keys=all_keys,
         sessions=sessions,
         loopback=loopback,
-        rate=limit,
+        rate=_create_rate_limit(rate, closing),
         read_change_marker=store.read_change_marker,
     )
-    app = _starlette(routes, auth, lambda _app: _background_tasks(agents, sync, local, sweep, publisher), tls=tls)
-    app.state.closing, app.state.sync, app.state.clusters, app.state.org = closing, sync, clusters, org
+    app = _starlette(routes, auth, lambda _app: services.background_tasks(local, publisher), tls=tls)
+    app.state.closing, app.state.sync, app.state.clusters, app.state.org = closing, services.sync, clusters, org
     app.state.secrets, app.state.baselines = secrets, local
     return app
+
+
+class _Services:
+    """The services for sandboxes and route groups, and their synchronisation with hosts."""
+
+    def __init__(self, store: Store, links: Links, agents: AgentService, secrets: SecretStores) -> None:
+        self._store, self._links, self._agents = store, links, agents
+        agents.set_links(links)
+        self.sync = HostSync(store, links)
+        self._sandboxes = RunService(store, links, self.sync, SandboxStrategy(store, links, self.sync, secrets))
+        self._strategy = GroupStrategy(store, links, self.sync)
+        self._groups = RunService(store, links, self.sync, self._strategy)
+        self._sweep = GroupSweep(store, links, self.sync, self._groups, self._strategy)
+
+    def create_publisher(self, receiver: EventReceiver) -> CloudEventPublisher:
+        """Return the publisher of events about these sandboxes."""
+        return CloudEventPublisher(self._store, self._links, self.sync, self._sandboxes, receiver)
+
+    def routes(self, closing: asyncio.Event) -> Iterator[Route]:
+        """Return the HTTP routes."""
+        store, links, services = self._store, self._links, (self._sandboxes, self._groups)
+        yield from RoutingRulesApi(store, links, self.sync).routes()
+        yield from OverviewApi(store, links, *services, self._strategy).routes()
+        yield from Changes(store, links, *services, self._strategy, closing).routes()
+        slots = LongPollSlots(CALLERS_SHARE)
+        for service in services:
+            yield from service.routes()
+            yield from Reports(store, links, service, closing, slots).routes()
+        yield from self._agents.routes()
+
+    @contextlib.asynccontextmanager
+    async def background_tasks(
+        self, local: LocalBaselines, publisher: CloudEventPublisher | None
+    ) -> AsyncIterator[None]:
+        """Run the background tasks while requests are served."""
+        await self._agents.load_mailboxes()
+        works = {"sync": self.sync.run(), "baselines": local.run()}
+        works |= {"groups": self._sweep.run(), "agents": self._agents.run()}
+        works |= {"events": publisher.run()} if publisher else {}
+        tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
+        try:
+            yield
+        finally:
+            await cancel(*tasks)
 
 
 def _starlette(routes: list[Route], auth: Middleware, lifespan: Callable[[Starlette], Any], *, tls: bool) -> Starlette:
@@ -163,11 +196,10 @@ def _create_rate_limit(rate: float | RateLimit, closing: asyncio.Event) -> RateL
     return (RateLimit(rate, pause=pause) if rate else None) if isinstance(rate, int | float) else rate
 
 
-def _create_links(org: str, hosts: Mapping[str, HostTransport], agents: Agents, notifier: ChangeNotifier) -> Links:
-    """Return the links to local hosts and to hosts with agents."""
+def _create_links(org: str, hosts: Mapping[str, HostTransport], notifier: ChangeNotifier) -> Links:
+    """Return the links to local hosts."""
     links = Links(notifier)
     links.add(org, hosts)
-    agents.join(links)
     return links
 
 
@@ -175,16 +207,6 @@ def _stored_object_routes(store: Store, local: LocalBaselines) -> Iterator[Route
     """Return the routes of objects without runs."""
     for each in (ApiKeys(store), Audit(store), PluginApi(store), BaselineApi(store, local)):
         yield from each.routes()
-
-
-def _run_routes(
-    store: Store, links: Links, services: Iterable[RunService[Any]], closing: asyncio.Event
-) -> Iterator[Route]:
-    """Return the routes of sandboxes and route groups, and of their reports."""
-    slots = LongPollSlots(CALLERS_SHARE)
-    for service in services:
-        yield from service.routes()
-        yield from Reports(store, links, service, closing, slots).routes()
 
 
 def _page_routes() -> Iterator[Route]:
@@ -196,21 +218,6 @@ def _page_routes() -> Iterator[Route]:
     yield Route(files.AT, page)
     yield Route(files.AT + "/{path:path}", page)
     yield Route("/{path:path}", NotFoundApp())
-
-
-@contextlib.asynccontextmanager
-async def _background_tasks(
-    agents: Agents, sync: HostSync, local: LocalBaselines, sweep: GroupSweep, publisher: CloudEventPublisher | None
-) -> AsyncIterator[None]:
-    """Run the background tasks while requests are served."""
-    await agents.begin()
-    works = {"sync": sync.run(), "baselines": local.run(), "groups": sweep.run(), "agents": agents.run()}
-    works |= {"events": publisher.run()} if publisher else {}
-    tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
-    try:
-        yield
-    finally:
-        await cancel(*tasks)
 
 
 async def read_used_clusters(store: Store, org: str) -> set[str]:
@@ -253,10 +260,10 @@ async def serve(
 
     The caller handles signals. The sockets are bound and listening; they are closed at the end.
     """
-    context = tls.context(certificate) if certificate else None
+    context = tls.create_context(certificate) if certificate else None
     async with contextlib.AsyncExitStack() as stack:
         if context and certificate:
-            await stack.enter_async_context(background(Renewal(context, certificate).run(), "certificate"))
+            await stack.enter_async_context(background(CertificateReloader(context, certificate).run(), "certificate"))
         ending = app.state.closing.set
         await http_server.serve(app, sockets, stop=stop or asyncio.Event(), ending=ending, lifespan="on", tls=context)
 

@@ -20,7 +20,7 @@ class CpuTimer:
         self.seconds = 0.0
         self._coroutine = coroutine
 
-    async def done(self) -> None:
+    async def wait(self) -> None:
         """Await it, for use in a task."""
         await self
 

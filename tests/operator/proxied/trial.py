@@ -10,7 +10,7 @@ from tests.operator.proxied.node import Stage
 from tests.operator.proxied.plans import LIVES, End, Plan
 from tests.operator.proxied.proxy import Call, Harm
 from tests.operator.proxied.recorder import Object, Record
-from tests.operator.rig import history
+from tests.operator.rig import invariants
 from tests.operator.rig.cloud import Cloud
 from tests.operator.rig.scenes import READY, wish
 
@@ -54,9 +54,9 @@ class Trial:
         creates = {name for name, unit in units.items() if unit.creates}
         pairs = {name: unit.undone_by for name, unit in units.items() if unit.undone_by}
         runs, pods, forks = (self.record.writes.get(plural, []) for plural in ("runs", "pods", "deployments"))
-        found = [*self.cloud.violations, *history.violations(runs, pods, once, creates)]
+        found = [*self.cloud.violations, *invariants.violations(runs, pods, once, creates)]
         found += [
-            *history.unclaimed_forks(runs, forks),
+            *invariants.unclaimed_forks(runs, forks),
             *(self.baseline.touched(self.changes) if self.baseline else ()),
         ]
         made = {write.new["metadata"]["uid"] for write in self.record.writes.get("configmaps", ()) if write.new}

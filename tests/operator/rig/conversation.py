@@ -13,13 +13,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.operator.rig import plane as planes
-from tests.operator.rig.plane import Plane
-from tests.operator.rig.served import gone, ready
+from tests.operator.rig import control_plane as planes
+from tests.operator.rig.control_plane import ControlPlane
+from tests.operator.rig.server_stories import gone, ready
 from tests.operator.rig.world import World, live
 
 from dayfly.link import wire
-from dayfly.server.sync.agents import agents
+from dayfly.server.sync.agents import agent_service
 
 FILE = Path(__file__).with_name(f"conversation-{wire.PROTOCOL}.jsonl")
 TO_HOST, TO_CONTROL = "to the cluster", "to the server"
@@ -47,7 +47,7 @@ def unknown(**more: int) -> dict[str, Any]:
     return {"type": "Ponder", "about": "everything", **more}
 
 
-async def tell(world: World, plane: Plane) -> None:
+async def tell(world: World, plane: ControlPlane) -> None:
     """Play the recorded story, in which each side sends all its requests."""
     await world.rest(60)  # it is connected, so the server lets it check the plan
     await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
@@ -64,9 +64,9 @@ async def tell(world: World, plane: Plane) -> None:
 def record() -> None:
     """Record what both sides send."""
     heard: list[tuple[str, Any]] = []
-    agents.POLL_INTERVAL_S = 30.0
+    agent_service.POLL_INTERVAL_S = 30.0
 
-    def listen(plane: Plane) -> None:
+    def listen(plane: ControlPlane) -> None:
         reach = plane.reach
 
         async def listened(token: str, method: str, path: str, query: dict[str, str], body: bytes) -> Any:
@@ -82,12 +82,12 @@ def record() -> None:
     async def told(world: World) -> None:
         time.time_ns = lambda: world.now() * 1_000_000  # like the fixture `story`
         with tempfile.TemporaryDirectory() as folder:
-            plane = Plane(world, Path(folder) / "control.db")
+            plane = ControlPlane(world, Path(folder) / "control.db")
             planes.joined(world, plane)
             listen(plane)
             await plane.start()
             await plane.must("PUT", "clusters/east", {})
-            await plane.agents.begin()
+            await plane.agents.load_mailboxes()
             world.start()
             await tell(world, plane)
             for process in world.processes:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from tests.kube.fake import Call, Refusal
 from tests.kube.fake.cluster import is_discovery
 from tests.kube.fake.rights import verb
-from tests.operator.rig import hooking
+from tests.operator.rig import hook_targets
 from tests.operator.rig.cloud import Object
-from tests.operator.rig.mixed import MIXED, TOLD, UNITS
+from tests.operator.rig.mixed_steps import MIXED, TOLD, UNITS
 from tests.operator.rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, fork, ready, wish
 from tests.operator.rig.world import API, Unit, World
 
@@ -95,16 +95,16 @@ def _meshed() -> World:
 
 def _grouped() -> World:
     world = _routed()
-    for name in hooking.FOUR.values():
+    for name in hook_targets.FOUR.values():
         world.units[name] = Unit(creates=name in ("before", "warm"))
-        world.kubelet.scripts[name] = hooking.Script()
+        world.kubelet.scripts[name] = hook_targets.Script()
         world.cloud.knows(name, creates=name in ("before", "warm"), once=False, reads={}, drains=False)
     return world
 
 
 def _hooked() -> World:
-    units = {name: Unit(creates=name in ("before", "warm")) for name in hooking.FOUR.values()}
-    return World(units, {name: hooking.Script() for name in units})
+    units = {name: Unit(creates=name in ("before", "warm")) for name in hook_targets.FOUR.values()}
+    return World(units, {name: hook_targets.Script() for name in units})
 
 
 async def _nothing(_world: World) -> None:
@@ -112,7 +112,7 @@ async def _nothing(_world: World) -> None:
 
 
 def _wish_for_a_group(world: World) -> None:
-    hooks = {event: [hooking.step(name)] for event, name in hooking.FOUR.items()}
+    hooks = {event: [hook_targets.step(name)] for event, name in hook_targets.FOUR.items()}
     match = {"label": {"key": "team", "value": "pay*"}}
     spec = {"match": match, "runner": {"image": "busybox:1"}, "hooks": hooks, **ENDPOINTS}
     world.ask("POST", GROUPS, {"apiVersion": API, "kind": "RouteGroup", "metadata": {"name": "pay"}, "spec": spec})
@@ -135,15 +135,15 @@ def _end_group(world: World) -> None:
 
 
 def _wish_for_a_hook(world: World) -> None:
-    hooking.hook(world, **{event: [hooking.step(name)] for event, name in hooking.FOUR.items()})
-    hooking.machine(world)
+    hook_targets.hook(world, **{event: [hook_targets.step(name)] for event, name in hook_targets.FOUR.items()})
+    hook_targets.machine(world)
 
 
 def _end_hook(world: World) -> None:
-    if world.cluster.serves("machines") and hooking.machine_of(world) is not None:
-        hooking.delete(world)
-    if world.cluster.serves("lifecyclehooks") and hooking.hook_of(world) is not None:
-        hooking.remove_hook(world)
+    if world.cluster.serves("machines") and hook_targets.machine_of(world) is not None:
+        hook_targets.delete(world)
+    if world.cluster.serves("lifecyclehooks") and hook_targets.hook_of(world) is not None:
+        hook_targets.remove_hook(world)
 
 
 def _sandbox(**spec: object) -> Callable[[World], None]:
@@ -169,9 +169,11 @@ LIVES = {
     "hook": Life(
         _hooked,
         _wish_for_a_hook,
-        lambda world: hooking.is_active(world) and world.cloud.starts("warm") > 0,
+        lambda world: hook_targets.is_active(world) and world.cloud.starts("warm") > 0,
         _end_hook,
-        lambda world: world.cluster.serves("machines") and hooking.is_over(world) and hooking.hook_of(world) is None,
+        lambda world: (
+            world.cluster.serves("machines") and hook_targets.is_over(world) and hook_targets.hook_of(world) is None
+        ),
     ),
 }
 

@@ -12,16 +12,16 @@ from typing import Any
 import msgspec
 from tests.kube.fake import Call, Crash, FakeCluster, Fault, custom, run
 from tests.kube.fake.kinds import Kind
-from tests.operator.rig import history
-from tests.operator.rig.claims import Claims
+from tests.operator.rig import invariants
+from tests.operator.rig.change_checks import ChangeChecks
+from tests.operator.rig.claim_controller import Claims
 from tests.operator.rig.cloud import Cloud, Object
+from tests.operator.rig.fake_istio import FakeIstio
 from tests.operator.rig.forks import Forks
 from tests.operator.rig.gateways import Gateways
 from tests.operator.rig.kubelet import EPOCH_MS, Kubelet, Script
-from tests.operator.rig.line import Line
-from tests.operator.rig.meshes import Meshes
-from tests.operator.rig.pace import Pace
-from tests.operator.rig.rules import Rules
+from tests.operator.rig.poll_rate import PollRate
+from tests.operator.rig.process_connection import ProcessConnection
 
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
@@ -79,7 +79,7 @@ class Process:
 
     def __init__(self, world: World, name: str, seed: int) -> None:
         self.name = name
-        self.transport = Line(world, name)
+        self.transport = ProcessConnection(world, name)
         clock = ServerClock(world.now, lambda: int(world.cluster.time() * 1000))
         client = Client(Dated(self.transport, clock), seed=seed)
         fallback = FallbackImage(client, world.spare)
@@ -99,7 +99,7 @@ class Process:
             now=clock.now,
             seed=seed,
         )
-        Pace(world.cluster).hold(self.operator.cluster)
+        PollRate(world.cluster).hold(self.operator.cluster)
         self.task = asyncio.create_task(self.operator.run(), name=name)
 
     async def end(self) -> None:
@@ -128,7 +128,7 @@ class World:
         self.forks = Forks(self.cluster, self.cloud, self.ask)
         self.claims = Claims(self.cluster, self.ask)
         self.gateways = Gateways(self.cluster, self.cloud, self.ask)
-        self.meshes = Meshes(self.cluster, self.cloud, self.ask)
+        self.meshes = FakeIstio(self.cluster, self.cloud, self.ask)
         self.forks.over = self._fork_ended
         self.units = dict(units)  # a copy: a story adds units, and scenes share theirs
         for name, unit in units.items():
@@ -156,7 +156,7 @@ class World:
         self.writes: list[str] = []
         self.hook: Callable[[int, Call], Fault | None] = lambda _number, _call: None
         self.cluster.faults = self._fault
-        self.cluster.judge = Rules(self.cluster, self.cloud.broken)
+        self.cluster.judge = ChangeChecks(self.cluster, self.cloud.broken)
         self._born = 0
         self.namespace("dayfly-runners", **{"pod-security.kubernetes.io/enforce": "restricted"})
         self.namespace("shop")
@@ -328,11 +328,11 @@ class World:
         found = [*self.cloud.violations]
         if not self.cloud.forgiven:
             runs, pods = (self.cluster.store.after(self.cluster.kind(plural), 0) for plural in ("runs", "pods"))
-            found += history.violations(runs, pods, once, creates)
+            found += invariants.violations(runs, pods, once, creates)
             for plural in ("claims", "jobs"):
                 objects = self.cluster.store.after(self.cluster.kind(plural), 0)
-                found += history.unclaimed_objects(runs, objects)
-            found += history.unclaimed_forks(runs, self.cluster.store.after(self.cluster.kind("deployments"), 0))
+                found += invariants.unclaimed_objects(runs, objects)
+            found += invariants.unclaimed_forks(runs, self.cluster.store.after(self.cluster.kind("deployments"), 0))
         assert not found, "\n".join([*found, self.story()])
 
     def check_cleaned(self, run: str) -> None:

@@ -85,11 +85,11 @@ class ClusterBackend:
         return _view(found) if found is not None else None
 
     def why(self, name: str) -> Any:
-        if (other := subject.published(name)) is not None:
+        if (other := subject.parse_published(name)) is not None:
             obstacle = self._run(self._objects.explain_published(*other))
             return msgspec.to_builtins(obstacle) if obstacle else {}
         found = self._get(name)
-        blocker = self._objects.why(found, name, units_without_output(self._run(self._logs.stored(found))))
+        blocker = self._objects.why(found, name, units_without_output(self._run(self._logs.list_stored(found))))
         return msgspec.to_builtins(blocker) if blocker else {}
 
     def attempts(self, name: str, *, follow: bool) -> list[Any]:

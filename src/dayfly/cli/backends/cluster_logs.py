@@ -185,7 +185,7 @@ class ClusterLogs:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(live.changed.wait(), seconds)
 
-    async def stored(self, sandbox: Any) -> list[LogInfo]:
+    async def list_stored(self, sandbox: Any) -> list[LogInfo]:
         """Return the logs that the operator has stored; none if the user may not read them."""
         with contextlib.suppress(errors.Forbidden):
             await self._read_stored(sandbox)

@@ -14,7 +14,7 @@ from dayfly.cli.backends import cluster_report, lifetime
 from dayfly.cli.backends.protocol import NO_TIMES, LogTimeOptions, abandoned_too_early
 from dayfly.cli.output.show import timestamp
 from dayfly.client import subject
-from dayfly.client.errors import DayflyError, Exit, not_there
+from dayfly.client.errors import DayflyError, Exit, unknown_name_error
 from dayfly.execute.fork.render import FORK_LABEL, fork_name
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import stamp
@@ -66,7 +66,7 @@ class Objects:
     async def fetch(self, name: str) -> Any:
         """Return the Sandbox, or `routegroup/NAME`."""
         subject.check(name)
-        kind, bare = kind_of(name), subject.bare(name)
+        kind, bare = kind_of(name), subject.bare_name(name)
         try:
             found = await self.client.get(kind, bare, self.namespace)
         except errors.NotFound:
@@ -100,7 +100,7 @@ class Objects:
         if found is None:
             known = [str(each["metadata"]["name"]) for each in every]
             see = f"kubectl{self.flags.partition(' -n ')[0]} get {resource.plural}.{resource.group}"
-            raise not_there(f'no {subject.PUBLISHED[kind]} "{name}"', name, known, see)
+            raise unknown_name_error(f'no {subject.PUBLISHED[kind]} "{name}"', name, known, see)
         return cluster_report.why_published(found, now(), self.flags, f"{kind}/{found['metadata']['name']}")
 
     async def external_log_command(self, name: str, unit: str, times: LogTimeOptions = NO_TIMES) -> str:
@@ -146,7 +146,7 @@ class Objects:
         """Request its deletion, which runs its delete steps. Return its UID."""
         uid: str = (await self.fetch(name))["metadata"]["uid"]
         try:
-            await self.client.delete(kind_of(name), subject.bare(name), self.namespace, uid=uid)
+            await self.client.delete(kind_of(name), subject.bare_name(name), self.namespace, uid=uid)
         except (errors.NotFound, errors.Conflict):
             raise await self._not_found_error(name) from None
         return uid
@@ -207,14 +207,16 @@ class Objects:
             there = await self.client.list_all(kind_of(name).metadata_only(), self.namespace)
             known = [each.metadata.name for each in there.items]
         message = f"no {subject.title(name)} in namespace {self.namespace}"
-        return not_there(message, subject.bare(name), known, f"dayfly get {subject.at(name)[0]}{self.flags}")
+        return unknown_name_error(
+            message, subject.bare_name(name), known, f"dayfly get {subject.path(name)[0]}{self.flags}"
+        )
 
     async def _annotate(self, name: str, uid: str, annotation: str, value: str) -> None:
         await self._change(name, {"metadata": {"uid": uid, "annotations": {annotation: value}}})
 
     async def _change(self, name: str, patch: dict[str, Any]) -> None:
         try:
-            await self.client.patch(kind_of(name), patch, subject.bare(name), self.namespace)
+            await self.client.patch(kind_of(name), patch, subject.bare_name(name), self.namespace)
         except (errors.NotFound, errors.Conflict):
             raise await self._not_found_error(name) from None
 

@@ -57,7 +57,7 @@ def cluster(context: str, namespace: str | None) -> ClusterBackend:
 
 def reject_server_option() -> None:
     """Reject `--server` together with `--context`."""
-    if target_server.named():
+    if target_server.server_name():
         raise DayflyError(Exit.USAGE, "--server and --context cannot be combined", "use one of them")
 
 
@@ -77,7 +77,7 @@ class ServerBackend:
         return [self._view(each, each["name"]) for each in self._client.get("sandboxes")]
 
     def groups(self) -> list[RunView]:
-        return [self._view(each, subject.group(each["name"])) for each in self._client.get("routegroups")]
+        return [self._view(each, subject.group_subject(each["name"])) for each in self._client.get("routegroups")]
 
     def sandbox(self, name: str) -> RunView:
         try:
@@ -95,14 +95,14 @@ class ServerBackend:
 
         subject.check(name)
         try:
-            return {**_ENDED_REPORT, **self._client.get(*subject.at(name), "report")}
+            return {**_ENDED_REPORT, **self._client.get(*subject.path(name), "report")}
         except RefusedError as fault:
             if fault.status != _NOT_FOUND:
                 raise
             return dict(_ENDED_REPORT)
 
     def why(self, name: str) -> Any:
-        if (found := subject.published(name)) is None:
+        if (found := subject.parse_published(name)) is None:
             return self._fetch(name, "why")
         kind, bare = found
         if kind == "lifecyclehook":
@@ -120,7 +120,7 @@ class ServerBackend:
             where["timestamps"] = "true"
         if times.since:
             where["sinceTime"] = show.timestamp(times.since)
-        answer = self._client.get(*subject.at(name), "log", **where)
+        answer = self._client.get(*subject.path(name), "log", **where)
         data: str = answer["data"]
         found = base64.b64decode(data) if answer["encoding"] == "base64" else data.encode()
         return LogChunk(answer["offset"], found, [_entry(each) for each in answer.get("times") or ()])
@@ -135,14 +135,14 @@ class ServerBackend:
 
     def outputs(self, name: str) -> list[Any]:
         self._fetch(name)
-        found: list[Any] = self._client.get(*subject.at(name), "outputs")
+        found: list[Any] = self._client.get(*subject.path(name), "outputs")
         return found
 
     def abandon(self, name: str, reason: str, *, force: bool) -> None:
         from dayfly.client.errors import RefusedError
 
         try:
-            self._client.post(*subject.at(name), "abandon", body={"reason": reason, "force": force})
+            self._client.post(*subject.path(name), "abandon", body={"reason": reason, "force": force})
         except RefusedError as fault:
             if fault.status != _CONFLICT:
                 raise
@@ -150,13 +150,13 @@ class ServerBackend:
 
     def retry(self, name: str, unit: str) -> dict[str, int]:
         self._fetch(name)
-        answer = self._client.post(*subject.at(name), "retry", body={"unit": unit} if unit else {})
+        answer = self._client.post(*subject.path(name), "retry", body={"unit": unit} if unit else {})
         return {each["unit"]: each["attempt"] for each in answer["retried"]}
 
     def extend(self, name: str, seconds: int, until: str) -> str:
         self._fetch(name)
         body = {"until": until} if until else {"seconds": seconds} if seconds else {}
-        answer = self._client.post(*subject.at(name), "extend", body=body)
+        answer = self._client.post(*subject.path(name), "extend", body=body)
         end: str = answer["status"]["scheduledDeleteTime"]
         return end
 

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from dayfly.client import subject
-from dayfly.client.errors import DayflyError, Exit, not_there
+from dayfly.client.errors import DayflyError, Exit, unknown_name_error
 
 if TYPE_CHECKING:
     from dayfly.cli.backends.target_server import ServerClient
@@ -21,7 +21,7 @@ def fetch(client: ServerClient, name: str, *path: str) -> Any:
     """
     subject.check(name)
     try:
-        return client.get(*subject.at(name), *path)
+        return client.get(*subject.path(name), *path)
     except DayflyError as fault:
         if fault.code == Exit.NOT_FOUND:
             raise not_found_error(client, name) from None
@@ -35,7 +35,7 @@ def exists(client: ServerClient, name: str) -> bool:
         DayflyError: the server cannot be reached.
     """
     try:
-        client.get(*subject.at(name))
+        client.get(*subject.path(name))
     except DayflyError as fault:
         if fault.code == Exit.NOT_FOUND:
             return False
@@ -45,12 +45,14 @@ def exists(client: ServerClient, name: str) -> bool:
 
 def not_found_error(client: ServerClient, name: str) -> DayflyError:
     """Return the error for a missing name: that the run has ended, or a similar name."""
-    plural, bare = subject.at(name)
+    plural, bare = subject.path(name)
     with contextlib.suppress(DayflyError):
         if (client.get(plural, bare, "report").get("closed") or {}).get("reason"):
-            see = f"see: dayfly get {subject.verb(name)} {bare}{client.flags}"
+            see = f"see: dayfly get {subject.command(name)} {bare}{client.flags}"
             return DayflyError(Exit.NOT_FOUND, f"no {subject.title(name)}: it has ended", see)
     known: list[str] = []
     with contextlib.suppress(DayflyError):
         known = [each["name"] for each in client.get(plural)]
-    return not_there(f"no {subject.title(name)}", bare, known, f"dayfly {subject.verb(name)} list{client.flags}")
+    return unknown_name_error(
+        f"no {subject.title(name)}", bare, known, f"dayfly {subject.command(name)} list{client.flags}"
+    )

@@ -119,5 +119,5 @@ class Backend(Protocol):
 def abandoned_too_early(name: str, flags: str) -> DayflyError:
     """Return the error for a sandbox or route group that is not being deleted."""
     message = f"{subject.title(name)} is not being deleted, so there is no cleanup to give up"
-    first = f"dayfly {subject.verb(name)} delete {subject.bare(name)}{flags}"
+    first = f"dayfly {subject.command(name)} delete {subject.bare_name(name)}{flags}"
     return DayflyError(Exit.FAILED, message, f"run first: {first}; or leave everything behind with --force")

@@ -26,10 +26,10 @@ def find(home: Home | None = None) -> Address | None:
 
     `--server` comes first, then `DAYFLY_URL`, `DAYFLY_ORG` and `DAYFLY_API_KEY`, then the home's own files.
     """
-    return addresses.find(home, named())
+    return addresses.find(home, server_name())
 
 
-def named() -> str:
+def server_name() -> str:
     """Return the server that the command line names with `--server`; empty for none."""
     import click
 
@@ -37,9 +37,9 @@ def named() -> str:
     return str(context.meta.get(SERVER) or "") if context else ""
 
 
-def is_elsewhere() -> bool:
+def is_remote() -> bool:
     """Whether the command line or the environment names the server, and not the home."""
-    return bool(named() or os.environ.get("DAYFLY_URL"))
+    return bool(server_name() or os.environ.get("DAYFLY_URL"))
 
 
 class ServerClient:
@@ -74,23 +74,23 @@ class ServerClient:
         address = find(home)
         if address is None:
             raise DayflyError(Exit.NO_SERVER, f"no server runs in {home.path}", START)
-        return cls(address, home=None if is_elsewhere() else home)
+        return cls(address, home=None if is_remote() else home)
 
     def get(self, *path: str, **query: object) -> Any:
         """GET below the organisation."""
-        return self.request("GET", self.json.below(*path), query)
+        return self.request("GET", self.json.org_path(*path), query)
 
     def put(self, *path: str, body: Any) -> Any:
         """PUT below the organisation."""
-        return self.request("PUT", self.json.below(*path), body=body)
+        return self.request("PUT", self.json.org_path(*path), body=body)
 
     def post(self, *path: str, body: Any) -> Any:
         """POST below the organisation."""
-        return self.request("POST", self.json.below(*path), body=body)
+        return self.request("POST", self.json.org_path(*path), body=body)
 
     def delete(self, *path: str, **query: object) -> Any:
         """DELETE below the organisation."""
-        return self.request("DELETE", self.json.below(*path), query)
+        return self.request("DELETE", self.json.org_path(*path), query)
 
     def health(self) -> Any:
         """Return `{version, ok}`; needs no key."""

@@ -53,9 +53,9 @@ class OverviewRoutes:
         return [
             serve(org + "/changes", GET=self.changes),
             serve(org + "/attention", GET=self.attention),
-            serve(org + "/ended-sandboxes", GET=self.ended),
-            serve(org + "/resource-plugins", GET=self.plugins),
-            serve(org + "/resource-plugins/{name}", GET=self.plugin),
+            serve(org + "/ended-sandboxes", GET=self.list_ended),
+            serve(org + "/resource-plugins", GET=self.list_plugins),
+            serve(org + "/resource-plugins/{name}", GET=self.get_plugin),
         ]
 
     async def changes(self, request: Request) -> StreamingResponse:
@@ -82,19 +82,19 @@ class OverviewRoutes:
 
     async def _logs(self, box: Any) -> list[LogInfo]:
         try:
-            return await ClusterLogs(self._context.client, box["metadata"]["namespace"]).stored(box)
+            return await ClusterLogs(self._context.client, box["metadata"]["namespace"]).list_stored(box)
         except errors.ApiError:
             return []  # the next request tries again
 
-    async def ended(self, _request: Request) -> Any:
+    async def list_ended(self, _request: Request) -> Any:
         """Return sandboxes that ended while this process watched. A cluster does not record ended sandboxes."""
         return [gone.row for gone in reversed(self._context.watch.ended.values())]
 
-    async def plugins(self, _request: Request) -> Any:
+    async def list_plugins(self, _request: Request) -> Any:
         """Return all versions, with the watched sandboxes that use them."""
         return [self._plugin(each, latest=latest) for each, latest in await self._versions()]
 
-    async def plugin(self, request: Request) -> Any:
+    async def get_plugin(self, request: Request) -> Any:
         """Return one version with its README; by default the highest version."""
         name, wanted = request.path_params["name"], request.query_params.get("version") or semver.LATEST
         for each, latest in await self._versions():

@@ -73,7 +73,7 @@ class SandboxRoutes:
         await watch.wait_until_known(seconds)
         if after:
             await watch.wait_for_change(name, after, seconds)
-        if (gone := self._gone(name)) is not None:
+        if (gone := self._find_deleted(name)) is not None:
             why, phase, reason = gone.abandoned, Phase.CLEANED, Reason.CLEANED
             if why is not None:
                 phase, reason = Phase.ABANDONED, Reason.ABANDONED
@@ -88,18 +88,18 @@ class SandboxRoutes:
         denied = _managed_elsewhere(found) or await self._rights.denied(found["metadata"]["namespace"])
         return entries.report_json(found, name, watch.version(name), cluster_report.report(found, now()), denied)
 
-    def _gone(self, name: str) -> DeletedSandbox | None:
+    def _find_deleted(self, name: str) -> DeletedSandbox | None:
         """Return the record of a sandbox that ended while this process watched, unless its name is in use again."""
         watch = self._context.watch
         return watch.ended.get(name) if name not in watch.entries else None
 
     async def why(self, request: Request) -> Any:
-        if (gone := self._gone(_name(request))) is not None:
+        if (gone := self._find_deleted(_name(request))) is not None:
             ended_at = cluster_report.milliseconds(gone.row["endedAt"])
             return gone.abandoned or records_dropped(_name(request), abandoned=False, ended_at=ended_at)
         found = await self._context.find_sandbox(_name(request))
         objects, bare = self._context.objects(_name(request))
-        logs = await ClusterLogs(objects.client, objects.namespace).stored(found)
+        logs = await ClusterLogs(objects.client, objects.namespace).list_stored(found)
         return objects.why(found, bare, units_without_output(logs)) or {}
 
     async def plan(self, request: Request) -> Any:

@@ -13,7 +13,7 @@ from dayfly.cli.backends.cluster_objects import to_dayfly_error
 from dayfly.cli.cluster_page import rights
 from dayfly.cli.cluster_page.app import ClusterPage
 from dayfly.cli.local import server_process
-from dayfly.cli.local.server_process import listening
+from dayfly.cli.local.server_process import listen_on
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.kube import errors
@@ -40,7 +40,7 @@ def serve(
     if not (files.STATIC / "index.html").is_file():
         raise DayflyError(Exit.FAILED, "the page is not built in this checkout", "build it with: make page")
     logging.getLogger("dayfly").addHandler(logging.NullHandler())  # the page shows errors of the watch
-    with listening(_ADDRESS, port, "choose another with --port N", called=f"port {port}") as sock:
+    with listen_on(_ADDRESS, port, "choose another with --port N", called=f"port {port}") as sock:
         asyncio.run(_serve(context, namespace, sock, open_link, everywhere=everywhere))
 
 

@@ -80,7 +80,7 @@ class Sessions:
 
     def _wire(self, seconds: float) -> dict[str, Any]:
         caller = self._caller
-        found = {"org": caller.org, "role": caller.role.word, "name": caller.name, "key": caller.key_id}
+        found = {"org": caller.org, "role": caller.role.api_name, "name": caller.name, "key": caller.key_id}
         until = rfc3339(time.time_ns() // 1_000_000 + int(seconds * 1000))
         return {**found, "expiresAt": until, "place": self._place}
 

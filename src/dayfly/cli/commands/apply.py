@@ -56,7 +56,7 @@ def command(
     return code
 
 
-def _reject_hooks(wishes: list[reading.Wished]) -> None:
+def _reject_hooks(wishes: list[reading.LoadedDocument]) -> None:
     """Reject lifecycle hooks: a server has no objects of a cluster.
 
     Raises:
@@ -69,7 +69,7 @@ def _reject_hooks(wishes: list[reading.Wished]) -> None:
             raise wished.document.error(f"{problem}; {remedy}")
 
 
-def _apply_all(client: ServerClient, wishes: list[reading.Wished], secrets: dict[str, Any]) -> Iterator[Any]:
+def _apply_all(client: ServerClient, wishes: list[reading.LoadedDocument], secrets: dict[str, Any]) -> Iterator[Any]:
     """Apply all documents and yield the stored objects.
 
     Raises:

@@ -38,7 +38,7 @@ def command(verify: bool, since: str | None, output: str | None) -> int:
     if verify:
         if begin.number > head.number:
             raise DayflyError(Exit.FAILED, f"entry {begin.number} no longer exists: the last entry is {head.number}")
-        if fault := audit_chain.fault(client.address.org, entries, head, begin):
+        if fault := audit_chain.find_fault(client.address.org, entries, head, begin):
             raise DayflyError(Exit.FAILED, fault, "the server's database was altered; compare it with a backup")
         show.print_message(f"{len(entries)} entries are unaltered. The head:")
         if output:

@@ -35,7 +35,7 @@ def command(sandbox: str, context: str | None, namespace: str | None, form: str)
     if form == "json":
         show.emit(found, form)
     elif form == "shell":
-        show.print_bytes("".join(outputs.dotenv(each) + "\n" for each in outputs.variables(found)).encode())
+        show.print_bytes("".join(outputs.format_dotenv(each) + "\n" for each in outputs.variables(found)).encode())
     else:
         _print_for_ci(outputs.variables(found, form), form)
     if found:
@@ -51,6 +51,6 @@ def command(sandbox: str, context: str | None, namespace: str | None, form: str)
 
 def _print_for_ci(found: list[outputs.Variable], form: str) -> None:
     """Print what a variable can hold. These files have no comments, so the rest is reported on standard error."""
-    given = list(outputs.usable(found, show.print_message))
-    lines = outputs.for_gitlab(given) if form == outputs.GITLAB else "".join(map(outputs.for_github, given))
+    given = list(outputs.settable_variables(found, show.print_message))
+    lines = outputs.format_gitlab(given) if form == outputs.GITLAB else "".join(map(outputs.format_github, given))
     show.print_bytes(lines.encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dayfly.cli.output import show
-from dayfly.client.errors import DayflyError, Exit, not_there
+from dayfly.client.errors import DayflyError, Exit, unknown_name_error
 from dayfly.spec.schema import json_schema, reference
 
 
@@ -20,7 +20,7 @@ def command(field: str) -> None:
         if not known:
             raise DayflyError(Exit.NOT_FOUND, f'"{part}" is not a field: its parent has no fields') from None
         what = "kind" if known == json_schema.words() else "field"
-        raise not_there(f'no {what} "{part}"', part, known, ", ".join(known)) from None
+        raise unknown_name_error(f'no {what} "{part}"', part, known, ", ".join(known)) from None
     if found is not None:
         default = found.default or ("required" if found.required else "")
         show.facts([("Field", found.name), ("Holds", found.holds), ("Default", default)])

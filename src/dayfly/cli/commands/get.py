@@ -11,7 +11,7 @@ from dayfly.cli import options
 from dayfly.cli.backends import hosts
 from dayfly.cli.output import show
 from dayfly.client import subject
-from dayfly.client.errors import DayflyError, Exit, not_there
+from dayfly.client.errors import DayflyError, Exit, unknown_name_error
 from dayfly.spec.scalars.label_selector import matches, parse
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def command(
         return
     if _KINDS[kind] == "routegroups":
         if name:
-            _print_one(host.sandbox(subject.group(name)), output, "Route group")
+            _print_one(host.sandbox(subject.group_subject(name)), output, "Route group")
             return
         _print_groups([one for one in host.groups() if matches(terms, one.spec.get("labels") or {})], output, labels)
         return
@@ -107,7 +107,13 @@ def _print_groups(found: list[RunView], output: str | None, labels: Sequence[str
         show.emit([_data(each) for each in found], output)
     elif found:
         rows = [
-            (one.name, _phase(one.report), _reason(one.report), ", ".join(_matched(one)), show.age(one.created))
+            (
+                one.name,
+                _phase(one.report),
+                _reason(one.report),
+                ", ".join(_matched_sandboxes(one)),
+                show.age(one.created),
+            )
             for one in found
         ]
         show.table(("ROUTE GROUP", "PHASE", "REASON", "SANDBOXES", "AGE"), rows, elastic="SANDBOXES")
@@ -115,7 +121,7 @@ def _print_groups(found: list[RunView], output: str | None, labels: Sequence[str
         show.print_message("No route group has matching labels." if labels else "There are no route groups.")
 
 
-def _matched(one: RunView) -> list[str]:
+def _matched_sandboxes(one: RunView) -> list[str]:
     found: list[str] = (one.status or {}).get("matchedSandboxes") or []
     return found
 
@@ -137,11 +143,11 @@ def _print_one(found: RunView, output: str | None, kind: str = "Sandbox") -> Non
             ("Phase", _phase(report)),
             ("Reason", _reason(report)),
             ("Message", report["message"]),
-            ("Sandboxes", ", ".join(_matched(found))),
+            ("Sandboxes", ", ".join(_matched_sandboxes(found))),
             ("Routing key", found.routing_key),
             *(("Endpoint", f"{each['name']}: {each['url']}") for each in _endpoints_with_url(found)),
             ("Created", f"{found.created} ({show.age(found.created)} ago)" if found.created else ""),
-            *_ended(report),
+            *_end_rows(report),
         ]
     )
     if not report["units"]:
@@ -152,7 +158,7 @@ def _print_one(found: RunView, output: str | None, kind: str = "Sandbox") -> Non
         show.line(line.text)
 
 
-def _ended(report: Report) -> list[tuple[str, str]]:
+def _end_rows(report: Report) -> list[tuple[str, str]]:
     """Return why a run has ended, and by whose request."""
     rows = []
     if (closed := report.get("closed")) and _phase(report) == "Ended":
@@ -172,7 +178,9 @@ def _print_resources(
     every = [each for one in sandboxes for each in _resources_of(one)]
     found = [each for each in every if name in ("", each["name"])]
     if name and not found:
-        raise not_there(f'no resource "{name}"', name, [each["name"] for each in every], f"dayfly get resources{flags}")
+        raise unknown_name_error(
+            f'no resource "{name}"', name, [each["name"] for each in every], f"dayfly get resources{flags}"
+        )
     if output:
         show.emit(found, output)
     elif found:
@@ -213,4 +221,4 @@ def _progress(report: Report) -> str:
 
 def _data(one: RunView) -> dict[str, Any]:
     data = {"name": one.name, "createdAt": one.created, **one.report, "phase": _phase(one.report)}
-    return data | ({"matchedSandboxes": _matched(one)} if "matchedSandboxes" in (one.status or {}) else {})
+    return data | ({"matchedSandboxes": _matched_sandboxes(one)} if "matchedSandboxes" in (one.status or {}) else {})

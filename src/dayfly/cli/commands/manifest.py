@@ -31,12 +31,12 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -
     Variables are filled in and scripts are included from their files. You choose the namespace with kubectl.
     """
     wishes = reading.load(files, sets)
-    items = [_object(wished.wish) for wished in wishes if not isinstance(wished.wish, Workload)]
+    items = [_object(wished.content) for wished in wishes if not isinstance(wished.content, Workload)]
     if not items:
         message = f"{', '.join(files)}: contains nothing for a cluster"
         raise DayflyError(Exit.USAGE, message, "write a plugin, sandbox or hook")
     for wished in wishes:
-        if isinstance(wished.wish, Workload):
+        if isinstance(wished.content, Workload):
             show.print_message(f"left out: the baseline {wished.name}, because a cluster has its own Deployments")
     show.emit({"apiVersion": "v1", "kind": "List", "items": items}, output or "yaml")
 

@@ -326,11 +326,11 @@ class _ServerConnection(NamedTuple):
 
     def connect(self, home: str) -> tuple[AgentFactory, ServerConnection]:
         """Return a factory for the agent, and its connection."""
-        from dayfly.link.http import HttpWay
+        from dayfly.link.http import HttpConnection
         from dayfly.operator.agent.agent import Agent
 
         try:
-            connection = HttpWay(self.url, self.token, self.authority)
+            connection = HttpConnection(self.url, self.token, self.authority)
         except (ValueError, OSError) as error:
             raise DayflyError(Exit.USAGE, f"--server-url: {error}", "see dayfly operator --help") from None
         return lambda cluster, admit: Agent(cluster, connection, self.bound, home, admit), connection

@@ -59,8 +59,8 @@ def command(
     find = functools.partial(_fetch_plugin, host)
     local = ToLocal.CLUSTER if context else ToLocal.UNKNOWN
     wishes = reading.load(files, sets)
-    plugins = {(w.wish.name, w.wish.version): w.wish for w in wishes if isinstance(w.wish, Plugin)}
-    sources = {(w.wish.name, w.wish.version): w.document for w in wishes if isinstance(w.wish, Plugin)}
+    plugins = {(w.content.name, w.content.version): w.content for w in wishes if isinstance(w.content, Plugin)}
+    sources = {(w.content.name, w.content.version): w.document for w in wishes if isinstance(w.content, Plugin)}
     found: list[_Planned] = []
     for wished in wishes:
         wish, document = wished

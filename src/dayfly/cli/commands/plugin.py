@@ -12,7 +12,7 @@ from dayfly.cli import options
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.options import NounGroup
 from dayfly.cli.output import show
-from dayfly.client.errors import DayflyError, Exit, not_there
+from dayfly.client.errors import DayflyError, Exit, unknown_name_error
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.scalars import semver
 
@@ -107,7 +107,7 @@ def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...]) -> N
     else:
         from dayfly.client import files as reading
 
-        chosen = reading.only_names(files, sets, "ResourcePlugin")
+        chosen = reading.read_names(files, sets, "ResourcePlugin")
     client = ServerClient.open()
     for each in chosen:
         bare, version = semver.split_reference(each)
@@ -191,7 +191,7 @@ def test(
     from dayfly.cli.temporary_spec import plugin_params
     from dayfly.client import files as reading
 
-    plugin = reading.load_one(files, sets, "plugin").wish
+    plugin = reading.load_one(files, sets, "plugin").content
     assert isinstance(plugin, Plugin), "the kind is an argument"
     given = plugin_params(plugin, params)
     if context is None and namespace is None and not publish:
@@ -272,7 +272,7 @@ def _not_found_error(client: ServerClient, bare: str, message: str) -> DayflyErr
         if versions:
             return DayflyError(Exit.NOT_FOUND, message, f"published: {', '.join(versions)}")
         known = [name for name, _ in every]
-    return not_there(message, bare, known, "dayfly plugin list --all-versions")
+    return unknown_name_error(message, bare, known, "dayfly plugin list --all-versions")
 
 
 def _delete(client: ServerClient, bare: str, version: str) -> None:

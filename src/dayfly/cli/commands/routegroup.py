@@ -48,7 +48,7 @@ def apply(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: fl
 @options.output
 def get(name: str, context: str | None, namespace: str | None, output: str | None) -> None:
     """Show one route group and its present sandboxes."""
-    _print(wire.fetch(subject.group(name), context, namespace), output)
+    _print(wire.fetch(subject.group_subject(name), context, namespace), output)
 
 
 def _print(group: Any, output: str | None) -> None:
@@ -63,7 +63,7 @@ def _print(group: Any, output: str | None) -> None:
             ("Routing key", group.get("routingKey", "")),
             ("Description", spec.get("description", "")),
             ("Created", f"{group['createdAt']} ({show.age(group['createdAt'])} ago)"),
-            ("Expires", crud.expiry(status) or _after(spec)),
+            ("Expires", crud.expiry(status) or _unmatched_expiry(spec)),
             ("Sandboxes", ", ".join(status.get("matchedSandboxes") or ())),
             ("Status", crud.short_state(group)),
             ("Message", status.get("message", "")),
@@ -75,7 +75,7 @@ def _print(group: Any, output: str | None) -> None:
         show.table(("ROUTE GROUP ENDPOINT", "TARGET", "URL"), rows)
 
 
-def _after(spec: Any) -> str:
+def _unmatched_expiry(spec: Any) -> str:
     ttl = spec.get("ttl")
     return f"{ttl['duration']} after its last sandbox" if ttl else ""
 
@@ -91,7 +91,7 @@ def _row(group: Any) -> tuple[str, ...]:
     )
 
 
-_KIND = crud.VerbKind("route group", "route groups", "routegroups", "RouteGroup", subject.group)
+_KIND = crud.VerbKind("route group", "route groups", "routegroups", "RouteGroup", subject.group_subject)
 _HEADER = ("NAME", "ROUTING KEY", "CLUSTER", "CREATED", "SANDBOXES", "STATUS")
 _DELETE = "Delete a route group, by name or by its file, and wait until its hooks have run. Its sandboxes are kept."
 crud.add_list(command, _KIND, _HEADER, _row, elastic="SANDBOXES")

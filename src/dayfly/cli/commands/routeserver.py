@@ -12,7 +12,7 @@ import click
 from dayfly.cli import installed, options
 from dayfly.cli.backends.target_server import SERVER
 from dayfly.cli.local import server_process
-from dayfly.cli.local.server_process import listening
+from dayfly.cli.local.server_process import listen_on
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
 
@@ -62,7 +62,7 @@ def command(
     source = _Source(server, context, namespace, is_cluster=bool(context) or in_cluster)
     _check_installed(source)
     server_process.log_warnings()
-    with listening(listen, port, "choose another with --listen HOST and --port") as sock:
+    with listen_on(listen, port, "choose another with --listen HOST and --port") as sock:
         asyncio.run(_serve(sock, listen, grpc_port, source))
 
 
@@ -91,18 +91,18 @@ class _Source(NamedTuple):
     @contextlib.asynccontextmanager
     async def _follow_server(self, store: RuleStore) -> AsyncIterator[asyncio.Task[None]]:
         from dayfly.client import AsyncClient
-        from dayfly.routeserver import from_api
+        from dayfly.routeserver import api_source
 
         async with AsyncClient(server=self.server) as client:
             await client.version()
-            yield asyncio.create_task(from_api.follow(store, client))
+            yield asyncio.create_task(api_source.follow(store, client))
 
     @contextlib.asynccontextmanager
     async def _watch_cluster(self, store: RuleStore) -> AsyncIterator[asyncio.Task[None]]:
         from dayfly.kube.auth import CredentialsError, load
         from dayfly.kube.client import Client
         from dayfly.kube.transport import HttpTransport
-        from dayfly.routeserver.from_cluster import ClusterRuleWatcher
+        from dayfly.routeserver.cluster_source import ClusterRuleWatcher
 
         try:
             credentials = await load(context=self.context)
@@ -124,7 +124,7 @@ async def _serve(sock: socket.socket, host: str, grpc_port: int, source: _Source
     from dayfly.server.access.callers import is_loopback_name
 
     stop, store = server_process.stop_on_signals(), RuleStore()
-    async with source.update(store) as updating, _grpc(grpc_server.serving(store, host, grpc_port), host) as got:
+    async with source.update(store) as updating, _grpc(grpc_server.serve(store, host, grpc_port), host) as got:
         updating.add_done_callback(lambda _: stop.set())
         at = f"[{host}]" if ":" in host else host
         show.print_message(f"routing rules: http://{at}:{sock.getsockname()[1]}{rest.PATH}, gRPC at {at}:{got}")

@@ -15,7 +15,7 @@ import click
 
 from dayfly.cli import installed, options
 from dayfly.cli.local import server_process
-from dayfly.cli.local.server_process import listening
+from dayfly.cli.local.server_process import listen_on
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.home import Home
@@ -97,7 +97,7 @@ def command(
     # The objects of the start-up are permanent. Garbage collections during the start would take a seventh of its time.
     gc.disable()
     try:
-        with _open_store(database) as store, listening(host, port, "choose another with --listen HOST:PORT") as sock:
+        with _open_store(database) as store, listen_on(host, port, "choose another with --listen HOST:PORT") as sock:
             asyncio.run(_serve(store, sock, settings))
     finally:
         gc.enable()
@@ -218,7 +218,7 @@ def _check_certificate(chain: str | None, key: str | None) -> Certificate | None
     Raises:
         DayflyError: a file is missing, or the key does not match the certificate.
     """
-    from dayfly.server.http.tls import Certificate, context
+    from dayfly.server.http.tls import Certificate, create_context
 
     if not chain and not key:
         return None
@@ -226,7 +226,7 @@ def _check_certificate(chain: str | None, key: str | None) -> Certificate | None
         raise DayflyError(Exit.USAGE, "a certificate needs its key", "use both --tls-cert and --tls-key")
     found = Certificate(chain, key)
     try:
-        context(found)
+        create_context(found)
     except OSError as fault:
         reason = getattr(fault, "reason", "") or (fault.strerror or "cannot be read").lower()
         missing = next((each for each in (chain, key) if not Path(each).is_file()), chain)

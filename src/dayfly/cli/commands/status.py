@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dayfly.cli import options
-from dayfly.cli.backends.target_server import ServerClient, is_elsewhere
+from dayfly.cli.backends.target_server import ServerClient, is_remote
 from dayfly.cli.output import show
 from dayfly.client.home import Home
 
@@ -40,7 +40,7 @@ def command(output: str | None) -> None:
     version = client.health().get("version", "")
     sandboxes = client.get("sandboxes")
     counts = Counter(_state(sandbox) for sandbox in sandboxes)
-    pid = None if is_elsewhere() else home.server_process()
+    pid = None if is_remote() else home.server_process()
     if output:
         troubled = [{"name": one["name"], "state": _state(one), **one["status"]} for one in _unready(sandboxes)]
         found = {"home": str(home.path), "url": client.address.url, "version": version, "process": pid}

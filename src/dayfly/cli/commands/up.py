@@ -15,7 +15,7 @@ import click
 from dayfly.cli import installed, options
 from dayfly.cli.backends.target_server import CLUSTER, ServerClient
 from dayfly.cli.local import server_process, temporary_server
-from dayfly.cli.local.server_process import listening
+from dayfly.cli.local.server_process import listen_on
 from dayfly.cli.output import show
 from dayfly.client.address import ORGANISATION, Address
 from dayfly.client.errors import DayflyError, Exit
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
 
-    from dayfly.client.files import Wished
+    from dayfly.client.files import LoadedDocument
     from dayfly.execute.tracing import Tracer
     from dayfly.link.transport import HostTransport
     from dayfly.server.catalog.baselines import BaselineHost
@@ -48,7 +48,7 @@ class _UpOptions(NamedTuple):
     runner: str
     parallel: int
     engine: str
-    baselines: list[Wished]
+    baselines: list[LoadedDocument]
     clusters: tuple[str, ...]
     webhooks: frozenset[str]
     receiver: EventReceiver | None
@@ -147,7 +147,7 @@ def command(
         while_used=while_used,
     )
     advice = "choose another with --port N, or any free one with --port 0"
-    with listening(_ADDRESS, port, advice, called=f"port {port}") as sock:
+    with listen_on(_ADDRESS, port, advice, called=f"port {port}") as sock:
         asyncio.run(_serve(settings, sock, report_ready))
 
 
@@ -171,7 +171,7 @@ def _routing_options(forms: Forms, *, routing: bool) -> list[str]:
     return [*headers, "--routing-query", forms.query, *(["--routing"] if routing else [])]
 
 
-def _detach(home: Home, words: list[str], baselines: tuple[str, ...], declared: list[Wished]) -> None:
+def _detach(home: Home, words: list[str], baselines: tuple[str, ...], declared: list[LoadedDocument]) -> None:
     """Start the server as a separate process, which also declares the baselines."""
     from dayfly.client.files import STANDARD_INPUT
 
@@ -277,13 +277,13 @@ def _application(
     """Return the REST API."""
     from dayfly import __version__
     from dayfly.server import app as control
-    from dayfly.server.access.callers import single
+    from dayfly.server.access.callers import single_key
 
     return control.create_app(
         store,
         hosts,
         org=ORGANISATION,
-        keys=single(settings.key),
+        keys=single_key(settings.key),
         version=__version__,
         receiver=settings.receiver,
         secret_stores=secrets,
@@ -321,7 +321,7 @@ def _containers(engine: str) -> str:
     return program
 
 
-def _baselines(files: tuple[str, ...]) -> list[Wished]:
+def _baselines(files: tuple[str, ...]) -> list[LoadedDocument]:
     if not files:
         return []
     from dayfly.client import files as reading
@@ -333,7 +333,7 @@ def _baselines(files: tuple[str, ...]) -> list[Wished]:
     return found
 
 
-def _declare(address: Address, baselines: list[Wished]) -> None:
+def _declare(address: Address, baselines: list[LoadedDocument]) -> None:
     if not baselines:
         return
     from dayfly.cli import apply_spec

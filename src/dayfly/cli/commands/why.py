@@ -46,7 +46,7 @@ def _ready(host: Backend, sandbox: str) -> dict[str, Any]:
     from dayfly.plan import why
     from dayfly.plan.reasons import Reason
 
-    reason = Reason.ACCEPTED if subject.published(sandbox) else host.report(sandbox)["reason"]
+    reason = Reason.ACCEPTED if subject.parse_published(sandbox) else host.report(sandbox)["reason"]
     return {"subject": why.subject(sandbox), "reason": reason, "message": "it is not waiting for anything"}
 
 

@@ -19,7 +19,7 @@ import click
 
 from dayfly.cli import apply_spec, options, outputs, secret_files, temporary_spec, watch
 from dayfly.cli.backends import lookup
-from dayfly.cli.backends.target_server import CLUSTER, ServerClient, is_elsewhere
+from dayfly.cli.backends.target_server import CLUSTER, ServerClient, is_remote
 from dayfly.cli.local.child import Interrupted, Signals
 from dayfly.cli.local.temporary_server import SharedServer, running_server
 from dayfly.cli.output import show
@@ -145,7 +145,7 @@ def _choose_cluster(client: ServerClient, named: str | None) -> str:
     Raises:
         DayflyError: the server has several clusters, and `--cluster` is missing.
     """
-    if named or not is_elsewhere():
+    if named or not is_remote():
         return named or CLUSTER
     known = [each["name"] for each in client.get("clusters")]
     if CLUSTER in known or not known:
@@ -180,8 +180,8 @@ def _provision_and_run(
     lease = _Lease(server_, name)
     try:
         try:
-            with lease, signals.pausing(lease.suspend):
-                with signals.raising():
+            with lease, signals.use_pause(lease.suspend):
+                with signals.raise_interrupts():
                     _create(client, body, after)
                     watch.until_ready(client, name, seconds, first=first)
                     environment = _environment(client.get("sandboxes", name, "outputs"), aliases)
@@ -242,7 +242,7 @@ def _clean_up(server_: SharedServer, signals: Signals, name: str) -> int:
                 # Do not check first that it exists: the PUT may be in flight, and the server handles it before this.
                 client.delete("sandboxes", name)
                 uid = client.get("sandboxes", name, "report").get("uid", "")
-                with signals.raising():
+                with signals.raise_interrupts():
                     watch.until_gone(client, name, uid, CLEANUP_TIMEOUT_S)
                 break
             except UnreachableError:
@@ -262,8 +262,8 @@ def _clean_up(server_: SharedServer, signals: Signals, name: str) -> int:
 def _client_after_signal(server_: SharedServer, signals: Signals) -> ServerClient:
     """Return the client with a new connection: a signal may have interrupted an exchange."""
     server_.client.close()
-    signals.forget()
-    server_.follow(server_.client)
+    signals.clear_pending()
+    server_.update_address(server_.client)
     return server_.client
 
 
@@ -308,7 +308,7 @@ class _Lease:
                     self.is_ready = False  # reported once
             except DayflyError:
                 if not self._stopped.is_set():
-                    self._server.follow(self._client)
+                    self._server.update_address(self._client)
         self._client.close()
 
     def __enter__(self) -> Self:
@@ -342,7 +342,7 @@ def _environment(found: list[Any], aliases: dict[str, str]) -> dict[str, str]:
     """Return the environment of this process with all outputs that a variable can hold."""
     environment = dict(os.environ)
     values: dict[str, str] = {}
-    for variable in outputs.usable(outputs.variables(found), show.print_message):
+    for variable in outputs.settable_variables(outputs.variables(found), show.print_message):
         assert variable.value is not None, "usable"
         environment[variable.name] = variable.value
         step = "/".join(part for part in (variable.resource, variable.step) if part)

@@ -53,11 +53,11 @@ class Signals:
     def __enter__(self) -> Self:
         self._is_stoppable = signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
         if self._is_stoppable:
-            signal.signal(signal.SIGTSTP, self._stop)
+            signal.signal(signal.SIGTSTP, self._suspend)
         for number in FORWARDED:
             # Signals that the parent ignores (nohup, a background job of a shell) stay ignored, for the child too.
             if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._take)
+                self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(
@@ -68,17 +68,17 @@ class Signals:
         if self._is_stoppable:
             signal.signal(signal.SIGTSTP, signal.SIG_DFL)
 
-    def _stop(self, number: int, _frame: FrameType | None) -> None:
+    def _suspend(self, number: int, _frame: FrameType | None) -> None:
         """Stop this process. A terminal also stops the command; other senders stop only this process."""
         signal.signal(number, signal.SIG_IGN)  # no second stop during this one
         with self._pause():
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)  # stopped here until SIGCONT
             signal.signal(number, signal.SIG_IGN)
-        signal.signal(number, self._stop)
+        signal.signal(number, self._suspend)
 
     @contextlib.contextmanager
-    def pausing(self, pause: Pause) -> Iterator[None]:
+    def use_pause(self, pause: Pause) -> Iterator[None]:
         """Enter the context of `pause` before Ctrl-Z stops this process, and leave it afterwards."""
         self._pause = pause
         try:
@@ -86,14 +86,14 @@ class Signals:
         finally:
             self._pause = contextlib.nullcontext
 
-    def _take(self, number: int, _frame: FrameType | None) -> None:
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self._raising:
             self._raising = False  # only once: a second signal must not interrupt the cleanup
             raise Interrupted(number)
         self._pending.append(number)
 
     @contextlib.contextmanager
-    def raising(self) -> Iterator[None]:
+    def raise_interrupts(self) -> Iterator[None]:
         """Raise `Interrupted` for signals within this context, and for a recorded signal."""
         self._raising = True
         try:
@@ -104,7 +104,7 @@ class Signals:
         finally:
             self._raising = False
 
-    def forget(self) -> None:
+    def clear_pending(self) -> None:
         """Drop recorded signals, which were handled."""
         self._pending.clear()
 

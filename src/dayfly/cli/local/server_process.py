@@ -153,7 +153,7 @@ def continue_in_background() -> Callable[[], None]:
     if child := os.fork():
         child_end.close()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # both receive it; the parent ends after the child
-        os._exit(0 if parent_end.recv(1) else _code(child))
+        os._exit(0 if parent_end.recv(1) else _exit_code(child))
     parent_end.close()
 
     def report_ready() -> None:
@@ -163,13 +163,13 @@ def continue_in_background() -> Callable[[], None]:
     return report_ready
 
 
-def _code(child: int) -> int:
+def _exit_code(child: int) -> int:
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return code if code >= 0 else _SIGNAL_BASE - code
 
 
 @contextlib.contextmanager
-def listening(host: str, port: int, advice: str, *, called: str = "") -> Iterator[socket.socket]:
+def listen_on(host: str, port: int, advice: str, *, called: str = "") -> Iterator[socket.socket]:
     """Open a listening socket while the context lasts. Port 0 uses a free one.
 
     Connections wait until the socket is served. `called` replaces the address in errors.

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from dayfly.cli.backends.target_server import ServerClient, find, is_elsewhere
+from dayfly.cli.backends.target_server import ServerClient, find, is_remote
 from dayfly.cli.local import server_process
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
@@ -52,7 +52,7 @@ class UserLock:
             self._home.make()
             self._descriptor = os.open(self._home.users, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             deadline = time.monotonic() + self._seconds
-            while not self._locked(fcntl.LOCK_SH) and time.monotonic() < deadline:
+            while not self._try_lock(fcntl.LOCK_SH) and time.monotonic() < deadline:
                 time.sleep(_LOCK_POLL_S)
         except (OSError, DayflyError):
             self._release()
@@ -76,7 +76,7 @@ class UserLock:
         if self._descriptor is None:
             return True
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        return self._locked(fcntl.LOCK_EX)
+        return self._try_lock(fcntl.LOCK_EX)
 
     def store_process(self, server: int) -> None:
         """Store the server process that the last user stops; 0 for none."""
@@ -93,9 +93,9 @@ class UserLock:
         text = b"" if self._descriptor is None else os.pread(self._descriptor, _MAX_TEXT_BYTES, 0)
         return whole(text.decode(errors="replace").strip(), _MAX_PROCESS_ID) or 0
 
-    def _locked(self, how: int) -> bool:
+    def _try_lock(self, how: int) -> bool:
         assert self._descriptor is not None, "there is a file to be locked"
-        return _lock(self._descriptor, how)
+        return _lock_descriptor(self._descriptor, how)
 
 
 async def stop_when_unused(home: Home, is_idle: Callable[[], Awaitable[bool]], stop: asyncio.Event) -> None:
@@ -109,13 +109,13 @@ async def stop_when_unused(home: Home, is_idle: Callable[[], Awaitable[bool]], s
 
     with contextlib.suppress(OSError):
         descriptor = os.open(home.users, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        while not (_lock(descriptor, fcntl.LOCK_EX) and await is_idle()):
+        while not (_lock_descriptor(descriptor, fcntl.LOCK_EX) and await is_idle()):
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             await asyncio.sleep(_IDLE_POLL_S)
         stop.set()
 
 
-def _lock(descriptor: int, how: int) -> bool:
+def _lock_descriptor(descriptor: int, how: int) -> bool:
     import fcntl
 
     try:
@@ -138,7 +138,7 @@ class SharedServer:
         self.started = 0
         self._home, self._lock = home, lock
         self._reviving = threading.Lock()
-        self.client = self._open()
+        self.client = self._connect()
 
     @property
     def is_temporary(self) -> bool:
@@ -150,16 +150,16 @@ class SharedServer:
         """Whether it is temporary and ended without being stopped."""
         return self.is_temporary and self._home.is_left_behind()
 
-    def follow(self, client: ServerClient) -> None:
+    def update_address(self, client: ServerClient) -> None:
         """Let `client` use the address at which the home's server listens now. Restart a killed temporary server."""
         if self._lock is None:
             return
         with contextlib.suppress(DayflyError), self._reviving:
             self._revive()
             if address := find(self._home):
-                client.json.move_to(address)
+                client.json.set_address(address)
 
-    def _open(self) -> ServerClient:
+    def _connect(self) -> ServerClient:
         """Return a client of the running server, or of one that is started now."""
         try:
             client = ServerClient.open(self._home)
@@ -213,7 +213,7 @@ class SharedServer:
 @contextlib.contextmanager
 def running_server(home: Home) -> Iterator[SharedServer]:
     """Return the server of the home, started if necessary. The last user stops a server that was started for it."""
-    with contextlib.nullcontext() if is_elsewhere() else UserLock(home, _STOP_TIMEOUT_S) as lock:
+    with contextlib.nullcontext() if is_remote() else UserLock(home, _STOP_TIMEOUT_S) as lock:
         server_ = SharedServer(home, lock)
         try:
             yield server_

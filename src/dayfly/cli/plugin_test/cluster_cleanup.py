@@ -80,7 +80,7 @@ class CreatedObjects:
 
         Signals are raised only between requests, so that all created objects are known.
         """
-        with self.signals.raising():
+        with self.signals.raise_interrupts():
             pass
 
     def read(self, box: CreatedSandbox) -> RunReport | None:

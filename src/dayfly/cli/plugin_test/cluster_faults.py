@@ -43,7 +43,7 @@ def require(cluster: ClusterBackend, verb: str, group: str, kind: str, namespace
     Raises:
         DayflyError: the user does not have it.
     """
-    if not _may(cluster, verb, group, kind, namespace):
+    if not _is_allowed(cluster, verb, group, kind, namespace):
         place = f" in the namespace {namespace}" if namespace else ""
         message = f"you may not {verb} {kind}{place}, which the test needs"
         raise DayflyError(Exit.DENIED, message, "ask the cluster's administrator for that right")
@@ -51,7 +51,7 @@ def require(cluster: ClusterBackend, verb: str, group: str, kind: str, namespace
 
 def find_missing_rights(cluster: ClusterBackend, plugin: Plugin, runners: str) -> MissingRights:
     """Return the missing rights for pods of steps, in the namespace `runners`, and for the objects of each step."""
-    pods = "" if _may(cluster, "delete", "", "pods", runners) else f"you may not delete pods in {runners}"
+    pods = "" if _is_allowed(cluster, "delete", "", "pods", runners) else f"you may not delete pods in {runners}"
     objects = {}
     for step in plugin.spec.create:
         if step.object is not None and step.object.manifest is not None:
@@ -59,13 +59,15 @@ def find_missing_rights(cluster: ClusterBackend, plugin: Plugin, runners: str) -
             kind = cluster.call(lambda client, manifest=manifest: _kind(client, manifest))  # type: ignore[misc] # binds the loop variable
             here = cluster.namespace
             refused = [
-                verb for verb in ("list", "patch", "delete") if not _may(cluster, verb, kind.group, kind.plural, here)
+                verb
+                for verb in ("list", "patch", "delete")
+                if not _is_allowed(cluster, verb, kind.group, kind.plural, here)
             ]
             objects[step.name] = f"you may not {refused[0]} {kind.plural} in {here}" if refused else ""
     return MissingRights(pods, objects)
 
 
-def _may(cluster: ClusterBackend, verb: str, group: str, kind: str, namespace: str) -> bool:
+def _is_allowed(cluster: ClusterBackend, verb: str, group: str, kind: str, namespace: str) -> bool:
     asked = {"verb": verb, "group": group, "resource": kind, "namespace": namespace}
     body = {"spec": {"resourceAttributes": asked}}
     answer = cluster.call(lambda client: client.create(_REVIEWS, body))

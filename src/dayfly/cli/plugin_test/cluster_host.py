@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dayfly.cli.local.child import Signals
 from dayfly.cli.plugin_test import cluster_cleanup, cluster_faults, cluster_specs
 from dayfly.cli.plugin_test.cluster_cleanup import CreatedSandbox
-from dayfly.cli.plugin_test.session import InventoryError, cleaning_up
+from dayfly.cli.plugin_test.session import InventoryError, clean_up_at_end
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.execute.pod import names as pod_names
 from dayfly.plan.reasons import Reason
@@ -52,7 +52,7 @@ def bench(plugin: Plugin, cluster: ClusterBackend, seconds: float, *, publish: b
     """
     place = _ClusterBench(plugin, cluster, seconds, cluster_specs.SpecBuilder(plugin, publish=publish))
     place.check()
-    with cleaning_up(place):
+    with clean_up_at_end(place):
         yield place
 
 

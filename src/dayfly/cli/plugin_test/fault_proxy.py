@@ -88,15 +88,15 @@ class FaultProxy:
         if fault is WebhookFault.REFUSED:
             return _Response(500, [], b"")
         if fault is WebhookFault.BEFORE:
-            self._hold()
+            self._wait_for_release()
         response = self._forward(method, target, headers, body)
         if fault is WebhookFault.TWICE:
             response = self._forward(method, target, headers, body)
         if fault is WebhookFault.AFTER:
-            self._hold()
+            self._wait_for_release()
         return None if fault is WebhookFault.LOST else response
 
-    def _hold(self) -> None:
+    def _wait_for_release(self) -> None:
         self._record(wait_line(self._step))
         self._released.wait(_HOLD_TIMEOUT_S)
 
@@ -104,7 +104,7 @@ class FaultProxy:
         place = self._origin.netloc
         secure = self._origin.scheme == "https"
         connection = (
-            http.client.HTTPSConnection(place, timeout=_RESPONSE_TIMEOUT_S, context=_trust(self._webhook))
+            http.client.HTTPSConnection(place, timeout=_RESPONSE_TIMEOUT_S, context=_tls_context(self._webhook))
             if secure
             else http.client.HTTPConnection(place, timeout=_RESPONSE_TIMEOUT_S)
         )
@@ -136,7 +136,7 @@ class FaultProxy:
         return _Response(response.status, headers, body)
 
 
-def _trust(webhook: Webhook) -> ssl.SSLContext:
+def _tls_context(webhook: Webhook) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=webhook.tls.ca if webhook.tls else None)
 
 

@@ -18,7 +18,7 @@ from dayfly.cli.local.child import Interrupted, Signals, run_group
 from dayfly.cli.local.temporary_server import UserLock
 from dayfly.cli.output import show
 from dayfly.cli.plugin_test.fault_proxy import FaultProxy
-from dayfly.cli.plugin_test.session import InventoryError, cleaning_up
+from dayfly.cli.plugin_test.session import InventoryError, clean_up_at_end
 from dayfly.client import waiting
 from dayfly.client.connection import run
 from dayfly.client.errors import DayflyError, Exit, RefusedError
@@ -76,7 +76,7 @@ def bench(
             client = server_process.start(home, ["--port", "0", "--while-used", *options])
             bench_ = _LocalBench(client, plugin, journal, seconds, proxies, secrets)
             try:
-                with cleaning_up(bench_):
+                with clean_up_at_end(bench_):
                     yield bench_
             finally:
                 client.close()
@@ -197,7 +197,7 @@ class _LocalBench:
         return held
 
     def _check_signals(self) -> None:
-        with self.signals.raising():
+        with self.signals.raise_interrupts():
             pass
 
     def clear(self) -> None:

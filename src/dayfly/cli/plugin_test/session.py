@@ -69,7 +69,7 @@ class Cleanable(Protocol):
 
 
 @contextlib.contextmanager
-def cleaning_up(bench: Cleanable) -> Iterator[None]:
+def clean_up_at_end(bench: Cleanable) -> Iterator[None]:
     """Delete everything that was created, after the end of the test, an error or Ctrl-C."""
     with Signals() as signals:
         bench.signals = signals
@@ -79,7 +79,7 @@ def cleaning_up(bench: Cleanable) -> Iterator[None]:
             show.print_message("dayfly: deleting what the test has created; press Ctrl-C again to leave it in place")
             raise
         finally:
-            signals.forget()
+            signals.clear_pending()
             bench.clear()
 
 

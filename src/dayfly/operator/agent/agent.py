@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 
 from dayfly.kube import errors
 from dayfly.kube.objects import NAMESPACES
-from dayfly.link.dial import Dial
-from dayfly.link.envelope import Opening
-from dayfly.link.host_end import REMIND_S
+from dayfly.link.dialer import Dialer
+from dayfly.link.envelope import SessionRequest
+from dayfly.link.host_end import RESEND_INTERVAL_S
 from dayfly.link.http import ServerConnection
-from dayfly.link.permits import Births
+from dayfly.link.permits import StartPermits
 from dayfly.operator.agent import served_sandboxes
 from dayfly.operator.agent.cluster_host import Admit, ClusterHost
 from dayfly.operator.agent.cursor import SecretCursor
@@ -54,7 +54,7 @@ class Agent:
         self._bound = dict(bound)
         self._uid = ""
         self.served = ClusterHost(cluster, bound, admit)
-        self.dial = Dial(
+        self.dial = Dialer(
             connection,
             SecretCursor(cluster.client, home),
             self._opening,
@@ -63,7 +63,7 @@ class Agent:
             seed=seed,
         )
         self.served.on_data_loss = self.dial.reset_session
-        self._births = Births(self.dial.permitted)
+        self._permits = StartPermits(self.dial.query_startable)
 
     async def run(self) -> None:
         """Exchange messages with the server, until cancelled."""
@@ -75,7 +75,7 @@ class Agent:
                 self._uid = (await self._cluster.client.get(NAMESPACES, "kube-system")).metadata.uid
             except errors.ApiError as fault:
                 log.warning("cannot read the UID of the namespace kube-system: %s", fault)
-                await asyncio.sleep(REMIND_S)
+                await asyncio.sleep(RESEND_INTERVAL_S)
         reminding = asyncio.create_task(self.served.end.run())
         try:
             await self.dial.run()
@@ -83,8 +83,8 @@ class Agent:
             reminding.cancel()
             await asyncio.gather(reminding, return_exceptions=True)
 
-    def _opening(self) -> Opening:
-        return Opening(cluster_uid=self._uid, namespaces=self._bound, runs=tuple(self.served.living()))
+    def _opening(self) -> SessionRequest:
+        return SessionRequest(cluster_uid=self._uid, namespaces=self._bound, runs=tuple(self.served.living_runs()))
 
     # --- for the target adapter of Sandboxes --------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class Agent:
         """
         offered, target = run.spec.offered, run.ledger.target
         assert offered is not None, "only runs that a server has offered are checked"
-        wanted = await self._births.may_begin(offered.uid)
+        wanted = await self._permits.may_start(offered.uid)
         if wanted is not False:
             return wanted
         log.warning("sandbox %s (%s) is no longer wanted by its server and is not started", offered.name, offered.uid)

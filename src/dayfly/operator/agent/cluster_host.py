@@ -72,7 +72,7 @@ class ClusterHost:
         cluster.sandboxes.listen(self._on_sandbox_change)
         cluster.runs.listen(self._on_run_change)
         for kinds in (cluster.gateway, cluster.istio):
-            kinds.listen(self.end.pulse)
+            kinds.listen(self.end.send_heartbeat)
 
     def start_session(self, session: Session) -> None:
         """Begin a session. The server's names for the organisation and this cluster are in it."""
@@ -94,12 +94,12 @@ class ClusterHost:
     def begin_session(self) -> int:
         return self.session
 
-    def living(self) -> Iterable[str]:
+    def living_runs(self) -> Iterable[str]:
         return [
             uid for uid in self._keys if (seen := self._cached_sandbox(uid)) is not None and not self._is_over(seen)
         ]
 
-    def unacknowledged(self) -> Iterable[str]:
+    def unacknowledged_ends(self) -> Iterable[str]:
         return [uid for uid in self._keys if (seen := self._cached_sandbox(uid)) is not None and self._is_over(seen)]
 
     def version(self, uid: str) -> int:
@@ -109,9 +109,9 @@ class ClusterHost:
         seen = self._cached_sandbox(uid)
         return seen is not None and self._is_over(seen)
 
-    def standing(self, uid: str) -> wire.Standing | None:
+    def run_status(self, uid: str) -> wire.RunStatus | None:
         if (last := self._ended_reports.get(uid)) is not None:
-            return wire.Standing(uid=uid, seq=self.version(uid), report=last)
+            return wire.RunStatus(uid=uid, seq=self.version(uid), report=last)
         seen = self._cached_sandbox(uid)
         if seen is None:
             return None
@@ -129,7 +129,7 @@ class ClusterHost:
         else:
             return None
         report = msgspec.structs.replace(report, uid=uid)
-        return wire.Standing(uid=uid, seq=self.version(uid), report=report, endpoints=endpoints)
+        return wire.RunStatus(uid=uid, seq=self.version(uid), report=report, endpoints=endpoints)
 
     def admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
         if not self.namespace:
@@ -221,7 +221,7 @@ class ClusterHost:
     @unavailable_on_error
     async def acknowledge(self, uids: tuple[str, ...]) -> None:
         # From here on, a delayed birth could be of one of these runs.
-        self.end.forgets()
+        self.end.reject_older_births()
         # A Sandbox that the caches do not have yet reports its end again.
         await self._release.release_acknowledged([uid for uid in uids if uid in self._keys], self._find_ended)
 
@@ -242,19 +242,19 @@ class ClusterHost:
         return self._find_cached_run(seen) if seen is not None else None
 
     @unavailable_on_error
-    async def look_up(self, question: wire.RunQuestion) -> wire.Answer:
-        run, address = self.cached_run(question.uid), question.address
-        match question:
-            case wire.AskValues():
+    async def answer_query(self, query: wire.RunQuery) -> wire.Answer:
+        run, address = self.cached_run(query.uid), query.address
+        match query:
+            case wire.ValuesQuery():
                 found = await run_reads.read_values(self._cluster, run) if run is not None else ()
                 return wire.Values(**address, values=found)
-            case wire.AskHistory():
+            case wire.HistoryQuery():
                 return wire.History(**address, entries=run_reads.build_history(run) if run is not None else ())
         kept = await run_reads.read_logs(self._client, run) if run is not None else {}
         infos = run_reads.list_logs(kept)
-        if isinstance(question, wire.AskLogs):
+        if isinstance(query, wire.LogsQuery):
             return wire.Logs(**address, logs=infos)
-        return run_queries.piece(question, infos, lambda key: kept[key])
+        return run_queries.read_piece(query, infos, lambda key: kept[key])
 
     # --- called by the operator ---------------------------------------------------------------------------------------
 
@@ -267,7 +267,7 @@ class ClusterHost:
         # Every host sends complete reports, and the local Sandbox has its own list of unsupported fields.
         bare = msgspec.structs.replace(report, unsupported=())
         if self._reports.record(uid, with_unsupported(bare, report.unsupported), urls):
-            self.end.changed(uid)
+            self.end.report_change(uid)
 
     def _on_sandbox_change(self, change: Change[SandboxObject]) -> None:
         seen = change.seen
@@ -294,7 +294,7 @@ class ClusterHost:
         if not self._is_over(seen):
             return
         if FORGET_ANNOTATION in (seen.metadata.annotations or {}):
-            self.end.begin(self._release.release(seen))
+            self.end.start_task(self._release.release(seen))
         else:
             self._report_end(uid)
 
@@ -303,7 +303,7 @@ class ClusterHost:
         if uid not in self._ended_reports:
             self._ended_reports[uid] = served_sandboxes.last_report(read, uid) if read is not None else None
             self._reports.advance(uid)
-            self.end.ended(uid)
+            self.end.report_end(uid)
         elif read is None:
             self._ended_reports[uid] = None
         return Verdict.OVER

@@ -11,14 +11,14 @@ import base64
 from dayfly.execute.pod import names
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, AnnotatedMeta
-from dayfly.link.dial import LastSeen
+from dayfly.link.dialer import LastSeen
 from dayfly.spec.scalars.numbers import MAX_INTEGER, whole
 
 NAME = "dayfly-agent"
 
 
 class SecretCursor:
-    """The cursor (`link.dial.Cursor`) in a Secret of the operator's own namespace."""
+    """The cursor (`link.dialer.Cursor`) in a Secret of the operator's own namespace."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._client = client

@@ -32,7 +32,7 @@ class Role(enum.IntEnum):
     ADMIN = 3
 
     @property
-    def word(self) -> str:
+    def api_name(self) -> str:
         """Its name in the API."""
         return self.name.lower()
 
@@ -70,7 +70,7 @@ L = TypeVar("L", bound="ScopedObject")
 
 def keep_visible(who: Requester, found: L | None) -> L | None:
     """Return the object, or None if the scope of the key excludes it."""
-    return found if found is not None and who.scope.takes(found) else None
+    return found if found is not None and who.scope.includes(found) else None
 
 
 class Keys(Protocol):
@@ -104,7 +104,7 @@ class SingleKey:
         return self._caller if key_id == self._caller.key_id else None
 
 
-def single(key: str, org: str = LOCAL) -> Keys:
+def single_key(key: str, org: str = LOCAL) -> Keys:
     """Return keys with a single key that has the role admin."""
     return SingleKey(key, org)
 
@@ -170,7 +170,7 @@ def is_cross_site(headers: Headers) -> bool:
     return headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
 
 
-def program(headers: Headers) -> str:
+def client_program(headers: Headers) -> str:
     """Return the client's User-Agent, shortened to one line, or "page" for the page."""
     if PAGE in headers:
         return "page"

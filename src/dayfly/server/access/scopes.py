@@ -58,19 +58,19 @@ class Scope(NamedTuple):
         """Whether it can include sandboxes and route groups; a scope that only has plugins does not."""
         return bool(self.clusters or self.names) or self.is_whole
 
-    def takes_name(self, name: str) -> bool:
+    def includes_name(self, name: str) -> bool:
         """Return whether it can include sandboxes and route groups with that name."""
         return self.has_runs and _any(self.names, name)
 
-    def takes_cluster(self, cluster: str) -> bool:
+    def includes_cluster(self, cluster: str) -> bool:
         """Return whether it can include sandboxes and route groups of that cluster."""
         return _any(self.clusters, cluster)
 
-    def takes(self, found: ScopedObject) -> bool:
+    def includes(self, found: ScopedObject) -> bool:
         """Return whether it includes a sandbox or route group."""
-        return self.takes_name(found.name) and self.takes_cluster(found.scope_cluster)
+        return self.includes_name(found.name) and self.includes_cluster(found.scope_cluster)
 
-    def publishes(self, plugin: str) -> bool:
+    def allows_publishing(self, plugin: str) -> bool:
         """Return whether it allows publishing and deleting versions of that plugin."""
         return self.is_whole or any(each.matches(plugin) for each in self.plugins)
 
@@ -81,7 +81,7 @@ class Scope(NamedTuple):
         return [f"{kind}:{each.text}" for kind, globs in found for each in globs]
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Its terms for messages."""
         return ", ".join(self.terms)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dayfly.lib.clock import now_ms
 from dayfly.server.access import callers
 from dayfly.server.access.scopes import WHOLE, Scope
-from dayfly.server.admin.audit_chain import ChainEntry, ChainHead, link
+from dayfly.server.admin.audit_chain import ChainEntry, ChainHead, next_entry
 from dayfly.server.db.tables import audit, audit_heads
 from dayfly.server.http.handler import serve
 from dayfly.server.http.request_data import read_number
@@ -37,7 +37,7 @@ class Actor(NamedTuple):
     scope: Scope = WHOLE
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The author in the records of a run."""
         return f"{self.program or 'unknown program'}, key {self.key}"
 
@@ -45,7 +45,7 @@ class Actor(NamedTuple):
 def get_actor(request: Request) -> Actor:
     """Return the author of a request."""
     caller = callers.get_caller(request)
-    return Actor(caller.org, caller.key_id, caller.name, callers.program(request.headers), caller.scope)
+    return Actor(caller.org, caller.key_id, caller.name, callers.client_program(request.headers), caller.scope)
 
 
 def append(rows: Rows, who: Actor, action: str, what: str, spec: str | bytes = "") -> None:
@@ -71,7 +71,7 @@ def append(rows: Rows, who: Actor, action: str, what: str, spec: str | bytes = "
         object=what,
         spec=hashlib.sha256(data).hexdigest() if data else "",
     )
-    entry = link(rows.org, head, entry)
+    entry = next_entry(rows.org, head, entry)
     now = {"number": entry.number, "digest": entry.digest}
     if found is None:
         rows.insert(audit_heads, now)

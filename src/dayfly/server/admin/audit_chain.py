@@ -55,13 +55,13 @@ class ChainEntry(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""
 
 
-def link(org: str, head: ChainHead, entry: ChainEntry) -> ChainEntry:
+def next_entry(org: str, head: ChainHead, entry: ChainEntry) -> ChainEntry:
     """Return the entry with its number and digests, as the successor of the head."""
     bound = msgspec.structs.replace(entry, number=head.number + 1, previous=head.digest, digest="")
     return msgspec.structs.replace(bound, digest=_digest(org, bound))
 
 
-def fault(org: str, entries: Iterable[ChainEntry], head: ChainHead, since: ChainHead | None = None) -> str:
+def find_fault(org: str, entries: Iterable[ChainEntry], head: ChainHead, since: ChainHead | None = None) -> str:
     """Verify the entries after `since` (by default all) up to the head; return the first error, or ""."""
     last = since or ChainHead()
     for entry in entries:

@@ -71,7 +71,7 @@ class Clusters:
             return caller.org if found is None else str(found)
 
         org = {"name": caller.org, "displayName": await self._store.for_org(caller.org).read(name)}
-        user: dict[str, Any] = {"role": caller.role.word}
+        user: dict[str, Any] = {"role": caller.role.api_name}
         if not caller.scope.is_whole:
             user["scope"] = caller.scope.terms
         return {"orgs": [org], "user": user, "featureFlags": {}}
@@ -95,7 +95,7 @@ class Clusters:
     async def list_all(self, request: Request) -> Any:
         who, after = callers.get_caller(request), request.query_params.get("after", "")
         found = [
-            row for row in await self.list_known(who.org) if row.name > after and who.scope.takes_cluster(row.name)
+            row for row in await self.list_known(who.org) if row.name > after and who.scope.includes_cluster(row.name)
         ]
         return apply_limit(request, [self._describe(who.org, row) for row in found])
 
@@ -201,7 +201,7 @@ class Clusters:
 
     async def _find(self, request: Request) -> Row[Any]:
         who, name = callers.get_caller(request), request.path_params["name"]
-        known = [row for row in await self.list_known(who.org) if who.scope.takes_cluster(row.name)]
+        known = [row for row in await self.list_known(who.org) if who.scope.includes_cluster(row.name)]
         for row in known:
             if row.name == name:
                 return row

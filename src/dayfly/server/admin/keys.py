@@ -43,7 +43,7 @@ PREFIX = "dfk"
 # Interval at which the last use of a key is recorded, because each record is a write.
 RECORD_USE_INTERVAL_MS = 60_000
 MAX_NAME_LENGTH = 100
-ROLES = {role.word: role for role in Role}
+ROLES = {role.api_name: role for role in Role}
 SCOPED = "scoped"
 DAY_S = 86_400
 
@@ -141,15 +141,15 @@ def create(rows: Rows, name: str, role: Role, *, who: Actor, seconds: int = 0, s
     row = {
         "id": id_,
         "name": name,
-        "role": role.word if scope.is_whole else SCOPED,
-        "scope": "" if scope.is_whole else msgspec.json.encode(_Scoped(role.word, scope.terms)).decode(),
+        "role": role.api_name if scope.is_whole else SCOPED,
+        "scope": "" if scope.is_whole else msgspec.json.encode(_Scoped(role.api_name, scope.terms)).decode(),
         "digest": callers.digest(secret).hex(),
         "created_at": now,
         "created_by": who.key,
         "expires_at": now + seconds * 1000 if seconds else None,
     }
     rows.insert(api_keys, row)
-    audit.append(rows, who, "create", f"keys/{id_}", " ".join([role.word, *scope.terms, name]))
+    audit.append(rows, who, "create", f"keys/{id_}", " ".join([role.api_name, *scope.terms, name]))
     return f"{PREFIX}_{id_}_{secret}", id_
 
 
@@ -203,7 +203,7 @@ def _parse(body: Any) -> tuple[str, Role, int, Scope]:
     scope = WHOLE
     with faults:
         scope = scopes.parse(body["scope"]) if "scope" in body else WHOLE
-    if scope.plugins and role in (Role.VIEWER.word, Role.MEMBER.word):
+    if scope.plugins and role in (Role.VIEWER.api_name, Role.MEMBER.api_name):
         faults.found.append(SpecError(f"plugin: needs the role admin, since a {role} cannot publish", ("scope",)))
     faults.settle()
     return str(name), ROLES[str(role)], int(seconds or 0), scope
@@ -235,7 +235,7 @@ def _caller(row: Row[Any]) -> Caller | None:
 
 def _describe(row: Row[Any]) -> dict[str, Any]:
     role, scope = _rights(row) or (None, WHOLE)
-    found: dict[str, Any] = {"id": row.id, "name": row.name, "role": role.word if role else row.role}
+    found: dict[str, Any] = {"id": row.id, "name": row.name, "role": role.api_name if role else row.role}
     found |= {"createdAt": rfc3339(row.created_at), "createdBy": row.created_by}
     if not scope.is_whole:
         found["scope"] = scope.terms

@@ -88,7 +88,7 @@ class PageSessions:
             raise RequestError(401, USED)
         secret, now = secrets.token_urlsafe(32), now_ms()
         until = now + SESSION_S * 1000
-        who = Actor(caller.org, caller.key_id, caller.name, callers.program(request.headers))
+        who = Actor(caller.org, caller.key_id, caller.name, callers.client_program(request.headers))
 
         def work(rows: Rows) -> None:
             this = rows.update(table).where(table.c.id == row.id, table.c.code == row.code, table.c.expires_at > now)
@@ -175,5 +175,5 @@ def _cookie_name(headers: Headers, *, tls: bool) -> str:
 
 
 def _describe(caller: Caller, until: int) -> dict[str, Any]:
-    found = {"org": caller.org, "role": caller.role.word, "name": caller.name, "key": caller.key_id}
+    found = {"org": caller.org, "role": caller.role.api_name, "name": caller.name, "key": caller.key_id}
     return {**found, "expiresAt": rfc3339(until)} if until else found

@@ -156,7 +156,7 @@ class OrganisationStream(EventFeed):
         return unpublished
 
     def _version(self, record: RunRecord[SandboxSpec]) -> int:
-        link = self._links.of(record.org, record.cluster)
+        link = self._links.get(record.org, record.cluster)
         return link.state.version(record.uid) if link is not None else 0
 
     @property
@@ -192,29 +192,29 @@ class Changes:
     def routes(self) -> list[Route]:
         """Return the HTTP routes."""
         return [
-            serve("/orgs/{org}/changes", GET=self.all),
-            serve("/orgs/{org}/sandboxes/{name}/changes", GET=self.one),
-            serve("/orgs/{org}/routegroups/{name}/changes", GET=self.group),
+            serve("/orgs/{org}/changes", GET=self.stream_all),
+            serve("/orgs/{org}/sandboxes/{name}/changes", GET=self.stream_sandbox),
+            serve("/orgs/{org}/routegroups/{name}/changes", GET=self.stream_group),
         ]
 
-    async def all(self, request: Request) -> Any:
-        return await self._open(request, "")
+    async def stream_all(self, request: Request) -> Any:
+        return await self._respond(request, "")
 
-    async def one(self, request: Request) -> Any:
+    async def stream_sandbox(self, request: Request) -> Any:
         record = await self._sandboxes.get_record(request)
-        return await self._open(request, record.name, record)
+        return await self._respond(request, record.name, record)
 
-    async def group(self, request: Request) -> Any:
-        return await self._open(request, (await self._groups.get_record(request)).key)
+    async def stream_group(self, request: Request) -> Any:
+        return await self._respond(request, (await self._groups.get_record(request)).key)
 
-    async def _open(self, request: Request, name: str, record: RunRecord[SandboxSpec] | None = None) -> Any:
+    async def _respond(self, request: Request, name: str, record: RunRecord[SandboxSpec] | None = None) -> Any:
         who = callers.get_caller(request)
-        slot = self._slots.take(who.org, who.key_id)
+        slot = self._slots.acquire(who.org, who.key_id)
         if slot is None:
             text = "your key has the maximum of open event streams while other keys need some: retry later"
             raise RequestError(503, text, {"Retry-After": "10"})
-        with contextlib.ExitStack() as held:  # taken before the poll, so that requests which wait for it count, too
-            held.callback(slot.release)
+        with contextlib.ExitStack() as cleanup:  # taken before the poll, so that requests which wait for it count, too
+            cleanup.callback(slot.release)
             new = OrganisationStream(self._store, self._links, self._sandboxes, self._strategy, who.org)
             stream = self._streams.setdefault(who.org, new)
             await (stream.refresh(record) if record is not None else stream.poll())
@@ -224,7 +224,7 @@ class Changes:
             body = _end_on_failure(events) if request.method == "GET" else ()
             answer = SlotResponse(body, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
             answer.slot = slot
-            held.pop_all()
+            cleanup.pop_all()
         return answer
 
     async def _events(self, stream: OrganisationStream, last: str, name: str, scope: Scope) -> AsyncIterator[bytes]:
@@ -265,7 +265,7 @@ def _is_changed_group(event: StreamEvent) -> bool:
 
 
 def _is_visible(scope: Scope, name: str, cluster: str) -> bool:
-    return scope.takes_name(name.removeprefix(GROUP)) and scope.takes_cluster(cluster)
+    return scope.includes_name(name.removeprefix(GROUP)) and scope.includes_cluster(cluster)
 
 
 async def _end_on_failure(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

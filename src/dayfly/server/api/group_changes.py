@@ -46,7 +46,7 @@ class GroupChanges:
             return
         began = time.thread_time()
         membership, records = await self._strategy.refresh(self._org)
-        targets = frozenset((id(link), link.place()) for link in self._links.each(self._org))
+        targets = frozenset((id(link), link.compile_target()) for link in self._links.each(self._org))
         versions = {record.name: (record.uid, self._version(membership, record), targets) for record in records}
         changed = [record for record in records if self._versions.get(record.name) != versions[record.name]]
         for start in range(0, len(changed), BATCH_SIZE):
@@ -63,7 +63,7 @@ class GroupChanges:
     async def describe(self, scope: Scope, names: Collection[str]) -> dict[str, bytes]:
         """Return the encoded API objects of groups by name, as visible to a key with that scope."""
         _, records = await self._strategy.refresh(self._org)
-        visible = [record for record in records if record.name in names and scope.takes(record)]
+        visible = [record for record in records if record.name in names and scope.includes(record)]
         described = await self._strategy.describe_all(visible, scope)
         return {each["name"]: msgspec.json.encode(group_forms.shorten(each)) for each in described}
 
@@ -78,5 +78,5 @@ class GroupChanges:
         return record.revision, own, queried, hash(frozenset(members))
 
     def _report_version(self, cluster: str, uid: str) -> int:
-        link = self._links.of(self._org, cluster)
+        link = self._links.get(self._org, cluster)
         return link.state.version(uid) if link is not None else 0

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from dayfly import compile as compiler
 from dayfly.lib.clock import now_ms
 from dayfly.link.server_end import NO_ANSWER
-from dayfly.link.transport import HERE
+from dayfly.link.transport import LOCAL_TARGET
 from dayfly.server import attention
 from dayfly.server.access import callers
 from dayfly.server.admin import audit
@@ -98,17 +98,17 @@ class OverviewApi:
         sandboxes, ended, silent = await self._store.for_org(org).read(
             lambda rows: (read_page(rows, SANDBOXES), _read_abandoned(rows), _read_silent_clusters(rows, now))
         )
-        sandboxes = [each for each in sandboxes if scope.takes(each)]
+        sandboxes = [each for each in sandboxes if scope.includes(each)]
         await self._query_ended(org, ended)
         ended = [
             (name, row)
             for name, row in ended
-            if scope.takes_name(row.name) and scope.takes_cluster(tombstones.scope_cluster(row))
+            if scope.includes_name(row.name) and scope.includes_cluster(tombstones.scope_cluster(row))
         ]
-        silent = [each for each in silent if scope.takes_cluster(each.name)]
+        silent = [each for each in silent if scope.includes_cluster(each.name)]
         states = await self._sandboxes.query_states(sandboxes)
         _, groups = await self._strategy.refresh(org)
-        groups = [each for each in groups if scope.takes(each)]
+        groups = [each for each in groups if scope.includes(each)]
         states |= await self._strategy.query_states(groups, scope)
         mute = await self._mute.find(org, self._log_queries(org, (*sandboxes, *groups), states))
         subjects = [
@@ -130,13 +130,13 @@ class OverviewApi:
     ) -> Iterator[tuple[RunReport, QueryLogs]]:
         """Yield for each run with a host its report and the function that queries its logs."""
         for each in runs:
-            if (link := self._links.of(org, each.cluster)) is not None:
+            if (link := self._links.get(org, each.cluster)) is not None:
                 yield states[each.uid].report, functools.partial(link.logs, each.uid)
 
     def _describe_ended(self, org: str, name: str, row: Any) -> Concern | None:
         """Return the concern about an ended run, as far as known."""
         known = self._ended.get(org, {})
-        if row.uid not in known and row.given_up and self._links.of(org, row.cluster) is None:
+        if row.uid not in known and row.abandoned and self._links.get(org, row.cluster) is None:
             # The cluster was removed, for example. If a host serves it again, it will be queried.
             return attention.describe_forgotten(name, row.ended_at, row.uid, served=False)
         return known.get(row.uid)
@@ -149,13 +149,15 @@ class OverviewApi:
         for name, row in ended:
             if row.uid not in known:
                 by_cluster.setdefault(row.cluster, []).append((name, row))
-        answers = await self._links.look({(org, key): [row.uid for _, row in rows] for key, rows in by_cluster.items()})
+        answers = await self._links.query_statuses(
+            {(org, key): [row.uid for _, row in rows] for key, rows in by_cluster.items()}
+        )
         for cluster, rows in by_cluster.items():
-            if (link := self._links.of(org, cluster)) is None:
+            if (link := self._links.get(org, cluster)) is None:
                 continue
             states, silence = answers[org, cluster]
             for name, row in rows:
-                if row.uid not in states and row.given_up and not silence:
+                if row.uid not in states and row.abandoned and not silence:
                     # A cluster with an agent deletes its record of an ended run once this server has archived it.
                     known[row.uid] = attention.describe_forgotten(name, row.ended_at, row.uid)
                 if (state := states.get(row.uid)) is None or (report := state.report) is None:
@@ -190,8 +192,8 @@ class OverviewApi:
     async def plan(self, service: RunService[Any], request: Request) -> Any:
         """Return the units of a run, as `dayfly plan` shows them."""
         record = await service.get_record(request)
-        link = self._links.of(record.org, record.cluster)
-        target = link.place() if link is not None else HERE
+        link = self._links.get(record.org, record.cluster)
+        target = link.compile_target() if link is not None else LOCAL_TARGET
         return describe_plan(
             await self._store.for_org(record.org).read(lambda rows: run_specs.compile_run(rows, record, target, {}))
         )
@@ -200,7 +202,7 @@ class OverviewApi:
         """Return one output, also a sensitive one, after writing this access to the audit log."""
         record, body = await service.get_record(request), await read_json(request)
         unit, output = parse_output(body)
-        link = self._links.of(record.org, record.cluster)
+        link = self._links.get(record.org, record.cluster)
         values = await link.values(record.uid) if link is not None else ()
         value = next((each for each in values if each.unit == unit and each.output == output), None)
         if value is None:
@@ -240,7 +242,9 @@ def _read_ended(rows: Rows, table: sa.Table, before: int, limit: int, scope: Sco
         query = query.where(table.c.ended_at < before)
     if scope.is_whole:
         return list(rows.execute(query.limit(limit)))
-    visible = (row for row in rows.execute(query) if scope.takes_name(row.name) and scope.takes_cluster(row.cluster))
+    visible = (
+        row for row in rows.execute(query) if scope.includes_name(row.name) and scope.includes_cluster(row.cluster)
+    )
     return list(itertools.islice(visible, limit))
 
 
@@ -249,8 +253,8 @@ def _read_abandoned(rows: Rows) -> list[tuple[str, Any]]:
     found = []
     for prefix, table in (("", ended_sandboxes), (GROUPS.prefix, ended_route_groups)):
         newest_first = rows.select(table).order_by(table.c.ended_at.desc())
-        found += [(f"{prefix}{row.name}", row) for row in rows.execute(newest_first.where(table.c.given_up.is_(True)))]
-        unknown = newest_first.where(table.c.given_up.is_(None)).limit(MAX_UNKNOWN)
+        found += [(f"{prefix}{row.name}", row) for row in rows.execute(newest_first.where(table.c.abandoned.is_(True)))]
+        unknown = newest_first.where(table.c.abandoned.is_(None)).limit(MAX_UNKNOWN)
         found += [(f"{prefix}{row.name}", row) for row in rows.execute(unknown)]
     return found
 

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from dayfly.link.host_state import NOTHING_YET
+from dayfly.link.host_state import NO_REPORT_VERSION
 from dayfly.link.server_end import NO_ANSWER
 from dayfly.plan.history import leftovers_in_history
 from dayfly.plan.why import records_dropped, units_without_output, why
@@ -106,7 +106,7 @@ class Reports:
         subject = await self._subject(request)
         if subject.link is not None and subject.record is not None:
             who = callers.get_caller(request)
-            with self._slots.hold(who.org, who.key_id, seconds):
+            with self._slots.acquire(who.org, who.key_id, seconds):
                 await self._wait_unless_closing(subject.link.state.wait_for_change(subject.uid, after, seconds))
             # The run may have ended during the wait.
             subject = await self._subject(request)
@@ -130,7 +130,7 @@ class Reports:
             left = await self._read_leftovers(subject) if report.abandon is not None and not report.units else None
             return why(report, name, await self._read_mute_units(subject), left, ids=is_local) or {}
         return (
-            records_dropped(name, abandoned=bool(tombstone.given_up), ended_at=tombstone.ended_at)
+            records_dropped(name, abandoned=bool(tombstone.abandoned), ended_at=tombstone.ended_at)
             if tombstone is not None
             else {}
         )
@@ -171,7 +171,7 @@ class Reports:
         `sinceTime` selects the lines since then; `timestamps` adds the times of lines.
         """
         subject, who = await self._subject(request), callers.get_caller(request)
-        with self._slots.hold(who.org, who.key_id, read_wait(request)):
+        with self._slots.acquire(who.org, who.key_id, read_wait(request)):
             return await self._read_log(request, subject)
 
     async def _read_log(self, request: Request, subject: ReportSubject) -> Any:
@@ -238,7 +238,7 @@ class Reports:
             routing_key=known.routing_key,
             cluster=known.cluster,
             scope=who.scope,
-            link=self._links.of(who.org, known.cluster),
+            link=self._links.get(who.org, known.cluster),
             record=record,
             tombstone=tombstone,
         )
@@ -247,10 +247,10 @@ class Reports:
         """Return report, endpoints and version of a run."""
         if subject.record is not None:
             state = (await self._service.query_states([subject.record], subject.scope))[subject.uid]
-            return state.report, state.endpoints, state.version or NOTHING_YET
+            return state.report, state.endpoints, state.version or NO_REPORT_VERSION
         if subject.link is None:
             return None, [], 0
-        found, silence = await subject.link.look([subject.uid])
+        found, silence = await subject.link.query_statuses([subject.uid])
         if silence:
             raise HostSilentError(silence)
         last = found.get(subject.uid)

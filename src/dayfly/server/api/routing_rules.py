@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dayfly.link.server_end import Links
-    from dayfly.link.wire import Standing
+    from dayfly.link.wire import RunStatus
     from dayfly.server.db.store import Store
     from dayfly.server.records.run_records import RunRecord
     from dayfly.server.sync.host_sync import HostSync
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 OLD_PREFIX = "/api/v1"
 
 
-def describe_forks(record: RunRecord[SandboxSpec], state: Standing | None, keys: Groups, ports: Ports) -> Forked:
+def describe_forks(record: RunRecord[SandboxSpec], state: RunStatus | None, keys: Groups, ports: Ports) -> Forked:
     """Return the forks of a sandbox as input for its rules. Without a report it has none.
 
     Args:
@@ -87,8 +87,8 @@ class RoutingRulesApi:
                 by_cluster.setdefault(record.cluster, []).append(record)
         sandboxes = []
         for cluster, records in by_cluster.items():
-            link = self._links.of(org, cluster)
-            states, _ = await link.look([record.uid for record in records]) if link is not None else ({}, "")
+            link = self._links.get(org, cluster)
+            states, _ = await link.query_statuses([record.uid for record in records]) if link is not None else ({}, "")
             sandboxes += [
                 describe_forks(record, states.get(record.uid), self._sync.routing_keys(org, record.uid), ports)
                 for record in records

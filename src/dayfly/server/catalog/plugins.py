@@ -47,7 +47,7 @@ class Published(msgspec.Struct, frozen=True):
 
     plugin: Plugin
     created_at: int
-    described_at: int = 0
+    readme_updated_at: int = 0
 
 
 class PluginApi:
@@ -153,7 +153,7 @@ class PluginApi:
 
 
 def _tag(version: str, found: Published | Row[Any]) -> str:
-    return f"{version}-{found.created_at}-{found.described_at}"
+    return f"{version}-{found.created_at}-{found.readme_updated_at}"
 
 
 def _replace_readme(rows: Rows, plugin: Plugin, now: int, who: audit.Actor) -> bool:
@@ -164,7 +164,7 @@ def _replace_readme(rows: Rows, plugin: Plugin, now: int, who: audit.Actor) -> b
     if _readme(rows, plugin).get("readme", "") == plugin.readme:
         return False
     update = rows.update(plugins).where(plugins.c.name == plugin.name, plugins.c.version == plugin.version)
-    rows.execute(update.values(readme=plugin.readme, described_at=now))
+    rows.execute(update.values(readme=plugin.readme, readme_updated_at=now))
     audit.append(rows, who, "describe", _object(plugin), plugin.readme)
     return True
 
@@ -225,7 +225,7 @@ def _find(rows: Rows, name: str, version: str) -> Published:
 def _read_rows(rows: Rows, name: str = "") -> list[Row[Any]]:
     """Return the rows of all plugins or of one, by name, the highest version first."""
     table = plugins.c
-    query = rows.select(table.name, table.version, table.spec, table.created_at, table.described_at)
+    query = rows.select(table.name, table.version, table.spec, table.created_at, table.readme_updated_at)
     found = list(rows.execute(query.where(table.name == name) if name else query))
     found.sort(key=lambda row: semver.order(row.version), reverse=True)
     found.sort(key=lambda row: row.name)
@@ -233,7 +233,7 @@ def _read_rows(rows: Rows, name: str = "") -> list[Row[Any]]:
 
 
 def _decode_row(row: Row[Any]) -> Published:
-    return Published(_decode_plugin(row.name, row.version, row.spec), row.created_at, row.described_at)
+    return Published(_decode_plugin(row.name, row.version, row.spec), row.created_at, row.readme_updated_at)
 
 
 def _decode_plugin(name: str, version: str, spec: str) -> Plugin:
@@ -255,7 +255,7 @@ def _read_users(rows: Rows, name: str, version: str) -> list[dict[str, str]]:
 
 
 def _filter_visible(users: list[dict[str, str]], scope: Scope) -> list[dict[str, str]]:
-    return [each for each in users if scope.takes_name(each["sandbox"]) and scope.takes_cluster(each["cluster"])]
+    return [each for each in users if scope.includes_name(each["sandbox"]) and scope.includes_cluster(each["cluster"])]
 
 
 def _describe(rows: Rows, found: list[Published], scope: Scope) -> list[dict[str, Any]]:
@@ -264,7 +264,7 @@ def _describe(rows: Rows, found: list[Published], scope: Scope) -> list[dict[str
         {
             **documents.export(entry.plugin),
             "createdAt": rfc3339(entry.created_at),
-            "updatedAt": rfc3339(entry.described_at or entry.created_at),
+            "updatedAt": rfc3339(entry.readme_updated_at or entry.created_at),
             "status": {"resources": _filter_visible(_read_users(rows, entry.plugin.name, entry.plugin.version), scope)},
         }
         for entry in found

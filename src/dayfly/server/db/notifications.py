@@ -52,7 +52,7 @@ class Notifications:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                await loop.run_in_executor(self._workers, self._open)
+                await loop.run_in_executor(self._workers, self._connect)
                 await self._read_until_lost(loop, handle)
                 log.info("the connection for notifications was lost; connecting again")
             except exc.SQLAlchemyError as fault:
@@ -83,7 +83,7 @@ class Notifications:
         finally:
             loop.remove_reader(socket)
 
-    def _open(self) -> None:
+    def _connect(self) -> None:
         self._kept = self._engine.connect()
         self._kept.detach()  # the pool's connections are all for requests
         self._kept.exec_driver_sql(f"LISTEN {CHANNEL}")

@@ -126,7 +126,7 @@ plugins = Table(
     Column("created_at", BigInteger, nullable=False),
     # The only part of a published version that can change, and when it last did. Hosts do not use it.
     Column("readme", Text, nullable=False, server_default=""),
-    Column("described_at", BigInteger, nullable=False, server_default="0"),
+    Column("readme_updated_at", BigInteger, nullable=False, server_default="0"),
 )
 
 workloads = Table(
@@ -154,7 +154,7 @@ sandboxes = Table(
     # 0: no lease.
     Column("lease_seconds", Integer, nullable=False),
     # Whether its host has sealed the run. A host that does not know the run later has lost its ledger.
-    Column("taken_over", Boolean, nullable=False),
+    Column("sealed", Boolean, nullable=False),
     # The requests to delete it and to abandon its cleanup, as JSON.
     Column("stop", Text),
     Column("abandon", Text),
@@ -202,7 +202,7 @@ route_groups = Table(
     Column("updated_at", BigInteger, nullable=False),
     # Since when no sandbox matches; 0 while a sandbox matches.
     Column("unmatched_since", BigInteger, nullable=False),
-    Column("taken_over", Boolean, nullable=False),
+    Column("sealed", Boolean, nullable=False),
     Column("stop", Text),
     Column("abandon", Text),
     # Increased by each write, which detects a concurrent change.
@@ -221,12 +221,12 @@ ended_route_groups = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger, nullable=False),
     # Whether its cleanup was abandoned; NULL if an older server archived it.
-    Column("given_up", Boolean),
+    Column("abandoned", Boolean),
     # Whether the group was restricted to the cluster of its run; NULL if an older server archived it.
-    Column("of_one", Boolean),
+    Column("single_cluster", Boolean),
     Index("ended_route_groups_by_name", "org", "name", "ended_at"),
     Index("ended_route_groups_by_end", "org", "ended_at"),
-    Index("ended_route_groups_given_up", "org", "given_up", "ended_at"),
+    Index("ended_route_groups_abandoned", "org", "abandoned", "ended_at"),
 )
 
 # Tombstones: logs and history of an ended sandbox stay available under its name for a week.
@@ -240,15 +240,15 @@ ended_sandboxes = Table(
     Column("cluster", String(255), nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger, nullable=False),
-    Column("given_up", Boolean),
+    Column("abandoned", Boolean),
     Index("ended_sandboxes_by_name", "org", "name", "ended_at"),
     Index("ended_sandboxes_by_end", "org", "ended_at"),
-    Index("ended_sandboxes_given_up", "org", "given_up", "ended_at"),
+    Index("ended_sandboxes_abandoned", "org", "abandoned", "ended_at"),
 )
 
 # The mailboxes of clusters whose agent connects to the server. `sent` is the number of the last message to the host and
-# `sent_digest` covers all of them; `acked` is the last that the host has confirmed. `heard` counts the messages of the
-# host in its session, and `inbox` numbers them for replicas.
+# `sent_digest` covers all of them; `acknowledged` is the last that the host has confirmed. `received` counts the
+# messages of the host in its session, and `inbox` numbers them for replicas.
 agents = Table(
     "agents",
     metadata,
@@ -260,9 +260,9 @@ agents = Table(
     Column("session", BigInteger, nullable=False, default=0),
     Column("sent", BigInteger, nullable=False, default=0),
     Column("sent_digest", String(64), nullable=False, default=""),
-    Column("acked", BigInteger, nullable=False, default=0),
-    Column("acked_digest", String(64), nullable=False, default=""),
-    Column("heard", BigInteger, nullable=False, default=0),
+    Column("acknowledged", BigInteger, nullable=False, default=0),
+    Column("acknowledged_digest", String(64), nullable=False, default=""),
+    Column("received", BigInteger, nullable=False, default=0),
     Column("inbox", BigInteger, nullable=False, default=0),
     Column("seen_at", BigInteger, nullable=False, default=0),
     Column("namespace", String(63), nullable=False, default=""),
@@ -297,18 +297,18 @@ agent_inbox = Table(
 )
 
 # The last confirmed order of each run in a cluster with an agent: session and number in the mailbox, and the order's
-# form. `records.confirmations` explains when a confirmation counts.
-confirmed = Table(
-    "confirmed",
+# fingerprint. `records.confirmations` explains when a confirmation counts.
+order_confirmations = Table(
+    "order_confirmations",
     metadata,
     Column("uid", String(36), primary_key=True),
     Column("org", String(253), nullable=False),
     Column("cluster", String(255), nullable=False),
     Column("session", BigInteger, nullable=False),
     Column("number", BigInteger, nullable=False),
-    Column("form", String(64), nullable=False),
+    Column("fingerprint", String(64), nullable=False),
     ForeignKeyConstraint(["org", "cluster"], ["clusters.org", "clusters.name"], ondelete="CASCADE"),
-    Index("confirmed_by_cluster", "org", "cluster"),
+    Index("order_confirmations_by_cluster", "org", "cluster"),
 )
 
 # CloudEvents that the receiver has not accepted yet. A row with an empty body was delivered or dropped. It stays as
@@ -320,18 +320,18 @@ cloud_events = Table(
     Column("id", String(128), primary_key=True),
     Column("uid", String(36), nullable=False),
     # When the sandbox's spec last changed.
-    Column("form", BigInteger, nullable=False),
+    Column("spec_changed_at", BigInteger, nullable=False),
     Column("at", BigInteger, nullable=False),
     Column("body", Text, nullable=False),
     Index("cloud_events_by_uid", "uid"),
 )
 _pending = cloud_events.c.body != ""
 # Only for SQLite: PostgreSQL gets its indexes from migrations, and `postgresql_where` would load that dialect.
-Index("cloud_events_waiting", cloud_events.c.org, cloud_events.c.at, sqlite_where=_pending)
+Index("cloud_events_pending", cloud_events.c.org, cloud_events.c.at, sqlite_where=_pending)
 
-# Leases of servers: which of them does a duty for all, and until when. The organisation is `rows.ALL_ORGS`.
-duties = Table(
-    "duties",
+# Leases of servers: which of them does a task for all, and until when. The organisation is `rows.ALL_ORGS`.
+leases = Table(
+    "leases",
     metadata,
     Column("org", String(253), primary_key=True),
     Column("name", String(32), primary_key=True),

@@ -181,7 +181,7 @@ class CloudEventPublisher:
         return None if written is None else (written, *(n for each in links for n in (id(each), each.state.changes)))
 
     def _version(self, entry: RunEntry) -> int:
-        link = self._links.of(entry.org, entry.cluster)
+        link = self._links.get(entry.org, entry.cluster)
         return link.state.version(entry.uid) if link is not None else 0
 
     async def _check_cluster(self, key: tuple[str, str], changed: dict[str, tuple[int, int]]) -> None:
@@ -228,7 +228,7 @@ class CloudEventPublisher:
             for kind in cloud_events.event_kinds(state.report, expires_soon=expires_soon):
                 id_ = cloud_events.event_id(record.uid, record.updated_at, kind)
                 if id_ not in known:
-                    event = cloud_events.cloud_event(self._about(record, state), kind, state.report)
+                    event = cloud_events.cloud_event(self._event_subject(record, state), kind, state.report)
                     new.append(NewEvent(id_, record.uid, record.updated_at, now + len(new), json.dumps(event)))
             _, version = changed[record.uid]
             is_current = version == 0 or (state.version == version and not self._sync.problem(record.uid))
@@ -246,7 +246,7 @@ class CloudEventPublisher:
         if new:
             self._sending.wake(org)
 
-    def _about(self, record: RunRecord[SandboxSpec], state: RunState) -> EventSubject:
+    def _event_subject(self, record: RunRecord[SandboxSpec], state: RunState) -> EventSubject:
         source = f"urn:dayfly:organisation:{quote(record.org, safe='')}:cluster:{quote(record.cluster, safe='')}"
         return EventSubject(
             uid=record.uid,

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from dayfly.lib.delivery import PendingDelivery
 from dayfly.server.db.rows import ALL_ORGS
-from dayfly.server.db.tables import cloud_events, duties, sandboxes
+from dayfly.server.db.tables import cloud_events, leases, sandboxes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -26,7 +26,7 @@ class NewEvent(NamedTuple):
 
     id: str
     uid: str
-    form: int
+    spec_changed_at: int
     at: int
     body: str
 
@@ -43,7 +43,8 @@ def save(rows: Rows, events: Sequence[NewEvent]) -> None:
     new = [each for each in events if each.id not in known]
     rows.insert(cloud_events, [each._asdict() for each in new])
     for each in new:
-        older = rows.delete(cloud_events).where(cloud_events.c.uid == each.uid, cloud_events.c.form < each.form)
+        is_older = cloud_events.c.spec_changed_at < each.spec_changed_at
+        older = rows.delete(cloud_events).where(cloud_events.c.uid == each.uid, is_older)
         rows.execute(older.where(~_IS_PENDING))
 
 
@@ -79,16 +80,16 @@ def delete_obsolete(rows: Rows) -> None:
 
 def acquire_lease(rows: Rows, name: str, holder: str, now: int, until: int) -> bool:
     """Acquire or renew the lease of a duty; return whether `holder` has it until `until` (Unix milliseconds)."""
-    row = rows.execute(rows.select(duties).where(duties.c.name == name)).one_or_none()
+    row = rows.execute(rows.select(leases).where(leases.c.name == name)).one_or_none()
     if row is None:
-        rows.insert(duties, {"org": ALL_ORGS, "name": name, "holder": holder, "until": until})
+        rows.insert(leases, {"org": ALL_ORGS, "name": name, "holder": holder, "until": until})
         return True
     if row.holder != holder and row.until > now:
         return False
-    rows.execute(rows.update(duties).where(duties.c.name == name).values(holder=holder, until=until))
+    rows.execute(rows.update(leases).where(leases.c.name == name).values(holder=holder, until=until))
     return True
 
 
 def release_lease(rows: Rows, name: str, holder: str) -> None:
     """Release the lease, so that another server can acquire it at once."""
-    rows.execute(rows.delete(duties).where(duties.c.name == name, duties.c.holder == holder))
+    rows.execute(rows.delete(leases).where(leases.c.name == name, leases.c.holder == holder))

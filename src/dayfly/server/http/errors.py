@@ -37,12 +37,12 @@ def not_found(path: str) -> RequestError:
     return RequestError(404, GROUP_NOT_FOUND if "/routegroups" in path else SANDBOX_NOT_FOUND)
 
 
-def outside(scope: Scope, what: str) -> RequestError:
+def out_of_scope(scope: Scope, what: str) -> RequestError:
     """Return the error for an object outside a key's scope."""
-    return RequestError(403, f"{what} is outside the scope of your key ({scope.words})")
+    return RequestError(403, f"{what} is outside the scope of your key ({scope.description})")
 
 
-def explain(fault: Exception, request_id: str) -> RequestError:
+def to_request_error(fault: Exception, request_id: str) -> RequestError:
     """Return the error for an exception of a handler.
 
     Failures of the store or a cluster are logged as warnings. Any other exception is an internal error of Dayfly and is

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from dayfly.server.access import callers
 from dayfly.server.access.scopes import Reach
 from dayfly.server.http import preconditions
-from dayfly.server.http.errors import RequestError, explain, not_found, outside
+from dayfly.server.http.errors import RequestError, not_found, out_of_scope, to_request_error
 from dayfly.server.http.preconditions import Tagged
 from dayfly.server.http.request_data import JSON
 from dayfly.server.http.route_table import API, ROUTES, WITH_TAGS, reach
@@ -80,9 +80,9 @@ class AddressHandlers:
             preconditions.read(request).refuse_match()
         role, handler = self._methods[method]
         if role is not None and callers.get_caller(request).role < role:
-            actual = callers.get_caller(request).role.word
+            actual = callers.get_caller(request).role.api_name
             raise RequestError(
-                403, f"{request.method} here needs the role {role.word}, and your key has the role {actual}"
+                403, f"{request.method} here needs the role {role.api_name}, and your key has the role {actual}"
             )
         if role is not None:
             self._refuse_out_of_scope(request, method)
@@ -93,19 +93,19 @@ class AddressHandlers:
         scope, name = callers.get_caller(request).scope, request.path_params.get("name", "")
         match reach(self._path, method):
             case Reach.RUNS if scope.has_runs:
-                is_in_scope = not name or scope.takes_name(name)
+                is_in_scope = not name or scope.includes_name(name)
                 # Outside of the scope, an object does not exist for the key: 404. PUT would create it, so it gets 403.
                 if not is_in_scope and (method != "PUT" or not self._path.endswith("{name}")):
                     raise not_found(self._path)
             case Reach.PLUGIN:
-                is_in_scope = scope.publishes(name)
+                is_in_scope = scope.allows_publishing(name)
             case Reach.COMMON:
                 is_in_scope = True
             case _:
                 is_in_scope = scope.is_whole
         if not is_in_scope:
             named = scope.has_runs and name and reach(self._path, method) is not Reach.WHOLE
-            raise outside(scope, quote(name) if named else f"{request.method} here")
+            raise out_of_scope(scope, quote(name) if named else f"{request.method} here")
 
 
 def serve(path: str, **handlers: Handler) -> Route:
@@ -128,7 +128,7 @@ def _answer_or_not_modified(request: Request, found: Any) -> Response:
     if not isinstance(found, Tagged):
         return answer(found)
     response = answer(found.data)
-    tag = preconditions.tag_of(found.version, bytes(response.body))
+    tag = preconditions.compute_tag(found.version, bytes(response.body))
     if preconditions.is_unchanged(request, tag):
         response = Response(status_code=304, headers={"Cache-Control": "no-store"})
     response.headers["ETag"] = tag
@@ -143,7 +143,7 @@ def answer(data: Any) -> Response:
 def refuse(fault: Exception) -> Response:
     """Return the error answer for an exception."""
     request_id = secrets.token_hex(8)
-    error = explain(fault, request_id)
+    error = to_request_error(fault, request_id)
     return _json(error.status, {"error": error.text, "requestId": request_id}, error.headers)
 
 

@@ -85,7 +85,7 @@ def _operation(path: str, method: str, operation: RouteOperation) -> dict[str, A
     if path in WITH_TAGS and method == "GET":
         found["responses"]["304"] = {"description": "The object's ETag is in If-None-Match."}
     if operation.role:
-        found["x-dayfly-role"] = operation.role.word
+        found["x-dayfly-role"] = operation.role.api_name
         found["x-dayfly-scope"] = reach(path, method).value
     if operation.query:
         found["parameters"] = [

@@ -70,7 +70,7 @@ def read(request: Request) -> Preconditions:
     return Preconditions(*found)
 
 
-def tag_of(version: str, body: bytes) -> str:
+def compute_tag(version: str, body: bytes) -> str:
     """Return the ETag of an answer."""
     return f'"{version}.{hashlib.sha256(body).hexdigest()[:16]}"'
 

@@ -57,7 +57,7 @@ class RateLimit:
 
         A request waits for at most `MAX_WAIT_S`, and only if its key has a free slot in the queue.
         """
-        slot = self._queue.take(org, key_id)
+        slot = self._queue.acquire(org, key_id)
         if slot is None:
             return math.ceil(self.reserve(org, key_id))
         try:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dayfly.link.envelope import Opening, ReceivedCount, SentMessages, Session, StartRequest, UnreadMessages
+from dayfly.link.envelope import ReceivedCount, SentMessages, Session, SessionRequest, StartRequest, UnreadMessages
 from dayfly.server import attention
 from dayfly.server.access.callers import Role
 from dayfly.server.access.scopes import Reach
@@ -132,7 +132,7 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
         "GET": RouteOperation(ADMIN, "Return why a cluster is frozen, and what only one side has.", forms.Frozen),
         "POST": RouteOperation(ADMIN, "Continue with a frozen cluster from its current state."),
     },
-    "/agent/session": {"POST": RouteOperation(None, "For agents: start a session.", Session, body=Opening)},
+    "/agent/session": {"POST": RouteOperation(None, "For agents: start a session.", Session, body=SessionRequest)},
     "/agent/messages": {
         "GET": RouteOperation(None, "For agents: fetch messages.", UnreadMessages, _COLLECT),
         "POST": RouteOperation(None, "For agents: send messages.", ReceivedCount, body=SentMessages),

@@ -32,7 +32,7 @@ class SharedSlots:
         self._by_key: Counter[tuple[str, str]] = Counter()
         self._by_org: Counter[str] = Counter()
 
-    def take(self, org: str, key: str) -> Slot | None:
+    def acquire(self, org: str, key: str) -> Slot | None:
         """Occupy a slot; None if the key or its organisation already has its share."""
         of_key, of_org = self._by_key[org, key], self._by_org[org]
         share = _half(self._size - (self._by_org.total() - of_org))
@@ -40,7 +40,7 @@ class SharedSlots:
             return None
         return Slot(self, org, key)
 
-    def count(self, org: str, key: str, change: int) -> None:
+    def adjust(self, org: str, key: str, change: int) -> None:
         """Add `change` to the occupied slots of a key."""
         self._by_key[org, key] += change
         self._by_org[org] += change
@@ -54,14 +54,14 @@ class Slot:
     def __init__(self, slots: SharedSlots, org: str, key: str) -> None:
         self._owner = slots, org, key
         self._is_released = False
-        slots.count(org, key, 1)
+        slots.adjust(org, key, 1)
 
     def release(self) -> None:
         """Release the slot. Further calls do nothing."""
         if not self._is_released:
             self._is_released = True
             slots, org, key = self._owner
-            slots.count(org, key, -1)
+            slots.adjust(org, key, -1)
 
 
 class SlotResponse(StreamingResponse):
@@ -84,7 +84,7 @@ class LongPollSlots:
         self._slots = SharedSlots(int(most_connections() * share))
 
     @contextlib.contextmanager
-    def hold(self, org: str, key: str, seconds: float) -> Iterator[None]:
+    def acquire(self, org: str, key: str, seconds: float) -> Iterator[None]:
         """Hold a slot while a request is answered. A request that does not wait needs none.
 
         Raises:
@@ -93,7 +93,7 @@ class LongPollSlots:
         if seconds <= 0:
             yield
             return
-        slot = self._slots.take(org, key)
+        slot = self._slots.acquire(org, key)
         if slot is None:
             text = "your key has its share of the waiting requests: retry later, or omit `wait`"
             raise RequestError(503, text, {"Retry-After": "10"})

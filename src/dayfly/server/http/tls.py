@@ -21,7 +21,7 @@ class Certificate(NamedTuple):
     key: str
 
 
-def context(certificate: Certificate) -> ssl.SSLContext:
+def create_context(certificate: Certificate) -> ssl.SSLContext:
     """Return the context of a server with that certificate.
 
     Raises:
@@ -32,7 +32,7 @@ def context(certificate: Certificate) -> ssl.SSLContext:
     return made
 
 
-class Renewal:
+class CertificateReloader:
     """Reloads the certificate of a context when its files change. Open connections keep the old one."""
 
     def __init__(self, context: ssl.SSLContext, certificate: Certificate) -> None:
@@ -52,7 +52,7 @@ class Renewal:
         if digest in (self._loaded, b""):
             return
         try:
-            context(self._certificate)  # tried first, because a failed load would remove the old certificate
+            create_context(self._certificate)  # tried first, because a failed load would remove the old certificate
             self._context.load_cert_chain(self._certificate.chain, self._certificate.key)
         except OSError as fault:
             _log.warning(

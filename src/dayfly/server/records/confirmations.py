@@ -1,7 +1,7 @@
 """The orders that hosts have confirmed, so that no server resends them.
 
-The *form* of an order is a fingerprint of its inputs: revision, compile target, routing keys and version of Dayfly. A
-host that has carried out an order of the same form needs no other, unless the host has lost data. Therefore a
+The *fingerprint* of an order is computed from its revision, compile target, routing keys and version of Dayfly. A host
+that has carried out an order with the same fingerprint needs no other, unless the host has lost data. Therefore a
 confirmation is safe under these rules:
 
 - It only counts in its session, and session numbers are never reused. A new session starts when either side has lost
@@ -28,7 +28,7 @@ import sqlalchemy as sa
 
 from dayfly import __version__
 from dayfly.server.db.store import StoreError
-from dayfly.server.db.tables import agents, confirmed, route_groups, sandboxes
+from dayfly.server.db.tables import agents, order_confirmations, route_groups, sandboxes
 from dayfly.server.records import run_records
 
 if TYPE_CHECKING:
@@ -49,18 +49,18 @@ WRITE_DELAY_S = 0.25
 
 
 class Confirmation(NamedTuple):
-    """The last order of a run that a host has carried out: its session, its number there, and its form."""
+    """The last order of a run that a host has carried out: its session, its number there, and its fingerprint."""
 
     session: int = 0
     number: int = 0
-    form: str = ""
+    fingerprint: str = ""
 
 
 NO_CONFIRMATION = Confirmation()
 
 
-def compute_form(revision: int, target: CompileTarget, keys: Mapping[str, Sequence[str]]) -> str:
-    """Return the form of an order for a record with that revision; `keys` as in `run_specs.compile_run`."""
+def compute_fingerprint(revision: int, target: CompileTarget, keys: Mapping[str, Sequence[str]]) -> str:
+    """Return the fingerprint of an order for a record with that revision; `keys` as in `run_specs.compile_run`."""
     routing = ""
     if keys and target.routes:
         routing = f".{_digest(repr(sorted((baseline, tuple(each)) for baseline, each in keys.items())))}"
@@ -69,10 +69,11 @@ def compute_form(revision: int, target: CompileTarget, keys: Mapping[str, Sequen
 
 def read(rows: Rows, uids: Collection[str] | None = None) -> dict[str, Confirmation]:
     """Return the confirmations of all runs, or of these."""
-    query = rows.select(confirmed.c.uid, confirmed.c.session, confirmed.c.number, confirmed.c.form)
+    table = order_confirmations.c
+    query = rows.select(table.uid, table.session, table.number, table.fingerprint)
     if uids is not None:
-        query = query.where(confirmed.c.uid.in_(uids))
-    return {row.uid: Confirmation(row.session, row.number, row.form) for row in rows.execute(query)}
+        query = query.where(table.uid.in_(uids))
+    return {row.uid: Confirmation(row.session, row.number, row.fingerprint) for row in rows.execute(query)}
 
 
 def save(rows: Rows, received: Mapping[str, Confirmation]) -> None:
@@ -86,18 +87,18 @@ def save(rows: Rows, received: Mapping[str, Confirmation]) -> None:
             for uid, org, cluster, session in _read_sessions(rows, batch)
             if session == received[uid].session and received[uid] > stored.get(uid, NO_CONFIRMATION)
         ]
-        rows.execute(rows.delete(confirmed).where(confirmed.c.uid.in_([row["uid"] for row in new])))
-        rows.insert(confirmed, new)
+        rows.execute(rows.delete(order_confirmations).where(order_confirmations.c.uid.in_([row["uid"] for row in new])))
+        rows.insert(order_confirmations, new)
 
 
 def delete(rows: Rows, uid: str) -> None:
     """Delete the confirmation of an ended run."""
-    rows.execute(rows.delete(confirmed).where(confirmed.c.uid == uid))
+    rows.execute(rows.delete(order_confirmations).where(order_confirmations.c.uid == uid))
 
 
 def delete_of_cluster(rows: Rows, cluster: str) -> None:
     """Delete the confirmations of a cluster that starts a new session."""
-    rows.execute(rows.delete(confirmed).where(confirmed.c.cluster == cluster))
+    rows.execute(rows.delete(order_confirmations).where(order_confirmations.c.cluster == cluster))
 
 
 class Confirmations:
@@ -108,20 +109,20 @@ class Confirmations:
         # By UID: the confirmations that this process has received, and those of them that are not stored yet.
         self._confirmed: dict[str, Confirmation] = {}
         self._unstored: dict[str, Confirmation] = {}
-        # Runs that hosts have taken over, and those of them that are not marked in the store yet. A record that was
+        # Runs that hosts have sealed, and those of them that are not marked in the store yet. A record that was
         # read earlier may lack the mark.
-        self._taken_over: set[str] = set()
+        self._sealed: set[str] = set()
         self._unmarked: set[str] = set()
         self._has_new = asyncio.Event()
 
     @property
     def uids(self) -> set[str]:
         """The UIDs of the runs about which it has information."""
-        return self._taken_over | self._confirmed.keys()
+        return self._sealed | self._confirmed.keys()
 
     def has_run(self, record: RunRecord[Any]) -> bool:
         """Return whether a host is known to have the record's run."""
-        return record.taken_over or record.uid in self._taken_over
+        return record.sealed or record.uid in self._sealed
 
     def is_confirmed(
         self,
@@ -134,13 +135,15 @@ class Confirmations:
         if link is None:
             return False
         last = max(stored, self._confirmed.get(record.uid, NO_CONFIRMATION))
-        return last.session == link.session and last.form == compute_form(record.revision, link.place(), keys)
+        if last.session != link.session:
+            return False
+        return last.fingerprint == compute_fingerprint(record.revision, link.compile_target(), keys)
 
     def record(self, record: RunRecord[Any], link: Link, confirmation: Confirmation) -> None:
         """Record that the host has carried out an order."""
         self._confirmed[record.uid] = max(confirmation, self._confirmed.get(record.uid, NO_CONFIRMATION))
-        self._taken_over.add(record.uid)
-        if not record.taken_over:
+        self._sealed.add(record.uid)
+        if not record.sealed:
             self._unmarked.add(record.uid)
         if link.shared and confirmation.number:
             self._unstored[record.uid] = confirmation
@@ -152,10 +155,10 @@ class Confirmations:
 
     def forget(self, uid: str) -> None:
         """Discard everything about an ended run."""
-        for confirmed_ in (self._confirmed, self._unstored):
-            confirmed_.pop(uid, None)
+        for confirmations in (self._confirmed, self._unstored):
+            confirmations.pop(uid, None)
         self._unmarked.discard(uid)
-        self._taken_over.discard(uid)
+        self._sealed.discard(uid)
 
     async def write_if_many(self) -> None:
         """Store unstored confirmations if they reach `WRITE_THRESHOLD`.
@@ -179,7 +182,7 @@ class Confirmations:
 
         def work(rows: Rows) -> None:
             if uids:
-                run_records.mark_taken_over(rows, sorted(uids))
+                run_records.mark_sealed(rows, sorted(uids))
             save(rows, received)
 
         try:

@@ -122,7 +122,7 @@ class GroupMembership:
         return row.uid not in self._sandboxes or self._sandboxes[row.uid].updated_at != row.updated_at
 
     def _is_ending(self, uid: str, member: Member) -> bool:
-        link, sandbox = self._links.of(self._org, member.scope), self._sandboxes.get(uid)
+        link, sandbox = self._links.get(self._org, member.scope), self._sandboxes.get(uid)
         if sandbox is None or sandbox.has_expired(now_ms()):
             return True
         # After a reconnection the host lists ended runs but sends no reports of them.

@@ -108,7 +108,7 @@ class RunRecord(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         updated_at: When the spec last changed.
         lease_seconds: How long a sandbox lives without renewal; 0 for no lease.
         unmatched_since: Since when a route group has no sandbox; 0 while it has one.
-        taken_over: Whether the host is known to have sealed the run.
+        sealed: Whether the host is known to have sealed the run.
         stop: The request to delete it.
         abandon: The request to abandon its cleanup.
         revision: Increased by each write; 0 for a record that is not stored yet.
@@ -124,7 +124,7 @@ class RunRecord(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     updated_at: int
     lease_seconds: int = 0
     unmatched_since: int = 0
-    taken_over: bool = False
+    sealed: bool = False
     stop: EndRequest | None = None
     abandon: EndRequest | None = None
     revision: int = 0
@@ -223,7 +223,7 @@ def read_page(
     kind: RunKind[S],
     after: str = "",
     *,
-    takes: Callable[[RunRecord[S]], object] | None = None,
+    accepts: Callable[[RunRecord[S]], object] | None = None,
     limit: int = 0,
 ) -> list[RunRecord[S]]:
     """Return records that can be read, by name.
@@ -232,16 +232,16 @@ def read_page(
         rows: The rows of their organisation.
         kind: The kind of the records.
         after: Only records with names after this one.
-        takes: A predicate; only records that it accepts are returned.
+        accepts: A predicate; only records that it accepts are returned.
         limit: The maximum number of records, or 0 for all. Later rows are not read.
     """
     found: list[RunRecord[S]] = []
-    size = max(limit, BATCH_SIZE) if limit and takes else limit
+    size = max(limit, BATCH_SIZE) if limit and accepts else limit
     while True:
         query = rows.select(kind.table).where(kind.table.c.name > after).order_by(kind.table.c.name)
         batch = rows.execute(query.limit(size) if size else query).all()
         read, _ = unreadable_rows.read_readable(batch, lambda row: _decode(kind, row))
-        found += [record for record in read if takes is None or takes(record)]
+        found += [record for record in read if accepts is None or accepts(record)]
         if not limit or len(found) >= limit or len(batch) < size:
             return found[:limit] if limit else found
         after = batch[-1].name
@@ -270,7 +270,7 @@ def read_entries(rows: Rows, *kinds: RunKind[Any]) -> list[RunEntry]:
     found: list[RunEntry] = []
     for kind in kinds or KINDS:
         table = kind.table.c
-        needs_order = (~table.taken_over | table.stop.is_not(None)).label("needs_order")
+        needs_order = (~table.sealed | table.stop.is_not(None)).label("needs_order")
         query = rows.select(table.org, table.uid, table.name, table.cluster, table.revision, needs_order)
         entries = map(RunEntry._make, rows.execute(query.order_by(table.name)))
         found += [entry._replace(name=f"{kind.prefix}{entry.name}") for entry in entries] if kind.prefix else entries
@@ -337,7 +337,7 @@ def save(rows: Rows, record: RunRecord[S], *, declares: bool = True) -> RunRecor
     if record.revision == 0:
         rows.insert(table, row)
     else:
-        del row["taken_over"]  # another server may have written it since
+        del row["sealed"]  # another server may have written it since
         this = rows.update(table).where(table.c.uid == record.uid, table.c.revision == record.revision)
         if rows.execute(this.values(row)).rowcount == 0:
             raise WriteConflictError(f"{record.kind.noun} {record.name} has changed since it was read")
@@ -361,10 +361,10 @@ def _save_references(rows: Rows, uid: str, spec: SandboxSpec, *, declares: bool)
     )
 
 
-def mark_taken_over(rows: Rows, uids: list[str]) -> None:
+def mark_sealed(rows: Rows, uids: list[str]) -> None:
     """Record that the host has sealed these runs."""
     for kind in KINDS:
-        rows.execute(rows.update(kind.table).where(kind.table.c.uid.in_(uids)).values(taken_over=True))
+        rows.execute(rows.update(kind.table).where(kind.table.c.uid.in_(uids)).values(sealed=True))
 
 
 def _decode(kind: RunKind[S], row: Row[Any]) -> RunRecord[S]:

@@ -28,7 +28,7 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
         scope_cluster: As in `RunRecord`.
         created_at: As in `RunRecord`.
         ended_at: Unix milliseconds.
-        given_up: Whether its cleanup was abandoned; None if that is not known.
+        abandoned: Whether its cleanup was abandoned; None if that is not known.
     """
 
     uid: str
@@ -38,7 +38,7 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     scope_cluster: str
     created_at: int
     ended_at: int
-    given_up: bool | None
+    abandoned: bool | None
 
 
 def find(rows: Rows, kind: RunKind[Any], name: str, uid: str = "") -> Tombstone | None:
@@ -59,17 +59,17 @@ def scope_cluster(row: Row[Any]) -> str:
 
     A group with unknown clusters counts as a group of all clusters, so keys with a scope cannot read it.
     """
-    return row.cluster if getattr(row, "of_one", True) else ""
+    return row.cluster if getattr(row, "single_cluster", True) else ""
 
 
-def archive(rows: Rows, record: RunRecord[Any], now: int, *, given_up: bool | None = False) -> None:
+def archive(rows: Rows, record: RunRecord[Any], now: int, *, abandoned: bool | None = False) -> None:
     """Replace the record of a run that has ended by a tombstone; delete tombstones that are older than a week.
 
     Args:
         rows: The rows of its organisation.
         record: The record. It may be gone already, if another server has archived it.
         now: Unix milliseconds.
-        given_up: Whether its cleanup was abandoned; None if that is not known.
+        abandoned: Whether its cleanup was abandoned; None if that is not known.
     """
     confirmations.delete(rows, record.uid)
     living, ended = record.kind.table, record.kind.ended
@@ -81,9 +81,9 @@ def archive(rows: Rows, record: RunRecord[Any], now: int, *, given_up: bool | No
             "cluster": record.cluster,
             "created_at": record.created_at,
             "ended_at": now,
-            "given_up": given_up,
+            "abandoned": abandoned,
         }
-        if "of_one" in ended.c:  # a sandbox always is
-            row["of_one"] = record.scope_cluster == record.cluster
+        if "single_cluster" in ended.c:  # a sandbox always is
+            row["single_cluster"] = record.scope_cluster == record.cluster
         rows.insert(ended, row)
     rows.execute(rows.delete(ended).where(ended.c.ended_at < now - KEEP_MS))

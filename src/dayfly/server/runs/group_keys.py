@@ -97,5 +97,5 @@ class GroupKeys:
             if record is None or record.uid != uid or record.stop is not None:
                 return
             link = self._sync.link(record)
-            if link is not None and link.place().routes:
+            if link is not None and link.compile_target().routes:
                 await self._sync.send_order_soon(record)

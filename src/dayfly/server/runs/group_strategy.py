@@ -75,7 +75,7 @@ class GroupStrategy(Strategy[RouteGroupSpec]):
         who, name = callers.get_caller(request), read_text(request, "sandbox")
         if not name:
             return lambda _record: True
-        if not who.scope.takes_name(name):
+        if not who.scope.includes_name(name):
             return lambda _record: False
         membership, _ = await self.refresh(who.org)
         return lambda record: any(member.name == name for member in membership.members_of(record).values())
@@ -122,8 +122,8 @@ class GroupStrategy(Strategy[RouteGroupSpec]):
         if spec.cluster:
             return spec.cluster
         added = await self._store.for_org(who.org).read(clusters.names)
-        known = sorted(filter(who.scope.takes_cluster, added | self._links.clusters(who.org)))
-        met = [name for name in known if (link := self._links.of(who.org, name)) is not None and link.has_met]
+        known = sorted(filter(who.scope.includes_cluster, added | self._links.clusters(who.org)))
+        met = [name for name in known if (link := self._links.get(who.org, name)) is not None and link.has_inventory]
         return next(iter(met or known), "")
 
     def apply_change(self, old: RouteGroupSpec, new: RouteGroupSpec) -> RouteGroupSpec:
@@ -162,20 +162,20 @@ class GroupStrategy(Strategy[RouteGroupSpec]):
 
     def _members(self, record: RunRecord[RouteGroupSpec], scope: Scope) -> dict[str, Member]:
         found = self.membership(record.org).members_of(record)
-        return found if scope.is_whole else {uid: each for uid, each in found.items() if scope.takes_name(each.name)}
+        return found if scope.is_whole else {uid: each for uid, each in found.items() if scope.includes_name(each.name)}
 
     def _reach(self, record: RunRecord[RouteGroupSpec]) -> GroupReach | None:
         """Return the clusters that route the group's key; None if none of its clusters has connected yet."""
-        own = self._links.of(record.org, record.cluster)
+        own = self._links.get(record.org, record.cluster)
         targets = {}
         members = self.membership(record.org).members_of(record).values()
         for cluster in sorted({member.scope for member in members} or {record.cluster}):
-            link = self._links.of(record.org, cluster)
-            if link is not None and link.has_met:
-                targets[cluster] = link.place()
+            link = self._links.get(record.org, cluster)
+            if link is not None and link.has_inventory:
+                targets[cluster] = link.compile_target()
         if not targets:
             return None
-        has_addresses = own is not None and own.place().routes
+        has_addresses = own is not None and own.compile_target().routes
         return GroupReach(
             anywhere=any(target.routes for target in targets.values()),
             nowhere=tuple(cluster for cluster, target in targets.items() if not target.routes),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dayfly.spec.route_group import RouteGroupSpec
 
 # The pause after a sweep is a multiple of its CPU time; it is shorter if the sweep follows a change.
-SWEEP_S, MAX_PAUSE_S, PAUSE_PER_WORK = 2.0, 30.0, 99
+ROUND_INTERVAL_S, MAX_PAUSE_S, PAUSE_PER_WORK = 2.0, 30.0, 99
 SHORT_PAUSE_PER_WORK = 9
 
 log = logging.getLogger(__name__)
@@ -57,8 +57,8 @@ class GroupSweep:
     async def _pause(self, cpu_seconds: float) -> None:
         """Wait until the next sweep. If a host routes by key, a changed run ends the wait early."""
         self._sync.order_sent.clear()
-        pause = max(SWEEP_S, min(MAX_PAUSE_S, PAUSE_PER_WORK * cpu_seconds))
-        if not any(link.place().routes for link in self._links.each()):
+        pause = max(ROUND_INTERVAL_S, min(MAX_PAUSE_S, PAUSE_PER_WORK * cpu_seconds))
+        if not any(link.compile_target().routes for link in self._links.each()):
             await asyncio.sleep(pause)
             return
         with contextlib.suppress(TimeoutError):

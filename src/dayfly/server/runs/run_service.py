@@ -22,7 +22,7 @@ from dayfly.server.catalog import run_specs
 from dayfly.server.catalog.run_specs import CompiledRun
 from dayfly.server.db.store import retry_conflicts
 from dayfly.server.http import preconditions
-from dayfly.server.http.errors import RequestError, outside
+from dayfly.server.http.errors import RequestError, out_of_scope
 from dayfly.server.http.handler import serve
 from dayfly.server.http.preconditions import ANY, Tagged
 from dayfly.server.http.request_data import read_flag, read_json, read_label_terms, read_number, rfc3339
@@ -103,13 +103,13 @@ class RunService(Generic[S]):
         )
         limit, org_store = read_number(request, "limit", 0, least=1), self._store.for_org(who.org)
         is_selected = await self._strategy.read_selection(request)
-        takes = None
+        accepts = None
         if terms or not who.scope.is_whole:
-            takes = functools.partial(_is_selected, terms, who)
+            accepts = functools.partial(_is_selected, terms, who)
         found: list[RunRecord[S]] = []
         while True:
             most = limit - len(found) if limit else 0
-            page = functools.partial(run_records.read_page, kind=self.kind, after=after, takes=takes, limit=most)
+            page = functools.partial(run_records.read_page, kind=self.kind, after=after, accepts=accepts, limit=most)
             read = await org_store.read(page)
             found += [record for record in read if is_selected(record) and not self._has_ended(record)]
             if not limit or len(found) == limit or len(read) < most:
@@ -139,14 +139,14 @@ class RunService(Generic[S]):
 
     async def delete(self, request: Request) -> Any:
         who, name = audit.get_actor(request), request.path_params["name"]
-        abandonment = forced_deletion(who.words) if read_flag(request, "force") else None
+        abandonment = forced_deletion(who.description) if read_flag(request, "force") else None
         when = preconditions.read(request)
         await retry_conflicts(lambda: self._end(who, name, abandonment, when))
         return {}
 
     async def abandon(self, request: Request) -> Any:
         who, name = audit.get_actor(request), request.path_params["name"]
-        abandonment = parse_abandonment(await read_json(request), who.words)
+        abandonment = parse_abandonment(await read_json(request), who.description)
         await retry_conflicts(lambda: self._end(who, name, abandonment))
         return {}
 
@@ -157,7 +157,7 @@ class RunService(Generic[S]):
 
     async def _lease(self, who: Actor, name: str, seconds: int) -> Any:
         async with self.lock(who.org, name):
-            record = await self._open(who, name)
+            record = await self._get_active(who, name)
             return {"seconds": seconds, "until": rfc3339(await self._renew(who, record, seconds))}
 
     async def extend(self, request: Request) -> Any:
@@ -167,7 +167,7 @@ class RunService(Generic[S]):
 
     async def _extend(self, who: Actor, name: str, body: Any) -> Any:
         async with self.lock(who.org, name):
-            record = await self._open(who, name)
+            record = await self._get_active(who, name)
             ttl = record.spec.ttl
             if ttl is None:
                 raise lifetimes.no_time_to_live(f"{self.kind.noun} {quote(name)}")
@@ -193,7 +193,7 @@ class RunService(Generic[S]):
             raise RequestError(409, nothing_to_retry(report, wanted, self.kind.noun))
         what, link = f"{self.kind.plural}/{record.name}", self._sync.link(record)
         await self._store.for_org(who.org).write(lambda rows: audit.append(rows, who, "retry", what))
-        answer = await link.order(Retry(uid=report.uid, attempts=attempts, by=who.words)) if link else None
+        answer = await link.order(Retry(uid=report.uid, attempts=attempts, by=who.description)) if link else None
         if not isinstance(answer, Reply) or answer.verdict is not Verdict.TAKEN:
             raise RequestError(404, f"{subject} has ended")
         return {"retried": [{"unit": unit, "attempt": attempt} for unit, attempt in attempts.items()]}
@@ -283,7 +283,7 @@ class RunService(Generic[S]):
     def _answer(self, shown: dict[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
         return shown | ({"warnings": list(warnings)} if self._strategy.has_leases else {})
 
-    async def _open(self, who: Actor, name: str) -> RunRecord[S]:
+    async def _get_active(self, who: Actor, name: str) -> RunRecord[S]:
         """Return the record of a run that is not being deleted. The caller holds its lock."""
         record = callers.keep_visible(who, await self.current(who.org, name))
         if record is None:
@@ -294,10 +294,10 @@ class RunService(Generic[S]):
     async def _create(self, who: Actor, name: str, wanted: Wanted[S]) -> Any:
         org_store, now = self._store.for_org(who.org), now_ms()
         cluster = await self._strategy.choose_cluster(who, wanted.spec)
-        link = self._links.of(who.org, cluster)
+        link = self._links.get(who.org, cluster)
         if link is None:
             await org_store.read(lambda rows: self._check_cluster(rows, who, cluster))
-        target = link.place() if link is not None else CompileTarget(publisher=who.org, declares=False)
+        target = link.compile_target() if link is not None else CompileTarget(publisher=who.org, declares=False)
 
         def compile_record(rows: Rows) -> tuple[RunRecord[S], Compiled]:
             record = RunRecord(
@@ -369,7 +369,7 @@ class RunService(Generic[S]):
                 return
             if abandonment is not None and not abandonment.forced:
                 refuse_too_early(record, await self._report(record))
-            stop = end_request(Reason.DELETED, "deleted", who.words)
+            stop = end_request(Reason.DELETED, "deleted", who.description)
             await self.mark_ended(who, record, stop, abandonment.request if abandonment else None)
 
     def _save(self, rows: Rows, who: Actor | None, action: str, record: RunRecord[S]) -> RunRecord[S]:
@@ -381,17 +381,18 @@ class RunService(Generic[S]):
         """Refuse a cluster that no host serves and that was not added for an agent."""
         added = clusters.names(rows)
         if cluster not in added:
-            visible = filter(who.scope.takes_cluster, (added | self._links.clusters(rows.org)) - {cluster})
+            visible = filter(who.scope.includes_cluster, (added | self._links.clusters(rows.org)) - {cluster})
             known = ", ".join(sorted(visible)) or "none yet"
             text = f"no cluster {quote(cluster)}; this server has {known}; {self._strategy.cluster_hint}"
             raise SpecError(text, ("spec", "cluster"))
 
     def _refuse_elsewhere(self, who: Actor, cluster: str, record: RunRecord[S] | None) -> None:
         """Refuse a spec for a cluster outside the key's scope, or the name of a run in such a cluster."""
-        if record is not None and not who.scope.takes_cluster(record.scope_cluster):
-            raise outside(who.scope, f"a {self.kind.noun} of that name lives in another cluster, which")
-        if not who.scope.takes_cluster(cluster):
-            raise outside(who.scope, f"cluster {quote(cluster)}" if cluster else f"a {self.kind.noun} of all clusters")
+        if record is not None and not who.scope.includes_cluster(record.scope_cluster):
+            raise out_of_scope(who.scope, f"a {self.kind.noun} of that name lives in another cluster, which")
+        if not who.scope.includes_cluster(cluster):
+            what = f"cluster {quote(cluster)}" if cluster else f"a {self.kind.noun} of all clusters"
+            raise out_of_scope(who.scope, what)
 
     async def _refuse_if_ending(self, record: RunRecord[S]) -> None:
         report = await self._report(record)

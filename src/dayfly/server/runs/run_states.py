@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from dayfly.link.server_end import Links
-    from dayfly.link.wire import Standing
+    from dayfly.link.wire import RunStatus
     from dayfly.server.records.run_records import RunRecord
     from dayfly.server.sync.host_sync import HostSync
 
@@ -34,7 +34,7 @@ class RunState(NamedTuple):
 
 async def query_hosts(
     links: Links, sync: HostSync, records: Iterable[RunRecord[Any]], others: Iterable[tuple[str, str, str]] = ()
-) -> tuple[dict[str, Standing], dict[tuple[str, str], str]]:
+) -> tuple[dict[str, RunStatus], dict[tuple[str, str], str]]:
     """Return the newest reports by UID, and by organisation and cluster why the host does not answer ("" if it does).
 
     Args:
@@ -50,12 +50,12 @@ async def query_hosts(
             uids.add(record.uid)
     for org, cluster, uid in others:
         by_cluster.setdefault((org, cluster), set()).add(uid)
-    answers = await links.look(by_cluster)
+    answers = await links.query_statuses(by_cluster)
     states = {uid: state for found, _ in answers.values() for uid, state in found.items()}
     return states, {where: silence for where, (_, silence) in answers.items()}
 
 
-def current_report(sync: HostSync, record: RunRecord[Any], state: Standing | None, silence: str) -> RunReport:
+def current_report(sync: HostSync, record: RunRecord[Any], state: RunStatus | None, silence: str) -> RunReport:
     """Return the report of a run, adapted to requests that its host has not received yet or rejects.
 
     Args:

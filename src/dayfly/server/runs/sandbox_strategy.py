@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dayfly.link.transport import HERE
+from dayfly.link.transport import LOCAL_TARGET
 from dayfly.plan.status import with_unsupported
 from dayfly.server.access.scopes import WHOLE
 from dayfly.server.admin import clusters
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dayfly.compile import Compiled
     from dayfly.link.server_end import Links
     from dayfly.link.transport import CompileTarget
-    from dayfly.link.wire import Standing
+    from dayfly.link.wire import RunStatus
     from dayfly.server.access.scopes import Scope
     from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
@@ -98,7 +98,7 @@ class SandboxStrategy(Strategy[SandboxSpec]):
 
     async def compile_change(self, record: RunRecord[SandboxSpec]) -> CompiledRun:
         link = self._sync.link(record)
-        target = link.place() if link is not None else HERE
+        target = link.compile_target() if link is not None else LOCAL_TARGET
         if target.routes:
             await self._sync.load_routing_keys(record.org)
         keys = self._sync.routing_keys(record.org, record.uid)
@@ -115,13 +115,13 @@ class SandboxStrategy(Strategy[SandboxSpec]):
 
     def declares(self, rows: Rows, record: RunRecord[SandboxSpec]) -> bool:
         link = self._sync.link(record)
-        return link.place().declares if link is not None else record.cluster not in clusters.names(rows)
+        return link.compile_target().declares if link is not None else record.cluster not in clusters.names(rows)
 
-    def _state(self, record: RunRecord[SandboxSpec], last: Standing | None, silence: str) -> RunState:
+    def _state(self, record: RunRecord[SandboxSpec], last: RunStatus | None, silence: str) -> RunState:
         report, link = current_report(self._sync, record, last, silence), self._sync.link(record)
-        target = link.place() if link is not None else HERE
+        target = link.compile_target() if link is not None else LOCAL_TARGET
         # A host that has not connected yet may route requests.
-        routes = target.routes or (link is not None and not link.has_met)
+        routes = target.routes or (link is not None and not link.has_inventory)
         spec = documents.export(record.document)["spec"]
         ignored = unsupported(spec, by_name=target.declares, routes=routes, local=target.to_local)
         found = endpoints.describe(record.spec, last.endpoints if last else (), routes=routes)

@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 
 from dayfly.lib.clock import now_ms
 from dayfly.link.server_end import HostFailedError
-from dayfly.link.wire import Abandon, Ended, Lease, Offer, Stop, Verdict
+from dayfly.link.wire import Abandon, Lease, Offer, RunEnded, Stop, Verdict
 from dayfly.plan.reasons import Reason
 from dayfly.plan.why import subject
 from dayfly.server.catalog import run_specs
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from dayfly.server.db.store import Store
     from dayfly.server.records.run_records import RunEntry, RunRecord
 
-SWEEP_S = 2.0
+ROUND_INTERVAL_S = 2.0
 # The pause after a round is a multiple of its CPU time, so that rounds use about one percent of a core. While pending
 # orders succeed, the pause is shorter by `PROGRESS_FACTOR`.
 PAUSE_PER_WORK, PROGRESS_FACTOR = 99, 11
@@ -56,11 +56,13 @@ CALLER_WAIT_S = 0.05
 MAX_CONCURRENT_ORDERS = 128
 # Records that are checked before other tasks run.
 CHECK_BATCH_SIZE = 500
-LOST = (
+LEDGER_LOST = (
     "the cluster's ledger no longer knows this sandbox, so it is unknown what was created: nothing is started or "
     "cleaned up. Restore the ledger, or delete the sandbox and skip its cleanup with dayfly abandon"
 )
-DEFECT = "the order to the cluster failed because of an internal error of Dayfly; the server's log has the details"
+INTERNAL_ERROR = (
+    "the order to the cluster failed because of an internal error of Dayfly; the server's log has the details"
+)
 EXPIRED = "its time to live was over before a host received it"
 
 log = logging.getLogger(__name__)
@@ -120,7 +122,7 @@ class HostSync:
 
     def link(self, record: RunRecord[Any]) -> Link | None:
         """Return the link to the host that serves its cluster now."""
-        return self._links.of(record.org, record.cluster)
+        return self._links.get(record.org, record.cluster)
 
     async def send_order_soon(self, record: RunRecord[Any], compiled: CompiledRun | None = None) -> None:
         """Send the order as `send_order`, in a task. For a host with an agent, wait at most `CALLER_WAIT_S` for it."""
@@ -160,12 +162,12 @@ class HostSync:
             # Another version of Dayfly has stored it. Its run, if it exists, continues.
             self._set_problem(record, f"it no longer compiles: {fault}", refused=True)
         except HostFailedError:
-            self._set_problem(record, DEFECT)  # the host has logged the details
+            self._set_problem(record, INTERNAL_ERROR)  # the host has logged the details
         except Exception:
             # The order stays pending; a faulty sandbox must not block the others.
-            if self.problem(record.uid) != DEFECT:
+            if self.problem(record.uid) != INTERNAL_ERROR:
                 log.exception("the order for %s (%s) failed", subject(record.key), record.uid)
-            self._set_problem(record, DEFECT)
+            self._set_problem(record, INTERNAL_ERROR)
 
     async def renew_lease(self, record: RunRecord[Any], seconds: int) -> int | None:
         """Renew a lease from now on; return its end in Unix milliseconds, or None if the run is closing."""
@@ -174,7 +176,7 @@ class HostSync:
         if link is None:
             return None
         answer = await link.order(Lease(uid=record.uid, until=until))
-        if isinstance(answer, Ended) or answer.verdict is not Verdict.TAKEN:
+        if isinstance(answer, RunEnded) or answer.verdict is not Verdict.TAKEN:
             return None
         self._leases[record.uid] = until
         return until
@@ -204,16 +206,16 @@ class HostSync:
             seconds = await run_round(self.sweep(), "a round of the sync", log) + self._task_seconds
             self._task_seconds = 0.0
             speed, self._has_progress = PROGRESS_FACTOR if self._has_progress else 1, False
-            await asyncio.sleep(max(SWEEP_S, min(MAX_PAUSE_S, PAUSE_PER_WORK * seconds / speed)))
+            await asyncio.sleep(max(ROUND_INTERVAL_S, min(MAX_PAUSE_S, PAUSE_PER_WORK * seconds / speed)))
 
     async def sweep(self) -> None:
         """Run one round."""
         links = self._links.each()
         for each in links:
-            each.mend()
+            each.resync()
         # Read before the store, so that a run which is missing in the store has left it.
         remembered = self._confirmations.uids | self._leases.keys() | self._problems.keys()
-        host_states = {each: (each.state.ended, each.state.known) for each in links}
+        host_states = {each: (each.state.ended_uids, each.state.known_uids) for each in links}
         entries, stored = await self._store.all_orgs().read(
             lambda rows: (run_records.read_entries(rows), confirmations.read(rows))
         )
@@ -232,7 +234,7 @@ class HostSync:
         found: list[_Candidate] = []
         for start in range(0, len(entries), CHECK_BATCH_SIZE):
             batch = [
-                _Candidate(entry, self._links.of(entry.org, entry.cluster), stored.get(entry.uid, NO_CONFIRMATION))
+                _Candidate(entry, self._links.get(entry.org, entry.cluster), stored.get(entry.uid, NO_CONFIRMATION))
                 for entry in entries[start : start + CHECK_BATCH_SIZE]
             ]
             found += [each for each in batch if not self._is_settled(each)]
@@ -260,7 +262,7 @@ class HostSync:
         queue = iter(sorted(pending, key=lambda each: not each.entry.needs_order))
         works = [CpuTimer(self._send_each(queue)) for _ in range(min(MAX_CONCURRENT_ORDERS, len(pending)))]
         try:
-            ended = await asyncio.gather(*(work.done() for work in works), return_exceptions=True)
+            ended = await asyncio.gather(*(work.wait() for work in works), return_exceptions=True)
         finally:
             self._task_seconds += sum(work.seconds for work in works)
             for work in works:
@@ -281,9 +283,9 @@ class HostSync:
                 fault.log_once()
                 self._problems[entry.uid] = fault.text
             except Exception:
-                if self.problem(entry.uid) != DEFECT:
+                if self.problem(entry.uid) != INTERNAL_ERROR:
                     log.exception("the order for %s (%s) failed", subject(entry.name), entry.uid)
-                    self._problems[entry.uid] = DEFECT
+                    self._problems[entry.uid] = INTERNAL_ERROR
             await self._confirmations.write_if_many()
 
     async def _settle(self, candidate: _Candidate) -> None:
@@ -295,7 +297,7 @@ class HostSync:
             if link is not None:
                 # Confirmations count in a session, which is unknown before the host has sent its inventory.
                 with contextlib.suppress(HostUnavailableError):
-                    await self._meet(entry.org, link)
+                    await self._wait_for_session(entry.org, link)
             if self._is_settled(candidate):
                 return
             record, stored = await self._read(entry)
@@ -305,9 +307,9 @@ class HostSync:
                 await self.send_order(record)
             self._has_progress = self._has_progress or not self.problem(record.uid)
 
-    async def _meet(self, org: str, link: Link) -> tuple[int, CompileTarget]:
+    async def _wait_for_session(self, org: str, link: Link) -> tuple[int, CompileTarget]:
         """Return the host's session and compile target; if it routes requests, load routing keys first."""
-        session, target = await link.meet()
+        session, target = await link.wait_for_session()
         if target.routes:
             await self.load_routing_keys(org)
         return session, target
@@ -329,18 +331,18 @@ class HostSync:
         The order needs the target that the host reports when it connects. Without this report an order would be
         compiled without routing, and would remove the host's routes.
         """
-        session, target = await self._meet(record.org, link)
+        session, target = await self._wait_for_session(record.org, link)
         keys = self.routing_keys(record.org, record.uid)
         compiled = given.compiled if given is not None and (given.target, given.keys) == (target, keys) else None
         answer = await link.order(await self._create_order(record, target, keys, compiled))
-        if isinstance(answer, Ended):
+        if isinstance(answer, RunEnded):
             await self._archive(record)
         elif answer.verdict is Verdict.TAKEN:
-            form = confirmations.compute_form(record.revision, target, keys)
-            self._confirmations.record(record, link, Confirmation(session, answer.number, form))
+            fingerprint = confirmations.compute_fingerprint(record.revision, target, keys)
+            self._confirmations.record(record, link, Confirmation(session, answer.number, fingerprint))
             self._clear_problem(record.uid)
         else:
-            self._set_problem(record, LOST)
+            self._set_problem(record, LEDGER_LOST)
 
     async def _create_order(
         self,
@@ -386,9 +388,9 @@ class HostSync:
         last = link.state.last_report(record.uid) if link is not None else None
         report = last.report if last is not None else None
         # An administrator of its host may also have abandoned it.
-        given_up = record.abandon is not None or (report.abandon is not None if report is not None else None)
+        abandoned = record.abandon is not None or (report.abandon is not None if report is not None else None)
         await self._store.for_org(record.org).write(
-            lambda rows: tombstones.archive(rows, record, now_ms(), given_up=given_up)
+            lambda rows: tombstones.archive(rows, record, now_ms(), abandoned=abandoned)
         )
         self._archived.add(record.uid)
         self._forget(record.uid)

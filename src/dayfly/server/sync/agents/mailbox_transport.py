@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dayfly.link import wire
-from dayfly.link.envelope import MOST_ANSWER, has_room
+from dayfly.link.envelope import MAX_ANSWER_BYTES, has_room
 from dayfly.link.transport import CompileTarget
 from dayfly.server.http.request_data import rfc3339
 from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
@@ -20,7 +20,7 @@ from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dayfly.server.sync.agents.mailbox import MailboxState
+    from dayfly.server.sync.agents.mailbox_rows import MailboxState
 
 # A host polls at least every 30 seconds; after this time it counts as unreachable.
 SILENT_MS = 90_000
@@ -44,9 +44,9 @@ class MailboxTransport:
         self.pending: list[wire.AnyToHost] = []
         self._now = now
         self._wake = wake
-        self._handle: Callable[[wire.AnyToControl], None] = lambda _: None
+        self._handle: Callable[[wire.AnyToServer], None] = lambda _: None
 
-    def attach(self, handle: Callable[[wire.AnyToControl], None]) -> None:
+    def attach(self, handle: Callable[[wire.AnyToServer], None]) -> None:
         """Pass the host's messages to `handle`."""
         self._handle = handle
 
@@ -59,9 +59,9 @@ class MailboxTransport:
         """
         if problem := self.problem:
             raise HostUnavailableError(problem)
-        if isinstance(message, wire.Offer | wire.AskAdmit):
+        if isinstance(message, wire.Offer | wire.AdmissionQuery):
             body = wire.encode(message).decode()
-            if not has_room(body, MOST_ANSWER):
+            if not has_room(body, MAX_ANSWER_BYTES):
                 raise DocumentsRefusedError(
                     f"its documents have {len(body)} characters together, more than an operator accepts: use fewer "
                     "resources, or move long texts into images"
@@ -89,7 +89,7 @@ class MailboxTransport:
     def receive(self, body: str) -> None:
         """Receive a message of the host."""
         try:
-            message = wire.read_to_control(body.encode())
+            message = wire.decode_to_server(body.encode())
         except (msgspec.DecodeError, RecursionError) as fault:
             # A newer Dayfly may have sent it. If it was a report, the server requests the inventory later.
             log.warning("cannot read a message from the operator of cluster %s: %s", self.mailbox.cluster, fault)

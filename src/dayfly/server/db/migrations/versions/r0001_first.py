@@ -59,7 +59,7 @@ def _create_sandboxes() -> None:
         sa.Column("created_at", sa.BigInteger, nullable=False),
         sa.Column("updated_at", sa.BigInteger, nullable=False),
         sa.Column("lease_seconds", sa.Integer, nullable=False),
-        sa.Column("taken_over", sa.Boolean, nullable=False),
+        sa.Column("sealed", sa.Boolean, nullable=False),
         sa.Column("stop", sa.Text),
         sa.Column("abandon", sa.Text),
     )

@@ -25,7 +25,7 @@ def upgrade() -> None:
         sa.Column("created_at", sa.BigInteger, nullable=False),
         sa.Column("updated_at", sa.BigInteger, nullable=False),
         sa.Column("unmatched_since", sa.BigInteger, nullable=False),
-        sa.Column("taken_over", sa.Boolean, nullable=False),
+        sa.Column("sealed", sa.Boolean, nullable=False),
         sa.Column("stop", sa.Text),
         sa.Column("abandon", sa.Text),
         sa.Column("revision", sa.Integer, nullable=False),

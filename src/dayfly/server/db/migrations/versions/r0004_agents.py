@@ -18,10 +18,10 @@ def upgrade() -> None:
         "agents",
         *_cluster_key(),
         sa.Column("created_at", sa.BigInteger, nullable=False),
-        *(_text(name, 64) for name in ("cluster_uid", "sent_digest", "acked_digest")),
+        *(_text(name, 64) for name in ("cluster_uid", "sent_digest", "acknowledged_digest")),
         *(
             sa.Column(name, sa.BigInteger, nullable=False)
-            for name in ("session", "sent", "acked", "heard", "inbox", "seen_at")
+            for name in ("session", "sent", "acknowledged", "received", "inbox", "seen_at")
         ),
         _text("namespace", 63),
         _text("version", 128),

@@ -10,7 +10,7 @@ down_revision = "0005"
 branch_labels = None
 depends_on = None
 
-TABLES = ("cloud_events", "duties")
+TABLES = ("cloud_events", "leases")
 
 
 def upgrade() -> None:
@@ -19,16 +19,16 @@ def upgrade() -> None:
         sa.Column("org", sa.String(253), primary_key=True),
         sa.Column("id", sa.String(128), primary_key=True),
         sa.Column("uid", sa.String(36), nullable=False),
-        sa.Column("form", sa.BigInteger, nullable=False),
+        sa.Column("spec_changed_at", sa.BigInteger, nullable=False),
         sa.Column("at", sa.BigInteger, nullable=False),
         sa.Column("body", sa.Text, nullable=False),
         sa.Index("cloud_events_by_uid", "uid"),
     )
     pending = sa.text("body != ''")
-    index = "cloud_events_waiting"
+    index = "cloud_events_pending"
     op.create_index(index, "cloud_events", ["org", "at"], sqlite_where=pending, postgresql_where=pending)
     op.create_table(
-        "duties",
+        "leases",
         sa.Column("org", sa.String(253), primary_key=True),
         sa.Column("name", sa.String(32), primary_key=True),
         sa.Column("holder", sa.String(32), nullable=False),

@@ -11,9 +11,9 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("plugins", sa.Column("readme", sa.Text, nullable=False, server_default=""))
-    op.add_column("plugins", sa.Column("described_at", sa.BigInteger, nullable=False, server_default="0"))
+    op.add_column("plugins", sa.Column("readme_updated_at", sa.BigInteger, nullable=False, server_default="0"))
 
 
 def downgrade() -> None:
-    op.drop_column("plugins", "described_at")
+    op.drop_column("plugins", "readme_updated_at")
     op.drop_column("plugins", "readme")
