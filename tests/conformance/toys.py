@@ -6,7 +6,7 @@ from typing import Any
 
 from dayfly.execute.executor import Known
 from dayfly.plan.reasons import Reason
-from dayfly.plan.world import AttemptKey, Ended, Fact, Held, Running, Unclear
+from dayfly.plan.world import AttemptKey, Ended, Fact, Prepared, Running, Unclear
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import OutputRecord, Result, Run
@@ -51,7 +51,7 @@ class Toys:
         return Known(facts=dict(self._facts), outputs=outputs)
 
     async def prepare(self, view: Any, effect: Any) -> None:
-        self._note(view, effect, Held(ref=f"toy-{effect.unit}-{effect.attempt}"))
+        self._note(view, effect, Prepared(ref=f"toy-{effect.unit}-{effect.attempt}"))
 
     async def launch(self, view: Any, effect: Any) -> None:
         record = self._ledger(view).unit(effect.unit)

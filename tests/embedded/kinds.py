@@ -92,7 +92,7 @@ class Bench:
         records = {name.replace("__", "/"): record for name, record in units.items()}
         run = Run(uid="u", target=doc.TARGET, plan="", units=records)
         self.live = LiveRun(
-            StoredRun(run=run, name="n", documents=documents, forks=tuple(wished), wish=TargetIntent()), plan
+            StoredRun(run=run, name="n", documents=documents, forks=tuple(wished), intent=TargetIntent()), plan
         )
         return self.live
 

@@ -101,7 +101,7 @@ def test_full_disk_delays_the_extension_of_leases(monkeypatch, tmp_path):
     assert not opened.leases_unextended
     wish = host.TargetIntent(lease_until=50)
     run = Run(uid="u", target=doc.TARGET, plan="")
-    opened.ledger.birth(StoredRun(run=run, name="box", documents=(), forks=(), wish=wish))
+    opened.ledger.birth(StoredRun(run=run, name="box", documents=(), forks=(), intent=wish))
 
     def full(_ledger, _until):
         raise sqlite3.OperationalError("database or disk is full")
@@ -120,11 +120,11 @@ async def test_a_lease_lasts_a_while_after_the_server_has_begun(machine):
     await machine.down()
     ledger = SqliteLedger(machine.home / "ledger.db")
     with ledger.transaction("test"):
-        ledger.set_wish("u", msgspec.structs.replace(ledger.load("u").wish, lease_until=1))
+        ledger.set_intent("u", msgspec.structs.replace(ledger.load("u").intent, lease_until=1))
     ledger.close()
     before = host.now_ms()
     await machine.up(start=False)
-    found = machine.stored().wish.lease_until
+    found = machine.stored().intent.lease_until
     assert before + host.LEASE_GRACE_MS <= found <= host.now_ms() + host.LEASE_GRACE_MS
     machine.host.start()
     await machine.finish()

@@ -25,7 +25,7 @@ MADE = Result(outcome="succeeded", outputs={"url": OutputRecord(digest="sha256:0
 
 def stored(uid="u", **wish) -> StoredRun:
     run = Run(uid=uid, target=doc.TARGET, plan=PLAN.digest, born_at=3)
-    return StoredRun(run=run, name="box", documents=DOCUMENTS, forks=(), wish=TargetIntent(**wish), generation=1)
+    return StoredRun(run=run, name="box", documents=DOCUMENTS, forks=(), intent=TargetIntent(**wish), generation=1)
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ class TestCommit:
 
 class TestWishes:
     def test_wish_of_an_unknown_run_writes_nothing(self, ledger):
-        assert not ledger.set_wish("u", TargetIntent())
+        assert not ledger.set_intent("u", TargetIntent())
         assert not ledger.set_forks("u", (), 5)
         ledger.note("u", 5, "r/a", 1, "Retry", "m")
         assert ledger.history("u") == []
@@ -237,11 +237,11 @@ class TestWishes:
 
     def test_wish_generation_and_notes(self, ledger):
         ledger.birth(stored())
-        assert ledger.set_wish("u", TargetIntent(expires_at=5))
+        assert ledger.set_intent("u", TargetIntent(expires_at=5))
         ledger.set_generation("u", 4)
         ledger.note("u", 6, "r/a", 2, "Retry", "m")
         found = ledger.load("u")
-        assert (found.wish, found.generation) == (TargetIntent(expires_at=5), 4)
+        assert (found.intent, found.generation) == (TargetIntent(expires_at=5), 4)
         last = ledger.history("u")[-1]
         assert (last.at, last.unit, last.attempt, last.move, last.message) == (6, "r/a", 2, "Retry", "m")
 
@@ -251,14 +251,14 @@ class TestWishes:
         ledger.birth(stored(lease_until=lease))
         assert ledger.has_lease_before(100) is lapses
         ledger.extend_leases(100)
-        assert ledger.load("u").wish.lease_until == (100 if lapses else lease)
+        assert ledger.load("u").intent.lease_until == (100 if lapses else lease)
 
     def test_leases_of_closed_runs_are_not_extended(self, ledger):
         ledger.birth(stored(lease_until=5))
         ledger.commit(ledger.load("u").run, PLAN, (Close(request=ASKED),), {}, 8)
         assert not ledger.has_lease_before(100)
         ledger.extend_leases(100)
-        assert ledger.load("u").wish.lease_until == 5
+        assert ledger.load("u").intent.lease_until == 5
 
 
 class TestEnd:
@@ -300,7 +300,7 @@ def test_damaged_wish_does_not_block_renewal_of_other_leases(ledger, db, damaged
     db.execute("UPDATE run SET wish = ? WHERE uid = 'bad'", (damaged,))
     assert ledger.has_lease_before(9)
     ledger.extend_leases(9)
-    assert ledger.load("good").wish.lease_until == 9
+    assert ledger.load("good").intent.lease_until == 9
     assert not ledger.has_lease_before(8)
     assert db.execute("SELECT wish FROM run WHERE uid = 'bad'").fetchone() == (damaged,), "it is unchanged"
 

@@ -53,7 +53,7 @@ class Bench:
         records = {f"{name}:{'front' if name == 'preview' else 'default/app'}": each for name, each in units.items()}
         phase, request = (Phase.CLOSED, EndRequest(at=1, reason="Deleted")) if closed else (Phase.OPEN, None)
         run = Run(uid="u", target=doc.TARGET, plan="", born_at=5, units=records, phase=phase, closed=request)
-        return LiveRun(StoredRun(run=run, name="n", documents=(), forks=wished, wish=TargetIntent()), plan)
+        return LiveRun(StoredRun(run=run, name="n", documents=(), forks=wished, intent=TargetIntent()), plan)
 
 
 @pytest.fixture

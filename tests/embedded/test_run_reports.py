@@ -14,7 +14,7 @@ from dayfly.embedded.step_logs import StepLogFiles
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.run import KEPT_LOGS, Folder
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Held, Running
+from dayfly.plan.world import Prepared, Running
 from dayfly.spec.run import OutputRecord, Run, State, UnitRecord
 from dayfly.spec.run_data import HistoryEntry
 
@@ -119,7 +119,8 @@ class TestEndpoints:
         assert self.told() == [(FORK, "127.0.0.1", 7)]
 
     @pytest.mark.parametrize(
-        "how", [{"fact": Held(ref="")}, {"fact": None}, {"port": 0}, {"state": State.UNKNOWN}, {"state": State.DONE}]
+        "how",
+        [{"fact": Prepared(ref="")}, {"fact": None}, {"port": 0}, {"state": State.UNKNOWN}, {"state": State.DONE}],
     )
     def test_any_other_nowhere(self, how):
         assert self.told(**how) == []

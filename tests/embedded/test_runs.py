@@ -49,7 +49,7 @@ class Bench:
         request = EndRequest(at=1, reason="Deleted") if closed else None
         run = Run(uid=uid, target=doc.TARGET, plan="", closed=request, units=records)
         documents = (doc.resource("r", [doc.step("a")]),)
-        self.rows[uid] = StoredRun(run=run, name="box", documents=documents, forks=tuple(forks), wish=TargetIntent())
+        self.rows[uid] = StoredRun(run=run, name="box", documents=documents, forks=tuple(forks), intent=TargetIntent())
 
 
 @pytest.fixture

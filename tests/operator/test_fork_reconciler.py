@@ -15,7 +15,7 @@ from dayfly.kube.objects import Key, ObjectMeta
 from dayfly.operator.refusals import KEPT_AGAIN_S
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Ended, Held, Running, Waiting
+from dayfly.plan.world import Ended, Prepared, Running, Waiting
 from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import ForkUnit
 from dayfly.spec.run import EndRequest, State
@@ -56,7 +56,7 @@ class TestObserving:
         assert isinstance(fact, Waiting)
         assert is_it
 
-    @pytest.mark.parametrize(("replicas", "fact"), [(0, Held), (1, Running)])
+    @pytest.mark.parametrize(("replicas", "fact"), [(0, Prepared), (1, Running)])
     def test_prepared_fork_is_held_unless_it_has_pods(self, replicas, fact):
         async def story():
             alone = Alone()

@@ -37,7 +37,7 @@ class Bench:
             metadata=AnnotatedMeta(name="box", uid="r"), ledger=Run(uid="u", target=TARGET, plan="", phase=phase)
         )
         self.memory = RunMemory(self.run)
-        self.wish = TargetIntent(**wish)
+        self.intent = TargetIntent(**wish)
         self.shared: list[tuple[dict, dict, bool]] = []
         self.known = Known(
             facts={("a", 1): Running(since=1)},
@@ -50,7 +50,7 @@ class Bench:
         executors = SimpleNamespace(observe=self._answer(None), known=lambda *_: self.known, gated=frozenset({"exec"}))
         self.observer = Observer(
             SimpleNamespace(client=None, now=lambda: NOW, queue=SimpleNamespace(add=self._again)),
-            targets=SimpleNamespace(read_intent=self._answer(self.wish), adapter_for=lambda _run: adapter),
+            targets=SimpleNamespace(read_intent=self._answer(self.intent), adapter_for=lambda _run: adapter),
             executors=executors,
             slots=SimpleNamespace(share=self._share),
         )

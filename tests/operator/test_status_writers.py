@@ -122,7 +122,7 @@ class Boxes:
             record=lambda _of, _action, reason, _message, kind: self.events.append((kind, reason))
         )
         self.status = SandboxStatusWriter(cluster, recorder)
-        self.scene = SimpleNamespace(plan=PLAN, world=SimpleNamespace(run=a_run().ledger, wish=TargetIntent()))
+        self.scene = SimpleNamespace(plan=PLAN, world=SimpleNamespace(run=a_run().ledger, intent=TargetIntent()))
 
     async def say(self, told: RunReport | None = None, applied_spec: AppliedSpec | None = None, **how) -> float:
         return await self.status.write_report(
@@ -277,13 +277,13 @@ class TestSandbox:
         ]
         status = {"ready": False, "reason": "Starting", "message": "m", "conditions": told if said else []}
         bench = Boxes(spec={"ttl": {"duration": "1h"}}, status=status)
-        bench.scene.world.wish = TargetIntent(expires_at=NOW)
+        bench.scene.world.intent = TargetIntent(expires_at=NOW)
         await bench.say()
         assert (("Warning", Reason.EXPIRES_SOON) in bench.events) is not said
 
     async def test_expiring_sandbox_is_checked_again_before_its_end(self):
         bench = Boxes(spec={"ttl": {"duration": "1h"}})
-        bench.scene.world.wish = TargetIntent(expires_at=NOW + 3_600_000)
+        bench.scene.world.intent = TargetIntent(expires_at=NOW + 3_600_000)
         assert [await bench.say(), await bench.say()] == [pytest.approx(3_240.001)] * 2
 
     @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from dayfly.operator.pods.pod_builder import RefusedPodError
 from dayfly.operator.run_memory import RunMemory, Sight
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Unclear, Unread, Waiting
+from dayfly.plan.world import Ended, NeverRan, Prepared, Running, Sealed, Unclear, Unread, Waiting
 from dayfly.spec.lifecycle import As, Exec, Lifecycle, Ref, Target, Unit, UnitInput, UnitOutput
 from dayfly.spec.run import OutputRecord, Result, Run, State, UnitRecord
 
@@ -336,7 +336,7 @@ class TestAltered:
         bench.changes, bench.sight.given = judged, {MAKE: {"zone": b"here"}}
         bench.cached.put(pod(gated=True))
         known = await bench.look()
-        assert (known.facts, known.objections) == ({} if judged else {(MAKE, 1): Held(ref="p")}, {})
+        assert (known.facts, known.objections) == ({} if judged else {(MAKE, 1): Prepared(ref="p")}, {})
         assert bench.released == ["p"] * bool(judged)
 
     async def test_deleted_pod_is_not_judged(self):

@@ -149,7 +149,7 @@ class Oracle:
         world, slots = scene.world, scene.world.slots
         void = {move.unit for move in moves if isinstance(move, Void)}
         given_up = world.run.abandon is not None or any(isinstance(move, GiveUp) for move in moves)
-        if world.wish.abandon is not None and not given_up and any(isinstance(move, Finish) for move in moves):
+        if world.intent.abandon is not None and not given_up and any(isinstance(move, Finish) for move in moves):
             raise Violation(13, "finished as if nobody had given it up")
         for move in moves:
             if not isinstance(move, Claim) or move.unit in void:

@@ -30,7 +30,7 @@ def ledger():
 def birth(ledger):
     run = Run(uid="run-1", target=TARGET, plan=PLAN.digest)
     with ledger.transaction("birth"):
-        ledger.birth(StoredRun(run=run, name="box", documents=DOCUMENTS, forks=(), wish=TargetIntent()))
+        ledger.birth(StoredRun(run=run, name="box", documents=DOCUMENTS, forks=(), intent=TargetIntent()))
 
 
 def commit(ledger, *moves):
@@ -69,7 +69,7 @@ def test_the_file_is_its_owners_alone(tmp_path):
     path = tmp_path / "ledger.db"
     with closing(SqliteLedger(path)) as ledger, ledger.transaction("birth"):
         ledger.birth(
-            StoredRun(run=Run(uid="u", target=TARGET, plan=""), name="n", documents=(), forks=(), wish=TargetIntent())
+            StoredRun(run=Run(uid="u", target=TARGET, plan=""), name="n", documents=(), forks=(), intent=TargetIntent())
         )
         assert {entry.stat().st_mode & 0o777 for entry in tmp_path.iterdir()} == {0o600}
         assert len(list(tmp_path.iterdir())) > 1

@@ -58,12 +58,12 @@ class Simulation(abc.ABC):
         rng = self.rng
         plan = self.scenario.plans[0]
         run = Run(uid=self.uid, target=TARGET, plan=plan.digest, born_at=self.now)
-        self.wish = TargetIntent(
+        self.intent = TargetIntent(
             expires_at=self.now + rng.randrange(200_000) if rng.random() < 0.15 else 0,
             lease_until=self.now + rng.randrange(200_000) if rng.random() < 0.1 else 0,
         )
         stored = StoredRun(
-            run=run, name="box", documents=self.scenario.documents, forks=self.scenario.revisions[0], wish=self.wish
+            run=run, name="box", documents=self.scenario.documents, forks=self.scenario.revisions[0], intent=self.intent
         )
         with self.ledger.transaction("birth"):
             assert self.ledger.birth(stored), "a uid is used once"
@@ -272,7 +272,7 @@ class Simulation(abc.ABC):
             self.settle()
         if not self.oracle.gone:
             self._check_rest()
-            if not (self.wish.expires_at or self.wish.lease_until):
+            if not (self.intent.expires_at or self.intent.lease_until):
                 self.ask(TargetIntent(stop=self._request(self.ending)))
             self.resting = False
             self.settle()
@@ -362,7 +362,7 @@ class Simulation(abc.ABC):
 
     def owner(self) -> None:
         """The target's owner, or time, wants something else."""
-        rng, chance, wish = self.rng, self.rng.random(), self.wish
+        rng, chance, wish = self.rng, self.rng.random(), self.intent
         if chance < 0.25:
             self.ask(TargetIntent(stop=wish.stop or self._request(self.ending), abandon=wish.abandon))
         elif chance < 0.32:
@@ -395,8 +395,8 @@ class Simulation(abc.ABC):
 
     def ask(self, wish: TargetIntent) -> None:
         """Write the owner's wish into the ledger."""
-        if self._write("wish", lambda: self.ledger.set_wish(self.uid, wish)):
-            self.wish = wish
+        if self._write("intent", lambda: self.ledger.set_intent(self.uid, wish)):
+            self.intent = wish
             self.say("the owner", f"wishes {wish}")
 
     def _write(self, what: str, change) -> bool:
@@ -467,7 +467,7 @@ class Simulation(abc.ABC):
         """A run at rest writes nothing and does nothing, however often it is looked at."""
         if not self.oracle.at_rest():
             raise Violation(13, "nothing moves any more, and the run is not at rest")
-        if self.wish.stop or self.wish.abandon:
+        if self.intent.stop or self.intent.abandon:
             raise Violation(13, "its owner wants it gone, and it rests open")
         seq = self.oracle.run.seq
         for server in self.servers:

@@ -233,13 +233,13 @@ class EmbeddedHost:
         """Create the run if it is new and may be born; otherwise accept its forks and expiry if they are not older."""
         now = now_ms()
         run = Run(uid=offer.uid, target=offer.target, plan=digest(offer.documents), born_at=now)
-        wish = TargetIntent(expires_at=offer.expires_at, lease_until=offer.lease_until)
+        intent = TargetIntent(expires_at=offer.expires_at, lease_until=offer.lease_until)
         stored = StoredRun(
             run=run,
             name=offer.name,
             documents=offer.documents,
             forks=offer.forks,
-            wish=wish,
+            intent=intent,
             generation=offer.generation,
         )
 
@@ -252,7 +252,7 @@ class EmbeddedHost:
             if offer.generation >= before.generation:
                 if before.forks != offer.forks:
                     self._ledger.set_forks(offer.uid, offer.forks, now)
-                self._ledger.set_wish(offer.uid, msgspec.structs.replace(before.wish, expires_at=offer.expires_at))
+                self._ledger.set_intent(offer.uid, msgspec.structs.replace(before.intent, expires_at=offer.expires_at))
                 self._ledger.set_generation(offer.uid, offer.generation)
             return True
 
@@ -266,7 +266,7 @@ class EmbeddedHost:
         never = Run(uid=uid, target=UNKNOWN_TARGET, plan="", phase=Phase.CLEANED, closed=request, ended_at=now_ms())
         return await self._change_intent(
             uid,
-            lambda wish: wish if wish.stop else msgspec.structs.replace(wish, stop=request),
+            lambda intent: intent if intent.stop else msgspec.structs.replace(intent, stop=request),
             never=None if known else never,
         )
 
@@ -274,7 +274,7 @@ class EmbeddedHost:
         """Store the request to end the run without cleanup. An unknown run never begins."""
         return await self._change_intent(
             uid,
-            lambda wish: wish if wish.abandon else msgspec.structs.replace(wish, abandon=request),
+            lambda intent: intent if intent.abandon else msgspec.structs.replace(intent, abandon=request),
             never=Run(
                 uid=uid, target=UNKNOWN_TARGET, plan="", phase=Phase.ABANDONED, abandon=request, ended_at=now_ms()
             ),
@@ -284,18 +284,18 @@ class EmbeddedHost:
         """End the back-off after exactly these attempts of units."""
         now = now_ms()
 
-        def newest(wish: TargetIntent) -> TargetIntent:
-            later = {unit: attempt for unit, attempt in attempts.items() if attempt > wish.retry.get(unit, 0)}
+        def newest(intent: TargetIntent) -> TargetIntent:
+            later = {unit: attempt for unit, attempt in attempts.items() if attempt > intent.retry.get(unit, 0)}
             for unit, attempt in later.items():
                 self._ledger.note(uid, now, unit, attempt, "Retry", f"back-off ended by {by}")
-            return msgspec.structs.replace(wish, retry={**wish.retry, **later})
+            return msgspec.structs.replace(intent, retry={**intent.retry, **later})
 
         return await self._change_intent(uid, newest)
 
     async def lease(self, uid: str, until: int) -> Verdict:
         """Renew the lease of an open run."""
         return await self._change_intent(
-            uid, lambda wish: msgspec.structs.replace(wish, lease_until=until), only_open=True
+            uid, lambda intent: msgspec.structs.replace(intent, lease_until=until), only_open=True
         )
 
     async def _change_intent(
@@ -314,7 +314,7 @@ class EmbeddedHost:
                 self._ledger.block_birth(never)
             if stored is None or (only_open and stored.run.closed is not None):
                 return False
-            return self._ledger.set_wish(uid, change(stored.wish))
+            return self._ledger.set_intent(uid, change(stored.intent))
 
         if not await self._writer.run(write):
             return self._refusal(uid)

@@ -80,7 +80,7 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     documents: tuple[Lifecycle, ...]
     forks: tuple[Unit, ...]
-    wish: TargetIntent
+    intent: TargetIntent
     generation: int = 0
 
     def plan(self) -> Plan:
@@ -202,7 +202,7 @@ class SqliteLedger:
                 ledger.encode(stored.run),
                 _encode(stored.documents),
                 _encode(stored.forks),
-                _encode(stored.wish),
+                _encode(stored.intent),
                 stored.generation,
             ),
         )
@@ -236,9 +236,9 @@ class SqliteLedger:
         )
         return after
 
-    def set_wish(self, uid: str, wish: TargetIntent) -> bool:
+    def set_intent(self, uid: str, intent: TargetIntent) -> bool:
         """Replace the intent of the run's target; return False if there is no such run."""
-        return bool(self._db.execute("UPDATE run SET wish = ? WHERE uid = ?", (_encode(wish), uid)).rowcount)
+        return bool(self._db.execute("UPDATE run SET wish = ? WHERE uid = ?", (_encode(intent), uid)).rowcount)
 
     def extend_leases(self, until: int) -> None:
         """Extend the leases of open runs that expire before `until`. A damaged intent stays as it is."""
@@ -339,14 +339,14 @@ class SqliteLedger:
         found = self._read("SELECT name, ledger, documents, forks, wish, generation FROM run WHERE uid = ?", uid)
         if not found:
             return None
-        name, run, documents, forks, wish, generation = found[0]
+        name, run, documents, forks, intent, generation = found[0]
         try:
             return StoredRun(
                 run=ledger.decode(run),
                 name=name,
                 documents=_decode_documents(documents),
                 forks=_decode_forks(forks),
-                wish=_decode_intent(wish),
+                intent=_decode_intent(intent),
                 generation=generation,
             )
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

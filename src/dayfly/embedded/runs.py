@@ -48,8 +48,8 @@ class LiveRun:
     @property
     def kinds(self) -> frozenset[str]:
         """The kinds of all units that are desired or were ever claimed."""
-        unwished = self.run.units.keys() - self.plan.steps.keys() - self.plan.kept.keys()
-        return self._kinds.union(map(self.run.kind, unwished)) if unwished else self._kinds
+        undesired = self.run.units.keys() - self.plan.steps.keys() - self.plan.kept.keys()
+        return self._kinds.union(map(self.run.kind, undesired)) if undesired else self._kinds
 
     def traceparent(self, step: str, attempt: int) -> str:
         """Return the W3C `traceparent` for the programs of an attempt."""

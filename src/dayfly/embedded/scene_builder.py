@@ -38,10 +38,10 @@ class SceneBuilder:
         facts = adjust_facts(live.plan, live.run, known.facts, now)
         world = World(
             run=live.run,
-            wish=live.stored.wish,
+            intent=live.stored.intent,
             target=route_group.state(live.run, live.plan.documents, facts),
             facts=facts,
-            gated=self._executors.gated,
+            gated_kinds=self._executors.gated,
             ref=self._attempts.storage.ref,
             # Without private paths, one step starts at a time, so that the next turn sees the paths in use.
             slots=slots if self._starter.isolates_paths else min(slots, 1),

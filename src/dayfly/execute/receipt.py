@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from dayfly.execute.webhook.read import UNSENT, explain_exit_code
 from dayfly.execute.work_order import UNIT_OUTPUT_LIMIT
-from dayfly.plan.messages import killed_processes, out_of_memory, run_deadline, span
+from dayfly.plan.messages import format_duration, killed_processes, out_of_memory, run_deadline
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, NeverRan
 from dayfly.spec.errors import SpecError
@@ -110,7 +110,7 @@ def _reason(outcome: str, code: int, detail: str, unit: Unit) -> tuple[str, str]
         case "deadline":
             return Reason.RUN_DEADLINE, run_deadline(unit.timeouts.run_ms)
         case "cancelled":
-            return Reason.CANCELLED, f"was cancelled, with a grace period of {span(unit.timeouts.grace_ms)}"
+            return Reason.CANCELLED, f"was cancelled, with a grace period of {format_duration(unit.timeouts.grace_ms)}"
         case _:
             return Reason.RESULT_LOST, detail or f"its receipt has the unknown outcome {outcome!r}"
 

@@ -73,11 +73,11 @@ def _refused(source: Source) -> Iterator[SpecError]:
     """Return the faults for which `apply` refuses the document, its steps, or the references between them."""
     faults = Faults()
     with faults:
-        wish = documents.load(source.document)
-        if isinstance(wish, Plugin):
-            check_plugin(wish, source=source.document)
-        elif isinstance(wish, LifecycleHook):
-            check_hook(wish, source=source.document)
+        document = documents.load(source.document)
+        if isinstance(document, Plugin):
+            check_plugin(document, source=source.document)
+        elif isinstance(document, LifecycleHook):
+            check_hook(document, source=source.document)
     for plugin, unreadable in _read(source):
         try:
             (check_steps if plugin.whole else check_plugin_spec)(plugin.spec, plugin.keys)

@@ -46,12 +46,12 @@ class Observer:
             PlanLostError: a document is missing or was changed.
             errors.ApiError: the API server failed.
         """
-        wish = await self._targets.read_intent(run)
-        sealed = await self._plan(run, memory, given_up=wish.abandon is not None)
+        intent = await self._targets.read_intent(run)
+        sealed = await self._plan(run, memory, given_up=intent.abandon is not None)
         plan = pin_generations(sealed, run.ledger, CHANGED_IN_PLACE)
         now = self._cluster.now()
-        closing = run.ledger.phase is not Phase.OPEN or wish.stop or wish.abandon or 0 < wish.expires_at <= now
-        sight = Sight(run, memory, plan, now, closing=bool(closing), abandoned=wish.abandon is not None)
+        closing = run.ledger.phase is not Phase.OPEN or intent.stop or intent.abandon or 0 < intent.expires_at <= now
+        sight = Sight(run, memory, plan, now, closing=bool(closing), abandoned=intent.abandon is not None)
         unseen = await self._read_units(sight)
         known = self._executors.known(sight, plan, unseen)
         sight.outputs |= {key: dict(values) for key, values in known.outputs.items()}
@@ -61,11 +61,11 @@ class Observer:
         share = await self._slots.share(run, plan, facts, hindered, cleaning=sight.closing)
         world = World(
             run=run.ledger,
-            wish=wish,
+            intent=intent,
             facts=facts | refused,
             target=await self._targets.adapter_for(run).read_state(run),
-            gated=self._executors.gated,
-            made=dict(known.made),
+            gated_kinds=self._executors.gated,
+            object_refs=dict(known.made),
             definitions=dict(known.definitions),
             slots=share.slots,
             objections=share.objections | hindered,

@@ -101,33 +101,33 @@ def from_wire(body: Any, kind: Kind, *, name: str = "") -> TypedDocument:
         raise SpecError(f"the body must be a mapping with name and spec, not {text.kind_of(body)}")
     if name and kind in ("Sandbox", "RouteGroup"):
         body = body | {"name": name}
-    wish = _build(kind, body, {})
-    if name and wish.name != name:
-        raise SpecError(f"{quote(wish.name)} is not the name in the URL, {quote(name)}", ("name",))
-    return wish
+    document = _build(kind, body, {})
+    if name and document.name != name:
+        raise SpecError(f"{quote(document.name)} is not the name in the URL, {quote(name)}", ("name",))
+    return document
 
 
-def export(wish: TypedDocument) -> dict[str, Any]:
+def export(document: TypedDocument) -> dict[str, Any]:
     """Return the wire form of a typed document: camelCase, plain data, with all lists and without other defaults."""
-    data: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(wish))
-    if isinstance(wish, Workload):
-        return {"kind": wish.kind, **data}
+    data: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(document))
+    if isinstance(document, Workload):
+        return {"kind": document.kind, **data}
     spec = data["spec"]
-    if isinstance(wish, Plugin):
-        told = {} if wish.readme is None else {"readme": wish.readme}
-        return {"name": wish.wire_name, **told, "spec": _with_lists_of_plugin(spec)}
-    if isinstance(wish, LifecycleHook):
+    if isinstance(document, Plugin):
+        told = {} if document.readme is None else {"readme": document.readme}
+        return {"name": document.wire_name, **told, "spec": _with_lists_of_plugin(spec)}
+    if isinstance(document, LifecycleHook):
         for event in EVENTS:
             _with_lists_of_steps(spec.setdefault(event, []))
-        return {"name": wish.name, "spec": spec}
-    for field in ("endpoints",) if isinstance(wish, RouteGroup) else _LISTS:
+        return {"name": document.name, "spec": spec}
+    for field in ("endpoints",) if isinstance(document, RouteGroup) else _LISTS:
         spec.setdefault(field, [])
     for resource in spec.get("resources", []):
         if "spec" in resource:
             _with_lists_of_plugin(resource["spec"])
     for event in EVENTS:
         _with_lists_of_steps(spec.get("hooks", {}).get(event, []))
-    return {"name": wish.name, "spec": spec}
+    return {"name": document.name, "spec": spec}
 
 
 def only_name(document: ParsedDocument) -> ParsedDocument:

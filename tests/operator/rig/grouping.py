@@ -187,7 +187,7 @@ class Bench:
     def scene(self, *, phase: Phase = Phase.OPEN, expires_at: int = 0) -> Any:
         """Return the scene of a turn over its run."""
         ledger = Run(uid=self.uid, target=self.of(), plan="", phase=phase)
-        world = SimpleNamespace(run=ledger, wish=TargetIntent(expires_at=expires_at))
+        world = SimpleNamespace(run=ledger, intent=TargetIntent(expires_at=expires_at))
         return SimpleNamespace(plan=seal((Lifecycle(target=self.of(), pre_start=STEPS),)), world=world, now=self.clock)
 
     async def report_run(self, told: RunReport | None = None, *, hindrance: str = "", **scene: Any) -> float:

@@ -31,7 +31,7 @@ from dayfly.operator.cluster.objects import (
     PluginObject,
     forced_abandonment,
 )
-from dayfly.plan.why import Obstacle, nothing_to_retry
+from dayfly.plan.why import Obstacle, explain_no_retry
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import workload_of
 from dayfly.spec.scalars import semver
@@ -170,7 +170,7 @@ class Objects:
             raise DayflyError(Exit.NOT_FOUND, message, f"it has {', '.join(known) or 'none yet'}")
         waiting = {each.id: each.attempt for each in found.units if each.state == "retrying" and unit in ("", each.id)}
         if not waiting:
-            raise DayflyError(Exit.FAILED, nothing_to_retry(found, unit, subject.kind(name)))
+            raise DayflyError(Exit.FAILED, explain_no_retry(found, unit, subject.kind(name)))
         note = " ".join(f"{each}={attempt}" for each, attempt in waiting.items())
         await self._annotate(name, sandbox["metadata"]["uid"], RETRY_ANNOTATION, note)
         return waiting

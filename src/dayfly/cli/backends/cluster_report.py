@@ -16,8 +16,8 @@ from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, TARGET_FINALIZER
 from dayfly.plan.messages import ClockedText, render
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import unit_sentence
-from dayfly.plan.why import Obstacle, subject
-from dayfly.plan.why import why as chain
+from dayfly.plan.why import Obstacle, obstacle_subject
+from dayfly.plan.why import find_obstacles as chain
 from dayfly.spec.lifecycle import workload_of
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run import EndRequest, Phase
@@ -86,11 +86,15 @@ def why(sandbox: Any, now: int, flags: str, name: str = "", mute: Collection[str
         if not status and TARGET_FINALIZER in (meta.get("finalizers") or ()):
             advice = f"check that it runs and read its log: {kubectl} logs deployment/dayfly-operator"
         return Obstacle(
-            subject=subject(name), reason=Reason.WAITING_FOR_OPERATOR, message=message, since=since, next=advice
+            subject=obstacle_subject(name),
+            reason=Reason.WAITING_FOR_OPERATOR,
+            message=message,
+            since=since,
+            next=advice,
         )
     if not found.units and not found.ready and found.abandon is None:
         since = _transition(status) or found.born_at
-        whole = Obstacle(subject=subject(name), reason=found.reason, message=found.message)
+        whole = Obstacle(subject=obstacle_subject(name), reason=found.reason, message=found.message)
         whole = chain(found, name, mute) or whole
         return _with_flags(msgspec.structs.replace(whole, since=since), flags)
     blocker = chain(found, name, mute)

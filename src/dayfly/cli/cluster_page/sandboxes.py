@@ -14,7 +14,7 @@ from dayfly.kube import errors
 from dayfly.operator.agent import run_reads
 from dayfly.operator.cluster.objects import DOCUMENTS, RUNS, check_depth
 from dayfly.plan.reasons import Reason
-from dayfly.plan.why import records_dropped, units_without_output
+from dayfly.plan.why import explain_dropped_records, units_without_output
 from dayfly.server.api.overview import describe_plan, parse_output
 from dayfly.server.http.errors import SANDBOX_NOT_FOUND, RequestError
 from dayfly.server.http.request_data import read_flag, read_json, read_number, read_wait
@@ -96,7 +96,7 @@ class SandboxRoutes:
     async def why(self, request: Request) -> Any:
         if (gone := self._gone(_name(request))) is not None:
             ended_at = cluster_report.milliseconds(gone.row["endedAt"])
-            return gone.abandoned or records_dropped(_name(request), abandoned=False, ended_at=ended_at)
+            return gone.abandoned or explain_dropped_records(_name(request), abandoned=False, ended_at=ended_at)
         found = await self._context.find_sandbox(_name(request))
         objects, bare = self._context.objects(_name(request))
         logs = await ClusterLogs(objects.client, objects.namespace).stored(found)

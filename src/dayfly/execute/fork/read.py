@@ -7,7 +7,7 @@ import msgspec
 from dayfly.execute.pod.read import milliseconds
 from dayfly.kube.objects import AnnotatedMeta, Condition, ObjectMeta, Pod, Slim
 from dayfly.plan.reasons import Reason
-from dayfly.plan.world import Ended, Fact, Held, Running, Waiting
+from dayfly.plan.world import Ended, Fact, Prepared, Running, Waiting
 from dayfly.spec.run import Result, UnitRecord
 
 # Reasons of a container during a normal start.
@@ -70,7 +70,7 @@ def read_fork(seen: ForkDeployment, pods: Sequence[Pod], now: int) -> Fact:
     if meta.deletion_timestamp:
         return Running(since=since, ready=False)  # the status does not count terminating pods: some may still run
     if not wanted:
-        return Held(ref=meta.uid)
+        return Prepared(ref=meta.uid)
     is_observed = status.observed_generation >= meta.generation
     # Available pods of an older revision do not count.
     all_new = status.updated_replicas >= wanted and status.replicas <= status.updated_replicas

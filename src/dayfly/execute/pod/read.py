@@ -20,7 +20,7 @@ from dayfly.kube.objects import Condition, ContainerStatus, Pod, StateTerminated
 from dayfly.plan import reason_catalog
 from dayfly.plan.messages import evicted, never_began, no_record, out_of_memory, start_deadline
 from dayfly.plan.reasons import Reason
-from dayfly.plan.world import Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting
+from dayfly.plan.world import Ended, Fact, NeverRan, Prepared, Running, Sealed, Unclear, Waiting
 from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import Result, UnitRecord
@@ -86,7 +86,7 @@ def read_pod(seen: Pod, *, unit: Unit, record: UnitRecord, nonce: str, now: int)
     if is_gated(seen):
         if seen.metadata.deletion_timestamp:
             return _never_ran("Deleted", "its pod was deleted before it was released")
-        return PodReading(fact=Held(ref=seen.metadata.uid))
+        return PodReading(fact=Prepared(ref=seen.metadata.uid))
     main = _main(seen)
     if proof := _read_recall(seen, main, record, unit, nonce):
         return proof

@@ -303,4 +303,4 @@ class ObjectExecutor:
 def _is_due(ledger: Run, step: SealedStep) -> bool:
     """Return whether all inputs of the step are recorded and it may be tried."""
     needed = all(ledger.unit(name).outcome == "succeeded" for name in step.needs)
-    return needed and unit_state(step, ledger.unit(step.id)) in (UnitState.FRESH, UnitState.AGAIN)
+    return needed and unit_state(step, ledger.unit(step.id)) in (UnitState.FRESH, UnitState.RETRYABLE)

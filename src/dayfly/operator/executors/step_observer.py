@@ -29,7 +29,7 @@ from dayfly.operator.run_memory import Sight
 from dayfly.operator.states.state_access import StateAccess
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
-from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Sealed, UnitRefusal, Unread, Waiting
+from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Prepared, Sealed, UnitRefusal, Unread, Waiting
 from dayfly.spec.identity import nonce
 from dayfly.spec.lifecycle import STEP_KINDS, Unit
 from dayfly.spec.run import ALIVE, Result, State, UnitRecord
@@ -210,7 +210,7 @@ class StepObserver:
         held = [
             (name, attempt)
             for (name, attempt), fact in facts.items()
-            if isinstance(fact, Held) and attempt > sight.run.ledger.unit(name).attempt and name in sight.plan.steps
+            if isinstance(fact, Prepared) and attempt > sight.run.ledger.unit(name).attempt and name in sight.plan.steps
         ]
         then = msgspec.structs.replace(sight.run, ledger=apply_ends(sight.run.ledger, facts)) if held else sight.run
         forks = teller(self._cluster, then)
@@ -224,7 +224,7 @@ class StepObserver:
         plan, now = sight.plan, sight.now
         for (name, attempt), fact in list(facts.items()):
             if (
-                not isinstance(fact, Held)
+                not isinstance(fact, Prepared)
                 or attempt != sight.run.ledger.unit(name).attempt + 1
                 or name not in plan.steps
             ):

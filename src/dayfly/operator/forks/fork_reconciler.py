@@ -30,7 +30,7 @@ from dayfly.operator.retries import Request, Retries, attempt_due, deletion
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
-from dayfly.plan.world import AttemptKey, Fact, Held, Running, UnitRefusal, Waiting
+from dayfly.plan.world import AttemptKey, Fact, Prepared, Running, UnitRefusal, Waiting
 from dayfly.spec.errors import with_article
 from dayfly.spec.lifecycle import Baseline, Kind, Unit, kept_id, workload_of
 from dayfly.spec.run import ALIVE, UnitRecord
@@ -139,7 +139,7 @@ class ForkReconciler:
         yield self._remove_unwanted(run, coming, kept, sight.memory.retries)
         for name in (each for each in wanted if each in alive):  # in the plan's order, the same in every process
             seen, fact = sight.seen.get(name), sight.facts.get((name, run.ledger.unit(name).attempt))
-            if seen is not None and not isinstance(fact, Held) and not seen.metadata.deletion_timestamp:
+            if seen is not None and not isinstance(fact, Prepared) and not seen.metadata.deletion_timestamp:
                 yield self._follow(run, plan, wanted[name], seen, sight.memory)
 
     async def clear(self, run: str) -> None:
@@ -301,7 +301,7 @@ def _observe_unclaimed(sight: ForkSight, run: RunObject, name: str, found: read.
         sight.objections[name] = UnitRefusal(reason=Reason.STOPPING, message=message)
         return
     sight.seen[name] = found
-    fact = Held(ref=found.metadata.uid) if not found.spec.replicas else Running(since=0, ready=False)
+    fact = Prepared(ref=found.metadata.uid) if not found.spec.replicas else Running(since=0, ready=False)
     sight.facts[name, record.attempt + 1] = fact
 
 

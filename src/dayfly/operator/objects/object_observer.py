@@ -21,7 +21,7 @@ from dayfly.operator.refusals import is_down
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, SealedStep
-from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Running, UnitRefusal
+from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Prepared, Running, UnitRefusal
 from dayfly.spec.lifecycle import UnitOutput
 from dayfly.spec.run import OutputRecord, Phase, Result, UnitRecord
 from dayfly.spec.steps.kube_object import GONE
@@ -111,7 +111,7 @@ class ObjectObserver:
             return _waiting(record, hindered)
         if render.release_patch(where.manifest, found) is not None:
             hindered = memory.current_objection(turn.now)
-            return _waiting(record, hindered) if hindered else Held(ref=found["metadata"]["uid"])
+            return _waiting(record, hindered) if hindered else Prepared(ref=found["metadata"]["uid"])
         judged = read.judge(found, where.item)
         if judged.standing is ObjectState.FAILED:
             return _over(turn, record, Reason.OBJECT_FAILED, judged.message)
@@ -142,7 +142,7 @@ class ObjectObserver:
             and turn.now >= record.claimed_at + turn.plan.steps[where.identity.unit].unit.timeouts.run_ms
         ):
             return NeverRan(reason=hindered.reason, message=hindered.message)
-        return _waiting(record, hindered) if hindered else Held(ref=record.ref)
+        return _waiting(record, hindered) if hindered else Prepared(ref=record.ref)
 
     async def _ready(self, turn: ObjectTurn, step: SealedStep, record: UnitRecord, found: dict[str, Any]) -> Fact:
         """Return the fact for a ready object: the attempt succeeds when all outputs have values."""
@@ -200,7 +200,7 @@ class ObjectObserver:
         if read.is_ending(found):
             return _ending(record, found) or gone
         hindered = memory.current_objection(turn.now)
-        return _waiting(record, hindered) if hindered else Held(ref=record.ref)
+        return _waiting(record, hindered) if hindered else Prepared(ref=record.ref)
 
     async def check_create(
         self, turn: ObjectTurn, step: SealedStep, memory: ObjectMemory
@@ -275,7 +275,7 @@ def _unready(turn: ObjectTurn, step: SealedStep, record: UnitRecord, where: Obje
     if turn.closing:
         return _over(turn, record, Reason.CANCELLED, f"{where.named} was deleted before it was ready")
     if turn.now >= record.claimed_at + limit:
-        message = f"{where.named} was not ready within {messages.span(limit)} and was deleted"
+        message = f"{where.named} was not ready within {messages.format_duration(limit)} and was deleted"
         return _over(turn, record, Reason.RUN_DEADLINE, message)
     return _over(
         turn, record, Reason.OBJECT_DELETED, f"{where.named} was deleted by another client before it was ready"

@@ -21,7 +21,7 @@ from dayfly.plan import messages, reason_catalog
 from dayfly.plan.actions import Claim, Decision, Move, Prepare, Record, Void
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
-from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Sealed, UnitRefusal, Waiting
+from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Prepared, Sealed, UnitRefusal, Waiting
 from dayfly.spec import lifecycle
 from dayfly.spec.run import ALIVE, UnitRecord
 from dayfly.spec.scalars.numbers import whole
@@ -300,4 +300,4 @@ def _is_held(run: RunObject, unit: str, facts: Mapping[AttemptKey, Fact], hinder
     """Return whether a slot is still reserved for the unit's next attempt. Its pod may not be in the cache yet."""
     record: UnitRecord = run.ledger.unit(unit)
     fact = facts.get((unit, record.attempt + 1))
-    return record.state not in ALIVE and unit not in hindered and (fact is None or isinstance(fact, Held))
+    return record.state not in ALIVE and unit not in hindered and (fact is None or isinstance(fact, Prepared))

@@ -22,7 +22,7 @@ class Expiry(NamedTuple):
     @classmethod
     def from_world(cls, world: World | None, spec: dict[str, Any], now: int) -> "Expiry":
         """Return the expiry of a run's target; the default if there is no run, no TTL, or the run is closed."""
-        at = world.wish.expires_at if world is not None and world.run.phase is Phase.OPEN else 0
+        at = world.intent.expires_at if world is not None and world.run.phase is Phase.OPEN else 0
         written = spec.get("ttl")
         if not at or not isinstance(written, dict):
             return cls()

@@ -17,7 +17,7 @@ from dayfly.operator.status.status_format import conditions, steady, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan.phases import ResourceProgress, resource_progress
 from dayfly.plan.reasons import Reason
-from dayfly.plan.status import sentence
+from dayfly.plan.status import describe_unit
 from dayfly.spec.lifecycle import Lifecycle
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import Phase
@@ -163,5 +163,5 @@ def _words(stands: ResourceProgress) -> tuple[str, str]:
         return (Reason.RESOURCE_READY, "all its create steps have succeeded") if creating else (
             "Deleting", "its delete steps have succeeded"
         )  # fmt: skip
-    message = sentence(worst, steady(worst))
+    message = describe_unit(worst, steady(worst))
     return (worst.reason if stands.has_trouble else "") or stands.phase, f"{worst.name}: {message}"
