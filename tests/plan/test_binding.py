@@ -37,7 +37,7 @@ def test_object_ended_at_first_sight_is_bound_then_recorded():
 
 
 def test_news_of_another_attempt_binds_nothing():
-    assert not decide(PLAN, world(LOOSE, made={(MAKE, 2): "uid-1"}), NOW).moves
+    assert not decide(PLAN, world(LOOSE, object_refs={(MAKE, 2): "uid-1"}), NOW).moves
 
 
 def test_unit_ended_without_a_reference_is_not_bound():
