@@ -16,7 +16,7 @@ from tests.policy.apiserver import ROOT, established, eventually, start
 from dayfly import __version__
 from dayfly.execute.object.run import ACCOUNT, EXTRA
 from dayfly.kube.client import Client
-from dayfly.kube.objects import anything
+from dayfly.kube.objects import untyped_resource
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.hooks import target_grants
 from dayfly.operator.main import Operator
@@ -29,7 +29,7 @@ OBJECTS = documents(ROOT / "deploy" / "install.yaml")
 ROUTE_SERVER = documents(ROOT / "deploy" / "routeserver.yaml")
 SERVER = documents(ROOT / "deploy" / "server.yaml")
 
-MACHINES = anything("cluster.example.org/v1", "Machine", "machines").metadata_only()
+MACHINES = untyped_resource("cluster.example.org/v1", "Machine", "machines").metadata_only()
 
 RIGHTS = """\
 ClusterRole dayfly-agent: dayfly.dev/sandboxes create

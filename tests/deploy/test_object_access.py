@@ -153,7 +153,7 @@ def test_a_life_by_the_line_that_the_refusal_says(installed, play):
         assert found["spec"]["suspend"] is False
         assert release_patch(JOB, found) is None
         await objects.delete(kind, found)
-        assert (await refused(client.find(kind, name, TEAM))).not_granted, "the operator itself may not even look"
+        assert (await refused(client.find(kind, name, TEAM))).is_not_granted, "the operator itself may not even look"
 
     play(story)
     eventually(lambda: ({}, "get", 403) in asked(installed))  # the last of them; the log is written a moment later

@@ -8,9 +8,9 @@ from tests.execute.clients import Client
 from dayfly.execute.object.run import EXTRA, FINALIZER, NotServedError, ObjectClient, account
 from dayfly.kube import errors
 from dayfly.kube.forms import Propagation
-from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Secret, ServedKind, anything
+from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Secret, ServedKind, untyped_resource
 
-TOPIC = anything("queues.dev/v1", "Topic", "topics")
+TOPIC = untyped_resource("queues.dev/v1", "Topic", "topics")
 META = {"name": "t", "namespace": "shop", "uid": "uid", "resourceVersion": "7"}
 FOUND = {"metadata": META}
 WRITTEN = {"metadata": {"name": "t", "namespace": "shop", "ownerReferences": [{"uid": "run"}]}}

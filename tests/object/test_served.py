@@ -11,7 +11,7 @@ from tests.kube.fake.kinds import Kind
 from dayfly.execute.object.run import ObjectClient
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import anything
+from dayfly.kube.objects import untyped_resource
 from dayfly.kube.transport import Request
 
 JOB = Kind("batch", "v1", "jobs", "Job")
@@ -53,7 +53,7 @@ async def test_missing_dry_run_support_is_no_refusal(message, refused):
     objects = ObjectClient(SimpleNamespace(acting_as=lambda *_: client))
     with pytest.raises(errors.Refused, match=message) if refused else contextlib.nullcontext():
         await objects.dry_run(
-            anything("batch/v1", "Job", "jobs"),
+            untyped_resource("batch/v1", "Job", "jobs"),
             {"metadata": {"name": "x", "namespace": "shop", "ownerReferences": [{"uid": "r"}]}},
         )
 

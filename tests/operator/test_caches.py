@@ -93,8 +93,8 @@ async def test_runs_of_each_namespace_take_turns(cluster):
 
 async def test_age_is_that_of_the_oldest_cache(cluster):
     """It is infinite before all first lists. A cache that is added later counts from its first list on."""
-    cluster.reflectors = [SimpleNamespace(age=age, synced=True, wait_synced=AsyncMock()) for age in (1.0, 7.0)]
-    fresh = SimpleNamespace(age=float("inf"), synced=False)
+    cluster.reflectors = [SimpleNamespace(age=age, is_synced=True, wait_synced=AsyncMock()) for age in (1.0, 7.0)]
+    fresh = SimpleNamespace(age=float("inf"), is_synced=False)
     assert cluster.age == 7.0
     cluster.reflectors.append(fresh)
     assert cluster.age == float("inf")
@@ -175,10 +175,10 @@ def follows(cluster: ClusterWatches, monkeypatch, **states: SimpleNamespace) -> 
 
 @pytest.mark.parametrize(
     ("synced", "trouble", "took"),
-    [(False, None, FIRST_LIST_TIMEOUT_S), (True, None, 0), (False, errors.ServerTrouble("", ""), 0)],
+    [(False, None, FIRST_LIST_TIMEOUT_S), (True, None, 0), (False, errors.ServerError("", ""), 0)],
 )
 def test_first_list_of_routes_is_awaited_for_a_limited_time(cluster, monkeypatch, synced, trouble, took):
-    follows(cluster, monkeypatch, httproutes=SimpleNamespace(synced=synced, trouble=trouble))
+    follows(cluster, monkeypatch, httproutes=SimpleNamespace(is_synced=synced, error=trouble))
 
     async def story():
         clock = asyncio.get_running_loop().time
@@ -193,12 +193,12 @@ def test_first_list_of_routes_is_awaited_for_a_limited_time(cluster, monkeypatch
 async def test_trouble_with_routes_ends_once_they_were_listed(cluster, monkeypatch, synced, said):
     refused = errors.Forbidden("GET httproutes", "not allowed", status=403)
     states = {
-        "grpcroutes": SimpleNamespace(trouble=None, synced=False),
-        "httproutes": SimpleNamespace(trouble=refused, synced=synced),
+        "grpcroutes": SimpleNamespace(error=None, is_synced=False),
+        "httproutes": SimpleNamespace(error=refused, is_synced=synced),
     }
     follows(cluster, monkeypatch, **states)
     await cluster.gateway.discover()
-    assert cluster.gateway.trouble == said
+    assert cluster.gateway.list_error == said
 
 
 async def test_closed_queues_end_their_workers():

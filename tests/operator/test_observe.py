@@ -133,7 +133,7 @@ async def test_known_obstacle_of_a_unit_is_reported_first():
     }
     [(facts, hindered, _)] = bench.shared
     assert (list(facts), set(hindered)) == ([("a", 1)], {"a", "b", "c"})
-    assert (scene.world.slots, scene.world.gated, scene.now) == (3, frozenset({"exec"}), NOW)
+    assert (scene.world.slots, scene.world.gated_kinds, scene.now) == (3, frozenset({"exec"}), NOW)
     assert scene.world.target == TargetState(started=True)
     assert sight.outputs == {("a", 1): {"url": b"1"}}
 

@@ -212,7 +212,7 @@ class TestBindings:
             asked.append(clock[0])
             raise errors.Forbidden("GET", "not granted", status=403, reason="Forbidden")
 
-        monkeypatch.setattr(errors.Forbidden, "not_granted", True)
+        monkeypatch.setattr(errors.Forbidden, "is_not_granted", True)
         monkeypatch.setattr(resource_secrets, "write_resource_secret", forbidden)
         found = ResourceSecrets(SimpleNamespace(now=lambda: clock[0], client=None))
         for now in (1_000, 10_999, 11_000):
@@ -227,7 +227,7 @@ class TestLogs:
     class Pods:
         def __init__(self) -> None:
             self.asked = 0
-            self.answer: dict[str, bytes] | Exception | None = errors.ServerTrouble("GET", "no", status=500)
+            self.answer: dict[str, bytes] | Exception | None = errors.ServerError("GET", "no", status=500)
 
         async def read_outputs(self, _pod, _digest):
             self.asked += 1

@@ -78,7 +78,7 @@ class Bench(Alone):
         """Update the cache to the current routes, with the status of their Gateway."""
         self.look()
         for route in self.caches.gateway.routes["httproutes"]:
-            self.caches.gateway.routes["httproutes"].drop(Key.of(route))
+            self.caches.gateway.routes["httproutes"].drop(Key.from_object(route))
         for item in self.server.objects("httproutes"):
             seen = item["metadata"].get("generation", 1) if generation is None else generation
             said = [("Accepted", accepted), ("ResolvedRefs", refs)]

@@ -64,7 +64,7 @@ class TestStanding:
                 await bench.unserve()
             elif by == "istio":
                 await bench.meshed()
-            bench.watch.synced, bench.watch.trouble = False, SimpleNamespace(message="no right")
+            bench.watch.is_synced, bench.watch.error = False, SimpleNamespace(message="no right")
             sight = await bench.observe()
             assert sight.facts == {(NAME, 1): Running(since=1)}
             assert sight.lacking == (f"{NAME} ({why}: requests with its key reach the baseline)",)

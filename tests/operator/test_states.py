@@ -27,7 +27,7 @@ from dayfly.execute.state.head import DamagedError, Head
 from dayfly.execute.state.service import StateOwner
 from dayfly.kube import errors
 from dayfly.kube.client import Client as Kube
-from dayfly.kube.objects import SECRETS, AnnotatedMeta, Key, Secret, anything
+from dayfly.kube.objects import SECRETS, AnnotatedMeta, Key, Secret, untyped_resource
 from dayfly.lib import http_server
 from dayfly.operator.cluster.objects import RUNS, RunObject, secret_of
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
@@ -44,7 +44,7 @@ APPLY = Unit(name="apply", kind="exec", exec=Exec(script="#!/bin/sh", image="i",
 PLAN = sealed((Lifecycle(target=TARGET, resource="stack", pre_start=(APPLY,)),))
 STEP = PLAN.steps["stack/apply"]
 LARGE = random.Random(2).randbytes(seal.CHUNK_BYTES + 1000)
-SERVICES = anything("v1", "Service", "services")
+SERVICES = untyped_resource("v1", "Service", "services")
 
 
 def ledger(state: State = State.CLAIMED, **more) -> Run:
@@ -63,7 +63,9 @@ class Server:
 
     async def begin(self) -> Server:
         for name in (SYSTEM, RUNNERS):
-            await self.kube.create(anything("v1", "Namespace", "namespaces", namespaced=False), _namespace(name))
+            await self.kube.create(
+                untyped_resource("v1", "Namespace", "namespaces", namespaced=False), _namespace(name)
+            )
         self.run = await self.kube.create(RUNS, RunObject(metadata=AnnotatedMeta(name="box-1"), ledger=ledger()))
         return self
 

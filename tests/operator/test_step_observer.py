@@ -412,7 +412,7 @@ class TestOutputs:
     """The outputs of an ended step, from its pod, its log and the Secret of an earlier try."""
 
     VALUES = {"url": b"db://1", "key": b"s3cr3t"}
-    TROUBLE = errors.ServerTrouble("GET log", "no log", status=500)
+    TROUBLE = errors.ServerError("GET log", "no log", status=500)
 
     async def told(self, monkeypatch, kind=Ended, *, log=None, kept=None, abandoned=False, **values: bytes):
         outputs = {

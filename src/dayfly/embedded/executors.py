@@ -22,7 +22,7 @@ from dayfly.execute.state.outcome import resource_of, with_state
 from dayfly.execute.webhook import sender
 from dayfly.execute.webhook.render import SenderSetup, as_exec, secret_variables
 from dayfly.execute.work_order import CannotRenderError
-from dayfly.lib.tasks import cancel
+from dayfly.lib.tasks import cancel_and_wait
 from dayfly.plan.actions import Fence, Launch
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep
@@ -267,7 +267,7 @@ class ProcessForkExecutor(AttemptExecutor):
         await super().clear(live)
 
     async def close(self) -> None:
-        await cancel(*self._probes.values())
+        await cancel_and_wait(*self._probes.values())
 
     def _probe(self, live: LiveRun, name: str) -> None:
         """Start a probe that sets the fork's fact to ready once it accepts connections."""

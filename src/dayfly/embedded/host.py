@@ -36,7 +36,7 @@ from dayfly.execute.process.ci_marks import without_ci_marks
 from dayfly.execute.process.launch import Containers, Processes
 from dayfly.execute.tracing import Tracer
 from dayfly.lib.clock import now_ms
-from dayfly.lib.tasks import cancel
+from dayfly.lib.tasks import cancel_and_wait
 from dayfly.link import run_queries, wire
 from dayfly.link.host_end import HostEnd
 from dayfly.link.wire import Offer, Standing, Verdict
@@ -169,7 +169,7 @@ class EmbeddedHost:
 
     async def close(self, *, stop_forks: bool = True) -> None:
         """Stop the server's part: forks stop, and running steps continue until the next server adopts them."""
-        await cancel(*self._tasks)
+        await cancel_and_wait(*self._tasks)
         await self.end.close()
         await self._engine.stop()
         if stop_forks:
@@ -337,7 +337,7 @@ class EmbeddedHost:
         """Return the report of a run, or its last report if it has ended; None if the run is unknown."""
         scene = self._engine.scene(uid)
         if scene is not None:
-            return live_report(scene, self._baselines, routes=self.routes, write_error=self._writer.trouble)
+            return live_report(scene, self._baselines, routes=self.routes, write_error=self._writer.write_error)
         last = self._engine.reader.ended_run(uid)
         return None if last is None else last_report(last)
 

@@ -19,7 +19,7 @@ import msgspec
 
 from dayfly import __version__
 from dayfly.kube import errors
-from dayfly.lib.tasks import first
+from dayfly.lib.tasks import run_until_first
 from dayfly.link import wire
 from dayfly.link.envelope import (
     FROZEN_STATUS,
@@ -167,7 +167,7 @@ class Dial:
                 try:
                     await self._open()
                     failures = 0
-                    await first(self._listen(), self._send_queued())
+                    await run_until_first(self._listen(), self._send_queued())
                 except NewSessionError:
                     self.session = None
                 except ServerUnavailableError as fault:

@@ -14,11 +14,11 @@ from dayfly import __version__
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.lease import Elector, Terms
+from dayfly.kube.lease import Elector, LeaseTerms
 from dayfly.kube.manager import Manager, Runnable
 from dayfly.lib.clock import now_ms
 from dayfly.lib.queue import WorkQueue, work
-from dayfly.lib.tasks import background, first
+from dayfly.lib.tasks import background, run_until_first
 from dayfly.operator.cluster.caches import WORKERS, ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, SandboxObject
 from dayfly.operator.cluster.route_kinds import RoutingSettings
@@ -134,7 +134,7 @@ class Operator:
             frozen=lambda: len(self._sandbox_status.frozen) + sum(extension.frozen for extension in self._extensions),
             events_lost=lambda: self._manager.events.lost,
             nodes_without_logs=self._reconciler.followers.nodes.count_unreachable,
-            leading=lambda: self._manager.leading,
+            leading=lambda: self._manager.is_leading,
             **(self._agent.figures() if self._agent else {}),
         )
 
@@ -365,7 +365,7 @@ class ProcessIdentity(NamedTuple):
     identity: str
     namespace: str
     port: int = 8080
-    lease_s: int = Terms().duration
+    lease_s: int = LeaseTerms().duration
     pod: str = ""
     fallback_image: str = ""
     steps: int = DEFAULT_LIMIT
@@ -390,7 +390,7 @@ async def operate(
 ) -> None:
     """Run an operator until `stop` is set, then stop it gracefully, so that another one takes over at once."""
     began = time.monotonic()
-    terms = Terms.lasting(process.lease_s)
+    terms = LeaseTerms.for_duration(process.lease_s)
     elector = (
         Elector(client, "dayfly-operator", process.namespace, process.identity, terms) if process.lease_s else None
     )
@@ -426,6 +426,6 @@ async def operate(
     states_server = state_server.serve_states(states, process.state_port, now) if states else contextlib.nullcontext()
     async with health, states_server, background(operator.run(), "operator") as task:
         log.info("%s serves health checks and metrics on port %d", process.identity, process.port)
-        await first(stop.wait(), asyncio.shield(task))
+        await run_until_first(stop.wait(), asyncio.shield(task))
         operator.stop()
         await task

@@ -278,7 +278,7 @@ class Reconciler:
             await self._outputs.write(sight.run, (namespace, *key), move.result, values, printed)
         except (errors.NotFound, errors.Forbidden) as error:
             # The namespace is gone or being deleted. Recording the result is more important than the tail of its log.
-            if isinstance(error, errors.Forbidden) and not error.namespace_ending:
+            if isinstance(error, errors.Forbidden) and not error.is_namespace_ending:
                 raise
             return not move.result.outputs
         if self.targets.adapter_for(sight.run).copies:

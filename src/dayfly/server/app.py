@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from dayfly.lib import http_server
-from dayfly.lib.tasks import background, cancel
+from dayfly.lib.tasks import background, cancel_and_wait
 from dayfly.link.server_end import Links
 from dayfly.page import files
 from dayfly.server.access.callers import LOCAL, FirstMatch
@@ -210,7 +210,7 @@ async def _background_tasks(
     try:
         yield
     finally:
-        await cancel(*tasks)
+        await cancel_and_wait(*tasks)
 
 
 async def read_used_clusters(store: Store, org: str) -> set[str]:

@@ -55,7 +55,7 @@ class Timed(Alone):
         self.clock, self.later = 1_800_000_000_000, list[float]()
         self.caches.now = lambda: self.clock
         self.caches.queue = SimpleNamespace(add=lambda _run, after=0.0, **_: self.later.append(after))
-        self.watch = SimpleNamespace(synced=True, trouble=None)
+        self.watch = SimpleNamespace(is_synced=True, error=None)
         self.caches.follow_also = lambda _kind, _cache: self.watch
         self.caches.unfollow = lambda _cache: None
 
@@ -184,11 +184,11 @@ class Bench(Timed):
 
     async def listing(self, doing: Coroutine[Any, Any, T]) -> T:
         """Return the result if the first list arrives after a second."""
-        self.watch.synced = False
+        self.watch.is_synced = False
         task = asyncio.ensure_future(doing)
         await rest(1)
         self.look()
-        self.watch.synced = True
+        self.watch.is_synced = True
         return await task
 
 

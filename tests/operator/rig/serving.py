@@ -135,8 +135,8 @@ class Bench:
             for item in there:
                 cache.put(item)
             for item in cache:
-                if Key.of(item) not in {Key.of(each) for each in there}:
-                    cache.drop(Key.of(item))
+                if Key.from_object(item) not in {Key.from_object(each) for each in there}:
+                    cache.drop(Key.from_object(item))
         self.asked.clear()
         self.looked.clear()
 

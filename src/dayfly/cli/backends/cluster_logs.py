@@ -18,7 +18,7 @@ from dayfly.cli.output.show import print_message
 from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import Splitter
 from dayfly.kube import errors
-from dayfly.lib.tasks import cancel
+from dayfly.lib.tasks import cancel_and_wait
 from dayfly.operator.cluster.objects import STEP_LOGS
 from dayfly.spec import log_times
 from dayfly.spec.run_data import LogInfo
@@ -129,7 +129,7 @@ class ClusterLogs:
 
     async def close(self) -> None:
         """Stop following logs."""
-        await cancel(*self._tasks)
+        await cancel_and_wait(*self._tasks)
 
     async def attempts(
         self, fetch: Callable[[], Awaitable[Any]], now: Callable[[], int], *, follow: bool

@@ -248,7 +248,7 @@ def to_dayfly_error(error: errors.ApiError, flags: str) -> DayflyError:
             return DayflyError(
                 Exit.FAILED, f"it is unknown whether the request was carried out: {error.message}", advice
             )
-        case errors.ServerTrouble():
+        case errors.ServerError():
             return DayflyError(
                 Exit.NO_SERVER, f"the cluster cannot be reached: {error.message}", "see: kubectl cluster-info"
             )

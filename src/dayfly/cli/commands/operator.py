@@ -342,7 +342,7 @@ async def _operate(
 ) -> None:
     from dayfly.kube.auth import CredentialsError, load
     from dayfly.kube.client import Client, Limits
-    from dayfly.kube.server_clock import Dated, ServerClock
+    from dayfly.kube.server_clock import ClockTransport, ServerClock
     from dayfly.kube.transport import HttpTransport
     from dayfly.operator.hooks.extension import HooksExtension
     from dayfly.operator.main import operate
@@ -359,7 +359,7 @@ async def _operate(
         raise DayflyError(Exit.FAILED, f"cannot reach a cluster: {error}", "see --context and $KUBECONFIG") from None
     agents, connection = server.connect(identity.namespace) if server else (None, None)
     clock = ServerClock()
-    transport = Dated(HttpTransport(credentials), clock)
+    transport = ClockTransport(HttpTransport(credentials), clock)
     client = Client(transport, Limits(rate=rate, burst=math.ceil(rate)) if rate else None)
     try:
         await operate(

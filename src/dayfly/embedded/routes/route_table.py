@@ -14,7 +14,7 @@ from dayfly.embedded.forks import BaselineProcesses
 from dayfly.embedded.routes.envoy import Envoy, EnvoyError
 from dayfly.execute.route.envoy import EnvoyEntry, Lead
 from dayfly.lib.clock import now_ms
-from dayfly.lib.tasks import cancel
+from dayfly.lib.tasks import cancel_and_wait
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Fact, Running
 from dayfly.spec.lifecycle import Baseline
@@ -84,7 +84,7 @@ class RouteTable:
 
     async def close(self, *, stop: bool) -> None:
         """Stop the updates. With `stop` the proxy ends, otherwise it continues unchanged."""
-        await cancel(*self._tasks)
+        await cancel_and_wait(*self._tasks)
         if self._proxy is not None:
             if stop:
                 await self._proxy.close()

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from dayfly.execute.pod.read import milliseconds
-from dayfly.kube.objects import AnnotatedMeta, Condition, ObjectMeta, Pod, Slim
+from dayfly.kube.objects import AnnotatedMeta, Condition, KubeStruct, ObjectMeta, Pod
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Fact, Prepared, Running, Waiting
 from dayfly.spec.run import Result, UnitRecord
@@ -14,13 +14,13 @@ from dayfly.spec.run import Result, UnitRecord
 _NORMAL_REASONS = frozenset({"", Reason.CREATING_CONTAINER, Reason.POD_INITIALIZING})
 
 
-class WorkloadSpec(Slim, frozen=True):
+class WorkloadSpec(KubeStruct, frozen=True):
     """The desired number of pods; one by default."""
 
     replicas: int = 1
 
 
-class WorkloadStatus(Slim, frozen=True):
+class WorkloadStatus(KubeStruct, frozen=True):
     """The status of a workload."""
 
     observed_generation: int = 0
@@ -30,7 +30,7 @@ class WorkloadStatus(Slim, frozen=True):
     conditions: list[Condition] | None = None
 
 
-class ForkDeployment(Slim, frozen=True):
+class ForkDeployment(KubeStruct, frozen=True):
     """The fields of a Deployment that determine a fork's state."""
 
     metadata: AnnotatedMeta
@@ -38,7 +38,7 @@ class ForkDeployment(Slim, frozen=True):
     status: WorkloadStatus = WorkloadStatus()
 
 
-class ServicePort(Slim, frozen=True):
+class ServicePort(KubeStruct, frozen=True):
     """A port of a Service."""
 
     port: int
@@ -48,7 +48,7 @@ class ServicePort(Slim, frozen=True):
     target_port: int | str | None = None
 
 
-class ServiceSpec(Slim, frozen=True):
+class ServiceSpec(KubeStruct, frozen=True):
     """The selector and the ports of a Service."""
 
     selector: dict[str, str] | None = None
@@ -56,7 +56,7 @@ class ServiceSpec(Slim, frozen=True):
     cluster_ip: str = msgspec.field(default="", name="clusterIP")
 
 
-class ForkService(Slim, frozen=True):
+class ForkService(KubeStruct, frozen=True):
     """The fields of a Service that forks and routes use."""
 
     metadata: ObjectMeta

@@ -8,14 +8,14 @@ from dayfly.execute.fork.render import FORK_LABEL, FORM_ANNOTATION, REPLICAS_ANN
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.forms import Propagation
-from dayfly.kube.objects import PODS, HasMeta, Resource, anything
+from dayfly.kube.objects import PODS, HasMeta, Resource, untyped_resource
 from dayfly.spec.scalars.numbers import whole
 
 T = TypeVar("T", bound=HasMeta)
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", ForkDeployment)
 SERVICES = Resource("", "v1", "services", "Service", ForkService)
-REPLICA_SETS = anything("apps/v1", "ReplicaSet", "replicasets").metadata_only()
+REPLICA_SETS = untyped_resource("apps/v1", "ReplicaSet", "replicasets").metadata_only()
 _REVISION = "deployment.kubernetes.io/revision"
 _MAX_REPLICAS = (1 << 31) - 1  # int32 of the API
 _WHOLE = DEPLOYMENTS.read_as(dict[str, Any])

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dayfly.execute.pod.read import milliseconds
-from dayfly.kube.objects import AnnotatedMeta, Condition, Slim
+from dayfly.kube.objects import AnnotatedMeta, Condition, KubeStruct
 
 
 class ParentCondition(Condition, frozen=True):
@@ -14,7 +14,7 @@ class ParentCondition(Condition, frozen=True):
     observed_generation: int = 0
 
 
-class Parent(Slim, frozen=True):
+class Parent(KubeStruct, frozen=True):
     """The status that a controller reports for a route at one parent: a Gateway, a listener, or a Service."""
 
     parent_ref: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -41,13 +41,13 @@ class Parent(Slim, frozen=True):
         return found is not None and found.status == "True"
 
 
-class RouteStatus(Slim, frozen=True):
+class RouteStatus(KubeStruct, frozen=True):
     """The status of a route."""
 
     parents: list[Parent] | None = None
 
 
-class RouteObject(Slim, frozen=True):
+class RouteObject(KubeStruct, frozen=True):
     """An HTTPRoute or GRPCRoute, created by Dayfly or by another owner."""
 
     metadata: AnnotatedMeta

@@ -8,13 +8,13 @@ from dayfly.execute.gateway.render import BESIDE_ANNOTATION, LABELS_ANNOTATION, 
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import Resource, anything
+from dayfly.kube.objects import Resource, untyped_resource
 
 GROUP, VERSION = "gateway.networking.k8s.io", "v1"
 HTTP_ROUTES = Resource(GROUP, VERSION, "httproutes", "HTTPRoute", RouteObject)
 GRPC_ROUTES = Resource(GROUP, VERSION, "grpcroutes", "GRPCRoute", RouteObject)
 KINDS = (HTTP_ROUTES, GRPC_ROUTES)
-_SLICES = anything("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
+_SLICES = untyped_resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 
 
 class ForeignRouteError(Exception):

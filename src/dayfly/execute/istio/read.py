@@ -8,7 +8,7 @@ import msgspec
 from dayfly.execute.gateway.read import moment
 from dayfly.execute.gateway.render import IGNORE_ANNOTATION
 from dayfly.execute.pod.names import GROUP
-from dayfly.kube.objects import AnnotatedMeta, Slim
+from dayfly.kube.objects import AnnotatedMeta, KubeStruct
 
 SHARED_LABEL = f"{GROUP}/mesh"
 """On a VirtualService that Dayfly created: the name of its Service."""
@@ -17,7 +17,7 @@ DOMAIN = "cluster.local"
 _MANAGER = "dayfly"
 
 
-class Write(Slim, frozen=True):
+class Write(KubeStruct, frozen=True):
     """An entry of `managedFields`: the last writer of some fields, and the time."""
 
     manager: str = ""
@@ -30,7 +30,7 @@ class WrittenMeta(AnnotatedMeta, frozen=True):
     managed_fields: list[Write] | None = None
 
 
-class VirtualService(Slim, frozen=True):
+class VirtualService(KubeStruct, frozen=True):
     """A VirtualService, created by Dayfly or by another owner."""
 
     metadata: WrittenMeta

@@ -104,7 +104,7 @@ class VirtualServices:
         meta, rules = seen.metadata, list(edit(seen.rules))
         if owner is not None and not seen.is_ours:
             raise ForeignVirtualServiceError(
-                f"VirtualService {Key.of(seen)} exists and does not belong to Dayfly; delete it"
+                f"VirtualService {Key.from_object(seen)} exists and does not belong to Dayfly; delete it"
             )
         if others(rules) != others(seen.rules):
             raise AssertionError("rules of other owners must not change")
@@ -146,8 +146,8 @@ def _check(kept: VirtualService, rules: Sequence[Rule]) -> None:
     """
     if _owned_matches(kept.rules) != _owned_matches(rules):
         raise AlteredRulesError(
-            f"the API server would store VirtualService {Key.of(kept)} without some matches of its rules, so it is "
-            "not changed: Istio's CustomResourceDefinitions may be too old, or a webhook changes VirtualServices"
+            f"the API server would store VirtualService {Key.from_object(kept)} without some matches of its rules, so "
+            "it is not changed: Istio's CustomResourceDefinitions may be too old, or a webhook changes VirtualServices"
         )
 
 

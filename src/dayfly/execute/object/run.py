@@ -10,9 +10,9 @@ from dayfly.execute.object.render import FINALIZER
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.discovery import definition_uid, is_definition_gone, served, served_elsewhere
+from dayfly.kube.discovery import definition_uid, find_served_kind, is_definition_gone, list_other_versions
 from dayfly.kube.forms import Propagation, Style
-from dayfly.kube.objects import NAMESPACES, SECRETS, Resource, anything
+from dayfly.kube.objects import NAMESPACES, SECRETS, Resource, untyped_resource
 from dayfly.plan import messages
 from dayfly.spec.errors import with_article
 
@@ -56,14 +56,14 @@ class ObjectClient:
         until, known = self._kinds.get((api_version, kind), (0.0, None))
         if known is not None and self._clock() < until:
             return known
-        seen = await served(self._client, api_version, kind)
+        seen = await find_served_kind(self._client, api_version, kind)
         if seen is None:
             raise NotServedError(messages.kind_not_served(kind, api_version))
         if not seen.namespaced:
             raise NotServedError(
                 f"{with_article(kind)} of {api_version} is cluster-scoped, and steps may not create one", scope=True
             )
-        found = anything(api_version, kind, seen.name)
+        found = untyped_resource(api_version, kind, seen.name)
         self._kinds[api_version, kind] = self._clock() + _KIND_CACHE_S, found
         return found
 
@@ -91,7 +91,7 @@ class ObjectClient:
             with contextlib.suppress(errors.Refused):
                 if uid and await is_definition_gone(self._client, name, uid):
                     return None
-            for version in await served_elsewhere(self._client, api_version, kind):
+            for version in await list_other_versions(self._client, api_version, kind):
                 return await self.kind(version, kind)
             raise NotServedError(messages.kind_lost(kind, api_version, name, proves=bool(uid))) from missing
 

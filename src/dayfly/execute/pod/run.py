@@ -145,7 +145,7 @@ class Pods:
                 async for chunk in chunks:
                     splitter.feed(chunk)
         except TimeoutError:
-            raise errors.ServerTrouble(
+            raise errors.ServerError(
                 f"log of pod {pod.metadata.name}", f"incomplete after {LOG_TIMEOUT_S:g} s"
             ) from None
         except errors.Refused as no:

@@ -36,7 +36,7 @@ class LocalKeys:
         return key in self._keys
 
     def _on_change(self, change: Change[Any]) -> None:
-        meta = change.seen.metadata
+        meta = change.latest.metadata
         key = routing_key(meta.uid)
         if change.new is None:
             self._keys.discard(key)

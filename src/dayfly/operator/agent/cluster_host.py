@@ -160,7 +160,7 @@ class ClusterHost:
         else:
             # Another operator may have sealed the run since, from an earlier offer.
             await self._revise(run := await self._seal(seen, offer), offer)
-        self._keys.setdefault(offer.uid, Key.of(seen))
+        self._keys.setdefault(offer.uid, Key.from_object(seen))
         self._cluster.queue.add(run.metadata.name)
         return Verdict.TAKEN
 
@@ -190,7 +190,7 @@ class ClusterHost:
         if ABANDON_ANNOTATION not in (meta.annotations or {}):
             await self._annotate(seen, {ABANDON_ANNOTATION: f"{request.message or request.reason}{by}"})
         await served_sandboxes.delete(self._client, seen)
-        self._cluster.wishes.add(Key.of(seen))
+        self._cluster.wishes.add(Key.from_object(seen))
         self._cluster.queue.add(names.run_name(meta.name, meta.uid))
         return Verdict.TAKEN
 
@@ -270,7 +270,7 @@ class ClusterHost:
             self.end.changed(uid)
 
     def _on_sandbox_change(self, change: Change[SandboxObject]) -> None:
-        seen = change.seen
+        seen = change.latest
         if not (uid := is_served(seen.metadata)):
             return
         if change.new is not None:
@@ -284,7 +284,7 @@ class ClusterHost:
             self._ended_reports.pop(uid, None)
 
     def _on_run_change(self, change: Change[RunObject]) -> None:
-        offered = change.gone.spec.offered if change.gone is not None else None
+        offered = change.deleted.spec.offered if change.deleted is not None else None
         if offered is not None and (seen := self._cached_sandbox(offered.uid)) is not None:
             self._report_end_if_over(seen, offered.uid)
         if offer_dedup.went_back(change):

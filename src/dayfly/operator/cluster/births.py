@@ -109,7 +109,7 @@ async def recover(cluster: ClusterWatches, resource: Resource[T], seen: T, noun:
     meta = now.metadata
     request = abandonment(meta.annotations, closing=bool(meta.deletion_timestamp))
     if request is not None and request.applies:
-        log.warning("%s %s is released without its ledger: %s", noun, Key.of(now), request.reason)
+        log.warning("%s %s is released without its ledger: %s", noun, Key.from_object(now), request.reason)
         if not meta.deletion_timestamp:
             await cluster.client.delete(resource, meta.name, meta.namespace, uid=meta.uid)
         await cluster.drop_finalizer(resource, meta, TARGET_FINALIZER)

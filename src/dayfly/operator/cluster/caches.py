@@ -14,7 +14,7 @@ from dayfly.execute.istio.run import VIRTUAL_SERVICES
 from dayfly.execute.pod import names, read
 from dayfly.kube.cache import Cache, Change
 from dayfly.kube.client import Client
-from dayfly.kube.objects import PODS, AnnotatedMeta, HasMeta, Key, ObjectMeta, Pod, Resource, Slim
+from dayfly.kube.objects import PODS, AnnotatedMeta, HasMeta, Key, KubeStruct, ObjectMeta, Pod, Resource
 from dayfly.kube.ownership import drop_finalizer
 from dayfly.kube.watches import Watches
 from dayfly.lib.clock import now_ms
@@ -50,7 +50,7 @@ WORKERS = 16
 T = TypeVar("T", bound=HasMeta)
 
 
-class BaselineMeta(Slim, frozen=True):
+class BaselineMeta(KubeStruct, frozen=True):
     """The metadata of a Deployment that is not a fork."""
 
     metadata: ObjectMeta
@@ -228,13 +228,13 @@ class ClusterWatches(Watches):
             self.rest(names.run_name(new.metadata.name, new.metadata.uid))
 
     def _owned_changed(self, change: Change[Pod] | Change[ForkDeployment] | Change[ForkService]) -> None:
-        run = (change.seen.metadata.labels or {}).get(names.RUN_LABEL)
+        run = (change.latest.metadata.labels or {}).get(names.RUN_LABEL)
         if run and (after := self._turn_delay(run, change)) is not None:
             self.queue.add(run, after=after)
 
     def _turn_delay(self, run: str, change: Change[Pod] | Change[ForkDeployment] | Change[ForkService]) -> float | None:
         """Return the seconds after which the run needs a turn because of this change; None if it needs none."""
-        found, new, seen = self.ledger.get(run), change.new, change.seen
+        found, new, seen = self.ledger.get(run), change.new, change.latest
         if found is None or found.ledger.closed is not None or not isinstance(seen, Pod):
             return 0.0
         over = (State.DONE, State.VOID)
@@ -284,7 +284,7 @@ class ClusterWatches(Watches):
 
     def _route_changed(self, change: Change[RouteObject]) -> None:
         # The route may be our own, or lead to a baseline now or before this change.
-        run = (change.seen.metadata.labels or {}).get(names.RUN_LABEL)
+        run = (change.latest.metadata.labels or {}).get(names.RUN_LABEL)
         if run:
             self.queue.add(run)
             return
@@ -297,7 +297,7 @@ class ClusterWatches(Watches):
         # Sandboxes without a run may be waiting for this plugin. Publishing is rare, so all of them are queued.
         for sandbox in self.sandboxes:
             if self.ledger.get(names.run_name(sandbox.metadata.name, sandbox.metadata.uid)) is None:
-                self.wishes.add(Key.of(sandbox))
+                self.wishes.add(Key.from_object(sandbox))
 
     def rest(self, run: str) -> None:
         """Share equal parts of a run's objects in memory, because they now stay unchanged for a long time."""
@@ -353,7 +353,7 @@ class TargetIndex:
 
     def update(self, change: Change[RunObject]) -> None:
         """Apply a change of a run."""
-        uid = change.seen.ledger.target.uid
+        uid = change.latest.ledger.target.uid
         if change.old is None:
             self._runs[uid] = *self._runs.get(uid, ()), change.key.name
         elif change.new is None:

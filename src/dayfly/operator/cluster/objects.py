@@ -9,8 +9,8 @@ import msgspec
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.names import GROUP
-from dayfly.kube.answers import MAX_DEPTH, is_cut
-from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, Resource, Slim
+from dayfly.kube.answers import MAX_DEPTH, is_truncated
+from dayfly.kube.objects import AnnotatedMeta, Key, KubeStruct, ObjectMeta, Resource
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.kinds import RunSpec, StepLogsSpec
@@ -55,7 +55,7 @@ def check_depth(spec: dict[str, Any]) -> None:
     Raises:
         SpecError: the spec is nested too deeply.
     """
-    if is_cut(spec):
+    if is_truncated(spec):
         raise SpecError(f"is nested too deeply to be read: nest no field more than {MAX_DEPTH} deep", ("spec",))
 
 
@@ -92,7 +92,7 @@ def forced_abandonment(reason: str) -> str:
     return f"{_FORCE}: {reason}"
 
 
-class RunObject(Slim, frozen=True, omit_defaults=False):
+class RunObject(KubeStruct, frozen=True, omit_defaults=False):
     """The ledger as an object. Without a status subresource, one write changes finalizer and ledger together."""
 
     metadata: AnnotatedMeta
@@ -102,7 +102,7 @@ class RunObject(Slim, frozen=True, omit_defaults=False):
     kind: Literal["Run"] = "Run"
 
 
-class DocumentObject(Slim, frozen=True, omit_defaults=False):
+class DocumentObject(KubeStruct, frozen=True, omit_defaults=False):
     """ObjectLifecycleMethods: one compiled document."""
 
     metadata: AnnotatedMeta
@@ -111,7 +111,7 @@ class DocumentObject(Slim, frozen=True, omit_defaults=False):
     kind: Literal["ObjectLifecycleMethods"] = "ObjectLifecycleMethods"
 
 
-class WrittenCondition(Slim, frozen=True):
+class WrittenCondition(KubeStruct, frozen=True):
     """A condition of a status, without reason and message."""
 
     type: str = ""
@@ -119,7 +119,7 @@ class WrittenCondition(Slim, frozen=True):
     last_transition_time: str = ""
 
 
-class WrittenUnit(Slim, frozen=True):
+class WrittenUnit(KubeStruct, frozen=True):
     """The state of a unit in a status."""
 
     id: str
@@ -127,14 +127,14 @@ class WrittenUnit(Slim, frozen=True):
     attempt: int = 0
 
 
-class WrittenEndpoint(Slim, frozen=True):
+class WrittenEndpoint(KubeStruct, frozen=True):
     """A working endpoint in a status."""
 
     name: str = ""
     url: str = ""
 
 
-class StoredStatus(Slim, frozen=True):
+class StoredStatus(KubeStruct, frozen=True):
     """The part of a status that a new process compares before it writes."""
 
     observed_generation: int = 0
@@ -148,7 +148,7 @@ class StoredStatus(Slim, frozen=True):
     endpoints: tuple[WrittenEndpoint, ...] = ()
 
 
-class SandboxObject(Slim, frozen=True):
+class SandboxObject(KubeStruct, frozen=True):
     """A Sandbox as its owner wrote it; `spec.documents` parses the spec.
 
     The status is output only. A new process compares it once, to avoid writing the same status again.
@@ -159,7 +159,7 @@ class SandboxObject(Slim, frozen=True):
     status: StoredStatus | None = None
 
 
-class PluginObject(Slim, frozen=True):
+class PluginObject(KubeStruct, frozen=True):
     """A published ResourcePlugin: `spec.name` is its name with version, the rest the plugin's spec."""
 
     metadata: ObjectMeta
@@ -178,7 +178,7 @@ class PluginObject(Slim, frozen=True):
         return plugin
 
 
-class HookObject(Slim, frozen=True):
+class HookObject(KubeStruct, frozen=True):
     """A LifecycleHook as an administrator wrote it; `spec.documents` parses the spec. The status is output only."""
 
     metadata: AnnotatedMeta
@@ -198,7 +198,7 @@ class HookObject(Slim, frozen=True):
         return hook
 
 
-class RouteGroupObject(Slim, frozen=True):
+class RouteGroupObject(KubeStruct, frozen=True):
     """A RouteGroup as its owner wrote it; `spec.documents` parses the spec. The status is output only."""
 
     metadata: AnnotatedMeta
@@ -218,7 +218,7 @@ class RouteGroupObject(Slim, frozen=True):
         return group
 
 
-class StepLogsObject(Slim, frozen=True):
+class StepLogsObject(KubeStruct, frozen=True):
     """The logs of steps of a Sandbox."""
 
     metadata: ObjectMeta

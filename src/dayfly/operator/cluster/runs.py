@@ -90,7 +90,7 @@ class RunStore:
         return found
 
     def _handle_change(self, change: Change[RunObject]) -> None:
-        if (gone := change.gone) is not None:
+        if (gone := change.deleted) is not None:
             self._mark_gone(gone)
 
     def _mark_gone(self, run: RunObject) -> None:

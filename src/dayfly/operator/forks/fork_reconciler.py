@@ -297,7 +297,7 @@ def _observe_unclaimed(sight: ForkSight, run: RunObject, name: str, found: read.
     if found is None or found.metadata.uid == record.ref:
         return  # of a recorded attempt: it is gone, and the cache is behind
     if found.metadata.deletion_timestamp:
-        message = f"{KIND} {Key.of(found)} is being deleted; the fork is created again once it is gone"
+        message = f"{KIND} {Key.from_object(found)} is being deleted; the fork is created again once it is gone"
         sight.objections[name] = UnitRefusal(reason=Reason.STOPPING, message=message)
         return
     sight.seen[name] = found
@@ -338,7 +338,7 @@ def _objection(error: Exception, now: int) -> UnitRefusal:
         return UnitRefusal(reason=error.reason, message=str(error), since=now)
     if isinstance(error, errors.Refused):
         message = error.message
-        if isinstance(error, errors.Forbidden) and error.not_granted:
+        if isinstance(error, errors.Forbidden) and error.is_not_granted:
             message += "; an administrator can bind the ClusterRole dayfly-forks to the operator in that namespace"
         reason = Reason.FIELD_INVALID if error.is_permanent else error.reason or Reason.REFUSED
         return UnitRefusal(reason=reason, message=message, since=now)

@@ -71,7 +71,7 @@ class HooksExtension:
         )
 
     def _on_hook_change(self, change: Change[HookObject]) -> None:
-        seen = change.seen
+        seen = change.latest
         self._cluster.hooked.add(change.key.name)
         if _is_ending(change):
             for run in self._status.runs_of(seen.metadata.uid):
@@ -82,8 +82,8 @@ class HooksExtension:
 
     def _on_run_change(self, change: Change[RunObject]) -> None:
         """Watch the target's kind, also if the hook is gone, so that its run does not wait for the target forever."""
-        if change.old is None and change.seen.spec.hook is not None:
-            self._kinds.watch(target_kind(change.seen))
+        if change.old is None and change.latest.spec.hook is not None:
+            self._kinds.watch(target_kind(change.latest))
 
     def _on_rights_change(self, _change: Change[PartialObjectMetadata]) -> None:
         """Retry the watches at once, and all else once the authorizer has seen the change."""
@@ -108,7 +108,7 @@ class HooksExtension:
         kind = adapter.resource.group, adapter.resource.plural
         for finalizer in holds(item.metadata):
             if finalizer.startswith(HOOKED_PREFIX):
-                self._cluster.pairs.add(Pair(finalizer.removeprefix(HOOKED_PREFIX), kind, Key.of(item)))
+                self._cluster.pairs.add(Pair(finalizer.removeprefix(HOOKED_PREFIX), kind, Key.from_object(item)))
 
     async def _hook(self, name: str) -> None:
         """Reconcile one hook; an error is reported in its status."""

@@ -76,7 +76,7 @@ class PairReconciler:
     def on_target_change(self, hook: HookObject, change: Change[PartialObjectMetadata]) -> None:
         """Clear the problem of an object that is gone or that the hook does not hold: it lacks no run now."""
         if change.new is None or not has_finalizer(change.new.metadata, HOOKED_PREFIX + hook.metadata.name):
-            self._status.clear_problem(hook.metadata.uid, _problem_key(change.seen.metadata))
+            self._status.clear_problem(hook.metadata.uid, _problem_key(change.latest.metadata))
 
     async def reconcile(self, pair: Pair) -> None:
         """Reconcile one pair.

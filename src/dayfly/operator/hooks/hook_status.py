@@ -88,7 +88,7 @@ class HookStatus:
 
     def _on_run_change(self, change: Change[RunObject]) -> None:
         """Queue the hook if a run is new, has changed its phase, or is gone."""
-        run, hook = change.seen, change.seen.spec.hook
+        run, hook = change.latest, change.latest.spec.hook
         if hook is None:
             return
         known = self._runs.setdefault(hook.uid, set())

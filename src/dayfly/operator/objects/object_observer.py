@@ -172,7 +172,7 @@ class ObjectObserver:
         try:
             held = await self._objects.read_secret(name, namespace)
         except errors.Forbidden as error:
-            if not error.not_granted:
+            if not error.is_not_granted:
                 return None, error.message
             return None, grants.explain_secret_refusal(namespace, name, turn.now)
         if held is None:

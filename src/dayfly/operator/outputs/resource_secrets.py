@@ -42,7 +42,7 @@ class ResourceSecrets:
         except errors.Forbidden as error:
             # The administrator has not granted access in this namespace, so readers of outputs get none. If a quota or
             # a webhook has refused this Secret, others in the namespace may still be accepted.
-            if error.not_granted:
+            if error.is_not_granted:
                 self._refused_until[namespace] = now + REFUSED_CACHE_MS
             else:
                 log.warning(

@@ -14,7 +14,7 @@ from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Pod
 from dayfly.lib.queue import Backoff
-from dayfly.lib.tasks import cancel
+from dayfly.lib.tasks import cancel_and_wait
 from dayfly.operator.pods.node_access import NodeAccess
 
 # Maximum number of followed logs. Beyond that, only the pod's status is used.
@@ -25,7 +25,7 @@ MAX_REQUESTS_PER_S = 100.0
 # Retry interval of one follower, for the time that follows it.
 RETRY_S, FAST_RETRIES_FOR_S = 0.03, 5.0
 # After that time the request is refused for another reason, such as a missing permission.
-SLOW_RETRY = Backoff(first=1.0, most=60.0)
+SLOW_RETRY = Backoff(first=1.0, maximum=60.0)
 # The whole log of an ended pod may have megabytes.
 READ_TIMEOUT_S = 5.0
 
@@ -95,7 +95,7 @@ class LogFollowers:
 
     async def close(self) -> None:
         """Stop all followers."""
-        await cancel(*self._tasks.values())
+        await cancel_and_wait(*self._tasks.values())
 
     async def _follow(self, pod: Pod, run: str, splitter: Splitter) -> None:
         node, began, slow_retries = pod.spec.node_name, asyncio.get_running_loop().time(), 0
@@ -137,5 +137,5 @@ class LogFollowers:
         """
         if isinstance(fault, errors.Refused) and not isinstance(fault, errors.NotFound):
             self.nodes.record_answer(node)
-        elif isinstance(fault, TimeoutError) or (isinstance(fault, errors.ServerTrouble) and fault.status):
+        elif isinstance(fault, TimeoutError) or (isinstance(fault, errors.ServerError) and fault.status):
             self.nodes.record_failure(node, fault)

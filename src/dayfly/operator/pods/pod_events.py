@@ -142,7 +142,7 @@ class PodEvents:
             page = await self._client.page(
                 EVENTS, pod.metadata.namespace, fields=f"regarding.uid={pod.metadata.uid}", limit=50
             )
-        except (errors.Refused, errors.Throttled, errors.ServerTrouble):
+        except (errors.Refused, errors.Throttled, errors.ServerError):
             return []
         finally:
             # The effect of a single slow answer is halved each time.

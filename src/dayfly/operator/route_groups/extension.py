@@ -44,14 +44,14 @@ class Groups:
         await Workers("route group", self._reconcile, self._cluster.grouped, workers=WORKERS).run()
 
     def _on_group_change(self, change: Change[RouteGroupObject]) -> None:
-        if (gone := change.gone) is not None:
+        if (gone := change.deleted) is not None:
             self._status.forget(gone.metadata.uid)
 
     def _on_routing_change(self) -> None:
         """Queue the groups with endpoints: the cluster can now route by key, or no longer can."""
         for each in self._cluster.groups:
             if each.spec.get("endpoints"):
-                self._cluster.grouped.add(Key.of(each))
+                self._cluster.grouped.add(Key.from_object(each))
 
     async def _reconcile(self, key: Key) -> None:
         await reconcile_and_report(self._cluster.grouped, key, self._controller.reconcile, self._status.report)

@@ -49,7 +49,7 @@ class ClusterMembership:
             self._cluster.wishes.add(key)
 
     def _on_group_change(self, change: Change[RouteGroupObject]) -> None:
-        seen = change.seen
+        seen = change.latest
         uid = seen.metadata.uid
         before = set(self._members.sandboxes_of(uid))
         if change.new is None:
@@ -74,7 +74,7 @@ class ClusterMembership:
             self._on_emptied(change.key)
 
     def _on_sandbox_change(self, change: Change[SandboxObject]) -> None:
-        seen = change.seen
+        seen = change.latest
         uid = seen.metadata.uid
         before = self._members.groups_of(uid)
         if change.new is None or change.new.metadata.deletion_timestamp:

@@ -46,7 +46,7 @@ class EndpointAddresses:
         if leading:
             memory.address_left_at[key] = led | {each.metadata.uid: [0, 0] for each in leading}
             self._cluster.queue.add(name, after=KEPT_AGAIN_S)  # `GroupKeyIndex` wakes it sooner
-            return messages.kept_by_address(str(Key.of(leading[0])))
+            return messages.kept_by_address(str(Key.from_object(leading[0])))
         due = max((self._propagated_at(there.get(uid), noted, now) for uid, noted in led.items()), default=now)
         if now >= due:
             return ""

@@ -59,7 +59,7 @@ def find_lacks(desired: DesiredRoutes, ours: Ours, memory: RouteMemory) -> Itera
     for wanted in desired.routes:
         found = ours.get((wanted.kind.plural, wanted.key))
         if found is None or found[1].metadata.deletion_timestamp or is_outdated(wanted, found, memory):
-            yield Lack(messages.route_written(wanted.kind.kind, str(Key.of(wanted.beside))))
+            yield Lack(messages.route_written(wanted.kind.kind, str(Key.from_object(wanted.beside))))
         elif lack := read.find_lack(found[1], wanted.beside):
             yield lack
     if any(place not in {(each.kind.plural, each.key) for each in desired.routes} for place in ours):
@@ -97,7 +97,7 @@ def to_objection(error: Exception, now: int) -> UnitRefusal:
         return UnitRefusal(reason=error.reason, message=str(error), since=now)
     if isinstance(error, errors.Refused):
         message = error.message
-        if isinstance(error, errors.Forbidden) and error.not_granted:
+        if isinstance(error, errors.Forbidden) and error.is_not_granted:
             message += "; an administrator can bind the ClusterRole dayfly-forks to the operator in that namespace"
         return UnitRefusal(reason=error.reason or Reason.REFUSED, message=message, since=now)
     reason = Reason.REFUSED if isinstance(error, _ALTERED) else Reason.NAME_CONFLICT

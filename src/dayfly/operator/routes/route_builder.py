@@ -140,7 +140,7 @@ class RouteBuilder:
     def _foreign_route_remarks(self, services: list[str], namespace: str) -> Iterator[str]:
         """Yield remarks on routes of other namespaces. There can be thousands, so only the first are named."""
         relevant = [
-            f"{kind.kind} {Key.of(each)}"
+            f"{kind.kind} {Key.from_object(each)}"
             for kind in self._cluster.gateway.kinds
             for each in render.routes_of_other_namespaces(
                 self._cluster.gateway.routes[kind.plural], services, namespace
@@ -178,7 +178,7 @@ def _join_remarks(remarks: list[str]) -> str:
 
 
 def _remarks(kind: Resource[RouteObject], route: RouteObject, made: render.ForkRoutes) -> Iterator[str]:
-    called = f"{kind.kind} {Key.of(route)}"
+    called = f"{kind.kind} {Key.from_object(route)}"
     if not accepting(route):
         yield f"no Gateway has accepted {called}"
     if made.crowded:

@@ -97,7 +97,9 @@ class RouteReconciler:
         record, route = run.ledger.unit(step.id), _route(step)
         key, since = (step.id, record.attempt), record.claimed_at
         sight.facts[key] = Running(since=since)
-        trouble = self._cluster.gateway.trouble or (self._cluster.istio.trouble if self._cluster.uses_istio else "")
+        trouble = self._cluster.gateway.list_error or (
+            self._cluster.istio.list_error if self._cluster.uses_istio else ""
+        )
         if not self._cluster.can_route or trouble:
             sight.lacking += (unrouted(step.id, trouble),)
             return
@@ -141,7 +143,7 @@ class RouteReconciler:
         for kind in KINDS:
             for seen in owned_by_run(self._cluster.gateway.routes[kind.plural], run.metadata.name):
                 if (seen.metadata.labels or {}).get(ROUTE_LABEL) == own and owned(seen.metadata, run):
-                    yield (kind.plural, Key.of(seen)), (kind, seen)
+                    yield (kind.plural, Key.from_object(seen)), (kind, seen)
 
     async def _read_routes(self, run: RunObject, baseline: Baseline) -> list[tuple[Resource[RouteObject], RouteObject]]:
         """Return the routes that lead to a fork by quorum reads."""

@@ -84,7 +84,7 @@ def build_edits(
 ) -> Iterator[VirtualServiceEdit]:
     """Yield the edits of all VirtualServices that need rules. Our own obsolete ones are left out."""
     for each in relevant.found:
-        yield VirtualServiceEdit(Key.of(each), thread, each)
+        yield VirtualServiceEdit(Key.from_object(each), thread, each)
     for service in relevant.shared:
         if service in thread.leads:
             key = Key(thread.namespace, shared_name(service))
@@ -101,11 +101,11 @@ def _led_services(each: VirtualService, services: Sequence[str]) -> list[str]:
 
 def _blocking_remarks(covering: Sequence[VirtualService], found: Sequence[VirtualService]) -> Iterator[str]:
     """Yield why the operator cannot add a VirtualService: if a host has two, Istio uses the older one."""
-    keys = {Key.of(each) for each in found}
+    keys = {Key.from_object(each) for each in found}
     for each in covering:
-        if Key.of(each) not in keys:
+        if Key.from_object(each) not in keys:
             how = "is left alone because of its annotation" if each.is_left_alone else "does not lead to it"
-            yield f"VirtualService {Key.of(each)} {how} and decides"
+            yield f"VirtualService {Key.from_object(each)} {how} and decides"
 
 
 def leads_of(wanted: Mapping[str, str], led: frozenset[str]) -> dict[str, str]:

@@ -48,7 +48,9 @@ class VirtualServiceWriter:
     ) -> list[VirtualService]:
         """Return the cached VirtualServices that have rules for a fork and must not."""
         keys = {each.key for each in edits}
-        return [each for each in self.list_cached(run.metadata.name, fork, namespace) if Key.of(each) not in keys]
+        return [
+            each for each in self.list_cached(run.metadata.name, fork, namespace) if Key.from_object(each) not in keys
+        ]
 
     def list_cached(self, run: str, fork: str, namespace: str) -> list[VirtualService]:
         """Return the cached VirtualServices with rules for a fork."""
@@ -74,9 +76,11 @@ class VirtualServiceWriter:
             errors.Refused: the API server rejects the write, or would change rules that are not ours.
         """
         try:
-            await self._services.update_rules(Key.of(seen), functools.partial(remove_rules, run=run, fork=fork))
+            await self._services.update_rules(
+                Key.from_object(seen), functools.partial(remove_rules, run=run, fork=fork)
+            )
         except AlteredRulesError as error:  # a fork's end waits for this as for any other rejection
-            raise errors.Refused(f"VirtualService {Key.of(seen)}", str(error), status=0) from error
+            raise errors.Refused(f"VirtualService {Key.from_object(seen)}", str(error), status=0) from error
 
     async def remove_strays(self, run: str, stays: set[str], within: Collection[str] | None = None) -> None:
         """Remove the rules for forks without a live route: a paused peer may have written them.

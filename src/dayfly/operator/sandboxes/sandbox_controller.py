@@ -70,7 +70,7 @@ class SandboxController:
         self._parsed: dict[tuple[str, int], Plugin | SpecError] = {}  # by UID and generation
 
     def _on_change(self, change: Change[SandboxObject]) -> None:
-        if (gone := change.gone) is not None:
+        if (gone := change.deleted) is not None:
             self._done.pop(gone.metadata.uid, None)
             self._refused.pop(gone.metadata.uid, None)
 
@@ -78,13 +78,13 @@ class SandboxController:
         """Queue refused Sandboxes: the plugin may be what they lacked. The cluster queues Sandboxes without a run."""
         for sandbox in self._cluster.sandboxes if self._refused else ():
             if sandbox.metadata.uid in self._refused:
-                self._cluster.wishes.add(Key.of(sandbox))
+                self._cluster.wishes.add(Key.from_object(sandbox))
 
     def _on_routing_change(self) -> None:
         """Queue the Sandboxes with forks: the cluster can now route by key, or no longer can."""
         for sandbox in self._cluster.sandboxes:
             if sandbox.spec.get("forks"):
-                self._cluster.wishes.add(Key.of(sandbox))
+                self._cluster.wishes.add(Key.from_object(sandbox))
 
     def _routing_keys(self, seen: SandboxObject) -> RoutingKeys:
         """Return the additional keys that lead to a Sandbox's forks; None if nothing routes to forks."""
@@ -141,7 +141,7 @@ class SandboxController:
         recorded = msgspec.structs.replace(run, spec=self._with_update_time(run.spec, seen))
         if await self._cluster.ledger.replace(run, recorded):
             self._cluster.queue.add(run.metadata.name)
-        self._cluster.wishes.add(Key.of(seen), after=0.1)
+        self._cluster.wishes.add(Key.from_object(seen), after=0.1)
         return False
 
     def _with_update_time(self, spec: RunSpec, seen: SandboxObject) -> RunSpec:
@@ -238,7 +238,7 @@ class SandboxController:
         now = await births.find_without_run(self._cluster, SANDBOXES, seen)
         if now is None:
             # The cache is behind: the Sandbox may already have a run.
-            self._cluster.wishes.add(Key.of(seen), after=1.0)
+            self._cluster.wishes.add(Key.from_object(seen), after=1.0)
             return
         await self._in_use.label_used(now)
         spec = self._with_update_time(RunSpec(forks=compiled.forks), now)

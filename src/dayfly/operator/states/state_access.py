@@ -11,7 +11,7 @@ from dayfly.execute.state.head import DamagedError, Head, damaged
 from dayfly.execute.state.service import StateOwner
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import SECRETS, Key, anything
+from dayfly.kube.objects import SECRETS, Key, untyped_resource
 from dayfly.operator.cluster.objects import RunObject, owned, secret_of
 from dayfly.operator.states import authority
 from dayfly.operator.states.authority import Authority
@@ -19,7 +19,7 @@ from dayfly.operator.states.state_secrets import TYPE, StateSecrets
 from dayfly.plan.sealed import SealedStep
 from dayfly.spec.run import Phase
 
-_SERVICES = anything("v1", "Service", "services")
+_SERVICES = untyped_resource("v1", "Service", "services")
 _TOKEN = "token"  # noqa: S105 - the key's name
 
 

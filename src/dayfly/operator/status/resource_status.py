@@ -10,7 +10,7 @@ from typing import Any
 from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
-from dayfly.kube.objects import ObjectMeta, Resource, Slim
+from dayfly.kube.objects import KubeStruct, ObjectMeta, Resource
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import VERSION, RunObject, StoredStatus, owned, owner, resource_name
 from dayfly.operator.status.status_format import conditions, steady, units_of
@@ -23,7 +23,7 @@ from dayfly.spec.report import RunReport
 from dayfly.spec.run import Phase
 
 
-class ResourceObject(Slim, frozen=True):
+class ResourceObject(KubeStruct, frozen=True):
     """A Resource with its status, which a new process compares once, to avoid writing it again."""
 
     metadata: ObjectMeta

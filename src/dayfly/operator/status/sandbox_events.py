@@ -123,5 +123,5 @@ class SandboxEvents:
             self._full.discard(namespace)
 
     def _handle_change(self, change: Change[SandboxObject]) -> None:
-        if (gone := change.gone) is not None:
+        if (gone := change.deleted) is not None:
             self._queued_ids.pop(gone.metadata.uid, None)

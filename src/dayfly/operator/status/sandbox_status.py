@@ -170,12 +170,12 @@ class SandboxStatusWriter:
         self._writer.record(seen, Reason.PARTLY_APPLIED, sentence, action="Compile")
 
     def _handle_change(self, change: Change[SandboxObject]) -> None:
-        seen = change.seen
+        seen = change.latest
         if change.new is None:
             self.forget(seen.metadata.uid)  # no later turn of its run would do this
         elif self._writer.is_overwritten(seen):
             self._cluster.queue.add(names.run_name(seen.metadata.name, seen.metadata.uid), after=AGAIN_S)
-            self._cluster.wishes.add(Key.of(seen), after=AGAIN_S)
+            self._cluster.wishes.add(Key.from_object(seen), after=AGAIN_S)
 
     async def _write(
         self, seen: SandboxObject, content: _SandboxMessage, about: tuple[Scene, RunReport] | None

@@ -16,9 +16,9 @@ from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.client import Client
-from dayfly.kube.discovery import is_definition_gone, served
+from dayfly.kube.discovery import find_served_kind, is_definition_gone
 from dayfly.kube.forms import Style
-from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource, anything
+from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource, untyped_resource
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import DOCUMENTS, HOOKS, HookObject, RunObject, holds
 from dayfly.operator.targets.adapter import BaseAdapter, KindLostError, StatusReporter, UndecidableError
@@ -127,7 +127,9 @@ class HookedTarget(BaseAdapter):
     async def confirm_gone(self, run: RunObject, missing: errors.NotFound | errors.NotServed) -> None:
         """Accept "not found" as proof while the kind is served, or the end of the kind's own definition."""
         target, plural = run.ledger.target, run.spec.plural
-        if isinstance(missing, errors.NotFound) and await served(self._client, target.api_version, target.kind):
+        if isinstance(missing, errors.NotFound) and await find_served_kind(
+            self._client, target.api_version, target.kind
+        ):
             return
         uid, definition = _hook(run).definition, f"{plural}.{self.resource.group}"
         if uid and await is_definition_gone(self._client, definition, uid):
@@ -225,7 +227,7 @@ class HookedTarget(BaseAdapter):
 
 def _full_kind(run: RunObject) -> Resource[dict[str, Any]]:
     """Return the target's kind in the version that the hook's field paths refer to; the watch may use another."""
-    return anything(run.ledger.target.api_version, run.ledger.target.kind, run.spec.plural)
+    return untyped_resource(run.ledger.target.api_version, run.ledger.target.kind, run.spec.plural)
 
 
 def _hold_path(hold: Hold) -> tuple[str, ...]:

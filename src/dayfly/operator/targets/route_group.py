@@ -48,7 +48,7 @@ class RouteGroupTarget(BaseAdapter):
         return CachedTarget(item.metadata, item.spec)
 
     def on_change(self, change: Change[RouteGroupObject]) -> bool:
-        seen = change.seen
+        seen = change.latest
         if is_own_change(change):
             return False
         self._cluster.grouped.add(change.key)
@@ -59,7 +59,7 @@ class RouteGroupTarget(BaseAdapter):
         return True
 
     def on_run_missing(self, item: RouteGroupObject) -> None:
-        self._cluster.grouped.add(Key.of(item))
+        self._cluster.grouped.add(Key.from_object(item))
 
     def get_times(self, run: RunObject, seen: CachedTarget) -> Times:
         written = seen.spec.get("ttl")

@@ -66,7 +66,7 @@ class SandboxTarget(BaseAdapter):
         return CachedTarget(item.metadata, item.spec)
 
     def on_change(self, change: Change[SandboxObject]) -> bool:
-        seen = change.seen
+        seen = change.latest
         if is_own_change(change):
             return False
         held = has_finalizer(seen.metadata, TARGET_FINALIZER)
@@ -78,7 +78,7 @@ class SandboxTarget(BaseAdapter):
         return True
 
     def on_run_missing(self, item: SandboxObject) -> None:
-        self._cluster.wishes.add(Key.of(item))
+        self._cluster.wishes.add(Key.from_object(item))
 
     def get_times(self, run: RunObject, seen: CachedTarget) -> Times:
         if (offered := run.spec.offered) is not None:

@@ -86,7 +86,7 @@ class Targets:
         """Queue the runs of a target that has changed. A run that does not exist yet is queued when it is born."""
         if not adapter.on_change(change):
             return
-        meta = change.seen.metadata
+        meta = change.latest.metadata
         known = self._cluster.when_found() if holds(meta) else Urgency.NORMAL
         deleting = change.new is None or meta.deletion_timestamp is not None
         for run in self._cluster.runs_of(meta.uid):
