@@ -12,4 +12,4 @@ from dayfly.spec.schema import reference  # noqa: E402 - found beside this scrip
 PAGE = ROOT / "docs" / "reference.md"
 
 if __name__ == "__main__":
-    PAGE.write_text(reference.page())
+    PAGE.write_text(reference.render_page())

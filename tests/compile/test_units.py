@@ -6,9 +6,9 @@ from tests.compile.builders import PG, QUEUE, box, plugin, run, sandbox
 
 import dayfly.compile
 from dayfly.spec.lifecycle import (
-    As,
     Baseline,
     ForkValue,
+    InputDestination,
     LifecycleEvent,
     Ref,
     UnitInput,
@@ -17,7 +17,7 @@ from dayfly.spec.lifecycle import (
     UnitTimeouts,
 )
 from dayfly.spec.scalars.semver import canonical
-from dayfly.spec.unsupported_fields import ToLocal
+from dayfly.spec.unsupported_fields import LocalRouting
 
 
 def units(compiled, resource, event=LifecycleEvent.PRE_START):
@@ -31,18 +31,26 @@ DB = box("resources:\n- {name: Db, plugin: pg, params: {size: small}}\n")
 def test_inputs_come_from_params_from_steps_or_from_nowhere():
     found = units(run(DB, PG), "Db")
     assert found["provision"].inputs == (
-        UnitInput(name="size", value="small", as_=As(env="SIZE")),
-        UnitInput(name="db-owner", as_=As(path="/tmp/owner")),
+        UnitInput(name="size", value="small", as_=InputDestination(env="SIZE")),
+        UnitInput(name="db-owner", as_=InputDestination(path="/tmp/owner")),
     )
     assert found["seed"].inputs == (
-        UnitInput(name="host", from_=Ref(unit="provision", output="host"), as_=As(env="PGHOST", path="/tmp/in/host")),
-        UnitInput(name="password", from_=Ref(unit="provision", output="password"), as_=As(env="PASSWORD")),
+        UnitInput(
+            name="host",
+            from_=Ref(unit="provision", output="host"),
+            as_=InputDestination(env="PGHOST", path="/tmp/in/host"),
+        ),
+        UnitInput(
+            name="password", from_=Ref(unit="provision", output="password"), as_=InputDestination(env="PASSWORD")
+        ),
     )
 
 
 def test_an_input_without_a_place_is_named_after_itself():
     owner = PG.replace(", as: {path: /tmp/owner}", "")
-    assert units(run(DB, owner), "Db")["provision"].inputs[1] == UnitInput(name="db-owner", as_=As(env="DB_OWNER"))
+    assert units(run(DB, owner), "Db")["provision"].inputs[1] == UnitInput(
+        name="db-owner", as_=InputDestination(env="DB_OWNER")
+    )
 
 
 def test_an_empty_param_is_a_value():
@@ -231,7 +239,7 @@ def test_hooks_compile_to_their_events_and_read_others():
     )
     own = compiled.documents[-1]
     assert [[unit.name for unit in own.units(event)] for event in LifecycleEvent] == [["a"], ["b"], ["c"], ["d"]]
-    assert own.pre_start[0].inputs == (UnitInput(name="i", value="v", as_=As(env="I")),)
+    assert own.pre_start[0].inputs == (UnitInput(name="i", value="v", as_=InputDestination(env="I")),)
     assert own.post_start[0].inputs[0].from_ == Ref(unit="a", output="o")
     assert own.post_stop[0].inputs[0].from_ == Ref(resource="db", unit="provision", output="host")
 
@@ -247,7 +255,7 @@ def test_hooks_read_fork_expressions():
         )
     )
     of = Baseline(kind="Rollout", namespace="s", name="w")
-    told = UnitInput(name="i", fork=ForkValue(fork_of=of, expression="{{.Name}}"), as_=As(env="I"))
+    told = UnitInput(name="i", fork=ForkValue(fork_of=of, expression="{{.Name}}"), as_=InputDestination(env="I"))
     assert compiled.documents[-1].post_start[0].inputs == (told,)
     [line] = dayfly.compile.preview(compiled).events[0].waves[0][0].inputs
     assert line.source == "fork s/w: {{.Name}}"
@@ -263,7 +271,9 @@ CHAIN = box(
 
 def test_a_param_that_another_resource_makes():
     assert units(run(CHAIN, PG, QUEUE), "q")["make"].inputs == (
-        UnitInput(name="seed", from_=Ref(resource="db", unit="provision", output="host"), as_=As(env="SEED")),
+        UnitInput(
+            name="seed", from_=Ref(resource="db", unit="provision", output="host"), as_=InputDestination(env="SEED")
+        ),
     )
 
 
@@ -281,13 +291,13 @@ def test_a_param_of_ones_own_making_stays_in_the_document():
 def test_a_plugin_in_place_needs_no_published_one():
     place = box("resources:\n- name: r\n  spec:\n    create:\n    - {name: s, script: '#!/bin/sh'}\n")
     assert list(units(run(place), "r")) == ["s"]
-    assert dayfly.compile.missing(sandbox(place)) == {}
+    assert dayfly.compile.required_plugins(sandbox(place)) == {}
 
 
 def test_missing_plugins_are_listed_by_name_and_version():
     names = ["pg", "pg@1.2", "pg@v1.2.0", "queue@latest", "queue", "other@2.0.0-rc.1", "pg@0.0.0"]
     lines = "".join(f"- {{name: r{n}, plugin: {name}}}\n" for n, name in enumerate(names))
-    assert list(dayfly.compile.missing(sandbox(box("resources:\n" + lines))).items()) == [
+    assert list(dayfly.compile.required_plugins(sandbox(box("resources:\n" + lines))).items()) == [
         (("pg", ""), 0),
         (("pg", "1.2.0"), 1),
         (("queue", ""), 3),
@@ -356,12 +366,12 @@ def test_fields_without_effect_are_warned_about():
 @pytest.mark.parametrize(
     ("host", "said"),
     [
-        (ToLocal.UNKNOWN, "it needs a host that routes on your machine: dayfly up --routing"),
+        (LocalRouting.UNKNOWN, "it needs a host that routes on your machine: dayfly up --routing"),
         (
-            ToLocal.UNROUTED,
+            LocalRouting.UNROUTED,
             "has no effect here: it needs a host that routes: restart this server with dayfly up --routing",
         ),
-        (ToLocal.YES, ""),
+        (LocalRouting.YES, ""),
     ],
 )
 def test_local_workload_warns_of_missing_host_support(host, said):

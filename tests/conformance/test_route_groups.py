@@ -24,7 +24,7 @@ from dayfly.operator.route_groups.extension import Groups
 from dayfly.plan.reasons import Reason
 from dayfly.server.db.store import Store
 from dayfly.spec import documents
-from dayfly.spec.lifecycle import CREATING, LifecycleEvent
+from dayfly.spec.lifecycle import CREATE_EVENTS, LifecycleEvent
 from dayfly.spec.run import EndRequest
 
 STEPS = {"preStart": "announce", "postStart": "warm", "preStop": "drain", "postStop": "withdraw"}
@@ -94,7 +94,7 @@ def on_cluster(fails):
 
     def born():
         known = {
-            name: Unit(creates=LifecycleEvent(event) in CREATING, drains=event == "preStop")
+            name: Unit(creates=LifecycleEvent(event) in CREATE_EVENTS, drains=event == "preStop")
             for event, name in STEPS.items()
         }
         world = World(known, {name: Script(fails=(fails or {}).get(name, 0)) for name in known})

@@ -61,7 +61,7 @@ class Toys:
         if effect.unit in self._lost:
             self._unheard[effect.unit, effect.attempt] = view, end
             end = Unclear(since=at, reason=Reason.RESULT_LOST, message="it was put somewhere", dead_by=at + 3_600_000)
-        self._note(view, effect, Running(since=at) if record.kept else end)
+        self._note(view, effect, Running(since=at) if record.is_kept else end)
 
     def settle(self, unit: str) -> None:
         """The answers of a unit come after all."""

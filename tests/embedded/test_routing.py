@@ -257,7 +257,7 @@ class TestGoing:
     async def test_close_stops_or_detaches_the_proxy(self, stop, done):
         bench = Bench()
         bench.routing.start()
-        bench.proxy.may_work_for.clear()
+        bench.proxy.may.clear()
         await until(lambda: bench.proxy.asked)
         await bench.routing.close(stop=stop)
         assert (bench.proxy.done, asyncio.all_tasks()) == (done, {asyncio.current_task()})

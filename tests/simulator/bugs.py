@@ -483,8 +483,8 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "stop steps need nothing",
         SEALED,
-        "(where.get(name) in CREATING) == creates",
-        "where.get(name) in CREATING and creates",
+        "(where.get(name) in CREATE_EVENTS) == creates",
+        "where.get(name) in CREATE_EVENTS and creates",
         5,
     ),
     _bug(

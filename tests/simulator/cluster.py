@@ -14,7 +14,7 @@ from dayfly.execute.turn import Scene
 from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import RECALL_TIMEOUT_MS
 from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Prepared, Running, Sealed, Unclear, Waiting
-from dayfly.spec.lifecycle import CREATING
+from dayfly.spec.lifecycle import CREATE_EVENTS
 from dayfly.spec.run import Phase, Result, Run, UnitRecord
 
 NONE, ALIVE, SEALED, DEAD = range(4)
@@ -224,7 +224,7 @@ class Cluster(Simulation):
             pod = self.pods[unit, attempt] = Pod(unit, attempt, f"uid-{self.uids}", self.now)
             pod.reads = reads
             pod.nowhere = self.rng.random() < 0.04 and self.scenario.shapes[unit].event is not None
-            pod.lacks = self.rng.random() < 0.08 and self.scenario.shapes[unit].event in CREATING
+            pod.lacks = self.rng.random() < 0.08 and self.scenario.shapes[unit].event in CREATE_EVENTS
             pod.spareless = pod.lacks and self.rng.random() < 0.3
             self.known_refs.add(pod.uid)
             self.news()

@@ -381,14 +381,14 @@ class Oracle:
         """A fork is asked to end because its run is closed."""
         if self.run.phase is Phase.CLOSED and self.run.abandon is None and not self.pre_stop_over():
             raise Violation(5, f"{unit} is ended before preStop is over")
-        later = [n for n in self.run.kept if unit in self._after(n) and self.run.unit(n).state in ALIVE]
+        later = [n for n in self.run.kept_units if unit in self._after(n) and self.run.unit(n).state in ALIVE]
         if self.run.phase is Phase.CLOSED and self.run.abandon is None and later:
             raise Violation(5, f"{unit} is ended before {later[0]}, which comes after it")
 
     def dismissing(self, unit: str, wished: Collection[str]) -> None:
         """A fork is asked to end because a server found it wished for no more, as it found those that are `wished`."""
         # What stays outlives, by a wish of its own, what it once came after.
-        going = [n for n in self.run.kept if n not in wished]
+        going = [n for n in self.run.kept_units if n not in wished]
         later = [n for n in going if unit in self.run.unit(n).after and self.run.unit(n).state in ALIVE]
         if self.run.phase is Phase.OPEN and later:
             raise Violation(5, f"{unit} is dismissed before {later[0]}, which came after it")

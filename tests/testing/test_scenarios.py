@@ -222,13 +222,13 @@ def test_step_declared_idempotent_must_be_repeatable():
     scenario = next(
         scenario for scenario in fault_scenarios(TWO, {}, "/journal", {}) if scenario.name == "two is killed at its end"
     )
-    assert judge(scenario, GONE._replace(reached="failed"), TWO).error_of_response is Fault.NOT_REPEATABLE
+    assert judge(scenario, GONE._replace(reached="failed"), TWO).fault is Fault.NOT_REPEATABLE
 
 
 def test_two_sandboxes_start_each_step_twice():
     scenario = next(scenario for scenario in fault_scenarios(TWO, {}, "/journal", {}) if scenario.twin)
     assert judge(scenario, GONE._replace(start_counts={"make": 2}), TWO) is None
-    assert judge(scenario, GONE._replace(start_counts={"make": 3}), TWO).error_of_response is Fault.TWICE
+    assert judge(scenario, GONE._replace(start_counts={"make": 3}), TWO).fault is Fault.TWICE
 
 
 def told() -> list[ScenarioResult]:

@@ -54,7 +54,7 @@ class WatchedAttempt(NamedTuple):
 
     @property
     def is_kept(self) -> bool:
-        return self.record.kept
+        return self.record.is_kept
 
 
 class Attempts:
@@ -123,8 +123,8 @@ class Attempts:
 
     def _started(self, key: UnitAttempt, unit: Unit, record: UnitRecord, child: int) -> None:
         # No call of `on_change`: the turn that started the attempt knows this fact.
-        fact: Fact = Running(since=now_ms(), ready=not record.kept)
-        if self._starter.slow and not record.kept:
+        fact: Fact = Running(since=now_ms(), ready=not record.is_kept)
+        if self._starter.slow and not record.is_kept:
             fact = Waiting(since=now_ms(), reason=Reason.STARTING, message="its container is being created")
             self._loop.call_later(POLL_INTERVAL_S, self._await_start, key)
         self._facts.setdefault(key.run, {})[key.unit, key.attempt] = fact
@@ -151,7 +151,7 @@ class Attempts:
         seen = self.folder(key).observe(record, unit=unit, nonce=nonce(*key), now=now_ms())
         if isinstance(seen, Running):
             self._watch(key, WatchedAttempt(unit, record, 0, self.folder(key).watch()))
-            self.set_fact(key, Running(since=seen.since, ready=not record.kept))
+            self.set_fact(key, Running(since=seen.since, ready=not record.is_kept))
         else:
             fact = self._with_outputs(key, seen)
             if not isinstance(seen, Stalled):

@@ -23,7 +23,7 @@ from dayfly.execute.state.service import StateOwner, StateService
 from dayfly.lib.clock import now_ms
 from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.run import Run
-from dayfly.spec.scalars.numbers import port
+from dayfly.spec.scalars.numbers import parse_port
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ class StateServer:
         return states.folder(self._home) / "port"
 
     def _known_port(self) -> int:
-        return port(read_file(str(self._port_file)).decode(errors="replace").strip()) or 0
+        return parse_port(read_file(str(self._port_file)).decode(errors="replace").strip()) or 0
 
 
 def _listen(port: int) -> socket.socket:

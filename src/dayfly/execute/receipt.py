@@ -13,7 +13,7 @@ from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import OutputRecord, Result
 from dayfly.spec.scalars import names
-from dayfly.spec.scalars.numbers import MAX_INTEGER, whole
+from dayfly.spec.scalars.numbers import MAX_INTEGER, parse_whole
 
 
 def read_receipt(data: bytes, *, nonce: str, unit: Unit) -> Ended | NeverRan:
@@ -91,7 +91,7 @@ def _number(text: str | None) -> int:
     Raises:
         ValueError: The text is not such a number.
     """
-    number = whole(text or "0", MAX_INTEGER)
+    number = parse_whole(text or "0", MAX_INTEGER)
     if number is None:
         raise ValueError(text)
     return number

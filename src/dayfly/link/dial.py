@@ -37,7 +37,7 @@ from dayfly.link.envelope import (
     has_room,
 )
 from dayfly.link.http import HttpResponse, ServerConnection, TransportError
-from dayfly.spec.scalars.numbers import MAX_INTEGER, whole
+from dayfly.spec.scalars.numbers import MAX_INTEGER, parse_whole
 
 LONG_POLL_S = 25
 REQUEST_TIMEOUT_S = 40.0
@@ -367,7 +367,7 @@ class Dial:
                 raise AccessDeniedError(said)
             case 409 if SESSION_HEADER.lower() in answer.headers:
                 there = answer.headers[SESSION_HEADER.lower()]
-                raise NewSessionError(whole(there, MAX_INTEGER) or 0)
+                raise NewSessionError(parse_whole(there, MAX_INTEGER) or 0)
             case status if status == FROZEN_STATUS:
                 raise ServerFrozenError(said)
         raise TransportError(f"it returned status {answer.status}: {said}")

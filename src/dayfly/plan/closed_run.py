@@ -60,7 +60,7 @@ def _end_attempts(draft: DecisionDraft, names: list[str]) -> bool:
 
 def _end_kept(draft: DecisionDraft) -> bool:
     """End kept units in reverse order of their start. Return true once nothing of them is left."""
-    every = draft.run.kept
+    every = draft.run.kept_units
     going = [name for name in every if not waits_for_later(draft, name, every)]
     return _end_attempts(draft, going) and len(going) == len(every)
 

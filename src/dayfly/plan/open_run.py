@@ -212,7 +212,7 @@ def _fork_retry_at(record: UnitRecord, now: int) -> int:
 
 def _end_obsolete(draft: DecisionDraft) -> None:
     """End kept units that the target no longer wants, in reverse order of their start."""
-    dismissed = [name for name in draft.run.kept if name not in draft.plan.kept]
+    dismissed = [name for name in draft.run.kept_units if name not in draft.plan.kept]
     for name in dismissed:
         record = draft.unit(name)
         if waits_for_later(draft, name, dismissed):

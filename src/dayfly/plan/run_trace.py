@@ -138,7 +138,7 @@ def _latest_attempt_span(unit: str, record: UnitRecord) -> AttemptSpan:
         outcome=record.outcome or _OUTCOMES.get(record.state, "running"),
         reason=record.reason,
         kind=record.kind,
-        is_kept=record.kept,
+        is_kept=record.is_kept,
     )
 
 

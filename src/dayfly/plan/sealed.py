@@ -2,7 +2,7 @@
 
 import msgspec
 
-from dayfly.spec.lifecycle import CREATING, Lifecycle, LifecycleEvent, Ref, Unit, digest, kept_id, unit_id
+from dayfly.spec.lifecycle import CREATE_EVENTS, Lifecycle, LifecycleEvent, Ref, Unit, digest, kept_id, unit_id
 
 
 class SealedStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -59,7 +59,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def creators(self, resource: str) -> tuple[SealedStep, ...]:
         """Return the create units of one document."""
-        return tuple(step for event in CREATING for step in self.steps_by_resource[resource][event])
+        return tuple(step for event in CREATE_EVENTS for step in self.steps_by_resource[resource][event])
 
 
 def seal(documents: tuple[Lifecycle, ...], kept: tuple[Unit, ...] = ()) -> Plan:
@@ -122,14 +122,14 @@ def sensitive_inputs(plan: Plan, unit: Unit, resource: str) -> frozenset[str]:
 
 def _seal_step(resource: str, unit: Unit, event: LifecycleEvent, where: dict[str, LifecycleEvent]) -> SealedStep:
     reads = tuple(dict.fromkeys(unit_id(ref.resource or resource, ref.unit) for ref in references(unit)))
-    creates = event in CREATING
+    creates = event in CREATE_EVENTS
     return SealedStep(
         id=unit_id(resource, unit.name),
         unit=unit,
         event=event,
         resource=resource,
         reads=reads,
-        needs=tuple(name for name in reads if (where.get(name) in CREATING) == creates),
+        needs=tuple(name for name in reads if (where.get(name) in CREATE_EVENTS) == creates),
         creates=creates,
     )
 

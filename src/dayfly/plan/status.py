@@ -12,7 +12,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import FORK_REFUSAL_REASONS, STUCK_AFTER, UnitState, unit_state
 from dayfly.plan.sealed import KeptStep, Plan, SealedStep, program
 from dayfly.plan.world import Running, World
-from dayfly.spec.lifecycle import CREATING, LifecycleEvent
+from dayfly.spec.lifecycle import CREATE_EVENTS, LifecycleEvent
 from dayfly.spec.report import RunReport, UnitReport, with_reason
 from dayfly.spec.run import Phase, State, UnitRecord
 from dayfly.spec.steps.webhook import DEFINITE
@@ -29,7 +29,7 @@ def describe(plan: Plan, world: World, decision: Decision, now: int) -> RunRepor
     run = world.run
     open_ = run.phase is Phase.OPEN
     units, forks = _with_earlier_units(units, forks, open_=open_)
-    counted = [unit for unit in units if (unit.event in CREATING) == open_ and unit.state != "skipped"]
+    counted = [unit for unit in units if (unit.event in CREATE_EVENTS) == open_ and unit.state != "skipped"]
     done = sum(unit.state in ("succeeded", "stopped") for unit in counted)
     total = len(counted)
     if open_:

@@ -6,7 +6,7 @@ from dayfly.plan import messages, reason_catalog
 from dayfly.plan.history import leftovers_in_report
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import resource_id
-from dayfly.spec.lifecycle import CREATING, Kind, WireStruct
+from dayfly.spec.lifecycle import CREATE_EVENTS, Kind, WireStruct
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run import EndRequest, Phase
 from dayfly.spec.run_data import LogInfo
@@ -164,7 +164,7 @@ def explain_no_retry(report: RunReport, wanted: str = "", kind: str = "sandbox")
     unit = next((unit for unit in report.units if unit.id == wanted), None)
     if unit is None:
         return f"nothing in it is waiting for a retry: {report.message}"
-    if unit.state == "failed" and unit.event in CREATING:
+    if unit.state == "failed" and unit.event in CREATE_EVENTS:
         text = f"it failed, and a failed create step never runs again in its {kind}"
         return f"{unit.id} is not waiting for a retry: {text}; delete the {kind} and apply it again"
     return f"{unit.id} is not waiting for a retry: its state is {unit.state}"

@@ -21,7 +21,7 @@ from dayfly.plan.why import find_obstacles as chain
 from dayfly.spec.lifecycle import workload_of
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run import EndRequest, Phase
-from dayfly.spec.unsupported_fields import SUPPORTED, group_unsupported, unsupported
+from dayfly.spec.unsupported_fields import SUPPORTED, unsupported_group_fields, unsupported_sandbox_fields
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -181,9 +181,9 @@ def _abandonment(meta: Any, status: Any, *, closing: bool) -> EndRequest | None:
 
 def _unsupported_fields(spec: Any, status: Any) -> tuple[str, ...]:
     if "match" not in spec:
-        return unsupported(spec, by_name=False)
+        return unsupported_sandbox_fields(spec, by_name=False)
     messages = [each.get("message", "") for each in status.get("conditions") or () if each["type"] == SUPPORTED]
-    return tuple(each for each in group_unsupported(spec) if each in "".join(messages))
+    return tuple(each for each in unsupported_group_fields(spec) if each in "".join(messages))
 
 
 def add_flags(text: str, flags: str) -> str:

@@ -24,7 +24,7 @@ from dayfly.spec.errors import quote
 from dayfly.spec.identity import routing_key
 from dayfly.spec.run import Phase
 from dayfly.spec.sandbox import Sandbox
-from dayfly.spec.unsupported_fields import ToLocal
+from dayfly.spec.unsupported_fields import LocalRouting
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -123,14 +123,14 @@ class SandboxRoutes:
         check_depth(found["spec"])
         sandbox = documents.from_wire({"name": meta["name"], "spec": found["spec"]}, "Sandbox", name=meta["name"])
         assert isinstance(sandbox, Sandbox), "the kind is an argument"
-        plugins = [await objects.plugin(*each) for each in compiler.missing(sandbox)]
+        plugins = [await objects.plugin(*each) for each in compiler.required_plugins(sandbox)]
         return compiler.compile(
             sandbox,
             {(plugin.name, plugin.version): plugin for plugin in plugins},
             uid=meta["uid"],
             routing_key=routing_key(meta["uid"]),
             namespace=meta["namespace"],
-            local=ToLocal.CLUSTER,
+            local=LocalRouting.CLUSTER,
         )
 
     async def history(self, request: Request) -> Any:

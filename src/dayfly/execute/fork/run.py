@@ -9,7 +9,7 @@ from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.forms import Propagation
 from dayfly.kube.objects import PODS, HasMeta, Resource, untyped_resource
-from dayfly.spec.scalars.numbers import whole
+from dayfly.spec.scalars.numbers import parse_whole
 
 T = TypeVar("T", bound=HasMeta)
 
@@ -92,7 +92,7 @@ class Forks:
     async def scale_up(self, seen: ForkDeployment) -> bool:
         """Scale the Deployment with this UID to its number of replicas. The call is idempotent."""
         annotation = (seen.metadata.annotations or {}).get(REPLICAS_ANNOTATION, "")
-        replicas = whole(annotation, _MAX_REPLICAS) or 1  # a user may have edited it
+        replicas = parse_whole(annotation, _MAX_REPLICAS) or 1  # a user may have edited it
         meta = seen.metadata
         return await _succeeds(self._client.scale(DEPLOYMENTS, meta.name, meta.namespace, replicas, uid=meta.uid))
 

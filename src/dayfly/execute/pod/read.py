@@ -24,7 +24,7 @@ from dayfly.plan.world import Ended, Fact, NeverRan, Prepared, Running, Sealed, 
 from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import Result, UnitRecord
-from dayfly.spec.scalars.numbers import MAX_INTEGER, whole
+from dayfly.spec.scalars.numbers import MAX_INTEGER, parse_whole
 
 # Maximum difference between the clocks of a lost node and of this machine.
 SKEW_MS = 300_000
@@ -164,14 +164,15 @@ def log_bytes(seen: Pod) -> int:
     ended = main.state.terminated if main is not None else None
     records = _message(ended.message) if ended is not None else None
     size = next((value for key, value in records or () if key == "log-bytes"), b"")
-    return whole(size.decode(errors="replace"), MAX_INTEGER) or 0
+    return parse_whole(size.decode(errors="replace"), MAX_INTEGER) or 0
 
 
 def recalled_at(seen: Pod) -> int:
     """Return when the pod was recalled, in unix milliseconds; 0 if it was not."""
     added = (each.name for each in seen.spec.ephemeral_containers or ())
     return max(
-        (whole(name.removeprefix(names.RECALL), MAX_INTEGER) or 0 for name in added if _is_recall(name)), default=0
+        (parse_whole(name.removeprefix(names.RECALL), MAX_INTEGER) or 0 for name in added if _is_recall(name)),
+        default=0,
     )
 
 

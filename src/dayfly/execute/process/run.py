@@ -175,7 +175,7 @@ class Folder:
         # Dayfly creates and removes the folder before its mark. So a mark or a log without a folder means that someone
         # else removed the folder.
         has_existed = os.path.lexists(self._existence_mark) or self.log_size() is not None
-        was_removed = not record.kept and not self.exists() and has_existed
+        was_removed = not record.is_kept and not self.exists() and has_existed
         if record.ref == self._place.ref and not was_removed:
             return Stalled(since=record.claimed_at)
         return self.removed(record, unit)

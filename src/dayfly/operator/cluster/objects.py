@@ -19,7 +19,7 @@ from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.route_group import RouteGroup
 from dayfly.spec.run import Run
-from dayfly.spec.scalars.numbers import whole
+from dayfly.spec.scalars.numbers import parse_whole
 
 VERSION = API_VERSION.removeprefix(f"{GROUP}/")
 RUN_FINALIZER = f"{GROUP}/run"
@@ -62,7 +62,7 @@ def check_depth(spec: dict[str, Any]) -> None:
 def retries(annotation: str) -> dict[str, int]:
     """Parse the retry annotation into attempts by unit. Invalid entries are ignored."""
     parts = (entry.rpartition("=") for entry in annotation.split())
-    found = ((unit, whole(number, _MOST_ATTEMPTS)) for unit, _, number in parts)
+    found = ((unit, parse_whole(number, _MOST_ATTEMPTS)) for unit, _, number in parts)
     return {unit: number for unit, number in found if unit and number is not None}
 
 

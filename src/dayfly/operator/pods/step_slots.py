@@ -24,7 +24,7 @@ from dayfly.plan.sealed import Plan
 from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Prepared, Sealed, UnitRefusal, Waiting
 from dayfly.spec import lifecycle
 from dayfly.spec.run import ALIVE, UnitRecord
-from dayfly.spec.scalars.numbers import whole
+from dayfly.spec.scalars.numbers import parse_whole
 
 # On a namespace of sandboxes: its limit of concurrent steps. Only users who may grant namespaces may set it.
 STEPS_ANNOTATION = f"{names.GROUP}/steps"
@@ -272,7 +272,7 @@ class _Limits:
             return
         seen = await self._client.find(NAMESPACES, namespace)
         text = ((seen.metadata.annotations if seen else None) or {}).get(STEPS_ANNOTATION, "")
-        limit = whole(text, _MAX_LIMIT)
+        limit = parse_whole(text, _MAX_LIMIT)
         self._known[namespace] = self._now() + LIMIT_CACHE_MS, self._default if limit is None else limit
 
     def retain(self, namespaces: Collection[str]) -> None:

@@ -24,7 +24,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.route_groups import BaselineConflict, GroupState
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import RunReport, UnitReport
-from dayfly.spec.unsupported_fields import SUPPORTED, GroupReach, group_unsupported
+from dayfly.spec.unsupported_fields import SUPPORTED, GroupReach, unsupported_group_fields
 
 # Sandboxes listed in a status; the count includes all.
 MAX_LISTED = 256
@@ -154,7 +154,7 @@ class GroupStatus:
         self, seen: RouteGroupObject, state: GroupState, about: tuple[Scene, RunReport] | None, now: int
     ) -> _GroupMessage:
         leads, report = GroupReach(anywhere=self._cluster.can_route, addresses=None), about[1] if about else None
-        lacking = (*group_unsupported(seen.spec, leads), *(report.unsupported if report else ()))
+        lacking = (*unsupported_group_fields(seen.spec, leads), *(report.unsupported if report else ()))
         meta = seen.metadata
         return _GroupMessage(
             state=state,

@@ -37,7 +37,7 @@ from dayfly.spec.kinds import RunSpec
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
 from dayfly.spec.scalars import semver
-from dayfly.spec.unsupported_fields import ToLocal
+from dayfly.spec.unsupported_fields import LocalRouting
 
 # The publisher of plugins that are objects of this cluster, as grants name it.
 CLUSTER = "cluster"
@@ -192,7 +192,7 @@ class SandboxController:
             namespace=meta.namespace,
             publisher=CLUSTER,
             routed=routed,
-            local=ToLocal.CLUSTER,
+            local=LocalRouting.CLUSTER,
         )
         if new:
             _check_pods(seen, compiled)
@@ -203,7 +203,7 @@ class SandboxController:
 
         An invalid plugin is an error only for Sandboxes that use it.
         """
-        wanted = compiler.missing(sandbox)
+        wanted = compiler.required_plugins(sandbox)
         published = self._published({name for name, _ in wanted})
         for (name, version), place in wanted.items():
             versions = sorted((v for n, v in published if n == name), key=semver.order)

@@ -35,7 +35,7 @@ from dayfly.plan.reason_catalog import Severity, severity
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import RunReport
-from dayfly.spec.unsupported_fields import SUPPORTED, unsupported
+from dayfly.spec.unsupported_fields import SUPPORTED, unsupported_sandbox_fields
 
 
 class SandboxNotReadyError(Exception):
@@ -182,7 +182,7 @@ class SandboxStatusWriter:
     ) -> float:
         ready, reason, message, generation, unit, others = content
         report = about[1] if about else None
-        lacking = (*unsupported(seen.spec, by_name=False), *(report.unsupported if report else ()))
+        lacking = (*unsupported_sandbox_fields(seen.spec, by_name=False), *(report.unsupported if report else ()))
         if lacking and ready:
             message = f"{message} {messages.unsupported(lacking)}"
         units = report.units if report else ()

@@ -171,7 +171,7 @@ def _forgotten(run: RunObject, memory: LogMemory, now: int) -> dict[_Attempt, in
         (unit, record.attempt): record.ended_at
         for unit, record in run.ledger.units.items()
         if record.state is State.DONE
-        and not record.kept
+        and not record.is_kept
         and now - record.ended_at < RECOVER_WITHIN_MS
         and (unit, record.attempt) not in known
     }

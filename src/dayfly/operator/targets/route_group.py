@@ -72,7 +72,7 @@ class RouteGroupTarget(BaseAdapter):
         # The recorded time may be behind the known members: a new member keeps the group alive.
         unmatched = 0 if self._has_members(seen.meta.uid) else run.spec.unmatched_since
         try:
-            until = ttl.until(born=born, updated=max(born, run.spec.updated_at), unmatched=unmatched)
+            until = ttl.end_time(born=born, updated=max(born, run.spec.updated_at), unmatched=unmatched)
         except SpecError:
             return Times()
         return Times(expires_at=until)
