@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dayfly.execute.executor import Known
+from dayfly.execute.executor import Observations
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, Prepared, Running, Unclear
 from dayfly.spec.host_errors import DocumentsRefusedError
@@ -30,7 +30,7 @@ class Toys:
         gated: bool,
         lost: frozenset[str] = frozenset(),
     ) -> None:
-        self.gated = gated
+        self.is_gated = gated
         self._lost = lost
         self._unheard: dict[AttemptKey, tuple[Any, Fact]] = {}
         self.journal: list[str] = []
@@ -45,10 +45,10 @@ class Toys:
     async def observe(self, view: Any) -> None:
         """Nobody else plays with it."""
 
-    def known(self, _view: Any) -> Known:
+    def observations(self, _view: Any) -> Observations:
         ends = [key for key, fact in self._facts.items() if isinstance(fact, Ended) and fact.result.outputs]
         outputs: dict[AttemptKey, Mapping[str, bytes]] = {key: {"out": VALUE} for key in ends}
-        return Known(facts=dict(self._facts), outputs=outputs)
+        return Observations(facts=dict(self._facts), outputs=outputs)
 
     async def prepare(self, view: Any, effect: Any) -> None:
         self._note(view, effect, Prepared(ref=f"toy-{effect.unit}-{effect.attempt}"))

@@ -35,7 +35,7 @@ async def test_discovery_is_cached_for_a_minute():
     bench = Bench()
     for now, asked in ((1000.0, 1), (1059.9, 1), (1060.0, 2), (1060.1, 2)):
         bench.now = now
-        kind = await bench.objects.kind("batch/v1", "Job")
+        kind = await bench.objects.discover_kind("batch/v1", "Job")
         assert (kind.group, kind.plural) == ("batch", "jobs")
         assert len(bench.server.calls) == asked
 

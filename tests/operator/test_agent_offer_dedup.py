@@ -50,7 +50,7 @@ async def cluster(there: RunObject | None) -> SimpleNamespace:
     client, cache = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1), Cache()
     ledger = RunStore(client, cache)
     if there is not None:
-        cache.put(await ledger.birth(there))
+        cache.put(await ledger.create(there))
     return SimpleNamespace(runs=cache, ledger=ledger)
 
 

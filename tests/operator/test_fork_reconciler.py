@@ -9,7 +9,7 @@ import pytest
 from tests.kube.fake import Refusal, run
 from tests.operator.rig.alone import DEPLOYMENTS, NAME, OWN, SERVICES, UNIT, Alone
 
-from dayfly.execute.fork.render import FORM_ANNOTATION, form
+from dayfly.execute.fork.render import FORM_ANNOTATION, fork_digest
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, ObjectMeta
 from dayfly.operator.refusals import KEPT_AGAIN_S
@@ -183,7 +183,7 @@ class TestFollowing:
         assert alone.changes == [f"PUT {OWN}"]
         found = alone.now()
         assert found["spec"]["template"]["spec"]["containers"][0]["image"] == "web:1"
-        wished = form(UNIT, msgspec.convert(alone.web["metadata"], ObjectMeta), {})
+        wished = fork_digest(UNIT, msgspec.convert(alone.web["metadata"], ObjectMeta), {})
         assert found["metadata"]["annotations"][FORM_ANNOTATION] == wished
 
     @pytest.mark.parametrize(

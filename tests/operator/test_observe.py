@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from dayfly.execute.executor import Known
+from dayfly.execute.executor import Observations
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.observe import Observer
@@ -39,7 +39,7 @@ class Bench:
         self.memory = RunMemory(self.run)
         self.intent = TargetIntent(**wish)
         self.shared: list[tuple[dict, dict, bool]] = []
-        self.known = Known(
+        self.known = Observations(
             facts={("a", 1): Running(since=1)},
             objections={"a": says("known"), "b": says("known")},
             outputs={("a", 1): {"url": b"1"}},
@@ -47,7 +47,9 @@ class Bench:
         self.target: dict | None = None
         self.later: list[tuple[str, float]] = []
         adapter = SimpleNamespace(read_state=self._answer(TargetState(started=True)), read_fields=self._fields)
-        executors = SimpleNamespace(observe=self._answer(None), known=lambda *_: self.known, gated=frozenset({"exec"}))
+        executors = SimpleNamespace(
+            observe=self._answer(None), observations=lambda *_: self.known, gated_kinds=frozenset({"exec"})
+        )
         self.observer = Observer(
             SimpleNamespace(client=None, now=lambda: NOW, queue=SimpleNamespace(add=self._again)),
             targets=SimpleNamespace(read_intent=self._answer(self.intent), adapter_for=lambda _run: adapter),
@@ -147,7 +149,7 @@ async def test_extra_units_are_refused_before_the_ledger_is_full(room):
         target=TARGET, resource="db", pre_start=(MAKE,), post_stop=(msgspec.structs.replace(MAKE, name="go"),)
     )
     bench = Bench()
-    bench.known = Known()
+    bench.known = Observations()
     bench.memory.work.plan = digest(()), seal((made,), kept)
     lines = ["preview:old", "db/make", *(f"preview:gone-{n}" for n in range(MAX_UNITS - 3 - room))]
     bench.run.ledger.units.update(dict.fromkeys(lines, UnitRecord(attempt=1)))

@@ -12,7 +12,7 @@ from tests.kube.fake import FakeCluster
 from tests.operator.rig.world import KINDS
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.logs import Printed
+from dayfly.execute.pod.logs import PrintedOutput
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.client import Client
@@ -87,7 +87,7 @@ NAME = names.outputs_name("u", "db/make", 1)
 class TestAttempts:
     async def keep(self, server, **values: bytes) -> None:
         await AttemptSecrets(server.client).write(
-            RUN, PLACE, result(**values), values, Printed(b"log", 3, ((0, 5), (2, 9)))
+            RUN, PLACE, result(**values), values, PrintedOutput(b"log", 3, ((0, 5), (2, 9)))
         )
 
     async def test_they_lie_in_a_secret_with_the_end_of_the_log(self, server):

@@ -17,7 +17,7 @@ from dayfly.execute.fork.read import ForkService
 from dayfly.execute.gateway.preview import PREVIEW_LABEL, PreviewGateway, label
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.pod.names import RUN_LABEL
-from dayfly.execute.pod.read import stamp
+from dayfly.execute.pod.read import format_time
 from dayfly.kube.objects import Key
 from dayfly.operator.refusals import KEPT_AGAIN_S
 from dayfly.operator.routes.previews import PATIENCE_MS, SETTLE_MS, Previews
@@ -89,7 +89,7 @@ class Bench(Alone):
                     "reason": "NoMatchingParent",
                     "message": "none",
                     "observedGeneration": seen,
-                    "lastTransitionTime": stamp(self.clock if at is None else at),
+                    "lastTransitionTime": format_time(self.clock if at is None else at),
                 }
                 for kind, status in said
                 if status

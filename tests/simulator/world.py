@@ -66,7 +66,7 @@ class Simulation(abc.ABC):
             run=run, name="box", documents=self.scenario.documents, forks=self.scenario.revisions[0], intent=self.intent
         )
         with self.ledger.transaction("birth"):
-            assert self.ledger.birth(stored), "a uid is used once"
+            assert self.ledger.create(stored), "a uid is used once"
         self.target = SelfStarting() if self.scenario.self_starting else None
         # Of such targets every other lives on, and only what goes with it is to end.
         removed = self.target is not None and zlib.crc32(self.uid.encode()) % 2 == 0

@@ -187,7 +187,7 @@ class SqliteLedger:
 
     # --- inside a transaction -----------------------------------------------------------------------------------
 
-    def birth(self, stored: StoredRun) -> bool:
+    def create(self, stored: StoredRun) -> bool:
         """Insert a new run: open, without claims. Return False if a run with this UID exists or has existed."""
         uid = stored.run.uid
         if self._db.execute("SELECT 1 FROM ended WHERE uid = ?", (uid,)).fetchone():
@@ -262,7 +262,7 @@ class SqliteLedger:
         """Store the generation of the intent that was accepted last."""
         self._db.execute("UPDATE run SET generation = ? WHERE uid = ?", (generation, uid))
 
-    def note(self, uid: str, at: int, unit: str, attempt: int, what: str, message: str) -> None:
+    def add_note(self, uid: str, at: int, unit: str, attempt: int, what: str, message: str) -> None:
         """Add a history entry that is not a move of the ledger; no effect if the run has ended."""
         self._db.execute(
             "INSERT INTO history SELECT uid, seq, ?, ?, ?, ?, '', ? FROM run WHERE uid = ?",
@@ -291,7 +291,7 @@ class SqliteLedger:
         self.needs_truncation = True
         self._end(run, name)
 
-    def block_birth(self, run: Run) -> None:
+    def block_creation(self, run: Run) -> None:
         """Record an unknown run as ended before its birth, so that a later offer of it is refused."""
         self._end(run, "")
 

@@ -121,7 +121,7 @@ class RunCache:
         return len(self._live)
 
     def _plan(self, stored: StoredRun) -> Plan:
-        plan = pin_generations(self._baselines.follow(stored.plan()), stored.run, {Kind.ROUTE, Kind.PREVIEW})
+        plan = pin_generations(self._baselines.follow_baselines(stored.plan()), stored.run, {Kind.ROUTE, Kind.PREVIEW})
         if stored.run.closed is not None:
             return plan
         try:

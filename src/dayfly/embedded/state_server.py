@@ -18,7 +18,7 @@ from dayfly.embedded.states import StateFiles
 from dayfly.execute.process.files import read_file, replace_file
 from dayfly.execute.state import access
 from dayfly.execute.state.handler import StateHandler
-from dayfly.execute.state.head import DamagedError, Head, damaged
+from dayfly.execute.state.head import DamagedError, Head, damaged_head
 from dayfly.execute.state.service import StateOwner, StateService
 from dayfly.lib.clock import now_ms
 from dayfly.spec.host_errors import RunDamagedError
@@ -89,7 +89,7 @@ class StateServer:
         try:
             return self._files.load(StateOwner(run, resource)).head
         except DamagedError as error:
-            return damaged(error, reader)
+            return damaged_head(error, reader)
 
     def clear(self, run: Run) -> None:
         """Remove the states of a run that has ended."""

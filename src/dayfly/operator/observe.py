@@ -1,7 +1,7 @@
 """Collects the world of a run: its documents, its target's intent, and the facts of its executors."""
 
 from dayfly.execute import inputs
-from dayfly.execute.executor import Known, Registry
+from dayfly.execute.executor import Observations, Registry
 from dayfly.execute.inputs import unfit_messages
 from dayfly.execute.turn import Scene, adjust_facts, pin_generations
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -53,7 +53,7 @@ class Observer:
         closing = run.ledger.phase is not Phase.OPEN or intent.stop or intent.abandon or 0 < intent.expires_at <= now
         sight = Sight(run, memory, plan, now, closing=bool(closing), abandoned=intent.abandon is not None)
         unseen = await self._read_units(sight)
-        known = self._executors.known(sight, plan, unseen)
+        known = self._executors.observations(sight, plan, unseen)
         sight.outputs |= {key: dict(values) for key, values in known.outputs.items()}
         objections, refused = memory.refusals.of(run.ledger, now)
         facts = adjust_facts(plan, run.ledger, known.facts, now)
@@ -64,8 +64,8 @@ class Observer:
             intent=intent,
             facts=facts | refused,
             target=await self._targets.adapter_for(run).read_state(run),
-            gated_kinds=self._executors.gated,
-            object_refs=dict(known.made),
+            gated_kinds=self._executors.gated_kinds,
+            object_refs=dict(known.object_refs),
             definitions=dict(known.definitions),
             slots=share.slots,
             objections=share.objections | hindered,
@@ -73,13 +73,13 @@ class Observer:
         )
         return Scene(plan=plan, world=world, now=now), sight
 
-    async def _read_units(self, sight: Sight) -> dict[str, Known]:
+    async def _read_units(self, sight: Sight) -> dict[str, Observations]:
         """Read the units of a run, and return the assumptions for kinds that cannot be read.
 
         A closing run continues without a kind: it starts nothing new, so only units that depend on that kind wait. Any
         other run fails.
         """
-        unseen: dict[str, Known] = {}
+        unseen: dict[str, Observations] = {}
 
         def failed(kind: str, error: Exception) -> None:
             if not sight.closing or is_down(error):
@@ -129,7 +129,7 @@ class Observer:
         return memory.work.plan[1]
 
 
-def _assume_unreadable(sight: Sight, kind: str, problem: str) -> Known:
+def _assume_unreadable(sight: Sight, kind: str, problem: str) -> Observations:
     """Return assumptions for units that cannot be read: none may begin, and a recorded attempt may still exist.
 
     There is no new fact about a running unit, and an abandoned run does not wait for it.
@@ -145,7 +145,7 @@ def _assume_unreadable(sight: Sight, kind: str, problem: str) -> Known:
     objection = UnitRefusal(reason=Reason.BLOCKED, message=message, since=sight.now)
     every = {step.id: step.unit.kind for step in sight.plan.steps.values()}
     every |= {step.id: step.unit.kind for step in sight.plan.kept.values()}
-    return Known(
+    return Observations(
         facts=dict.fromkeys(doubtful, doubt),
         objections={name: objection for name, of in every.items() if of == kind},
     )

@@ -11,7 +11,7 @@ from dayfly.execute.executor import Registry
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.log_masks import mask
 from dayfly.execute.pod import names
-from dayfly.execute.pod.logs import Printed
+from dayfly.execute.pod.logs import PrintedOutput
 from dayfly.execute.pod.read import has_started
 from dayfly.execute.pod.run import Pods
 from dayfly.execute.turn import Scene, turn
@@ -328,7 +328,7 @@ def _may_stop(scene: Scene) -> bool:
     return is_past_pre_stop(scene.plan, run) and not any(lingers(facts.get(key), scene.now) for key in steps)
 
 
-def _masked(printed: Printed | None, sensitive: list[bytes]) -> Printed | None:
+def _masked(printed: PrintedOutput | None, sensitive: list[bytes]) -> PrintedOutput | None:
     """Return the tail of a log without values that only the step's outputs declare as sensitive."""
     if printed is None:
         return None

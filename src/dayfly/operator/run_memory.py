@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from dayfly.execute.executor import Known
+from dayfly.execute.executor import Observations
 from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
 from dayfly.kube.objects import Pod
@@ -38,7 +38,7 @@ class Sight(msgspec.Struct):
     """Whether the run is closed, or will be in this turn."""
     abandoned: bool
     """Whether the cleanup was abandoned, so that nothing waits for results that only cleanup needs."""
-    known: dict[str, Known] = {}
+    known: dict[str, Observations] = {}
     """Results of the executors, by kind of unit."""
     given: dict[str, dict[str, bytes]] = {}
     """Values of the target for the units that may start and read them."""

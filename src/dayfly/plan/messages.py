@@ -312,6 +312,11 @@ def name_conflict(attempt: int) -> str:
     )
 
 
+def foreign_object(kind: str, namespace: str, name: str) -> str:
+    """Return the sentence for an object that has the name of one of Dayfly's and another owner."""
+    return f"{kind} {namespace}/{name} exists and does not belong to Dayfly; delete it"
+
+
 def processes_ending(attempt: int) -> str:
     return f"the outcome of attempt {attempt} is known; its processes are still ending"
 

@@ -18,7 +18,7 @@ from dayfly.execute.fork.run import Forks
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.istio.read import VirtualService
 from dayfly.execute.pod.names import RUN_LABEL
-from dayfly.execute.pod.read import stamp
+from dayfly.execute.pod.read import format_time
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.forks.baselines import PodLabels
 from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
@@ -117,7 +117,7 @@ class Bench(Timed):
     def accept_route(self, name: str, at: int | None = None) -> None:
         """Let the Gateway accept the current version of a route."""
         [route] = [each for each in self.server.objects("httproutes") if each["metadata"]["name"] == name]
-        said = {"status": "True", "reason": "Yes", "message": "", "lastTransitionTime": stamp(at or self.clock)}
+        said = {"status": "True", "reason": "Yes", "message": "", "lastTransitionTime": format_time(at or self.clock)}
         said["observedGeneration"] = route["metadata"]["generation"]
         told = [{"type": kind, **said} for kind in ("Accepted", "ResolvedRefs")]
         parents = [{"parentRef": EDGE, "controllerName": "example.org/gateways", "conditions": told}]

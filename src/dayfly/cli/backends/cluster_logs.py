@@ -16,7 +16,7 @@ from dayfly.cli.backends.cluster_report import milliseconds
 from dayfly.cli.backends.protocol import LogChunk
 from dayfly.cli.output.show import print_message
 from dayfly.execute.pod import names
-from dayfly.execute.pod.logs import Splitter
+from dayfly.execute.pod.logs import LogSplitter
 from dayfly.kube import errors
 from dayfly.lib.tasks import cancel_and_wait
 from dayfly.operator.cluster.objects import STEP_LOGS
@@ -50,7 +50,7 @@ class _LiveLog:
         self.ended = False
         self.times: list[Entry] = []
         self.changed = asyncio.Event()
-        self._splitter = Splitter(timed=True)
+        self._splitter = LogSplitter(timed=True)
 
     def feed(self, chunk: bytes) -> None:
         """Add the next piece of the pod's log, without the lines of the runner."""
@@ -70,7 +70,7 @@ class _LiveLog:
         self.text.clear()
         self.cut = 0
         self.times.clear()
-        self._splitter = Splitter(timed=True)
+        self._splitter = LogSplitter(timed=True)
 
     def _move_output(self) -> None:
         self.text += self._splitter.tail

@@ -17,7 +17,7 @@ from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit, not_there
 from dayfly.execute.fork.render import FORK_LABEL, fork_name
 from dayfly.execute.pod import names
-from dayfly.execute.pod.read import stamp
+from dayfly.execute.pod.read import format_time
 from dayfly.kube import errors
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.objects import (
@@ -182,7 +182,7 @@ class Objects:
         if duration:
             patch = {"metadata": {"uid": found["metadata"]["uid"]}, "spec": {"ttl": {"duration": duration}}}
             await self._change(name, patch)
-        return stamp(end)
+        return format_time(end)
 
     async def plugin(self, name: str, version: str) -> Plugin:
         """Return a published plugin; the highest version if `version` is empty."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod.read import parse_time
 from dayfly.kube.objects import AnnotatedMeta, Condition, KubeStruct, ObjectMeta, Pod
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Fact, Prepared, Running, Waiting
@@ -66,7 +66,7 @@ class ForkService(KubeStruct, frozen=True):
 def read_fork(seen: ForkDeployment, pods: Sequence[Pod], now: int) -> Fact:
     """Return the fact of an existing fork, from its Deployment and its known pods; `now` is unix milliseconds."""
     meta, status, wanted = seen.metadata, seen.status, seen.spec.replicas
-    since = milliseconds(meta.creation_timestamp) or now
+    since = parse_time(meta.creation_timestamp) or now
     if meta.deletion_timestamp:
         return Running(since=since, ready=False)  # the status does not count terminating pods: some may still run
     if not wanted:

@@ -9,6 +9,7 @@ from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.forms import Propagation
 from dayfly.kube.objects import PODS, HasMeta, Resource, untyped_resource
+from dayfly.plan import messages
 from dayfly.spec.scalars.numbers import parse_whole
 
 T = TypeVar("T", bound=HasMeta)
@@ -157,7 +158,5 @@ def _check_owner(resource: Resource[T], found: T, owner: dict[str, Any]) -> T:
     """Return the object if it has the owner reference of the run, whose UID other users cannot predict."""
     meta = found.metadata
     if owner["uid"] not in {reference.uid for reference in meta.owner_references or ()}:
-        raise ForeignForkError(
-            f"{resource.kind} {meta.namespace}/{meta.name} exists and does not belong to Dayfly; delete it"
-        )
+        raise ForeignForkError(messages.foreign_object(resource.kind, meta.namespace, meta.name))
     return found

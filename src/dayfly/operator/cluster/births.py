@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod.read import parse_time
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta, Key, Resource
 from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
@@ -68,7 +68,7 @@ async def seal(
         uid=uid,
         target=documents[-1].target,
         plan=digest(tuple(each.spec for each in stored)),
-        born_at=milliseconds(meta.creation_timestamp),
+        born_at=parse_time(meta.creation_timestamp),
     )
     pins = tuple(Pin(name=each.metadata.name, uid=each.metadata.uid, digest=digest(each.spec)) for each in stored)
     body = RunObject(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from dayfly.execute.fork.read import ForkDeployment, ForkService
 from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
-from dayfly.execute.gateway.read import RouteObject, accepting
+from dayfly.execute.gateway.read import RouteObject, accepting_parents
 from dayfly.execute.gateway.run import KINDS as GATEWAY_KINDS
 from dayfly.execute.istio.read import VirtualService
 from dayfly.execute.istio.run import KINDS as ISTIO_KINDS
@@ -368,7 +368,7 @@ class TargetIndex:
 
 def _relevant_parts(route: RouteObject) -> tuple[Any, ...]:
     meta = route.metadata
-    return route.spec, meta.labels, meta.annotations, bool(meta.deletion_timestamp), set(accepting(route))
+    return route.spec, meta.labels, meta.annotations, bool(meta.deletion_timestamp), set(accepting_parents(route))
 
 
 def _baselines(run: RunObject | None) -> set[Key]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from dayfly.execute.executor import Known
+from dayfly.execute.executor import Observations
 from dayfly.execute.inputs import ForkAddressUnknownError
 from dayfly.execute.pod import read
 from dayfly.execute.pod.run import ForeignPodError, Pods
@@ -46,7 +46,7 @@ class PodStepExecutor:
     """Scripts and commands in pods."""
 
     kind: str = Kind.EXEC
-    gated = True
+    is_gated = True
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class PodStepExecutor:
     async def observe(self, sight: Sight) -> None:
         sight.known[self.kind] = await self._observer.observe(sight)
 
-    def known(self, sight: Sight) -> Known:
+    def observations(self, sight: Sight) -> Observations:
         return sight.known[self.kind]
 
     async def prepare(self, sight: Sight, effect: Prepare) -> None:
@@ -210,8 +210,8 @@ class PodWebhookExecutor(PodStepExecutor):
     async def observe(self, sight: Sight) -> None:
         """Do nothing: the executor of steps observes all pods."""
 
-    def known(self, _sight: Sight) -> Known:
-        return Known()
+    def observations(self, _sight: Sight) -> Observations:
+        return Observations()
 
     async def clear(self, sight: Sight) -> None:
         """Do nothing: the executor of steps clears all pods."""
@@ -237,8 +237,8 @@ def _refusal_of(error: Exception, now: int) -> NeverRan | UnitRefusal:
 
 def _clock_skew(step: SealedStep, stored: dict[str, Any], now: int) -> UnitRefusal | None:
     """Return the objection against a pod that was too old by our clock in the moment of its creation."""
-    created = read.milliseconds(stored["metadata"]["creationTimestamp"])
+    created = read.parse_time(stored["metadata"]["creationTimestamp"])
     if input_pins.has_time_to_start(step, created, now):
         return None
-    message = messages.clock_skew(read.stamp(created), read.stamp(now))
+    message = messages.clock_skew(read.format_time(created), read.format_time(now))
     return UnitRefusal(reason=Reason.CLOCK_SKEW, message=message, since=now)

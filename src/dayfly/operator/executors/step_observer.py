@@ -7,7 +7,7 @@ of a run between turns only saves reads.
 import msgspec
 
 from dayfly.execute import receipt
-from dayfly.execute.executor import Known
+from dayfly.execute.executor import Observations
 from dayfly.execute.outputs import apply_ends, mark_binary
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.run import Pods
@@ -58,7 +58,7 @@ class StepObserver:
         self._log_outputs = LogOutputs(pods, cluster.now)
         self._pod_events = PodEvents(cluster.client, cluster.now)
 
-    async def observe(self, sight: Sight) -> Known:
+    async def observe(self, sight: Sight) -> Observations:
         """Return the facts about a run's steps, and store their pods in `sight`.
 
         Raises:
@@ -77,7 +77,7 @@ class StepObserver:
         facts = adjust_facts(sight.plan, run.ledger, facts, sight.now)
         self._drop_outdated(sight, facts)
         changed = await self._find_changed(sight, facts)
-        return Known(facts=facts, objections=changed, outputs=sight.outputs)
+        return Observations(facts=facts, objections=changed, outputs=sight.outputs)
 
     def _cached_pods(self, run: RunObject, plan: Plan) -> dict[AttemptKey, Pod]:
         """Return the cached pods of attempts: the pod of the recorded UID, otherwise one that the run owns."""

@@ -12,8 +12,8 @@ from dayfly.execute.fork.render import (
     FORK_LABEL,
     FORM_ANNOTATION,
     LIKE_LABEL,
+    fork_digest,
     fork_name,
-    form,
 )
 from dayfly.execute.fork.run import ForeignForkError, Forks
 from dayfly.execute.pod import names
@@ -194,7 +194,7 @@ class ForkReconciler:
         seen, fact = sight.seen.get(name), sight.facts.get((name, record.attempt))
         if baseline is None or seen is None or not isinstance(fact, (Running, Waiting)):
             return  # a fork outlives its baseline
-        wanted = form(unit, baseline.metadata, self._builder.hosts(run, unit))
+        wanted = fork_digest(unit, baseline.metadata, self._builder.hosts(run, unit))
         stuck = sight.memory.stuck.get(name)
         if seen.metadata.deletion_timestamp or (stuck is None and _form(seen) == wanted):
             return
@@ -228,7 +228,7 @@ class ForkReconciler:
             elif like := self._cluster.services.get((own.metadata.labels or {}).get(LIKE_LABEL, ""), source.namespace):
                 self._requeue_unless(await self._forks.update_service(own, like), run)
             baseline = self._cluster.baselines.get(source.name, source.namespace)
-            if baseline is None or _form(seen) == form(
+            if baseline is None or _form(seen) == fork_digest(
                 step.unit, baseline.metadata, self._builder.hosts(run, step.unit)
             ):
                 self._clear_stuck(memory, step.id, run)

@@ -11,7 +11,7 @@ import msgspec
 
 from dayfly import compile as compiler
 from dayfly.execute.pod import names
-from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod.read import parse_time
 from dayfly.kube.cache import Change
 from dayfly.kube.discovery import definition_uid
 from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource
@@ -126,7 +126,7 @@ class PairReconciler:
             name=meta.name,
             uid=meta.uid,
         )
-        older = milliseconds(meta.creation_timestamp) < milliseconds(hook.creation_timestamp)
+        older = parse_time(meta.creation_timestamp) < parse_time(hook.creation_timestamp)
         compiled = compiler.compile_hook(found.parsed, target)
         if older:
             compiled = without_pre_start(compiled)

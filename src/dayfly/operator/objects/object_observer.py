@@ -113,9 +113,9 @@ class ObjectObserver:
             hindered = memory.current_objection(turn.now)
             return _waiting(record, hindered) if hindered else Prepared(ref=found["metadata"]["uid"])
         judged = read.judge(found, where.item)
-        if judged.standing is ObjectState.FAILED:
+        if judged.state is ObjectState.FAILED:
             return _over(turn, record, Reason.OBJECT_FAILED, judged.message)
-        if judged.standing is ObjectState.WAITING:
+        if judged.state is ObjectState.WAITING:
             return Running(since=record.claimed_at, reason=Reason.OBJECT_NOT_READY, message=judged.message)
         return await self._ready(turn, step, record, found)
 
@@ -229,7 +229,7 @@ class ObjectObserver:
         try:
             if view.found is None:
                 await self._objects.dry_run(view.kind, manifest)
-                memory.definition = await self._objects.definition(view.kind)
+                memory.definition = await self._objects.read_definition(view.kind)
                 memory.admitted_at = turn.now
                 return None
         except errors.AlreadyExists:

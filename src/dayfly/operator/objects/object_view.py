@@ -102,9 +102,9 @@ class ObjectReader:
         version, name = where.manifest["apiVersion"], where.manifest["kind"]
         try:
             if made is None:
-                kind: Kind | None = await self._objects.kind(version, name)
+                kind: Kind | None = await self._objects.discover_kind(version, name)
             else:
-                kind = await self._objects.kind_of_made(version, name, made.definition)
+                kind = await self._objects.discover_existing_kind(version, name, made.definition)
             return ObjectView() if kind is None else await self._find(kind, where, now)
         except NotServedError as error:
             reason = Reason.KIND_REFUSED if error.scope else Reason.KIND_NOT_SERVED

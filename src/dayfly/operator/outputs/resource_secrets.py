@@ -14,6 +14,7 @@ from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, owned, resource_name
 from dayfly.operator.outputs.attempt_secrets import outputs_secret, verified_values
+from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Lifecycle, unit_id
 from dayfly.spec.run import Result
@@ -93,7 +94,5 @@ async def _exists(client: Client, run: RunObject, namespace: str, name: str) -> 
     """
     found = await client.find(SECRETS, name, namespace)
     if found is not None and not owned(found.metadata, run):
-        raise CannotRenderError(
-            Reason.NAME_CONFLICT, f"Secret {namespace}/{name} exists and does not belong to Dayfly; delete it"
-        )
+        raise CannotRenderError(Reason.NAME_CONFLICT, messages.foreign_object("Secret", namespace, name))
     return found is not None

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.read import stamp
+from dayfly.execute.pod.read import format_time
 from dayfly.execute.turn import Scene
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Key
@@ -68,7 +68,7 @@ class _GroupMessage(NamedTuple):
             "message": self.message,
             "progress": f"{report.done}/{report.total}" if report else "0/0",
             "routingKey": routing_key(meta.uid),
-            "expiresAt": stamp(self.expiry.at) or None,
+            "expiresAt": format_time(self.expiry.at) or None,
             "matchedSandboxes": list(state.matched[:MAX_LISTED]),
             "matched": len(state.matched),
             "conflicts": _listed(state.conflicts),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod.read import parse_time
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -104,4 +104,4 @@ def to_member(seen: SandboxObject) -> Member:
     labels = {key: value for key, value in (spec.get("labels") or {}).items() if isinstance(value, str)}
     forked = [fork.get("forkOf") or {} for fork in spec.get("forks") or () if isinstance(fork, dict)]
     baselines = tuple(f"{source.get('namespace', '')}/{source.get('name', '')}" for source in forked)
-    return Member(meta.name, meta.namespace, labels, baselines, milliseconds(meta.creation_timestamp))
+    return Member(meta.name, meta.namespace, labels, baselines, parse_time(meta.creation_timestamp))

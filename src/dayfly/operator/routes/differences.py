@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from dayfly.execute.fork.run import ForeignForkError
 from dayfly.execute.gateway import read, render
-from dayfly.execute.gateway.read import Lack, RouteObject
+from dayfly.execute.gateway.read import RouteObject, RouteProblem
 from dayfly.execute.gateway.run import AlteredRouteError, ForeignRouteError, differs
 from dayfly.execute.istio.read import VirtualService
 from dayfly.execute.istio.run import AlteredRulesError, ForeignVirtualServiceError
@@ -54,16 +54,16 @@ def is_outdated(
     return differs(found[1], wanted.manifest) and memory.written_generation.get(meta.uid) != meta.generation
 
 
-def find_lacks(desired: DesiredRoutes, ours: Ours, memory: RouteMemory) -> Iterator[Lack]:
+def find_lacks(desired: DesiredRoutes, ours: Ours, memory: RouteMemory) -> Iterator[RouteProblem]:
     """Yield why requests with a key may not reach the fork yet."""
     for wanted in desired.routes:
         found = ours.get((wanted.kind.plural, wanted.key))
         if found is None or found[1].metadata.deletion_timestamp or is_outdated(wanted, found, memory):
-            yield Lack(messages.route_written(wanted.kind.kind, str(Key.from_object(wanted.beside))))
-        elif lack := read.find_lack(found[1], wanted.beside):
+            yield RouteProblem(messages.route_written(wanted.kind.kind, str(Key.from_object(wanted.beside))))
+        elif lack := read.find_problem(found[1], wanted.beside):
             yield lack
     if any(place not in {(each.kind.plural, each.key) for each in desired.routes} for place in ours):
-        yield Lack(messages.route_being_removed())
+        yield RouteProblem(messages.route_being_removed())
 
 
 def propagated_at(seen: RouteObject, noted: list[int], now: int) -> int:

@@ -11,7 +11,7 @@ from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.gateway.render import services_for
 from dayfly.execute.gateway.run import HTTP_ROUTES, Routes, differs
 from dayfly.execute.pod.names import RUN_LABEL
-from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod.read import parse_time
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches, owned_by_run
 from dayfly.operator.cluster.objects import RunObject, owned, owner
@@ -61,11 +61,11 @@ class Previews:
         ours = next((each for each in self.list_cached(run) if each.metadata.name == name), None)
         if ours is not None and ours.spec.get("hostnames") != [f"{name}.{self._edge.domain}"]:
             ours = None  # a user has changed it, and it is restored
-        lack = preview.find_lack(ours, self._edge) if ours is not None else None
-        if ours is None or (lack is not None and not lack.refused):
+        lack = preview.find_problem(ours, self._edge) if ours is not None else None
+        if ours is None or (lack is not None and not lack.is_refused):
             # The memory is dropped when the run rests and when the process ends, so the age of the route counts, too.
             first_seen = memory.accepted_at.setdefault(step.id, now)
-            made = milliseconds(ours.metadata.creation_timestamp) if ours is not None else 0
+            made = parse_time(ours.metadata.creation_timestamp) if ours is not None else 0
             begun = min(made or first_seen, first_seen)
             message = lack.message if lack is not None else "its route is being written"
             if now >= begun + PATIENCE_MS:

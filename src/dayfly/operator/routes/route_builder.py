@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from dayfly.execute.fork.read import ForkService
 from dayfly.execute.fork.render import LIKE_LABEL, fork_name
 from dayfly.execute.gateway import render
-from dayfly.execute.gateway.read import RouteObject, accepting
+from dayfly.execute.gateway.read import RouteObject, accepting_parents
 from dayfly.execute.gateway.render import RouteTarget
 from dayfly.execute.gateway.rules import RuleTargets, build_key_matches
 from dayfly.execute.istio.rules import MAX_PATTERN_CHARS, ForkRules, RuleOwner
@@ -179,11 +179,11 @@ def _join_remarks(remarks: list[str]) -> str:
 
 def _remarks(kind: Resource[RouteObject], route: RouteObject, made: render.ForkRoutes) -> Iterator[str]:
     called = f"{kind.kind} {Key.from_object(route)}"
-    if not accepting(route):
+    if not accepting_parents(route):
         yield f"no Gateway has accepted {called}"
-    if made.crowded:
-        rules, one = ", ".join(str(number + 1) for number in made.crowded), len(made.crowded) == 1
+    if made.full_rules:
+        rules, one = ", ".join(str(number + 1) for number in made.full_rules), len(made.full_rules) == 1
         what = f"rule {rules} of {called} matches" if one else f"rules {rules} of {called} match"
         yield f"{what} on too many headers to add a routing key"
-    if made.cut:
+    if made.is_cut:
         yield f"{called} has too many rules, or the sandbox too many groups: some keys reach the baseline"

@@ -8,7 +8,7 @@ from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.gateway import read, render
 from dayfly.execute.gateway.preview import PREVIEW_LABEL
-from dayfly.execute.gateway.read import Lack, RouteObject
+from dayfly.execute.gateway.read import RouteObject, RouteProblem
 from dayfly.execute.gateway.render import ROUTE_LABEL
 from dayfly.execute.gateway.run import KINDS, AlteredRouteError, Routes
 from dayfly.execute.istio.read import VirtualService
@@ -107,7 +107,7 @@ class RouteReconciler:
         woven = self._rules.list_cached(run.metadata.name, fork_of(run, route.baseline).name, route.baseline.namespace)
         made = [*(seen.metadata.uid for _, seen in ours.values()), *(seen.metadata.uid for seen in woven)]
         if made and not record.ref:
-            sight.made[key] = min(made)
+            sight.object_refs[key] = min(made)
         desired = await self._builder.build(run, plan, route)
         if desired is None:
             return
@@ -120,10 +120,10 @@ class RouteReconciler:
             or self._settling(run, ours, memory)
             or self._rules.find_lack(run, desired.edits, memory)
         ):
-            reason = Reason.ROUTE_NOT_ACCEPTED if lack.refused else Reason.ROUTE_PENDING
+            reason = Reason.ROUTE_NOT_ACCEPTED if lack.is_refused else Reason.ROUTE_PENDING
             sight.facts[key] = Waiting(since=since, reason=reason, message=lack.message)
 
-    def _settling(self, run: RunObject, ours: Ours, memory: RouteMemory) -> Lack | None:
+    def _settling(self, run: RunObject, ours: Ours, memory: RouteMemory) -> RouteProblem | None:
         """Wait after a Gateway has accepted a route until all of its proxies use it."""
         now, until = self._cluster.now(), 0
         for _, seen in ours.values():
@@ -133,7 +133,7 @@ class RouteReconciler:
         if now >= until:
             return None
         self._cluster.queue.add(run.metadata.name, after=(until - now) / 1000 + 0.001)
-        return Lack(messages.waits_for_gateways())
+        return RouteProblem(messages.waits_for_gateways())
 
     def _ours(
         self, run: RunObject, baseline: Baseline

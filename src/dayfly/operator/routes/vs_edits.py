@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dayfly.execute.istio.read import ServiceRef, VirtualService, applies_to, sort_by_age
-from dayfly.execute.istio.rules import ForkRules, Rule, insert_rules, leads_to, others, owners_of
+from dayfly.execute.istio.rules import ForkRules, Rule, insert_rules, leads_to, owners_of, rules_of_others
 from dayfly.execute.istio.run import render_shared, shared_name
 from dayfly.kube.objects import Key
 from dayfly.plan import messages
@@ -40,10 +40,10 @@ class VirtualServiceEdit(NamedTuple):
         rules = self.seen.rules if self.seen is not None else render_shared(self.key, self.service)["spec"]["http"]
         made = insert_rules(rules, self.thread, self.key.namespace)
         name = f"VirtualService {self.key}"
-        if made.crowded:
-            numbers = ", ".join(map(str, made.crowded))
+        if made.full_rules:
+            numbers = ", ".join(map(str, made.full_rules))
             yield f"rule {numbers} of {name} already matches on all headers that could carry a key"
-        if made.cut:
+        if made.is_cut:
             yield f"{name} has too many rules, or the sandbox too many groups: some keys reach the baseline"
 
 
@@ -59,7 +59,7 @@ class RelevantServices(NamedTuple):
 def find_relevant(every: Iterable[VirtualService], baseline: Baseline, services: Sequence[str]) -> RelevantServices:
     """Find the VirtualServices that lead to a baseline's Services, and the Services that have none."""
     known = list(sort_by_age(every))
-    own = [each for each in known if each.metadata.namespace == baseline.namespace and not each.is_left_alone]
+    own = [each for each in known if each.metadata.namespace == baseline.namespace and not each.is_ignored]
     found = [each for each in own if not each.is_ours and _led_services(each, services)]
     without: list[str] = []
     remarks: list[str] = []
@@ -95,7 +95,9 @@ def build_edits(
 def _led_services(each: VirtualService, services: Sequence[str]) -> list[str]:
     namespace = each.metadata.namespace
     return [
-        name for name in services if any(leads_to(rule, (name,), namespace, namespace) for rule in others(each.rules))
+        name
+        for name in services
+        if any(leads_to(rule, (name,), namespace, namespace) for rule in rules_of_others(each.rules))
     ]
 
 
@@ -104,7 +106,7 @@ def _blocking_remarks(covering: Sequence[VirtualService], found: Sequence[Virtua
     keys = {Key.from_object(each) for each in found}
     for each in covering:
         if Key.from_object(each) not in keys:
-            how = "is left alone because of its annotation" if each.is_left_alone else "does not lead to it"
+            how = "is left alone because of its annotation" if each.is_ignored else "does not lead to it"
             yield f"VirtualService {Key.from_object(each)} {how} and decides"
 
 

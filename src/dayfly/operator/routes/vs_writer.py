@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Collection
 
-from dayfly.execute.gateway.read import Lack
+from dayfly.execute.gateway.read import RouteProblem
 from dayfly.execute.istio.read import VirtualService, written_at
 from dayfly.execute.istio.rules import owners_of, remove_rules
 from dayfly.execute.istio.run import AlteredRulesError, VirtualServices
@@ -28,20 +28,22 @@ class VirtualServiceWriter:
         self._cluster = cluster
         self._services = VirtualServices(cluster.client)
 
-    def find_lack(self, run: RunObject, edits: tuple[VirtualServiceEdit, ...], memory: RouteMemory) -> Lack | None:
+    def find_lack(
+        self, run: RunObject, edits: tuple[VirtualServiceEdit, ...], memory: RouteMemory
+    ) -> RouteProblem | None:
         """Return why requests may not reach the fork yet."""
         now, until = self._cluster.now(), 0
         for edit in edits:
             name = f"{edit.key}/{edit.thread.owner.fork}"
             if edit.is_outdated or edit.seen is None:
                 memory.woven_at.pop(name, None)
-                return Lack(messages.route_written("VirtualService", str(edit.key)))
+                return RouteProblem(messages.route_written("VirtualService", str(edit.key)))
             first_seen = memory.woven_at.setdefault(name, now)
             until = max(until, min(written_at(edit.seen) or first_seen, first_seen) + ISTIO_SETTLE_MS)
         if now >= until:
             return None
         self._cluster.queue.add(run.metadata.name, after=(until - now) / 1000 + 0.001)
-        return Lack(messages.waits_for_istio())
+        return RouteProblem(messages.waits_for_istio())
 
     def list_unwanted(
         self, run: RunObject, fork: str, namespace: str, edits: tuple[VirtualServiceEdit, ...]

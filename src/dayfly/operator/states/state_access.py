@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from dayfly.execute.pod import names
 from dayfly.execute.pod.render import PodSecretKey
 from dayfly.execute.state import access
-from dayfly.execute.state.head import DamagedError, Head, damaged
+from dayfly.execute.state.head import DamagedError, Head, damaged_head
 from dayfly.execute.state.service import StateOwner
 from dayfly.kube import errors
 from dayfly.kube.client import Client
@@ -126,7 +126,7 @@ class StateAccess:
         try:
             return (await self._secrets.find(StateOwner(run, resource))).head
         except DamagedError as error:
-            return damaged(error, reader)
+            return damaged_head(error, reader)
 
     async def end_run(self, run: RunObject) -> None:
         """End the states of a run: they are deleted with it, unless the run was abandoned."""

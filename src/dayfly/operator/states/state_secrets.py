@@ -11,7 +11,7 @@ import msgspec
 from dayfly.execute.pod import names
 from dayfly.execute.pod.names import GROUP
 from dayfly.execute.state.head import DamagedError, Head, Version, decode
-from dayfly.execute.state.service import Found, FullError, StateOwner, UncertainError
+from dayfly.execute.state.service import FullError, StateOwner, StoredHead, UncertainError
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, Key, Secret
@@ -36,15 +36,15 @@ class StateSecrets:
         self._client = client
         self._namespace = namespace
 
-    async def find(self, place: StateOwner) -> Found:
+    async def find(self, place: StateOwner) -> StoredHead:
         found = await self._client.find(SECRETS, head_name(place), self._namespace)
-        return Found(Head()) if found is None else Found(head_of(found), found.metadata.resource_version)
+        return StoredHead(Head()) if found is None else StoredHead(head_of(found), found.metadata.resource_version)
 
     async def read_ledger(self, run: str) -> Run | None:
         found = await self._client.find(RUNS, run)
         return None if found is None else found.ledger
 
-    async def swap(self, place: StateOwner, before: Found, after: Head) -> bool:
+    async def swap(self, place: StateOwner, before: StoredHead, after: Head) -> bool:
         run = await self._client.find(RUNS, place.run)
         if run is None:
             return False

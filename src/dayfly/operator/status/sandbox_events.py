@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from dayfly.execute.pod.read import stamp
+from dayfly.execute.pod.read import format_time
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import NAMESPACES
@@ -95,7 +95,7 @@ class SandboxEvents:
             cluster=str(seen.spec.get("cluster", "")),
             namespace=meta.namespace,
             labels=labels if isinstance(labels, dict) else {},
-            expires=stamp(expiry.at) or None,
+            expires=format_time(expiry.at) or None,
         )
 
     def _put(self, namespace: str, event: PendingDelivery) -> None:

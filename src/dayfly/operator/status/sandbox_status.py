@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.read import stamp
+from dayfly.execute.pod.read import format_time
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
@@ -213,7 +213,7 @@ class SandboxStatusWriter:
                 "routingKey": (meta.annotations or {}).get(SERVED_KEY_ANNOTATION) or routing_key(meta.uid),
                 **({"servedFor": whose} if (whose := served_for(meta)) else {}),
                 **endpoints_of(seen.status, urls),
-                "expiresAt": stamp(expiry.at) or None,
+                "expiresAt": format_time(expiry.at) or None,
                 "conditions": [
                     *conditions(ready, reason, message, generation, since),
                     condition(seen, served, now),

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from dayfly.execute.pod.read import stamp
+from dayfly.execute.pod.read import format_time
 from dayfly.operator.cluster.objects import StoredStatus
 
 # Each write is a request to the API server. Progress is written at once if nothing was written for QUIET_MS. Further
@@ -64,7 +64,7 @@ class StatusThrottle:
     def transition_time(self, ready: bool, reason: str, now: int) -> str:
         """Return since when the condition Ready has this status and reason."""
         if self.ready_condition != (ready, reason):
-            self.ready_condition, self.ready_since = (ready, reason), stamp(now)
+            self.ready_condition, self.ready_since = (ready, reason), format_time(now)
         return self.ready_since
 
     def record_write(self, urgent: tuple[Any, ...], deferred: tuple[Any, ...], now: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.logs import TAIL_LIMIT, Printed
+from dayfly.execute.pod.logs import TAIL_LIMIT, PrintedOutput
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.objects import SECRETS
@@ -64,7 +64,7 @@ class StepLogWriter:
         self._client = cluster.client
 
     @staticmethod
-    def add_log(memory: LogMemory, key: tuple[str, int], printed: Printed | None) -> None:
+    def add_log(memory: LogMemory, key: tuple[str, int], printed: PrintedOutput | None) -> None:
         """Add the log of a recorded attempt; None if it could not be read."""
         if printed is None:
             memory.handled |= {key}
@@ -117,7 +117,9 @@ class StepLogWriter:
             data = kept.data or {}
             if tail := data.get(LOG_KEY, b""):
                 size = len(tail) if len(tail) < TAIL_LIMIT else 0
-                found[unit, attempt] = _entry(unit, attempt, Printed(tail, size, times_of(data.get(TIMES_KEY, b""))))
+                found[unit, attempt] = _entry(
+                    unit, attempt, PrintedOutput(tail, size, times_of(data.get(TIMES_KEY, b"")))
+                )
         return found
 
     async def _bundles(self, run: RunObject) -> list[StepLogsObject]:
@@ -183,7 +185,7 @@ def _rests(report: RunReport) -> bool:
     return "running" not in states and (report.ready or bool(states & {"failed", "retrying", "unknown"}))
 
 
-def _entry(unit: str, attempt: int, printed: Printed) -> StepLog:
+def _entry(unit: str, attempt: int, printed: PrintedOutput) -> StepLog:
     try:
         text, encoding = printed.tail.decode(), "utf-8"
     except UnicodeDecodeError:

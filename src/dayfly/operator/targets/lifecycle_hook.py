@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from dayfly.execute.object.read import ObjectState, is_ending, judge
-from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod.read import parse_time
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
@@ -116,7 +116,7 @@ class HookedTarget(BaseAdapter):
         hook = _hook(run)
         seen = self._cluster.hooks.get(hook.name)
         if run.ledger.seq and seen is not None and seen.metadata.uid == hook.uid:
-            if not (at := milliseconds(seen.metadata.deletion_timestamp)):
+            if not (at := parse_time(seen.metadata.deletion_timestamp)):
                 return None
         elif await find_living_hook(self._client, hook.name, hook.uid) is not None:
             return None
@@ -267,7 +267,7 @@ def _check_rule(found: dict[str, Any], verdict: ReadyRule | None) -> tuple[bool,
     if verdict is None:
         return True, ""
     judged = judge(found, KubeObject(ready=verdict))
-    return judged.standing is ObjectState.READY, judged.message
+    return judged.state is ObjectState.READY, judged.message
 
 
 def _has_stopped(found: dict[str, Any], verdict: ReadyRule | None) -> tuple[bool, str]:

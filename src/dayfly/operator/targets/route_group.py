@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from dayfly.execute import route_group
 from dayfly.execute.pod import names
-from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod.read import parse_time
 from dayfly.execute.turn import Scene
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
@@ -68,7 +68,7 @@ class RouteGroupTarget(BaseAdapter):
         ttl = GroupTtl(duration=str(written.get("duration", "")), offset_from=str(written.get("offsetFrom", "")))
         if restarts_ttl_on_update(seen.spec) and seen.meta.generation != (run.spec.generation or 1):
             return Times()  # it has just been changed, and the run does not have the time of the change yet
-        born = milliseconds(seen.meta.creation_timestamp)
+        born = parse_time(seen.meta.creation_timestamp)
         # The recorded time may be behind the known members: a new member keeps the group alive.
         unmatched = 0 if self._has_members(seen.meta.uid) else run.spec.unmatched_since
         try:

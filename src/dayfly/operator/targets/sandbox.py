@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod.read import parse_time
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
@@ -88,7 +88,7 @@ class SandboxTarget(BaseAdapter):
             seconds = ttl_seconds(ttl["duration"]) if ttl else 0
         except (SpecError, KeyError, TypeError):
             return Times()
-        begin = milliseconds(seen.meta.creation_timestamp)
+        begin = parse_time(seen.meta.creation_timestamp)
         if restarts_ttl_on_update(seen.spec):
             if seen.meta.generation != (run.spec.generation or 1):
                 return Times()  # it has just been changed, and the run does not have the time of the change yet

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod.read import parse_time
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, PartialObjectMetadata, Resource
@@ -177,7 +177,7 @@ class Targets:
         stop = abandon = None
         ignored: tuple[str, ...] = ()
         if meta.deletion_timestamp:
-            at = milliseconds(meta.deletion_timestamp)
+            at = parse_time(meta.deletion_timestamp)
             stop = EndRequest(at=at, reason=Reason.DELETED, message="deleted")
         elif run.ledger.closed is None:
             stop = await adapter.get_end_request(run)
