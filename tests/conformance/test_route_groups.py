@@ -20,7 +20,7 @@ from dayfly.execute.pod import names
 from dayfly.kube.objects import Key
 from dayfly.link.wire import Offer
 from dayfly.operator.monitoring import json_log
-from dayfly.operator.route_groups.extension import Groups
+from dayfly.operator.route_groups.extension import RouteGroupsExtension
 from dayfly.plan.reasons import Reason
 from dayfly.server.db.store import Store
 from dayfly.spec import documents
@@ -98,7 +98,7 @@ def on_cluster(fails):
             for event, name in STEPS.items()
         }
         world = World(known, {name: Script(fails=(fails or {}).get(name, 0)) for name in known})
-        world.groups = Groups
+        world.groups = RouteGroupsExtension
         return world
 
     async def story(world):
@@ -177,7 +177,7 @@ def test_group_members_are_reported_alike_on_both_hosts(tmp_path):
 
     def born():
         world = World({}, {})
-        world.groups = Groups
+        world.groups = RouteGroupsExtension
         return world
 
     live(born, story)

@@ -21,7 +21,7 @@ from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.hooks import target_grants
 from dayfly.operator.main import Operator
 from dayfly.operator.pods.namespaces import RunnerConfigMap
-from dayfly.operator.route_groups.extension import Groups
+from dayfly.operator.route_groups.extension import RouteGroupsExtension
 from dayfly.operator.targets.adapter import BaseAdapter, rights
 from dayfly.operator.targets.lifecycle_hook import HookedTarget
 
@@ -123,7 +123,7 @@ def test_operator_role_covers_the_rights_of_each_target():
     """A kind that is added is missed here first."""
     [role] = [each for each in of("ClusterRole") if each["metadata"]["name"] == "dayfly-operator"]
     client = Client(FakeTransport(FakeCluster(), "operator"))
-    operator = Operator(client, runner=RunnerConfigMap("runner"), groups=Groups)
+    operator = Operator(client, runner=RunnerConfigMap("runner"), groups=RouteGroupsExtension)
     needed = [rights(adapter) for adapter in operator.targets]
     assert len(needed) == 2
     assert [rule for rule in needed if rule not in role["rules"]] == []

@@ -106,4 +106,4 @@ async def test_own_write_unseen_by_the_watch_does_not_settle_an_offer():
     ],
 )
 def test_run_with_less_than_before_went_back(old, new, is_back):
-    assert offer_dedup.went_back(Change(Key("", "r"), old, new)) is is_back
+    assert offer_dedup.has_regressed(Change(Key("", "r"), old, new)) is is_back

@@ -21,7 +21,7 @@ from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, OwnerReference, 
 from dayfly.lib.pace import Urgency
 from dayfly.lib.queue import work
 from dayfly.operator.cluster.caches import ClusterWatches, ForkIndex, TargetIndex, owned_by_run
-from dayfly.operator.cluster.objects import RunObject, RunSpec, owner
+from dayfly.operator.cluster.objects import RunObject, RunSpec, run_owner_reference
 from dayfly.operator.cluster.route_kinds import FIRST_LIST_TIMEOUT_S
 from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import ForkUnit, Target, Unit
@@ -126,14 +126,14 @@ async def test_wait_synced_waits_for_all_caches(cluster):
     for event in synced:
         await asyncio.sleep(0)
         assert not waiting.done()
-        assert cluster.when_found() is Urgency.BACKGROUND
+        assert cluster.discovery_urgency() is Urgency.BACKGROUND
         event.set()
     await waiting
-    assert cluster.when_found() is Urgency.NORMAL
+    assert cluster.discovery_urgency() is Urgency.NORMAL
 
 
 def test_owner_reference_does_not_block_deletion():
-    found = owner(a_run("box"))
+    found = run_owner_reference(a_run("box"))
     assert (found["kind"], found["name"], found["uid"]) == ("Run", "box", "box")
     assert found["blockOwnerDeletion"] is False
 
@@ -204,6 +204,6 @@ async def test_trouble_with_routes_ends_once_they_were_listed(cluster, monkeypat
 async def test_closed_queues_end_their_workers():
     made = ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
     made.close()
-    for queue in (made.queue, made.wishes, made.published, made.hooked, made.pairs, made.grouped):
+    for queue in (made.queue, made.sandbox_queue, made.published, made.hooked, made.pairs, made.grouped):
         async with asyncio.timeout(1):
             await work(queue, None)

@@ -12,7 +12,7 @@ from tests.operator.rig.alone import DEPLOYMENTS, NAME, OWN, SERVICES, UNIT, Alo
 from dayfly.execute.fork.render import FORM_ANNOTATION, fork_digest
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, ObjectMeta
-from dayfly.operator.refusals import KEPT_AGAIN_S
+from dayfly.operator.refusals import KEPT_RETRY_AFTER_S
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Ended, Prepared, Running, Waiting
@@ -127,7 +127,7 @@ class TestObserving:
             objections = (await alone.observe()).objections
             return {name: each.reason for name, each in objections.items()}, again
 
-        assert played(story) == ({"fork:away/web": Reason.NAMESPACE_NOT_GRANTED}, [("box", KEPT_AGAIN_S)])
+        assert played(story) == ({"fork:away/web": Reason.NAMESPACE_NOT_GRANTED}, [("box", KEPT_RETRY_AFTER_S)])
 
 
 @pytest.mark.parametrize(("granted", "advised"), [(False, True), (True, False)])
@@ -142,7 +142,7 @@ def test_missing_right_is_reported_with_its_cluster_role(granted, advised):
         else:
             alone.server.denied = {("create", "deployments.apps")}
         await alone.forks.prepare(alone.run, alone.plan, (NAME, 1), alone.memory)
-        objections, _ = alone.memory.refusals.of(alone.run.ledger, alone.caches.now())
+        objections, _ = alone.memory.refusals.current(alone.run.ledger, alone.caches.now())
         return objections[NAME].message
 
     message = played(story)

@@ -12,7 +12,7 @@ from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.observe import Observer
 from dayfly.operator.pods.step_slots import Share
-from dayfly.operator.refusals import AGAIN_S
+from dayfly.operator.refusals import RETRY_AFTER_S
 from dayfly.operator.run_memory import RunMemory
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
@@ -116,7 +116,7 @@ async def test_step_waits_for_a_missing_target_field_and_rechecks(target, given,
     scene, sight = await bench.scene()
     assert sight.given == {"db/make": given}
     assert ("db/make" in scene.world.objections) is waits
-    assert bench.later == [("box", AGAIN_S)] * waits
+    assert bench.later == [("box", RETRY_AFTER_S)] * waits
     if waits:
         said = scene.world.objections["db/make"]
         assert (said.reason, said.since) == (Reason.WAITING_FOR_FIELD, NOW)

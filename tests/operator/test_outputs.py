@@ -17,7 +17,7 @@ from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES, SECRETS, AnnotatedMeta
-from dayfly.operator.cluster.objects import RunObject, owner, resource_name
+from dayfly.operator.cluster.objects import RunObject, resource_name, run_owner_reference
 from dayfly.operator.outputs import resource_secrets
 from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, ForeignSecretError, outputs_secret, verified_values
 from dayfly.operator.outputs.log_outputs import FIRST_RETRY_MS, GIVE_UP_AFTER_MS, LogOutputs, LogWait
@@ -284,4 +284,4 @@ class TestLogs:
 
 
 def test_a_secret_of_outputs_goes_with_its_run():
-    assert outputs_secret(RUN, "shop", "n", {})["metadata"]["ownerReferences"] == [owner(RUN)]
+    assert outputs_secret(RUN, "shop", "n", {})["metadata"]["ownerReferences"] == [run_owner_reference(RUN)]

@@ -238,7 +238,7 @@ class TestProcess:
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         for front in (None, SandboxesExtension):
             cluster = Operator(client, runner=RUNNER, front=front).cluster
-            for queue, key in ((cluster.wishes, Key("shop", "box")), (cluster.published, "pg")):
+            for queue, key in ((cluster.sandbox_queue, Key("shop", "box")), (cluster.published, "pg")):
                 queue.add(key)
                 assert len(queue) == (1 if front else 0)
 
@@ -247,8 +247,8 @@ class TestProcess:
         operator = Operator(
             client,
             runner=RUNNER,
-            hooks=lambda *_: SimpleNamespace(frozen=2),
-            groups=lambda *_: SimpleNamespace(frozen=4),
+            hooks=lambda *_: SimpleNamespace(frozen_count=2),
+            groups=lambda *_: SimpleNamespace(frozen_count=4),
         )
         assert b"dayfly_frozen 6.0" in operator.metrics.render()
 

@@ -13,7 +13,7 @@ from tests.operator.rig.world import World, live
 
 from dayfly.kube.transport import Request
 from dayfly.lib.queue import Backoff
-from dayfly.operator.refusals import AGAIN_S
+from dayfly.operator.refusals import RETRY_AFTER_S
 
 BACKOFF = Backoff()
 CHANGES = 200
@@ -182,7 +182,7 @@ def test_unanswered_dry_run_of_an_object_blocks_no_other_step(does):
         before = sum(map(len, webhook.tries.values()))
         await change_often(world)
         tries = sum(map(len, webhook.tries.values())) - before
-        assert tries <= CHANGES / AGAIN_S + 1
+        assert tries <= CHANGES / RETRY_AFTER_S + 1
         webhook.permit()
         await world.until(lambda: life.stands(world), "ready", 60)
         life.end(world)

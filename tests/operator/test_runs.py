@@ -109,7 +109,7 @@ async def test_watch_deletion_of_a_living_run_is_corrected_by_a_read(runs, cache
 
 
 async def test_the_cache_alone_is_believed_where_we_wrote_nothing(client, cache):
-    made = await RunStore(client, cache).birth(BODY)
+    made = await RunStore(client, cache).create(BODY)
     runs = RunStore(client, cache)
     assert runs.get("box") is None
     cache.put(made)
@@ -235,7 +235,7 @@ class TestOwn:
 
     async def committed(self, runs: RunStore, cache: Cache[RunObject]) -> tuple[RunObject, RunObject]:
         """A Run in the cache, and the server's version after our commit."""
-        made = await runs.birth(BODY)
+        made = await runs.create(BODY)
         cache.put(made)
         assert await runs.commit(made, self.PLAN, (self.CLOSE,))
         return made, runs.get("box")

@@ -108,5 +108,5 @@ def test_condition_time_of_an_earlier_process_is_kept(since, kept):
 def test_newer_different_status_counts_as_overwritten(version, shown, is_so):
     throttle = StatusThrottle()
     assert not throttle.is_overwritten(version, shown), "nothing was written"
-    throttle.version, throttle.shown = "5", ("a",)
+    throttle.version, throttle.visible = "5", ("a",)
     assert throttle.is_overwritten(version, shown) is is_so

@@ -416,7 +416,7 @@ def untyped_resource(api_version: str, kind: str, plural: str, *, namespaced: bo
 def to_json(value: Any) -> Any:
     """Return a value as JSON with all fields that are not None, for objects that the caller writes and owns.
 
-    Encoding a `Slim` omits fields with default values, but a patch without a field does not change it.
+    Encoding a `KubeStruct` omits fields with default values, but a patch without a field does not change it.
     """
     if isinstance(value, msgspec.Struct):
         fields = {field.encode_name: getattr(value, field.name) for field in msgspec.structs.fields(value)}

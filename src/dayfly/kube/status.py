@@ -20,7 +20,7 @@ from dayfly.lib.clock import utc_now
 
 
 class HasConditions(Protocol):
-    """A status with conditions; a `Slim` with any other fields."""
+    """A status with conditions; a `KubeStruct` with any other fields."""
 
     @property
     def conditions(self) -> list[Condition] | None: ...

@@ -5,10 +5,10 @@ from dayfly.execute.executor import Observations, Registry
 from dayfly.execute.inputs import unfit_messages
 from dayfly.execute.turn import Scene, adjust_facts, pin_generations
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.fork_values import teller
+from dayfly.operator.cluster.fork_values import fork_evaluator
 from dayfly.operator.cluster.objects import DOCUMENTS, RunObject
 from dayfly.operator.pods.step_slots import StepSlots
-from dayfly.operator.refusals import AGAIN_S, hindrance, is_down
+from dayfly.operator.refusals import RETRY_AFTER_S, error_message, is_down
 from dayfly.operator.run_memory import RunMemory, Sight
 from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.operator.targets.targets import Targets
@@ -55,7 +55,7 @@ class Observer:
         unseen = await self._read_units(sight)
         known = self._executors.observations(sight, plan, unseen)
         sight.outputs |= {key: dict(values) for key, values in known.outputs.items()}
-        objections, refused = memory.refusals.of(run.ledger, now)
+        objections, refused = memory.refusals.current(run.ledger, now)
         facts = adjust_facts(plan, run.ledger, known.facts, now)
         hindered = {**_without_room(plan, run.ledger, now), **sight.missing_fields, **objections, **known.objections}
         share = await self._slots.share(run, plan, facts, hindered, cleaning=sight.closing)
@@ -69,7 +69,7 @@ class Observer:
             definitions=dict(known.definitions),
             slots=share.slots,
             objections=share.objections | hindered,
-            remarks=unfit_messages(plan, run.ledger, teller(self._cluster, run)),
+            remarks=unfit_messages(plan, run.ledger, fork_evaluator(self._cluster, run)),
         )
         return Scene(plan=plan, world=world, now=now), sight
 
@@ -85,7 +85,7 @@ class Observer:
             if not sight.closing or is_down(error):
                 raise error
             sight.first_error = sight.first_error or error
-            unseen[kind] = _assume_unreadable(sight, kind, hindrance(error))
+            unseen[kind] = _assume_unreadable(sight, kind, error_message(error))
 
         await self._read_target_fields(sight)
         await self._executors.observe(sight, failed)
@@ -103,7 +103,7 @@ class Observer:
                     reason=Reason.WAITING_FOR_FIELD, message=message, since=sight.now
                 )
                 # The field may be written by a change that the operator does not watch.
-                self._cluster.queue.add(run.metadata.name, after=AGAIN_S)
+                self._cluster.queue.add(run.metadata.name, after=RETRY_AFTER_S)
 
     async def _plan(self, run: RunObject, memory: RunMemory, *, given_up: bool) -> Plan:
         """Return the sealed documents if they are the pinned ones. A run that is over needs none."""

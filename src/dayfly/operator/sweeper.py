@@ -91,9 +91,9 @@ class OrphanSweeper:
             return
         if self._cluster.ledger.get(run) or await self._cluster.ledger.read_current(run):
             return
-        await all_done(self._parts(run))
+        await all_done(self._removals(run))
 
-    def _parts(self, run: str) -> Iterator[Awaitable[None]]:
+    def _removals(self, run: str) -> Iterator[Awaitable[None]]:
         yield self._routes.clear(run)
         yield self._forks.clear(run)
         for pod in owned_by_run(self._cluster.pods, run):

@@ -57,7 +57,7 @@ class Bench:
         self.caches = ClusterWatches(Client(self.server.transport("operator"), seed=1), now=lambda: self.clock)
         self.looked: list[Any] = []
         self.later: list[float] = []
-        for queue in ("queue", "wishes", "grouped"):
+        for queue in ("queue", "sandbox_queue", "grouped"):
             setattr(self.caches, queue, SimpleNamespace(add=self._add))
         self.emptied: list[Key] = []
         self.membership = ClusterMembership(self.caches, self.emptied.append)

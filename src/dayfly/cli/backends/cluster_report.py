@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, TARGET_FINALIZER, abandonment
+from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, TARGET_FINALIZER, parse_abandonment
 from dayfly.plan.messages import ClockedText, render
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import unit_sentence
@@ -172,7 +172,7 @@ def _closed_at(meta: Any, status: Any) -> int:
 
 def _abandonment(meta: Any, status: Any, *, closing: bool) -> EndRequest | None:
     """Return the request to give up its cleanup, with the time at which the operator accepted it."""
-    request = abandonment(meta.get("annotations"), closing=closing or bool(meta.get("deletionTimestamp")))
+    request = parse_abandonment(meta.get("annotations"), closing=closing or bool(meta.get("deletionTimestamp")))
     if request is None or not request.applies:
         return None
     at = _transition(status) if status.get("reason") == Reason.ABANDONED else 0

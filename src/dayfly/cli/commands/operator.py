@@ -346,7 +346,7 @@ async def _operate(
     from dayfly.kube.transport import HttpTransport
     from dayfly.operator.hooks.extension import HooksExtension
     from dayfly.operator.main import operate
-    from dayfly.operator.route_groups.extension import Groups
+    from dayfly.operator.route_groups.extension import RouteGroupsExtension
     from dayfly.operator.sandboxes.extension import SandboxesExtension
 
     stop = asyncio.Event()
@@ -363,7 +363,16 @@ async def _operate(
     client = Client(transport, Limits(rate=rate, burst=math.ceil(rate)) if rate else None)
     try:
         await operate(
-            client, runner, identity, stop, SandboxesExtension, HooksExtension, Groups, agents, receivers, clock.now
+            client,
+            runner,
+            identity,
+            stop,
+            SandboxesExtension,
+            HooksExtension,
+            RouteGroupsExtension,
+            agents,
+            receivers,
+            clock.now,
         )
     except OSError as error:
         sys.stderr.flush()

@@ -25,7 +25,7 @@ from dayfly.operator.cluster.objects import (
     RouteGroupObject,
     RunObject,
     SandboxObject,
-    abandonment,
+    parse_abandonment,
 )
 from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import Lifecycle, digest
@@ -76,7 +76,7 @@ async def seal(
         ledger=ledger,
         spec=msgspec.structs.replace(spec, documents=pins),
     )
-    return await cluster.ledger.birth(body)
+    return await cluster.ledger.create(body)
 
 
 async def _document(cluster: ClusterWatches, body: DocumentObject) -> DocumentObject:
@@ -107,7 +107,7 @@ async def recover(cluster: ClusterWatches, resource: Resource[T], seen: T, noun:
     if now is None or not has_finalizer(now.metadata, TARGET_FINALIZER):
         return ""
     meta = now.metadata
-    request = abandonment(meta.annotations, closing=bool(meta.deletion_timestamp))
+    request = parse_abandonment(meta.annotations, closing=bool(meta.deletion_timestamp))
     if request is not None and request.applies:
         log.warning("%s %s is released without its ledger: %s", noun, Key.from_object(now), request.reason)
         if not meta.deletion_timestamp:

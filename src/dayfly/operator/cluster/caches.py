@@ -102,13 +102,13 @@ class ClusterWatches(Watches):
         """The addresses that work now, by run and endpoint."""
         self.follows_log: Callable[[Pod], bool] = lambda _: True
         """Whether the log of this pod will be followed as soon as its step starts."""
-        self.made_ahead: Callable[[RunObject, Pod], bool] = lambda _run, _pod: False
+        self.is_prepared_ahead: Callable[[RunObject, Pod], bool] = lambda _run, _pod: False
         """Whether this process has created the pod before the step's turn."""
         self._leaving: set[str] = set()
         self._fork_index, self._target_index = ForkIndex(), TargetIndex()
         self.ledger = RunStore(client, self.runs)
         self.queue: WorkQueue[str] = WorkQueue(owner=self._namespace_of, workers=WORKERS, seed=seed)
-        self.wishes: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, workers=WORKERS, seed=seed)
+        self.sandbox_queue: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, workers=WORKERS, seed=seed)
         self.published: WorkQueue[str] = WorkQueue(seed=seed)
         self.hooked: WorkQueue[str] = WorkQueue(seed=seed)
         self.grouped: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, seed=seed)
@@ -172,7 +172,7 @@ class ClusterWatches(Watches):
         """Return the names of the runs whose target has that UID, according to the cache."""
         return self._target_index.runs_of(uid)
 
-    def when_found(self) -> Urgency:
+    def discovery_urgency(self) -> Urgency:
         """Return the urgency of an object that is reported now.
 
         Objects of a first list, or of a takeover, come after new objects and after runs with pods.
@@ -182,7 +182,7 @@ class ClusterWatches(Watches):
     @property
     def queues(self) -> tuple[WorkQueue[Any], ...]:
         """The work queues."""
-        return self.queue, self.wishes, self.published, self.hooked, self.pairs, self.grouped
+        return self.queue, self.sandbox_queue, self.published, self.hooked, self.pairs, self.grouped
 
     def close(self) -> None:
         """Close the queues."""
@@ -219,13 +219,13 @@ class ClusterWatches(Watches):
 
     def _queue_run(self, change: Change[RunObject]) -> None:
         closed = change.new is not None and change.new.ledger.closed is not None
-        self.queue.add(change.key.name, urgency=Urgency.URGENT if closed else self.when_found())
+        self.queue.add(change.key.name, urgency=Urgency.URGENT if closed else self.discovery_urgency())
 
     def _sandbox_changed(self, change: Change[SandboxObject]) -> None:
         # The last turn of a run writes "ready" before the run rests, so the watch reports it afterwards.
         new = change.new
         if new is not None and new.status is not None and new.status.ready:
-            self.rest(names.run_name(new.metadata.name, new.metadata.uid))
+            self.share_equal_parts(names.run_name(new.metadata.name, new.metadata.uid))
 
     def _owned_changed(self, change: Change[Pod] | Change[ForkDeployment] | Change[ForkService]) -> None:
         run = (change.latest.metadata.labels or {}).get(names.RUN_LABEL)
@@ -246,7 +246,7 @@ class ClusterWatches(Watches):
             if seen.metadata.uid in self._leaving:
                 return None
             return DELETION_CHECK_S if new.metadata.deletion_timestamp else 0.0
-        if new is change.old or (change.old is None and read.is_gated(seen) and self.made_ahead(found, seen)):
+        if new is change.old or (change.old is None and read.is_gated(seen) and self.is_prepared_ahead(found, seen)):
             return BATCH_DELAY_S
         if isinstance(change.old, Pod):
             # The watch may report this before the API server answers our own request that removed the gate.
@@ -297,9 +297,9 @@ class ClusterWatches(Watches):
         # Sandboxes without a run may be waiting for this plugin. Publishing is rare, so all of them are queued.
         for sandbox in self.sandboxes:
             if self.ledger.get(names.run_name(sandbox.metadata.name, sandbox.metadata.uid)) is None:
-                self.wishes.add(Key.from_object(sandbox))
+                self.sandbox_queue.add(Key.from_object(sandbox))
 
-    def rest(self, run: str) -> None:
+    def share_equal_parts(self, run: str) -> None:
         """Share equal parts of a run's objects in memory, because they now stay unchanged for a long time."""
         found = self.ledger.get(run)
         if found is None:

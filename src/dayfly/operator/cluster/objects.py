@@ -45,7 +45,7 @@ SERVED_FINALIZER = f"{GROUP}/served"
 FORGET_ANNOTATION = f"{GROUP}/forget"
 # Units to retry now, each with its latest attempt: `db/drop=3 cache/remove=1`.
 RETRY_ANNOTATION = f"{GROUP}/retry"
-_MOST_ATTEMPTS = 999_999_999
+_MAX_ATTEMPT = 999_999_999
 _FORCE = "force"
 
 
@@ -59,10 +59,10 @@ def check_depth(spec: dict[str, Any]) -> None:
         raise SpecError(f"is nested too deeply to be read: nest no field more than {MAX_DEPTH} deep", ("spec",))
 
 
-def retries(annotation: str) -> dict[str, int]:
+def parse_retries(annotation: str) -> dict[str, int]:
     """Parse the retry annotation into attempts by unit. Invalid entries are ignored."""
     parts = (entry.rpartition("=") for entry in annotation.split())
-    found = ((unit, parse_whole(number, _MOST_ATTEMPTS)) for unit, _, number in parts)
+    found = ((unit, parse_whole(number, _MAX_ATTEMPT)) for unit, _, number in parts)
     return {unit: number for unit, number in found if unit and number is not None}
 
 
@@ -73,7 +73,7 @@ class AbandonAnnotation(NamedTuple):
     applies: bool
 
 
-def abandonment(annotations: Mapping[str, str] | None, *, closing: bool) -> AbandonAnnotation | None:
+def parse_abandonment(annotations: Mapping[str, str] | None, *, closing: bool) -> AbandonAnnotation | None:
     """Return the request to give up a cleanup, or None if there is none.
 
     It applies once the end has begun (`closing`). The values `force` and `force: REASON` apply before that, too.
@@ -236,7 +236,7 @@ GROUPS = Resource(GROUP, VERSION, "routegroups", "RouteGroup", RouteGroupObject)
 HOOKS = Resource(GROUP, VERSION, "lifecyclehooks", "LifecycleHook", HookObject, namespaced=False)
 
 
-def is_served(meta: ObjectMeta) -> str:
+def served_uid(meta: ObjectMeta) -> str:
     """Return the UID of a Sandbox on its server; empty for a Sandbox that was applied in this cluster."""
     return (meta.labels or {}).get(SERVED_LABEL, "")
 
@@ -244,12 +244,12 @@ def is_served(meta: ObjectMeta) -> str:
 def served_for(meta: AnnotatedMeta) -> str:
     """Return organisation and name of such a Sandbox on its server; empty for other Sandboxes."""
     notes = meta.annotations or {}
-    if not is_served(meta):
+    if not served_uid(meta):
         return ""
     return f"{notes.get(SERVED_FOR_ANNOTATION, '')}/{notes.get(SERVED_NAME_ANNOTATION, '')}"
 
 
-def owner(run: RunObject) -> dict[str, Any]:
+def run_owner_reference(run: RunObject) -> dict[str, Any]:
     """Return an owner reference to a run."""
     return {
         "apiVersion": run.api_version,
@@ -260,7 +260,7 @@ def owner(run: RunObject) -> dict[str, Any]:
     }
 
 
-def secret_of(
+def owned_secret(
     run: RunObject, key: Key, type_: str, data: Mapping[str, bytes], labels: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
     """Return a Secret that the run owns."""
@@ -271,7 +271,7 @@ def secret_of(
             "name": key.name,
             "namespace": key.namespace,
             "labels": {names.RUN_LABEL: run.metadata.name, **labels},
-            "ownerReferences": [owner(run)],
+            "ownerReferences": [run_owner_reference(run)],
         },
         "type": type_,
         "data": {name: base64.b64encode(value).decode() for name, value in data.items()},
@@ -283,12 +283,12 @@ def finalizer_of(run: RunObject) -> str:
     return HOOKED_PREFIX + run.spec.hook.name if run.spec.hook is not None else TARGET_FINALIZER
 
 
-def holds(meta: ObjectMeta) -> list[str]:
+def dayfly_finalizers(meta: ObjectMeta) -> list[str]:
     """Return all finalizers of Dayfly on a target, of any run."""
     return [each for each in meta.finalizers or () if each == TARGET_FINALIZER or each.startswith(HOOKED_PREFIX)]
 
 
-def owned(meta: ObjectMeta, run: RunObject) -> bool:
+def is_owned_by(meta: ObjectMeta, run: RunObject) -> bool:
     """Return whether this run owns the object; UIDs are compared, since another run may have had the same name."""
     return any(reference.uid == run.metadata.uid for reference in meta.owner_references or ())
 

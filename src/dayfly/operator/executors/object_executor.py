@@ -76,7 +76,7 @@ class ObjectExecutor:
             facts=turn.facts,
             objections=objections,
             outputs=turn.outputs,
-            object_refs=turn.made,
+            object_refs=turn.object_refs,
             definitions=turn.definitions,
         )
 
@@ -116,7 +116,7 @@ class ObjectExecutor:
             objections[step.id] = preparing
             return
         memory = sight.memory.objects.setdefault(key, ObjectMemory())
-        unit_state, never = sight.memory.refusals.of(turn.run.ledger, turn.now)
+        unit_state, never = sight.memory.refusals.current(turn.run.ledger, turn.now)
         if step.id in sight.missing_fields or key in never:
             return
         if refusal := unit_state.get(step.id):
@@ -293,8 +293,8 @@ class ObjectExecutor:
                 if isinstance(error, errors.Refused):
                     refusal = grants.explain_refusal(error, where.identity.namespace, sight.now).message
                 if sight.run.ledger.phase is not Phase.ABANDONED:
-                    raise errors.Refused(where.named, f"our finalizer is still on it: {refusal}", status=0) from error
-                log.warning("%s keeps the finalizer %s: %s", where.named, render.FINALIZER, refusal)
+                    raise errors.Refused(where.title, f"our finalizer is still on it: {refusal}", status=0) from error
+                log.warning("%s keeps the finalizer %s: %s", where.title, render.FINALIZER, refusal)
 
     async def close(self) -> None:
         """Do nothing: no task runs between turns."""

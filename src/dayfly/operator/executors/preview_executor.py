@@ -45,7 +45,7 @@ class GatewayPreviewExecutor:
                 if url:
                     urls[wished[name].unit.name] = url
             elif await self._previews.is_gone(run, name.partition(":")[2]):
-                facts[key] = Ended(result=_gone(record.claimed_at, sight.now))
+                facts[key] = Ended(result=_gone_result(record.claimed_at, sight.now))
             else:
                 facts[key] = Running(since=record.claimed_at, ready=False)
         self._cluster.set_urls(run.metadata.name, urls)
@@ -94,6 +94,6 @@ class GatewayPreviewExecutor:
         """Do nothing: no task runs between turns."""
 
 
-def _gone(since: int, now: int) -> Result:
+def _gone_result(since: int, now: int) -> Result:
     message = "its address is gone"
     return Result(outcome="failed", reason=Reason.CANCELLED, message=message, started_at=since, ended_at=now)

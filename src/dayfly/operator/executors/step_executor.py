@@ -13,7 +13,7 @@ from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.objects import Pod
 from dayfly.operator.cluster.caches import DELETION_CHECK_S, ClusterWatches, owned_by_run
-from dayfly.operator.cluster.fork_values import teller
+from dayfly.operator.cluster.fork_values import fork_evaluator
 from dayfly.operator.executors.step_observer import StepObserver
 from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.images import FallbackImage
@@ -21,7 +21,7 @@ from dayfly.operator.pods.log_follower import LogFollowers
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
 from dayfly.operator.pods.step_slots import StepSlots
-from dayfly.operator.refusals import AGAIN_S
+from dayfly.operator.refusals import RETRY_AFTER_S
 from dayfly.operator.run_memory import Sight
 from dayfly.operator.states.state_access import ForeignTokenError, StateAccess
 from dayfly.plan import messages
@@ -90,7 +90,7 @@ class PodStepExecutor:
 
         Release one with outdated inputs or too little time left.
         """
-        step, forks = sight.plan.steps[effect.unit], teller(self._cluster, sight.run)
+        step, forks = sight.plan.steps[effect.unit], fork_evaluator(self._cluster, sight.run)
         if effect.ahead and not input_pins.pin_label(sight.run, step, forks):
             return False
         pod = sight.pods.get((effect.unit, effect.attempt))
@@ -160,7 +160,7 @@ class PodStepExecutor:
     async def launch(self, sight: Sight, effect: Launch) -> None:
         if not await self._pods.remove_gate(sight.pods[effect.unit, effect.attempt]):
             # The pod may not have changed, and then no event would bring a turn.
-            self._cluster.queue.add(sight.run.metadata.name, after=AGAIN_S)
+            self._cluster.queue.add(sight.run.metadata.name, after=RETRY_AFTER_S)
 
     async def fence(self, sight: Sight, effect: Fence) -> None:
         await self._remove(sight, effect)

@@ -16,8 +16,8 @@ from dayfly.execute.turn import adjust_facts
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube.objects import PODS, Pod
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.fork_values import teller
-from dayfly.operator.cluster.objects import RunObject, owned
+from dayfly.operator.cluster.fork_values import fork_evaluator
+from dayfly.operator.cluster.objects import RunObject, is_owned_by
 from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, verified_values
 from dayfly.operator.outputs.log_outputs import LogOutputs, LogWait
 from dayfly.operator.pods import input_pins
@@ -88,7 +88,7 @@ class StepObserver:
             for attempt in range(1, record.attempt + 2):
                 pod = pods.pop(names.pod_name(run.ledger.uid, name, attempt), None)
                 claimed = attempt == record.attempt and record.state not in (State.NONE, State.VOID)
-                if pod is not None and (pod.metadata.uid == record.ref if claimed else owned(pod.metadata, run)):
+                if pod is not None and (pod.metadata.uid == record.ref if claimed else is_owned_by(pod.metadata, run)):
                     found[name, attempt] = pod
         return found
 
@@ -213,7 +213,7 @@ class StepObserver:
             if isinstance(fact, Prepared) and attempt > sight.run.ledger.unit(name).attempt and name in sight.plan.steps
         ]
         then = msgspec.structs.replace(sight.run, ledger=apply_ends(sight.run.ledger, facts)) if held else sight.run
-        forks = teller(self._cluster, then)
+        forks = fork_evaluator(self._cluster, then)
         for name, attempt in held:
             if not input_pins.is_current(then, sight.plan.steps[name], sight.pods[name, attempt], sight.now, forks):
                 del facts[name, attempt]

@@ -21,11 +21,11 @@ from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, Pod
 from dayfly.operator.cluster.caches import ClusterWatches, owned_by_run
-from dayfly.operator.cluster.objects import RunObject, owned
+from dayfly.operator.cluster.objects import RunObject, is_owned_by
 from dayfly.operator.forks.baselines import read_fork_rights
 from dayfly.operator.forks.fork_builder import KIND, ForkBuilder, ForkRefusal
 from dayfly.operator.pods.namespaces import NotGrantedError
-from dayfly.operator.refusals import KEPT_AGAIN_S, Refusals, all_done, kept_again
+from dayfly.operator.refusals import KEPT_RETRY_AFTER_S, Refusals, all_done, seconds_until_kept_retry
 from dayfly.operator.retries import Request, Retries, attempt_due, deletion
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
@@ -90,7 +90,7 @@ class ForkReconciler:
                     await self._observe_claimed(sight, run, name, cached.get(own), now)
                 except errors.Refused as error:
                     sight.facts[name, run.ledger.unit(name).attempt] = _unreadable(run.ledger.unit(name), error)
-                    self._cluster.queue.add(run.metadata.name, after=KEPT_AGAIN_S)
+                    self._cluster.queue.add(run.metadata.name, after=KEPT_RETRY_AFTER_S)
             else:
                 _observe_unclaimed(sight, run, name, cached.get(own))
         for name, step in wanted.items():
@@ -128,9 +128,9 @@ class ForkReconciler:
         Raises:
             errors.ApiError: some of this is not done.
         """
-        await all_done(self._parts(run, plan, sight))
+        await all_done(self._changes(run, plan, sight))
 
-    def _parts(self, run: RunObject, plan: Plan, sight: ForkSight) -> Iterator[Awaitable[None]]:
+    def _changes(self, run: RunObject, plan: Plan, sight: ForkSight) -> Iterator[Awaitable[None]]:
         wanted = _forks(plan) if run.ledger.closed is None else {}
         ledger = run.ledger
         alive = {name for name in ledger.units if ledger.kind(name) == Kind.FORK and ledger.unit(name).state in ALIVE}
@@ -155,7 +155,9 @@ class ForkReconciler:
 
     def _deployments(self, run: RunObject) -> list[read.ForkDeployment]:
         """Return the cached Deployments of the run with that UID."""
-        return [item for item in owned_by_run(self._cluster.forks, run.metadata.name) if owned(item.metadata, run)]
+        return [
+            item for item in owned_by_run(self._cluster.forks, run.metadata.name) if is_owned_by(item.metadata, run)
+        ]
 
     async def _observe_claimed(
         self, sight: ForkSight, run: RunObject, name: str, found: read.ForkDeployment | None, now: int
@@ -170,7 +172,7 @@ class ForkReconciler:
             sight.facts[name, record.attempt] = read.read_fork(found, [pod for pod in known if _is_of(pod, own)], now)
         else:
             # Our unclaimed one goes first (`_remove_unwanted`): its pods look like those of the claimed one.
-            stray = found is not None and owned(found.metadata, run)
+            stray = found is not None and is_owned_by(found.metadata, run)
             sets, pods = await self._forks.count_leftovers(own, namespace)
             if sets:
                 self._cluster.queue.add(run.metadata.name, after=CONFLICT_RETRY_AFTER_S)  # ReplicaSets are not watched
@@ -206,7 +208,7 @@ class ForkReconciler:
         try:
             await read_fork_rights(self._cluster.client, run, source.namespace)
         except (NotGrantedError, errors.Refused) as error:
-            self._cluster.queue.add(run.metadata.name, after=KEPT_AGAIN_S)  # namespaces are not watched
+            self._cluster.queue.add(run.metadata.name, after=KEPT_RETRY_AFTER_S)  # namespaces are not watched
             return _objection(error, 0)
         name = f"{source.namespace}/{source.name}"
         message = f"its baseline, {KIND} {name}, does not exist; the fork is created as soon as it does"
@@ -221,7 +223,7 @@ class ForkReconciler:
         source = _baseline(step.id)
         try:
             own = self._cluster.services.get(_own_name(run, step.id), source.namespace)
-            if own is None or not owned(own.metadata, run):
+            if own is None or not is_owned_by(own.metadata, run):
                 # A peer with a newer run may have removed it: then the two would create and remove it in turns.
                 if await self._is_current(run):
                     await self._builder.service(run, source)
@@ -245,7 +247,7 @@ class ForkReconciler:
             objection = _objection(error, self._cluster.now())
             before = memory.stuck.get(step.id)
             memory.stuck[step.id] = objection
-            self._cluster.queue.add(run.metadata.name, after=kept_again(before, objection))
+            self._cluster.queue.add(run.metadata.name, after=seconds_until_kept_retry(before, objection))
 
     def _clear_stuck(self, memory: ForkMemory, fork: str, run: RunObject) -> None:
         """Forget why the fork could not be updated, and queue the run so that its status changes."""

@@ -25,7 +25,7 @@ from dayfly.operator.cluster.objects import (
     HOOKS,
     RUNS,
     HookObject,
-    abandonment,
+    parse_abandonment,
 )
 from dayfly.operator.hooks.hook_status import HookStatus, problem_key
 from dayfly.operator.hooks.watched_kinds import WatchedKinds
@@ -161,7 +161,7 @@ class PairReconciler:
         now = await self._client.find(resource, pair.key.name, pair.key.namespace)
         if now is None or now.metadata.uid != uid or not has_finalizer(now.metadata, HOOKED_PREFIX + pair.hook):
             return
-        abandon = abandonment(now.metadata.annotations, closing=bool(now.metadata.deletion_timestamp))
+        abandon = parse_abandonment(now.metadata.annotations, closing=bool(now.metadata.deletion_timestamp))
         reason = abandon.reason if abandon is not None and abandon.applies else ""
         if await self._client.find(HOOKS, pair.hook) is None:
             reason = "the hook is gone, and a hook goes only after it has released its objects"

@@ -57,7 +57,7 @@ class HookStatus:
         cluster.runs.listen(self._on_run_change)
 
     @property
-    def frozen(self) -> int:
+    def frozen_count(self) -> int:
         """The number of objects for which nothing is done."""
         every = (problem for known in self._problems.values() for problem in known.values())
         return sum(problem.reason in FROZEN for problem in every)

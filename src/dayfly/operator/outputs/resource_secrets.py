@@ -12,7 +12,7 @@ from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import RunObject, owned, resource_name
+from dayfly.operator.cluster.objects import RunObject, is_owned_by, resource_name
 from dayfly.operator.outputs.attempt_secrets import outputs_secret, verified_values
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
@@ -93,6 +93,6 @@ async def _exists(client: Client, run: RunObject, namespace: str, name: str) -> 
         CannotRenderError: another program's Secret has the name.
     """
     found = await client.find(SECRETS, name, namespace)
-    if found is not None and not owned(found.metadata, run):
+    if found is not None and not is_owned_by(found.metadata, run):
         raise CannotRenderError(Reason.NAME_CONFLICT, messages.foreign_object("Secret", namespace, name))
     return found is not None

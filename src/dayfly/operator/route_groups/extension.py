@@ -16,7 +16,7 @@ from dayfly.operator.targets.targets import Targets
 WORKERS = 4
 
 
-class Groups:
+class RouteGroupsExtension:
     """Reconciles RouteGroups, and reports their status."""
 
     def __init__(self, cluster: ClusterWatches, targets: Targets, events: Recorder) -> None:
@@ -31,7 +31,7 @@ class Groups:
         cluster.istio.listen(self._on_routing_change)
 
     @property
-    def frozen(self) -> int:
+    def frozen_count(self) -> int:
         """The number of groups for which nothing is done."""
         return len(self._status.frozen)
 

@@ -50,7 +50,7 @@ class _GroupMessage(NamedTuple):
     def units(self) -> Sequence[UnitReport]:
         return self.about[1].units if self.about else ()
 
-    def rest(self) -> tuple[Any, ...]:
+    def deferred_parts(self) -> tuple[Any, ...]:
         """Return the parts whose changes may be written later. Matched sandboxes are not urgent either."""
         standing = tuple((unit.id, unit.state, unit.attempt) for unit in self.units)
         state, expiry = self.state, self.expiry
@@ -143,7 +143,7 @@ class GroupStatus:
             state.reason,
             saying.message,
             (saying.phase, seen.metadata.generation),
-            saying.rest(),
+            saying.deferred_parts(),
             phases.has_trouble(saying.units),
             lambda since: saying.status(seen, since, now),
             saying.expiry,

@@ -46,7 +46,7 @@ class ClusterMembership:
         """Queue the sandboxes of these groups and the others: the forks behind a key may have changed."""
         uids = {*others, *(uid for group in groups for uid in self._members.sandboxes_of(group))}
         for key in sorted(self._sandboxes[uid] for uid in uids):
-            self._cluster.wishes.add(key)
+            self._cluster.sandbox_queue.add(key)
 
     def _on_group_change(self, change: Change[RouteGroupObject]) -> None:
         seen = change.latest

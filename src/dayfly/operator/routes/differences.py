@@ -54,7 +54,7 @@ def is_outdated(
     return differs(found[1], wanted.manifest) and memory.written_generation.get(meta.uid) != meta.generation
 
 
-def find_lacks(desired: DesiredRoutes, ours: Ours, memory: RouteMemory) -> Iterator[RouteProblem]:
+def find_problems(desired: DesiredRoutes, ours: Ours, memory: RouteMemory) -> Iterator[RouteProblem]:
     """Yield why requests with a key may not reach the fork yet."""
     for wanted in desired.routes:
         found = ours.get((wanted.kind.plural, wanted.key))
@@ -77,7 +77,7 @@ def propagated_at(seen: RouteObject, noted: list[int], now: int) -> int:
     return min(newest + SETTLE_MS if newest else since + PATIENCE_MS, since + PATIENCE_MS)
 
 
-def unrouted(name: str, trouble: str) -> str:
+def unrouted_message(name: str, trouble: str) -> str:
     why = f"routes cannot be read: {trouble}" if trouble else "neither the Gateway API nor Istio is installed"
     return f"{name} ({why}: requests with its key reach the baseline)"
 
@@ -87,7 +87,7 @@ def new_services(namespace: str, differences: RouteDifferences) -> set[Key]:
     new = [each.manifest for each in differences.changed if (each.kind.plural, each.key) not in differences.ours]
     rules = [rule for manifest in new for rule in manifest["spec"]["rules"]]
     names = {ref["name"] for ref in render.backend_refs(rules) if ref["name"].startswith("f-")}
-    names |= {name for each in differences.outdated if each.is_new for name in each.thread.leads.values()}
+    names |= {name for each in differences.outdated if each.is_new for name in each.fork_rules.leads.values()}
     return {Key(namespace, name) for name in names}
 
 

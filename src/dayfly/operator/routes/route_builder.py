@@ -12,7 +12,7 @@ from dayfly.execute.gateway.rules import RuleTargets, build_key_matches
 from dayfly.execute.istio.rules import MAX_PATTERN_CHARS, ForkRules, RuleOwner
 from dayfly.kube.objects import Key, Resource
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import RunObject, owned, owner
+from dayfly.operator.cluster.objects import RunObject, is_owned_by, run_owner_reference
 from dayfly.operator.forks.baselines import PodLabels
 from dayfly.operator.routes.vs_edits import RelevantServices, VirtualServiceEdit, build_edits, find_relevant, leads_of
 from dayfly.plan import messages
@@ -154,7 +154,7 @@ class RouteBuilder:
     def _service_name(self, run: RunObject, baseline: Baseline, fork: RouteTarget, like: str) -> str:
         """Return the fork's Service for one of the baseline's: the fork's own one if it has the same ports."""
         own = self._cluster.services.get(fork.name, baseline.namespace)
-        if own is not None and owned(own.metadata, run) and (own.metadata.labels or {}).get(LIKE_LABEL) == like:
+        if own is not None and is_owned_by(own.metadata, run) and (own.metadata.labels or {}).get(LIKE_LABEL) == like:
             return fork.name
         return render.service_name(fork, like)
 
@@ -162,7 +162,7 @@ class RouteBuilder:
 def fork_of(run: RunObject, baseline: Baseline) -> RouteTarget:
     """Return the fork that a route leads to."""
     name = fork_name(run.ledger.target.name, run.ledger.uid, baseline.namespace, baseline.name)
-    return RouteTarget(name, run.metadata.name, owner(run))
+    return RouteTarget(name, run.metadata.name, run_owner_reference(run))
 
 
 def _oldest(services: tuple[ForkService, ...]) -> tuple[tuple[ForkService, ...], int]:

@@ -18,12 +18,12 @@ class VirtualServiceEdit(NamedTuple):
     """The desired rules for a fork in a VirtualService; with `service` the object is ours and serves that Service."""
 
     key: Key
-    thread: ForkRules
+    fork_rules: ForkRules
     seen: VirtualService | None
     service: str = ""
 
     def apply(self, rules: Sequence[Rule]) -> list[Rule]:
-        return list(insert_rules(rules, self.thread, self.key.namespace).rules)
+        return list(insert_rules(rules, self.fork_rules, self.key.namespace).rules)
 
     @property
     def is_outdated(self) -> bool:
@@ -33,12 +33,12 @@ class VirtualServiceEdit(NamedTuple):
     @property
     def is_new(self) -> bool:
         """Whether it has no rule for the fork yet."""
-        return self.seen is None or self.thread.owner not in owners_of(self.seen.rules)
+        return self.seen is None or self.fork_rules.owner not in owners_of(self.seen.rules)
 
     @property
     def remarks(self) -> Iterator[str]:
         rules = self.seen.rules if self.seen is not None else render_shared(self.key, self.service)["spec"]["http"]
-        made = insert_rules(rules, self.thread, self.key.namespace)
+        made = insert_rules(rules, self.fork_rules, self.key.namespace)
         name = f"VirtualService {self.key}"
         if made.full_rules:
             numbers = ", ".join(map(str, made.full_rules))

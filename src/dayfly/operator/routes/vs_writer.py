@@ -10,7 +10,7 @@ from dayfly.execute.istio.run import AlteredRulesError, VirtualServices
 from dayfly.kube import errors
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import RunObject, owner
+from dayfly.operator.cluster.objects import RunObject, run_owner_reference
 from dayfly.operator.refusals import all_done
 from dayfly.operator.routes.route_memory import RouteMemory
 from dayfly.operator.routes.vs_edits import VirtualServiceEdit
@@ -28,13 +28,13 @@ class VirtualServiceWriter:
         self._cluster = cluster
         self._services = VirtualServices(cluster.client)
 
-    def find_lack(
+    def find_problem(
         self, run: RunObject, edits: tuple[VirtualServiceEdit, ...], memory: RouteMemory
     ) -> RouteProblem | None:
         """Return why requests may not reach the fork yet."""
         now, until = self._cluster.now(), 0
         for edit in edits:
-            name = f"{edit.key}/{edit.thread.owner.fork}"
+            name = f"{edit.key}/{edit.fork_rules.owner.fork}"
             if edit.is_outdated or edit.seen is None:
                 memory.woven_at.pop(name, None)
                 return RouteProblem(messages.route_written("VirtualService", str(edit.key)))
@@ -66,7 +66,7 @@ class VirtualServiceWriter:
     async def write(self, run: RunObject, edit: VirtualServiceEdit) -> None:
         """Write the rules; raise the errors of `VirtualServices`."""
         if edit.service:
-            await self._services.ensure_shared(edit.key, edit.service, owner(run), edit.apply)
+            await self._services.ensure_shared(edit.key, edit.service, run_owner_reference(run), edit.apply)
         else:
             await self._services.update_rules(edit.key, edit.apply)
 

@@ -12,7 +12,7 @@ from dayfly.execute.state.service import StateOwner
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, Key, untyped_resource
-from dayfly.operator.cluster.objects import RunObject, owned, secret_of
+from dayfly.operator.cluster.objects import RunObject, is_owned_by, owned_secret
 from dayfly.operator.states import authority
 from dayfly.operator.states.authority import Authority
 from dayfly.operator.states.state_secrets import TYPE, StateSecrets
@@ -106,14 +106,14 @@ class StateAccess:
             await self.client.create(SECRETS, _secret(run, namespace, name, token), namespace)
         except (errors.AlreadyExists, errors.OutcomeUnknown):
             found = await self.client.get(SECRETS, name, namespace)
-            if not owned(found.metadata, run) or (found.type, found.data) != (TYPE, {_TOKEN: token.encode()}):
+            if not is_owned_by(found.metadata, run) or (found.type, found.data) != (TYPE, {_TOKEN: token.encode()}):
                 raise ForeignTokenError(f"Secret {namespace}/{name} does not belong to Dayfly; delete it") from None
 
     async def revoke(self, run: RunObject, unit: str, number: int, namespace: str) -> None:
         """Delete the token of an ended attempt, which is invalid from then on."""
         name = _name(run, unit, number)
         found = await self.client.find(SECRETS.metadata_only(), name, namespace)
-        if found is not None and owned(found.metadata, run):
+        if found is not None and is_owned_by(found.metadata, run):
             with contextlib.suppress(errors.NotFound, errors.Conflict):
                 await self.client.delete(SECRETS, name, namespace, uid=found.metadata.uid)
 
@@ -143,4 +143,4 @@ def _name(run: RunObject, unit: str, number: int) -> str:
 
 
 def _secret(run: RunObject, namespace: str, name: str, token: str) -> dict[str, Any]:
-    return secret_of(run, Key(namespace, name), TYPE, {_TOKEN: token.encode()}) | {"immutable": True}
+    return owned_secret(run, Key(namespace, name), TYPE, {_TOKEN: token.encode()}) | {"immutable": True}

@@ -15,7 +15,7 @@ from dayfly.execute.state.service import FullError, StateOwner, StoredHead, Unce
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, Key, Secret
-from dayfly.operator.cluster.objects import RUNS, RunObject, secret_of
+from dayfly.operator.cluster.objects import RUNS, RunObject, owned_secret
 from dayfly.spec.run import Run
 
 TYPE: Final = names.STATE_TYPE
@@ -116,7 +116,7 @@ class StateSecrets:
         return body
 
     def _secret(self, run: RunObject, name: str, labels: dict[str, str], data: dict[str, bytes]) -> dict[str, Any]:
-        return secret_of(run, Key(self._namespace, name), TYPE, data, labels)
+        return owned_secret(run, Key(self._namespace, name), TYPE, data, labels)
 
 
 async def heads(client: Client, namespace: str) -> dict[StateOwner, Head | DamagedError]:

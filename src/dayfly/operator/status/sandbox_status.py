@@ -29,7 +29,7 @@ from dayfly.operator.cluster.objects import (
 from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.status_format import condition, conditions, endpoints_of, message_of, pods_of, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
-from dayfly.operator.status.status_writer import AGAIN_S, ObjectStatusWriter, StatusUpdate
+from dayfly.operator.status.status_writer import CONFLICT_RECHECK_S, ObjectStatusWriter, StatusUpdate
 from dayfly.plan import messages, phases
 from dayfly.plan.reason_catalog import Severity, severity
 from dayfly.plan.reasons import Reason
@@ -46,11 +46,11 @@ class SandboxNotReadyError(Exception):
         self.reason = reason
 
 
-def hindered(error: Exception, failures: int) -> SandboxNotReadyError | None:
+def to_status_error(error: Exception, failures: int) -> SandboxNotReadyError | None:
     """Return the error as a reason for the status, or None if too few attempts have failed to report it."""
     if failures + 1 < refusals.failures_until_report(error):
         return None
-    return SandboxNotReadyError(Reason.BLOCKED, messages.blocked(refusals.hindrance(error)))
+    return SandboxNotReadyError(Reason.BLOCKED, messages.blocked(refusals.error_message(error)))
 
 
 async def reconcile_and_report(
@@ -60,21 +60,21 @@ async def reconcile_and_report(
     report: Callable[[Key, SandboxNotReadyError], Awaitable[None]],
 ) -> None:
     """Reconcile an object of a queue and report why it has no run yet."""
-    async with reporting(lambda: queue.failures(key), lambda why: report(key, why)):
+    async with report_on_error(lambda: queue.failures(key), lambda why: report(key, why)):
         why = await reconcile(key)
     if why is not None:
         await report(key, why)
 
 
 @contextlib.asynccontextmanager
-async def reporting(
+async def report_on_error(
     failures: Callable[[], int], report: Callable[[SandboxNotReadyError], Awaitable[None]]
 ) -> AsyncIterator[None]:
     """Report an exception of the body and raise it again. `failures()` is the number of earlier failed attempts."""
     try:
         yield
     except Exception as error:
-        if (why := hindered(error, failures())) is not None:
+        if (why := to_status_error(error, failures())) is not None:
             with contextlib.suppress(errors.ApiError):  # it is reported at the next try
                 await report(why)
         raise
@@ -174,8 +174,8 @@ class SandboxStatusWriter:
         if change.new is None:
             self.forget(seen.metadata.uid)  # no later turn of its run would do this
         elif self._writer.is_overwritten(seen):
-            self._cluster.queue.add(names.run_name(seen.metadata.name, seen.metadata.uid), after=AGAIN_S)
-            self._cluster.wishes.add(Key.from_object(seen), after=AGAIN_S)
+            self._cluster.queue.add(names.run_name(seen.metadata.name, seen.metadata.uid), after=CONFLICT_RECHECK_S)
+            self._cluster.sandbox_queue.add(Key.from_object(seen), after=CONFLICT_RECHECK_S)
 
     async def _write(
         self, seen: SandboxObject, content: _SandboxMessage, about: tuple[Scene, RunReport] | None

@@ -1,7 +1,8 @@
 """Common format of all statuses: conditions, units, times.
 
-A status is only written when something has changed, so durations in its messages would soon be wrong. `steady` puts the
-time in their place ("tries again at ..."). The template next to the message is for clients that show durations.
+A status is only written when something has changed, so durations in its messages would soon be wrong.
+`with_fixed_times` puts the time in their place ("tries again at ..."). The template next to the message is for clients
+that show durations.
 """
 
 from collections.abc import Iterable, Mapping
@@ -46,7 +47,7 @@ def condition(seen: SandboxObject | RouteGroupObject, row: tuple[str, bool, str,
     return found
 
 
-def steady(unit: UnitReport) -> str:
+def with_fixed_times(unit: UnitReport) -> str:
     """Return the unit's message with points in time in place of durations."""
     if not unit.template:
         return unit.message
@@ -57,7 +58,7 @@ def message_of(report: RunReport) -> str:
     """Return the report's message with points in time in place of durations."""
     for unit in report.units:
         if unit.id == report.about:
-            return unit_sentence(unit, steady(unit), report.others)
+            return unit_sentence(unit, with_fixed_times(unit), report.others)
     return report.message
 
 
@@ -73,7 +74,7 @@ def units_of(units: Iterable[UnitReport], pods: Mapping[str, str]) -> list[dict[
                 ("state", unit.state),
                 ("attempt", unit.attempt),
                 ("reason", unit.reason),
-                ("message", steady(unit)),
+                ("message", with_fixed_times(unit)),
                 ("template", unit.template),
                 ("pod", pods.get(unit.id, "")),
                 ("since", format_time(unit.since)),

@@ -20,7 +20,7 @@ from dayfly.kube.discovery import find_served_kind, is_definition_gone
 from dayfly.kube.forms import Style
 from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource, untyped_resource
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import DOCUMENTS, HOOKS, HookObject, RunObject, holds
+from dayfly.operator.cluster.objects import DOCUMENTS, HOOKS, HookObject, RunObject, dayfly_finalizers
 from dayfly.operator.targets.adapter import BaseAdapter, KindLostError, StatusReporter, UndecidableError
 from dayfly.plan import messages
 from dayfly.plan.closed_run import is_past_pre_stop
@@ -278,5 +278,5 @@ def _has_stopped(found: dict[str, Any], verdict: ReadyRule | None) -> tuple[bool
     if verdict is not None:
         return _check_rule(found, verdict)
 
-    others = tuple(each for each in meta.finalizers or () if each not in holds(meta))
+    others = tuple(each for each in meta.finalizers or () if each not in dayfly_finalizers(meta))
     return not others, messages.remaining_finalizers(others) if others else ""

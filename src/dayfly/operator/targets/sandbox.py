@@ -70,7 +70,9 @@ class SandboxTarget(BaseAdapter):
         if is_own_change(change):
             return False
         held = has_finalizer(seen.metadata, TARGET_FINALIZER)
-        self._cluster.wishes.add(change.key, urgency=self._cluster.when_found() if held else Urgency.NORMAL)
+        self._cluster.sandbox_queue.add(
+            change.key, urgency=self._cluster.discovery_urgency() if held else Urgency.NORMAL
+        )
         if change.new is None or change.new.metadata.deletion_timestamp is not None:
             # Queued also without a known run, so that what a peer may have created for it is cleaned up.
             run = names.run_name(seen.metadata.name, seen.metadata.uid)
@@ -78,7 +80,7 @@ class SandboxTarget(BaseAdapter):
         return True
 
     def on_run_missing(self, item: SandboxObject) -> None:
-        self._cluster.wishes.add(Key.from_object(item))
+        self._cluster.sandbox_queue.add(Key.from_object(item))
 
     def get_times(self, run: RunObject, seen: CachedTarget) -> Times:
         if (offered := run.spec.offered) is not None:

@@ -23,10 +23,10 @@ from dayfly.operator.cluster.objects import (
     RUNS,
     DocumentObject,
     RunObject,
-    abandonment,
+    dayfly_finalizers,
     finalizer_of,
-    holds,
-    retries,
+    parse_abandonment,
+    parse_retries,
 )
 from dayfly.operator.targets.adapter import Adapter, BlockedError, CachedTarget, UnknownKind
 from dayfly.operator.targets.lifecycle_hook import ENDED_PHASES, find_hook, find_living_hook
@@ -87,7 +87,7 @@ class Targets:
         if not adapter.on_change(change):
             return
         meta = change.latest.metadata
-        known = self._cluster.when_found() if holds(meta) else Urgency.NORMAL
+        known = self._cluster.discovery_urgency() if dayfly_finalizers(meta) else Urgency.NORMAL
         deleting = change.new is None or meta.deletion_timestamp is not None
         for run in self._cluster.runs_of(meta.uid):
             if not self._is_kept(run):
@@ -105,7 +105,7 @@ class Targets:
         """Report targets that have our finalizer and no run, and queue ended runs whose target is gone."""
         for adapter in self:
             for item in adapter.cache:
-                if held := holds(item.metadata):
+                if held := dayfly_finalizers(item.metadata):
                     runs = map(self._cluster.ledger.get, self._cluster.runs_of(item.metadata.uid))
                     if not {finalizer_of(run) for run in runs if run is not None}.issuperset(held):
                         adapter.on_run_missing(item)
@@ -182,7 +182,7 @@ class Targets:
         elif run.ledger.closed is None:
             stop = await adapter.get_end_request(run)
         closing = stop is not None or run.ledger.closed is not None
-        request = abandonment(meta.annotations, closing=closing)
+        request = parse_abandonment(meta.annotations, closing=closing)
         if request is not None and request.applies:
             # An annotation has no time, so the operator records when it first read it.
             by = f"annotation {ABANDON_ANNOTATION}"
@@ -195,7 +195,7 @@ class Targets:
             abandon=abandon,
             expires_at=times.expires_at,
             lease_until=times.lease_until,
-            retry=retries((meta.annotations or {}).get(RETRY_ANNOTATION, "")),
+            retry=parse_retries((meta.annotations or {}).get(RETRY_ANNOTATION, "")),
             ignored=ignored,
         )
 
@@ -236,7 +236,7 @@ class Targets:
         seen = await self._cluster.client.find(known, target.name, target.namespace)
         if seen is None or seen.metadata.uid != target.uid:
             return False
-        return not seen.metadata.deletion_timestamp or bool(holds(seen.metadata))
+        return not seen.metadata.deletion_timestamp or bool(dayfly_finalizers(seen.metadata))
 
     async def release_documents(self, run: RunObject) -> None:
         """Release the documents of an ended run."""
