@@ -63,8 +63,8 @@ def compile(  # noqa: A001  -- the field's word for it
 
     Args:
         sandbox: The sandbox, loaded and checked by `spec`.
-        plugins: At least those that `missing` names, by name and canonical version. For the latest version, the highest
-            among them is used.
+        plugins: At least those that `required_plugins` names, by name and canonical version. For the latest version,
+            the highest among them is used.
         uid: The target's identity.
         routing_key: The sandbox's routing key.
         namespace: Namespace of the Sandbox object, if there is one.

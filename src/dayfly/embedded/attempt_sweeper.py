@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 DISK_RETRY_S = 1.0
 CLEANUP_RETRY_S = 5.0
-# Time that `cleared` waits for the last runners. They need milliseconds; a stopped one would never end.
+# Time that `finish_removals` waits for the last runners. They need milliseconds; a stopped one would never end.
 CLOSE_TIMEOUT_S = 5.0
 
 

@@ -85,7 +85,7 @@ class Manager:
         """Return the cache of a kind; callers with the same arguments share it.
 
         A cache that is requested while the manager runs is filled from then on, and `run` does not wait for it: see
-        `trouble`.
+        `watch_error`.
 
         Args:
             resource: The kind.

@@ -30,7 +30,7 @@ MISSING = "this server does not route by routing key; start it with: dayfly up -
 
 @dataclass(frozen=True)
 class DesiredRoute:
-    """A desired route or, with `listens`, a preview. `port` is where the fork listens (0: no port yet)."""
+    """A desired route or, with `listen_port`, a preview. `port` is where the fork listens (0: no port yet)."""
 
     born: int
     baseline: Baseline | None

@@ -49,8 +49,8 @@ class RouteTarget(NamedTuple):
 class ForkRoutes(NamedTuple):
     """The manifests derived from one route.
 
-    `crowded` has the indexes of its rules without room for a key match. `cut` is true if matches were omitted because
-    of the limit.
+    `full_rules` has the indexes of its rules without room for a key match. `is_cut` is true if matches were omitted
+    because of the limit.
     """
 
     manifests: tuple[dict[str, Any], ...]

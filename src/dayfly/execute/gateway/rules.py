@@ -50,8 +50,8 @@ class RuleTargets(NamedTuple):
 class CopiedRules(NamedTuple):
     """The rules of each derived object.
 
-    `crowded` has the indexes of rules without room for a key match. `cut` is true if matches were omitted because of
-    the limit.
+    `full_rules` has the indexes of rules without room for a key match. `is_cut` is true if matches were omitted because
+    of the limit.
     """
 
     objects: tuple[tuple[Rule, ...], ...]

@@ -47,7 +47,7 @@ class ForkRules(NamedTuple):
 class EditedRules(NamedTuple):
     """The rules after an insertion.
 
-    `crowded` has the numbers of rules, not counting Dayfly's, that have no room for a key match. `cut` is true if
+    `full_rules` has the numbers of rules, not counting Dayfly's, that have no room for a key match. `is_cut` is true if
     matches were omitted because of the limit.
     """
 

@@ -36,7 +36,7 @@ class KeyRoute(NamedTuple):
 
 
 class EnvoyEntry(NamedTuple):
-    """A listener: its port `listens`, its routes in order, and the baseline's `port` for all other requests.
+    """A listener: its port `listen_port`, its routes in order, and the baseline's `port` for all other requests.
 
     With `key`, Envoy adds this key to each request and routes by it, whatever keys the request has.
     """

@@ -19,7 +19,7 @@ def fork_evaluator(cluster: ClusterWatches, run: RunObject) -> Forks:
     It raises `ForkAddressUnknownError` if the fork or its address does not exist.
     """
 
-    def told(value: ForkValue) -> str:
+    def evaluate(value: ForkValue) -> str:
         of = value.fork_of
         own = fork_name(run.ledger.target.name, run.ledger.uid, of.namespace, of.name)
         record, seen = run.ledger.unit(fork_id(of)), cluster.forks.get(own, of.namespace)
@@ -33,7 +33,7 @@ def fork_evaluator(cluster: ClusterWatches, run: RunObject) -> Forks:
             raise ForkAddressUnknownError(Reason.FORK_WITHOUT_SERVICE, f"{{{{.{missing[0]}}}}}: {what}")
         return fill_expression(value.expression, known)
 
-    return told
+    return evaluate
 
 
 def service_address(service: ForkService) -> tuple[str, int]:
