@@ -27,7 +27,12 @@ from dayfly.operator.status.resource_status import (
     ResourceObject,
     ResourceStatusWriter,
 )
-from dayfly.operator.status.sandbox_status import AppliedSpec, SandboxNotReadyError, SandboxStatusWriter
+from dayfly.operator.status.sandbox_status import (
+    CONFLICT_RETRY_S,
+    AppliedSpec,
+    SandboxNotReadyError,
+    SandboxStatusWriter,
+)
 from dayfly.plan.reasons import Reason
 from dayfly.plan.route_groups import EXPIRES_SOON_CONDITION
 from dayfly.plan.sealed import seal
@@ -228,7 +233,7 @@ class TestSandbox:
         assert await again.say() == 0.0
         assert again.client.said == []
 
-    @pytest.mark.parametrize(("fault", "again"), [(GONE, 0.0), (MOVED, CONFLICT_RECHECK_S)])
+    @pytest.mark.parametrize(("fault", "again"), [(GONE, 0.0), (MOVED, CONFLICT_RETRY_S)])
     async def test_failed_status_write_is_retried_if_the_sandbox_exists(self, fault, again):
         bench = Boxes()
         bench.client.faults = [fault]

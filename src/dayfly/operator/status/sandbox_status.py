@@ -29,7 +29,7 @@ from dayfly.operator.cluster.objects import (
 from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.status_format import condition, conditions, endpoints_of, message_of, pods_of, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
-from dayfly.operator.status.status_writer import CONFLICT_RECHECK_S, ObjectStatusWriter, StatusUpdate
+from dayfly.operator.status.status_writer import CONFLICT_RETRY_S, ObjectStatusWriter, StatusUpdate
 from dayfly.plan import messages, phases
 from dayfly.plan.reason_catalog import Severity, severity
 from dayfly.plan.reasons import Reason
@@ -174,8 +174,8 @@ class SandboxStatusWriter:
         if change.new is None:
             self.forget(seen.metadata.uid)  # no later turn of its run would do this
         elif self._writer.is_overwritten(seen):
-            self._cluster.queue.add(names.run_name(seen.metadata.name, seen.metadata.uid), after=CONFLICT_RECHECK_S)
-            self._cluster.sandbox_queue.add(Key.from_object(seen), after=CONFLICT_RECHECK_S)
+            self._cluster.queue.add(names.run_name(seen.metadata.name, seen.metadata.uid), after=CONFLICT_RETRY_S)
+            self._cluster.sandbox_queue.add(Key.from_object(seen), after=CONFLICT_RETRY_S)
 
     async def _write(
         self, seen: SandboxObject, content: _SandboxMessage, about: tuple[Scene, RunReport] | None

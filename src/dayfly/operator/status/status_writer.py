@@ -17,7 +17,7 @@ from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan.reason_catalog import Severity, severity
 from dayfly.plan.reasons import Reason
 
-CONFLICT_RECHECK_S = 1.0
+CONFLICT_RETRY_S = 1.0
 FROZEN = frozenset({Reason.LEDGER_LOST, Reason.PLAN_LOST})
 
 T = TypeVar("T", SandboxObject, RouteGroupObject, HookObject)
@@ -104,7 +104,7 @@ class ObjectStatusWriter(Generic[T]):
             self.forget(meta.uid)
             return 0.0
         except errors.Conflict:
-            return CONFLICT_RECHECK_S  # another object has the name, or the object has changed: the watch will show it
+            return CONFLICT_RETRY_S  # another object has the name, or the object has changed: the watch will show it
         if throttle.urgent[:2] != urgent[:2]:
             self.record(seen, update.reason, update.message)
         if expiry.soon and not expiry.is_warned_in(seen.status):
