@@ -13,7 +13,7 @@ from dayfly.execute.process.attempt_storage import open_storage
 from dayfly.link.server_end import Link
 from dayfly.link.wire import Offer
 from dayfly.plan.reasons import Reason
-from dayfly.spec.lifecycle import Exec, InputDestination, Lifecycle, Ref, Target, Unit, UnitInput, UnitOutput
+from dayfly.spec.lifecycle import As, Exec, Lifecycle, Ref, Target, Unit, UnitInput, UnitOutput
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -45,7 +45,7 @@ def chain(uid: str, script: str, length: int, output: str = "") -> Offer:
     outputs = (UnitOutput(name="o", path=output),) if output else ()
     steps = [_step("s0", script, (), outputs)]
     for number in range(1, length):
-        read = UnitInput(name="o", from_=Ref(unit=f"s{number - 1}", output="o"), as_=InputDestination(env="BEFORE"))
+        read = UnitInput(name="o", from_=Ref(unit=f"s{number - 1}", output="o"), as_=As(env="BEFORE"))
         steps.append(_step(f"s{number}", script, (read,), outputs))
     target = Target(kind="Sandbox", name=uid, uid=uid)
     documents = (Lifecycle(target=target, resource="db", pre_start=tuple(steps)), Lifecycle(target=target))

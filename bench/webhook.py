@@ -15,7 +15,7 @@ from bench import runs
 from bench.rows import Row, cpu_seconds, folder, median, show, spread
 from dayfly.link.wire import Offer
 from dayfly.spec.lifecycle import (
-    InputDestination,
+    As,
     Kind,
     Lifecycle,
     Ref,
@@ -135,14 +135,14 @@ def _offer(uid: str, url: str) -> Offer:
     plain = Unit(
         name="w0",
         kind=Kind.WEBHOOK,
-        inputs=(UnitInput(name="before", value="", as_=InputDestination()),),
+        inputs=(UnitInput(name="before", value="", as_=As()),),
         outputs=(UnitOutput(name="id", json_path="$.id"),),
         timeouts=UnitTimeouts(run_ms=300_000, grace_ms=300_000),
         webhook=WebhookUnit(request=request),
     )
     steps = [plain]
     for number in range(1, REQUESTS):
-        read = UnitInput(name="before", from_=Ref(unit=f"w{number - 1}", output="id"), as_=InputDestination())
+        read = UnitInput(name="before", from_=Ref(unit=f"w{number - 1}", output="id"), as_=As())
         steps.append(msgspec.structs.replace(plain, name=f"w{number}", inputs=(read,)))
     target = Target(kind="Sandbox", name=uid, uid=uid)
     documents = (Lifecycle(target=target, resource="dns", pre_start=tuple(steps)), Lifecycle(target=target))

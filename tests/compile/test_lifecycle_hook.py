@@ -7,7 +7,7 @@ from tests.spec.marked_text import marked
 from dayfly.compile import check_hook, compile_hook, hook_warnings, preview_hook
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import (
-    InputDestination,
+    As,
     LifecycleEvent,
     Ref,
     StepOrigin,
@@ -89,17 +89,13 @@ def test_hook_document_has_target_and_named_origin():
 
 def test_inputs_come_from_fields_of_the_target():
     made = compile_hook(hook(HOOK), MACHINE)
-    assert made.pre_start[0].inputs == (
-        UnitInput(name="uid", target="$.metadata.uid", as_=InputDestination(path="/tmp/uid")),
-    )
+    assert made.pre_start[0].inputs == (UnitInput(name="uid", target="$.metadata.uid", as_=As(path="/tmp/uid")),)
     assert made.pre_stop[0].inputs == (
-        UnitInput(name="volume", target="$.spec.volume", as_=InputDestination(env="VOLUME")),
-        UnitInput(name="claim", from_=Ref(unit="claim", output="name"), as_=InputDestination(env="CLAIM")),
+        UnitInput(name="volume", target="$.spec.volume", as_=As(env="VOLUME")),
+        UnitInput(name="claim", from_=Ref(unit="claim", output="name"), as_=As(env="CLAIM")),
     )
     unregister = made.post_stop[1]
-    assert unregister.inputs == (
-        UnitInput(name="phase", target="$.status.phase", as_=InputDestination(env="DAYFLY_INPUT_PHASE")),
-    )
+    assert unregister.inputs == (UnitInput(name="phase", target="$.status.phase", as_=As(env="DAYFLY_INPUT_PHASE")),)
 
 
 def test_undo_is_as_written_or_from_removed_objects():

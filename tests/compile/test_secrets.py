@@ -5,7 +5,7 @@ from tests.compile.builders import box, refusal, run
 
 import dayfly.compile
 from dayfly.plan.sealed import seal, sensitive_inputs
-from dayfly.spec.lifecycle import InputDestination, LifecycleEvent, Ref, UnitInput
+from dayfly.spec.lifecycle import As, LifecycleEvent, Ref, UnitInput
 
 DB = """\
 name: db
@@ -35,17 +35,15 @@ def inputs(compiled, resource, event=LifecycleEvent.PRE_START):
 
 def test_param_secret_in_one_step_is_secret_without_value_in_all():
     compiled = run(BOX, DB)
-    key = UnitInput(name="key", secret=True, as_=InputDestination(env="KEY"))
-    assert inputs(compiled, "db") == (key, UnitInput(name="size", value="3", as_=InputDestination(env="SIZE")))
+    key = UnitInput(name="key", secret=True, as_=As(env="KEY"))
+    assert inputs(compiled, "db") == (key, UnitInput(name="size", value="3", as_=As(env="SIZE")))
     assert inputs(compiled, "db", LifecycleEvent.POST_STOP) == (key,)
     assert [document.secrets() for document in compiled.documents] == [("key",), ()]
 
 
 def test_secret_from_another_resource_is_masked_and_not_given():
     compiled = run(WIRED, DB, OTHER)
-    made = UnitInput(
-        name="key", from_=Ref(resource="db", unit="make", output="url"), secret=True, as_=InputDestination(env="KEY")
-    )
+    made = UnitInput(name="key", from_=Ref(resource="db", unit="make", output="url"), secret=True, as_=As(env="KEY"))
     assert inputs(compiled, "o")[0] == made
     assert [document.secrets() for document in compiled.documents] == [("key",), (), ()]
     plan = seal(compiled.documents)

@@ -6,9 +6,9 @@ from tests.compile.builders import PG, QUEUE, box, plugin, run, sandbox
 
 import dayfly.compile
 from dayfly.spec.lifecycle import (
+    As,
     Baseline,
     ForkValue,
-    InputDestination,
     LifecycleEvent,
     Ref,
     UnitInput,
@@ -31,26 +31,22 @@ DB = box("resources:\n- {name: Db, plugin: pg, params: {size: small}}\n")
 def test_inputs_come_from_params_from_steps_or_from_nowhere():
     found = units(run(DB, PG), "Db")
     assert found["provision"].inputs == (
-        UnitInput(name="size", value="small", as_=InputDestination(env="SIZE")),
-        UnitInput(name="db-owner", as_=InputDestination(path="/tmp/owner")),
+        UnitInput(name="size", value="small", as_=As(env="SIZE")),
+        UnitInput(name="db-owner", as_=As(path="/tmp/owner")),
     )
     assert found["seed"].inputs == (
         UnitInput(
             name="host",
             from_=Ref(unit="provision", output="host"),
-            as_=InputDestination(env="PGHOST", path="/tmp/in/host"),
+            as_=As(env="PGHOST", path="/tmp/in/host"),
         ),
-        UnitInput(
-            name="password", from_=Ref(unit="provision", output="password"), as_=InputDestination(env="PASSWORD")
-        ),
+        UnitInput(name="password", from_=Ref(unit="provision", output="password"), as_=As(env="PASSWORD")),
     )
 
 
 def test_an_input_without_a_place_is_named_after_itself():
     owner = PG.replace(", as: {path: /tmp/owner}", "")
-    assert units(run(DB, owner), "Db")["provision"].inputs[1] == UnitInput(
-        name="db-owner", as_=InputDestination(env="DB_OWNER")
-    )
+    assert units(run(DB, owner), "Db")["provision"].inputs[1] == UnitInput(name="db-owner", as_=As(env="DB_OWNER"))
 
 
 def test_an_empty_param_is_a_value():
@@ -239,7 +235,7 @@ def test_hooks_compile_to_their_events_and_read_others():
     )
     own = compiled.documents[-1]
     assert [[unit.name for unit in own.units(event)] for event in LifecycleEvent] == [["a"], ["b"], ["c"], ["d"]]
-    assert own.pre_start[0].inputs == (UnitInput(name="i", value="v", as_=InputDestination(env="I")),)
+    assert own.pre_start[0].inputs == (UnitInput(name="i", value="v", as_=As(env="I")),)
     assert own.post_start[0].inputs[0].from_ == Ref(unit="a", output="o")
     assert own.post_stop[0].inputs[0].from_ == Ref(resource="db", unit="provision", output="host")
 
@@ -255,7 +251,7 @@ def test_hooks_read_fork_expressions():
         )
     )
     of = Baseline(kind="Rollout", namespace="s", name="w")
-    told = UnitInput(name="i", fork=ForkValue(fork_of=of, expression="{{.Name}}"), as_=InputDestination(env="I"))
+    told = UnitInput(name="i", fork=ForkValue(fork_of=of, expression="{{.Name}}"), as_=As(env="I"))
     assert compiled.documents[-1].post_start[0].inputs == (told,)
     [line] = dayfly.compile.preview(compiled).events[0].waves[0][0].inputs
     assert line.source == "fork s/w: {{.Name}}"
@@ -271,9 +267,7 @@ CHAIN = box(
 
 def test_a_param_that_another_resource_makes():
     assert units(run(CHAIN, PG, QUEUE), "q")["make"].inputs == (
-        UnitInput(
-            name="seed", from_=Ref(resource="db", unit="provision", output="host"), as_=InputDestination(env="SEED")
-        ),
+        UnitInput(name="seed", from_=Ref(resource="db", unit="provision", output="host"), as_=As(env="SEED")),
     )
 
 

@@ -9,10 +9,10 @@ from tests.webhook.sending import unit
 
 from dayfly.execute.outputs import RUN_OUTPUT_LIMIT
 from dayfly.spec.lifecycle import (
+    As,
     Baseline,
     ForkUnit,
     ForkValue,
-    InputDestination,
     Lifecycle,
     Unit,
     UnitInput,
@@ -133,7 +133,7 @@ TOLD = tuple(
     UnitInput(
         name=word.lower(),
         fork=ForkValue(fork_of=APP, expression=f"{{{{.{word}}}}}"),
-        as_=InputDestination(env=word.upper()),
+        as_=As(env=word.upper()),
     )
     for word in ("Name", "Ready")
 )

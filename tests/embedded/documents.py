@@ -2,11 +2,11 @@
 
 from dayfly.link.wire import Offer
 from dayfly.spec.lifecycle import (
+    As,
     Baseline,
     EnvChange,
     Exec,
     ForkUnit,
-    InputDestination,
     Lifecycle,
     Ref,
     Target,
@@ -43,13 +43,11 @@ def given(text):
     name, source = text.split("=")
     resource, _, rest = source.rpartition(":")
     unit, output = rest.split(".")
-    return UnitInput(
-        name=name, from_=Ref(unit=unit, output=output, resource=resource), as_=InputDestination(env=name.upper())
-    )
+    return UnitInput(name=name, from_=Ref(unit=unit, output=output, resource=resource), as_=As(env=name.upper()))
 
 
 def constant(name, value, **as_):
-    return UnitInput(name=name, value=value, as_=InputDestination(**(as_ or {"env": name.upper()})))
+    return UnitInput(name=name, value=value, as_=As(**(as_ or {"env": name.upper()})))
 
 
 def resource(name, create=(), delete=()):

@@ -10,7 +10,7 @@ from tests.embedded.test_forks import NAME, declare, port
 from dayfly.embedded.forks import BaselineProcesses, fork_values
 from dayfly.execute.inputs import ForkAddressUnknownError
 from dayfly.plan.reasons import Reason
-from dayfly.spec.lifecycle import Baseline, ForkValue, InputDestination, UnitInput
+from dayfly.spec.lifecycle import As, Baseline, ForkValue, UnitInput
 from dayfly.spec.run import Run, State, UnitRecord
 from dayfly.spec.workload import Workload
 
@@ -18,9 +18,7 @@ OF = Baseline(kind="Deployment", namespace="default", name="app")
 
 
 def told(name, expression):
-    return UnitInput(
-        name=name, fork=ForkValue(fork_of=OF, expression=expression), as_=InputDestination(env=name.upper())
-    )
+    return UnitInput(name=name, fork=ForkValue(fork_of=OF, expression=expression), as_=As(env=name.upper()))
 
 
 READS = (

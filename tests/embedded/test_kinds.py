@@ -19,7 +19,7 @@ from dayfly.plan.actions import Launch
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import NeverRan
 from dayfly.spec.host_errors import DocumentsRefusedError
-from dayfly.spec.lifecycle import Baseline, ForkValue, InputDestination, Unit, UnitInput, WebhookUnit
+from dayfly.spec.lifecycle import As, Baseline, ForkValue, Unit, UnitInput, WebhookUnit
 from dayfly.spec.run import OutputRecord, State, UnitRecord
 
 NOW = 1_000
@@ -105,7 +105,7 @@ class TestOrders:
             bench.steps.order(live, KEY, self.READS)
 
     def test_step_gets_only_the_secrets_of_its_resource(self, bench):
-        unit = doc.step("a", inputs=[UnitInput(name="key", secret=True, as_=InputDestination(env="KEY"))])
+        unit = doc.step("a", inputs=[UnitInput(name="key", secret=True, as_=As(env="KEY"))])
         live = bench.of(doc.resource("r", [unit]))
         bench.secrets = {("r", "key"): b"ours", ("s", "key"): b"theirs"}
         assert bench.variables(bench.steps.order(live, KEY, unit))["KEY"] == "ours"
@@ -221,7 +221,7 @@ class TestSteps:
 
         bench.runs.fork_values = lambda _live, _answers: untold
         asks = ForkValue(fork_of=Baseline(kind="Deployment", namespace="default", name="app"), expression="{{.Name}}")
-        reads = UnitInput(name="who", fork=asks, as_=InputDestination(env="WHO"))
+        reads = UnitInput(name="who", fork=asks, as_=As(env="WHO"))
         says = Unit(
             name="say", kind="webhook", inputs=(reads,), webhook=WebhookUnit(request={"url": "https://a.example/"})
         )
@@ -274,7 +274,7 @@ def test_a_header_takes_its_secret_from_the_environment(bench):
 
 def test_only_steps_with_fork_inputs_read_forks(bench):
     of = Baseline(kind="Deployment", namespace="default", name="app")
-    asks = UnitInput(name="at", fork=ForkValue(fork_of=of, expression="{{.Host}}"), as_=InputDestination(env="AT"))
+    asks = UnitInput(name="at", fork=ForkValue(fork_of=of, expression="{{.Host}}"), as_=As(env="AT"))
     reads = msgspec.structs.replace(doc.step("a"), inputs=(asks,))
     live = bench.of(doc.resource("r", [reads, doc.step("b")], [msgspec.structs.replace(reads, name="gone")]))
     assert [step.id for step in live.reading_forks] == ["r/a"]

@@ -11,10 +11,10 @@ from dayfly.embedded.ledger import SqliteLedger
 from dayfly.execute.executor import Registry
 from dayfly.link.wire import Verdict
 from dayfly.spec.host_errors import DocumentsRefusedError
-from dayfly.spec.lifecycle import InputDestination, UnitInput
+from dayfly.spec.lifecycle import As, UnitInput
 from dayfly.spec.run import EndRequest
 
-SECRET = UnitInput(name="key", secret=True, as_=InputDestination(env="KEY"))
+SECRET = UnitInput(name="key", secret=True, as_=As(env="KEY"))
 GIVEN = {("db", "key"): CANARY}
 MAKE = step("make", 'echo "with $KEY"; printf %s "$KEY" | base64; echo "${#KEY}" >>"$JOURNAL"', inputs=(SECRET,))
 DROP = step("drop", 'echo "without $KEY"; echo "drop ${#KEY}" >>"$JOURNAL"', inputs=(SECRET,))

@@ -12,7 +12,7 @@ from tests.selection import in_time
 
 from dayfly.link.wire import Verdict
 from dayfly.spec.host_errors import DocumentsRefusedError
-from dayfly.spec.lifecycle import EnvChange, InputDestination, Object, Ref, UnitInput, UnitOutput
+from dayfly.spec.lifecycle import As, EnvChange, Object, Ref, UnitInput, UnitOutput
 from dayfly.spec.run import EndRequest
 
 
@@ -174,9 +174,7 @@ async def test_sensitive_value_is_masked_in_all_logs(machine, caplog):
     canary = "canary/4711+x"
     say = 'echo "$KEY"; printf "%s" "$KEY" | base64; cat /tmp/key-file 2>/dev/null; env'
     makes = f'echo "first {canary}"; printf "{canary}" > /tmp/key; sleep 0.05; echo "then {canary}"'
-    reads = UnitInput(
-        name="key", from_=Ref(unit="make", output="key"), as_=InputDestination(env="KEY", path="/tmp/key-file")
-    )
+    reads = UnitInput(name="key", from_=Ref(unit="make", output="key"), as_=As(env="KEY", path="/tmp/key-file"))
     create = [
         doc.step("make", makes, outputs=[UnitOutput(name="key", path="/tmp/key", sensitive=True)]),
         doc.step("read", say, inputs=[reads]),

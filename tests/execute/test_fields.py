@@ -7,7 +7,7 @@ from dayfly.execute import inputs
 from dayfly.execute.inputs import resolve
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.sealed import seal
-from dayfly.spec.lifecycle import Exec, InputDestination, Lifecycle, Target, Unit, UnitInput
+from dayfly.spec.lifecycle import As, Exec, Lifecycle, Target, Unit, UnitInput
 from dayfly.spec.run import EndRequest, Run, UnitRecord
 
 TARGET = Target(api_version="v1", kind="Machine", namespace="shop", name="m", uid="u")
@@ -15,7 +15,7 @@ FOUND = {"spec": {"volume": "pv $(reboot)\n1", "size": 3, "many": [1, 2], "none"
 
 
 def plan(query: str):
-    reads = (UnitInput(name="it", target=query, as_=InputDestination(env="IT")),)
+    reads = (UnitInput(name="it", target=query, as_=As(env="IT")),)
     units = {name: (Unit(name=name, kind="exec", inputs=reads, exec=Exec(script="#!/bin/sh\n")),) for name in "ab"}
     return seal((Lifecycle(target=TARGET, pre_start=units["a"], pre_stop=units["b"]),))
 

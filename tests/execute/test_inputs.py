@@ -15,11 +15,11 @@ from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.spec.lifecycle import (
+    As,
     Baseline,
     Exec,
     ForkUnit,
     ForkValue,
-    InputDestination,
     Lifecycle,
     Ref,
     Target,
@@ -36,7 +36,7 @@ def step(name, *inputs):
 
 
 def reads(unit="make", *, env=True, resource=""):
-    where = InputDestination(env="URL") if env else InputDestination(path="/url")
+    where = As(env="URL") if env else As(path="/url")
     return UnitInput(name="url", from_=Ref(unit=unit, output="url", resource=resource), as_=where)
 
 
@@ -112,10 +112,10 @@ class TestResolving:
             assert "let the step read it" not in str(caught.value)
 
     def test_constant_has_the_same_limits(self):
-        zero = step("x", UnitInput(name="v", value="a\0", as_=InputDestination(env="V")))
+        zero = step("x", UnitInput(name="v", value="a\0", as_=As(env="V")))
         with pytest.raises(CannotRenderError, match="contains a zero byte"):
             resolve(run_with(), zero, "db", cleans=False)
-        large = step("x", UnitInput(name="v", value="a" * (ENV_INPUT_LIMIT + 1), as_=InputDestination(env="V")))
+        large = step("x", UnitInput(name="v", value="a" * (ENV_INPUT_LIMIT + 1), as_=As(env="V")))
         with pytest.raises(CannotRenderError, match="65537 bytes"):
             resolve(run_with(), large, "db", cleans=False)
 
@@ -127,7 +127,7 @@ def fork_reader(expression="{{.Service.Host}}", name="where", **where):
     return UnitInput(
         name=name,
         fork=ForkValue(fork_of=OF, expression=expression),
-        as_=InputDestination(**(where or {"env": "WHERE"})),
+        as_=As(**(where or {"env": "WHERE"})),
     )
 
 

@@ -9,7 +9,7 @@ from dayfly.execute.state import access
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec.frames import decode
 from dayfly.spec.identity import nonce, resource_id
-from dayfly.spec.lifecycle import Exec, InputDestination, Ref, Unit, UnitInput, UnitOutput, UnitTimeouts
+from dayfly.spec.lifecycle import As, Exec, Ref, Unit, UnitInput, UnitOutput, UnitTimeouts
 from dayfly.spec.steps.overlay import parse_overlay
 
 LIMITS = UnitTimeouts(schedule_ms=1_000, pull_ms=2_000, run_ms=30_000, grace_ms=5_000)
@@ -18,11 +18,11 @@ UNIT = Unit(
     name="seed",
     kind="exec",
     inputs=(
-        UnitInput(name="plain", value="1", as_=InputDestination(env="PLAIN", path="/in/plain")),
-        UnitInput(name="url", from_=READ, as_=InputDestination(env="URL", path="/in/url")),
-        UnitInput(name="again", from_=READ, as_=InputDestination(env="AGAIN")),
-        UnitInput(name="key", from_=READ, as_=InputDestination(path="/in/key")),
-        UnitInput(name="gone", from_=READ, as_=InputDestination(env="GONE", path="/in/gone")),
+        UnitInput(name="plain", value="1", as_=As(env="PLAIN", path="/in/plain")),
+        UnitInput(name="url", from_=READ, as_=As(env="URL", path="/in/url")),
+        UnitInput(name="again", from_=READ, as_=As(env="AGAIN")),
+        UnitInput(name="key", from_=READ, as_=As(path="/in/key")),
+        UnitInput(name="gone", from_=READ, as_=As(env="GONE", path="/in/gone")),
     ),
     outputs=(UnitOutput(name="o", path="/o"), UnitOutput(name="s", path="/s", sensitive=True)),
     timeouts=LIMITS,
@@ -259,8 +259,7 @@ def test_trace_parent_is_in_the_order_unless_the_plugin_sets_it():
     assert variables(rendered(constant, trace="00-a-b-01")) == [b"TRACEPARENT=mine"]
     for name in ("plain", "url"):
         inputs = tuple(
-            structs.replace(each, as_=InputDestination(env="TRACEPARENT")) if each.name == name else each
-            for each in UNIT.inputs
+            structs.replace(each, as_=As(env="TRACEPARENT")) if each.name == name else each for each in UNIT.inputs
         )
         unit = structs.replace(UNIT, inputs=inputs)
         assert rendered(unit, trace="00-a-b-01") == rendered(unit)

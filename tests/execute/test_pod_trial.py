@@ -3,7 +3,7 @@
 import pytest
 
 from dayfly.execute.pod import pod_precheck
-from dayfly.spec.lifecycle import Exec, InputDestination, Lifecycle, StepOrigin, Target, Unit, UnitInput, WebhookUnit
+from dayfly.spec.lifecycle import As, Exec, Lifecycle, StepOrigin, Target, Unit, UnitInput, WebhookUnit
 
 SECRET = {"spec": {"containers": [{"name": "main", "envFrom": [{"secretRef": {"name": "team"}}]}]}}
 ROOT = {"spec": {"securityContext": {"runAsUser": 0}}}
@@ -32,9 +32,7 @@ def objections_of(*units, plugin="db", **events):
         step(pod_template=SECRET),
         step(pod_template=ROOT),  # a namespace may be granted `baseline`, and any key
         step(pod_template=KEYED),
-        step(
-            inputs=(UnitInput(name="url", value="x" * 200_000, as_=InputDestination(env="URL")),)
-        ),  # values of one sandbox
+        step(inputs=(UnitInput(name="url", value="x" * 200_000, as_=As(env="URL")),)),  # values of one sandbox
         step(env={"DAYFLY_SANDBOX_NAME": "x" * 200_000}),
         Unit(name="make", kind="webhook", webhook=WebhookUnit(request={"method": "POST", "url": "https://a.example/"})),
     ],

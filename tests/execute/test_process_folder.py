@@ -22,7 +22,7 @@ from dayfly.execute.process.run import (
     list_logs,
 )
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
-from dayfly.spec.lifecycle import InputDestination, Unit, UnitInput, UnitOutput, UnitTimeouts
+from dayfly.spec.lifecycle import As, Unit, UnitInput, UnitOutput, UnitTimeouts
 from dayfly.spec.run import State, UnitRecord
 
 
@@ -329,7 +329,7 @@ def test_private_directories_are_declared_and_usual_paths(tmp_path):
         name="a",
         kind="exec",
         inputs=(
-            UnitInput(name="i", value="1", as_=InputDestination(path=f"{tmp_path}/there/deep/er/in")),
+            UnitInput(name="i", value="1", as_=As(path=f"{tmp_path}/there/deep/er/in")),
             UnitInput(name="e", value="1"),
         ),
         outputs=(UnitOutput(name="o", path=f"{tmp_path}/out"), UnitOutput(name="p", path="/tmp/out")),

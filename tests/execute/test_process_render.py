@@ -9,7 +9,7 @@ from dayfly.execute.process.render import OrderContext, overlay_entries, overlay
 from dayfly.execute.work_order import Program
 from dayfly.spec.frames import decode
 from dayfly.spec.identity import nonce, resource_id
-from dayfly.spec.lifecycle import Exec, InputDestination, Unit, UnitInput, UnitOutput, UnitTimeouts
+from dayfly.spec.lifecycle import As, Exec, Unit, UnitInput, UnitOutput, UnitTimeouts
 
 
 def step(template=None, **fields):
@@ -40,8 +40,8 @@ def test_process_gets_template_constants_of_its_own_container():
 UNIT = step(
     main(env=[{"name": "A", "value": "template"}, {"name": "DAYFLY_ATTEMPT", "value": "template"}]),
     inputs=(
-        UnitInput(name="url", value="1", as_=InputDestination(env="A", path="/in/url")),
-        UnitInput(name="gone", value="1", as_=InputDestination(env="GONE", path="/in/gone")),
+        UnitInput(name="url", value="1", as_=As(env="A", path="/in/url")),
+        UnitInput(name="gone", value="1", as_=As(env="GONE", path="/in/gone")),
     ),
     outputs=(UnitOutput(name="o", path="/o"),),
     timeouts=UnitTimeouts(run_ms=30_000, grace_ms=5_000),

@@ -12,10 +12,10 @@ from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.pods import input_pins
 from dayfly.plan.sealed import seal
 from dayfly.spec.lifecycle import (
+    As,
     Baseline,
     Exec,
     ForkValue,
-    InputDestination,
     Lifecycle,
     Ref,
     Target,
@@ -35,7 +35,7 @@ def a_run(uid: str = "r", **units: UnitRecord) -> RunObject:
 
 
 def given(name: str, unit: str, output: str) -> UnitInput:
-    return UnitInput(name=name, from_=Ref(unit=unit, output=output), as_=InputDestination(env=name.upper()))
+    return UnitInput(name=name, from_=Ref(unit=unit, output=output), as_=As(env=name.upper()))
 
 
 def mute(_: ForkValue) -> str:
@@ -76,9 +76,7 @@ class TestInputPins:
 
     def test_pod_with_outdated_fork_values_is_replaced(self):
         of = Baseline(kind="Deployment", namespace="shop", name="web")
-        told = UnitInput(
-            name="where", fork=ForkValue(fork_of=of, expression="{{.Service.Port}}"), as_=InputDestination(env="WHERE")
-        )
+        told = UnitInput(name="where", fork=ForkValue(fork_of=of, expression="{{.Service.Port}}"), as_=As(env="WHERE"))
         run, unit = a_run(make=self.MADE, seed=self.SEEDED), msgspec.structs.replace(self.READER, inputs=(told,))
         for inputs, first in ((told,), ""), ((*self.INPUTS, told), "1-3-"):
             step = msgspec.structs.replace(self.STEP, unit=msgspec.structs.replace(unit, inputs=inputs))

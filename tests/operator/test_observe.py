@@ -17,7 +17,7 @@ from dayfly.operator.run_memory import RunMemory
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Running, TargetIntent, TargetState, UnitRefusal
-from dayfly.spec.lifecycle import Exec, InputDestination, Lifecycle, PreviewUnit, Target, Unit, UnitInput, digest
+from dayfly.spec.lifecycle import As, Exec, Lifecycle, PreviewUnit, Target, Unit, UnitInput, digest
 from dayfly.spec.run import MAX_UNITS, EndRequest, Phase, Run, UnitRecord
 
 NOW = 9_000
@@ -98,7 +98,7 @@ async def test_a_run_closes_by_its_phase_its_owners_word_or_its_time(how, closin
     assert [cleaning for *_, cleaning in bench.shared] == [closing]
 
 
-READS = UnitInput(name="zone", target="$.spec.zone", as_=InputDestination(env="ZONE"))
+READS = UnitInput(name="zone", target="$.spec.zone", as_=As(env="ZONE"))
 MAKE = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh"), inputs=(READS,))
 
 

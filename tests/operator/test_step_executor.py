@@ -24,7 +24,7 @@ from dayfly.plan.actions import Launch, Prepare, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import NeverRan, UnitRefusal
-from dayfly.spec.lifecycle import Exec, InputDestination, Lifecycle, Ref, Target, Unit, UnitInput, UnitOutput
+from dayfly.spec.lifecycle import As, Exec, Lifecycle, Ref, Target, Unit, UnitInput, UnitOutput
 from dayfly.spec.run import Run
 
 MAKE, SEED = "db/make", "db/seed"
@@ -41,7 +41,7 @@ UNITS = (
         name="seed",
         kind="exec",
         exec=Exec(script="#!/bin/sh"),
-        inputs=(UnitInput(name="url", from_=Ref(unit="make", output="url"), as_=InputDestination(env="URL")),),
+        inputs=(UnitInput(name="url", from_=Ref(unit="make", output="url"), as_=As(env="URL")),),
     ),
 )
 PLAN = seal((Lifecycle(target=TARGET, resource="db", pre_start=UNITS),))

@@ -38,12 +38,12 @@ from dayfly.operator.run_memory import RunMemory, Sight
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Ended, NeverRan, Prepared, Running, Sealed, Unclear, Unread, Waiting
-from dayfly.spec.lifecycle import Exec, InputDestination, Lifecycle, Ref, Target, Unit, UnitInput, UnitOutput
+from dayfly.spec.lifecycle import As, Exec, Lifecycle, Ref, Target, Unit, UnitInput, UnitOutput
 from dayfly.spec.run import OutputRecord, Result, Run, State, UnitRecord
 
 SCRIPT = Exec(script="#!/bin/sh")
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
-READS = UnitInput(name="url", from_=Ref(unit="make", output="url"), as_=InputDestination(env="URL"))
+READS = UnitInput(name="url", from_=Ref(unit="make", output="url"), as_=As(env="URL"))
 UNITS = (
     Unit(name="make", kind="exec", exec=SCRIPT, outputs=(UnitOutput(name="url", path="/u"),)),
     Unit(name="seed", kind="exec", exec=SCRIPT, inputs=(READS,)),

@@ -7,7 +7,7 @@ from dayfly.execute.pod import policy, render
 from dayfly.execute.pod.policy import PodTerms
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube.strategic import MergeError
-from dayfly.spec.lifecycle import Exec, InputDestination, Ref, Unit, UnitInput
+from dayfly.spec.lifecycle import As, Exec, Ref, Unit, UnitInput
 
 OWNER = {
     "apiVersion": "dayfly.dev/v1alpha1",
@@ -40,8 +40,8 @@ def unit(overlay):
         name="seed",
         kind="exec",
         inputs=(
-            UnitInput(name="a", value="1", as_=InputDestination(env="A")),
-            UnitInput(name="b", from_=Ref(unit="provision", output="bucket"), as_=InputDestination(env="B")),
+            UnitInput(name="a", value="1", as_=As(env="A")),
+            UnitInput(name="b", from_=Ref(unit="provision", output="bucket"), as_=As(env="B")),
         ),
         exec=Exec(script="#!/bin/sh\n", image="example/x:1", pod_template=overlay),
     )

@@ -10,7 +10,7 @@ from dayfly.execute.webhook.read import explain_exit_code
 from dayfly.execute.webhook.render import SenderSetup, as_exec
 from dayfly.execute.webhook.sender import WebhookSender
 from dayfly.execute.work_order import built_in
-from dayfly.spec.lifecycle import InputDestination, Unit, UnitInput, UnitOutput, UnitRetry, UnitTimeouts, WebhookUnit
+from dayfly.spec.lifecycle import As, Unit, UnitInput, UnitOutput, UnitRetry, UnitTimeouts, WebhookUnit
 from dayfly.spec.run import NEVER
 
 
@@ -20,7 +20,7 @@ def unit(url, method="POST", *, inputs=None, outputs=(), idempotent=False, run_m
         name=name,
         kind="webhook",
         inputs=tuple(
-            UnitInput(name=key, value=value, as_=InputDestination(env=f"DAYFLY_INPUT_{key.upper()}"))
+            UnitInput(name=key, value=value, as_=As(env=f"DAYFLY_INPUT_{key.upper()}"))
             for key, value in (inputs or {}).items()
         ),
         outputs=tuple(UnitOutput(name=key, **where) for key, where in dict(outputs).items()),

@@ -11,9 +11,9 @@ from dayfly.spec import plugin as written
 from dayfly.spec.errors import Path, SpecError
 from dayfly.spec.lifecycle import (
     PRE_STOP_TRIES,
+    As,
     Exec,
     ForkValue,
-    InputDestination,
     Kind,
     LifecycleEvent,
     Object,
@@ -185,18 +185,14 @@ def _webhook_timeouts(timeouts: UnitTimeouts, step: written.Step) -> UnitTimeout
     return msgspec.structs.replace(timeouts, run_ms=run_ms, grace_ms=run_ms)
 
 
-def _input_destination(item: written.Input, step: written.Step) -> InputDestination:
+def _input_destination(item: written.Input, step: written.Step) -> As:
     if step.object is not None:
-        return InputDestination()  # its manifest has the place
+        return As()  # its manifest has the place
     # The sender is Dayfly's own program, so no input may be a variable that the sender reads.
-    return (
-        InputDestination(env=f"DAYFLY_INPUT_{item.env}")
-        if step.webhook is not None
-        else InputDestination(env=item.env, path=item.path)
-    )
+    return As(env=f"DAYFLY_INPUT_{item.env}") if step.webhook is not None else As(env=item.env, path=item.path)
 
 
-def _input(shared: DocumentSettings, item: written.Input, keys: Path, place: InputDestination) -> UnitInput:
+def _input(shared: DocumentSettings, item: written.Input, keys: Path, place: As) -> UnitInput:
     if item.value_from_step is not None:
         ref = Ref(unit=item.value_from_step.name, output=item.value_from_step.output)
         return UnitInput(name=item.name, from_=ref, as_=place)

@@ -98,7 +98,7 @@ class Ref(WireStruct, frozen=True, kw_only=True):
     resource: Annotated[str, doc("The resource of the unit; empty for the same document.", 253)] = ""
 
 
-class InputDestination(WireStruct, frozen=True, kw_only=True):
+class As(WireStruct, frozen=True, kw_only=True):
     """The place of an input: an environment variable, a file, or both."""
 
     env: Annotated[str, doc("Environment variable; empty for none.", 253)] = ""
@@ -135,9 +135,7 @@ class UnitInput(WireStruct, frozen=True, kw_only=True):
     secret: Annotated[
         bool, doc("Whether the value must not appear in logs. A secret without another source is sent with the run.")
     ] = False
-    as_: Annotated[InputDestination, doc("The places of the value.")] = msgspec.field(
-        name="as", default=InputDestination()
-    )
+    as_: Annotated[As, doc("The places of the value.")] = msgspec.field(name="as", default=As())
 
     @property
     def comes_with_run(self) -> bool:
