@@ -91,7 +91,7 @@ def closing(plan: Plan) -> World:
     world = half_done(plan)
     request = EndRequest(at=NOW, reason="Deleted", message="deleted")
     run = transitions.apply(world.run, [Close(request=request)], lambda _: True)
-    return World(run=run, facts=world.facts, ref="here", wish=TargetIntent(stop=request))
+    return World(run=run, facts=world.facts, ref="here", intent=TargetIntent(stop=request))
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ _WORDS = re.compile(
 """Words of help texts that are code: options, names of outputs, variables."""
 
 
-def page() -> str:
+def render_page() -> str:
     """Return the page."""
     commands = list(_walk(click.Context(root, info_name=PROGRAM)))
     hosts: dict[str, list[str]] = {}

@@ -33,7 +33,7 @@ PARTS = {
 }
 
 
-def page() -> str:
+def render_page() -> str:
     """Return docs/reference/python-client.md."""
     public = {name: getattr(dayfly.client, name) for name in sorted(dayfly.client.__all__)}
     errors = [each for each in public.values() if issubclass(each, Exception)]

@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "src"))
 from dayfly import compile as compiler  # noqa: E402 - found beside this script, installed or not
 from dayfly.plan import retry, transitions  # noqa: E402 - as above
 from dayfly.plan.actions import Finish, Move  # noqa: E402 - as above
-from dayfly.plan.messages import span  # noqa: E402 - as above
+from dayfly.plan.messages import format_duration  # noqa: E402 - as above
 from dayfly.plan.sealed import SealedStep, seal  # noqa: E402 - as above
 from dayfly.spec import documents  # noqa: E402 - as above
 from dayfly.spec.lifecycle import LifecycleEvent, Target  # noqa: E402 - as above
@@ -83,15 +83,15 @@ def clocks() -> str:
             name,
             _tries(step),
             _between(step),
-            span(limits.schedule_ms),
-            span(limits.pull_ms),
-            span(limits.run_ms),
-            span(limits.grace_ms),
+            format_duration(limits.schedule_ms),
+            format_duration(limits.pull_ms),
+            format_duration(limits.run_ms),
+            format_duration(limits.grace_ms),
         )
         lines.append(f"| {' | '.join(cells)} |")
-    first, most = span(retry.FORK_BACKOFF_MS), span(retry.FORK_BACKOFF_MAX_MS)
+    first, most = format_duration(retry.FORK_BACKOFF_MS), format_duration(retry.FORK_BACKOFF_MAX_MS)
     lines.append(f"| a fork | unlimited | {first}, doubled up to {most} | | | |")
-    asked = f"{span(retry.RECALL_TIMEOUT_MS)} to prove that it never began"
+    asked = f"{format_duration(retry.RECALL_TIMEOUT_MS)} to prove that it never began"
     lines.append(f"| a `create` step that is recalled (in a cluster) | 1 | | | {asked} | | |")
     return "\n".join(lines)
 
@@ -174,7 +174,7 @@ def _between(step: SealedStep) -> str:
     if retry.attempt_limit(step) == 1:
         return ""
     waits: Iterable[int] = (retry.backoff(step.unit.retry.backoff_ms, n, retry.BACKOFF_MAX_MS) for n in (1, 2, 3))
-    return f"{', '.join(map(span, waits))} ... up to {span(retry.BACKOFF_MAX_MS)}"
+    return f"{', '.join(map(format_duration, waits))} ... up to {format_duration(retry.BACKOFF_MAX_MS)}"
 
 
 def main() -> None:

@@ -71,7 +71,7 @@ From `deploy/base/access.yaml`. No role contains a wildcard, `escalate` or `bind
 _BINDINGS = {"ClusterRoleBinding", "RoleBinding"}
 
 
-def page() -> str:
+def render_page() -> str:
     """Return the page as Markdown."""
     texts = re.split(r"^---$", ACCESS.read_text(), flags=re.MULTILINE)
     documents = [(text, yaml.safe_load(text)) for text in texts]

@@ -20,7 +20,7 @@ release.
 """
 
 
-def page() -> str:
+def render_page() -> str:
     """Return docs/reference/kube-client.md."""
     public = {name: getattr(dayfly.kube, name) for name in sorted(dayfly.kube.__all__, key=str.lower)}
     parts = [HEAD, "\n## Classes\n"]

@@ -83,7 +83,7 @@ class Limit(NamedTuple):
     change: str = ""
 
 
-def page() -> str:
+def render_page() -> str:
     """Return the page as Markdown."""
     return HEAD + "".join(f"\n## {title}\n\n{_table(rows)}" for title, rows in sections().items())
 
@@ -158,7 +158,7 @@ def _files() -> list[Limit]:
         Limit("inputs of a step, outputs of a step", f"{meta.MAX_VALUES} each"),
         Limit("images, environment changes of a fork", f"{sandbox.MAX_IMAGES}, {sandbox.MAX_CHANGES}"),
         Limit("patch of a fork", f"{size(json_patch.MAX_PATCH_BYTES)}, {json_patch.MAX_OPERATIONS} operations"),
-        Limit("replicas of a fork in a cluster", str(shape.MOST_REPLICAS)),
+        Limit("replicas of a fork in a cluster", str(shape.MAX_REPLICAS)),
         Limit("script", size(script.MAX_BYTES)),
         Limit(
             "command",
@@ -213,7 +213,7 @@ def _values() -> list[Limit]:
         Limit("secret of a sandbox", size(run_secrets.MAX_VALUE_BYTES)),
         Limit("secrets of a sandbox", str(run_secrets.MAX_SECRETS)),
         Limit("file of `--secrets-file`", size(secret_files.MAX_FILE_BYTES)),
-        Limit("sensitive value that is masked in logs", f"{log_masks.MIN_VALUE_BYTES} bytes to {size(log_masks.MOST)}"),
+        Limit("sensitive value that is masked in logs", f"{log_masks.MIN_VALUE_BYTES} bytes to {size(log_masks.MAX_VALUE_BYTES)}"),
     ]
 
 

@@ -14,6 +14,6 @@ _HEAD = """\
 """
 
 
-def page() -> str:
+def render_page() -> str:
     """Return the page: a table for each group of rules."""
     return _HEAD + as_tables().strip() + "\n"

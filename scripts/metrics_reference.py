@@ -52,7 +52,7 @@ The metrics `dayfly_server_*` exist only if the operator [connects to a server](
 """
 
 
-def page() -> str:
+def render_page() -> str:
     """Return the page as Markdown."""
     groups = yaml.safe_load(ALERTS.read_text())["groups"]
     rules = "".join(_rule(rule) for group in groups for rule in group["rules"])

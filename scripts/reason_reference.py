@@ -69,7 +69,7 @@ Objects in a cluster have these conditions. `kubectl wait --for=condition=Ready`
 """
 
 
-def page() -> str:
+def render_page() -> str:
     """Return the page."""
     states = _table("state", STATES)
     severities = _table("severity", {each.name.lower(): text for each, text in _SEVERITIES.items()})

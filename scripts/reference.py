@@ -21,16 +21,16 @@ from dayfly.spec.schema import reference  # noqa: E402 - found in this checkout,
 
 FOLDER = ROOT / "docs" / "reference"
 PAGES = {
-    "cli.md": cli_reference.page,
-    "files.md": reference.page,
-    "grants.md": grants_reference.page,
-    "kube-client.md": kube_reference.page,
-    "limits.md": limits_reference.page,
-    "lint-rules.md": lint_reference.page,
-    "metrics.md": metrics_reference.page,
-    "python-client.md": client_reference.page,
-    "reasons.md": reason_reference.page,
-    "rest.md": rest_reference.page,
+    "cli.md": cli_reference.render_page,
+    "files.md": reference.render_page,
+    "grants.md": grants_reference.render_page,
+    "kube-client.md": kube_reference.render_page,
+    "limits.md": limits_reference.render_page,
+    "lint-rules.md": lint_reference.render_page,
+    "metrics.md": metrics_reference.render_page,
+    "python-client.md": client_reference.render_page,
+    "reasons.md": reason_reference.render_page,
+    "rest.md": rest_reference.render_page,
 }
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ _REF = "#/components/schemas/"
 _HOSTS_ONLY = "/agent/"
 
 
-def page() -> str:
+def render_page() -> str:
     """Return docs/reference/rest.md."""
     api = document("")
     paths = {path: methods for path, methods in api["paths"].items() if not path.startswith(_HOSTS_ONLY)}

@@ -28,7 +28,7 @@ from bench.cluster.watches import watching
 from dayfly.kube import objects as kinds
 from dayfly.kube.client import Client
 from dayfly.kube.forms import Style
-from dayfly.kube.objects import ObjectMeta, Pod, Resource, Slim
+from dayfly.kube.objects import KubeStruct, ObjectMeta, Pod, Resource
 from dayfly.operator.cluster import objects
 from dayfly.operator.cluster.objects import SandboxObject
 from dayfly.operator.status.resource_status import RESOURCES as _RESOURCES
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dayfly.kube.cache import Change
 
 
-class Made(Slim, frozen=True):
+class Made(KubeStruct, frozen=True):
     """The fields of a response that a bare loop needs."""
 
     metadata: ObjectMeta

@@ -12,7 +12,7 @@ from bench.cluster.place import HOME, client, operator, place
 from bench.cluster.watches import watching
 from bench.memory import resident
 from bench.rows import Row
-from dayfly.kube.objects import ObjectMeta, Slim
+from dayfly.kube.objects import KubeStruct, ObjectMeta
 from dayfly.operator.cluster.objects import SANDBOXES
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def measure(sandboxes: int = SANDBOXES_IN_ALL) -> list[Row]:
     ]
 
 
-class Spoken(Slim, frozen=True):
+class Spoken(KubeStruct, frozen=True):
     """The fields of a Sandbox that its owner reads."""
 
     metadata: ObjectMeta

@@ -16,7 +16,7 @@ from bench.fleet import servers
 from bench.route import AIM, said, until
 from bench.rows import Row, folder, median, show, spread
 from dayfly.execute.fork import run
-from dayfly.kube.objects import ObjectMeta, Slim
+from dayfly.kube.objects import KubeStruct, ObjectMeta
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ http.server.ThreadingHTTPServer(("", 8080), Handler).serve_forever()
 SLOW = {"that listens at once": 0, "that loads for five seconds first": 5}
 
 
-class Made(Slim, frozen=True):
+class Made(KubeStruct, frozen=True):
     """The fields of a response that are read."""
 
     metadata: ObjectMeta

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from dayfly.kube import (
     AnnotatedMeta,
+    KubeStruct,
     Manager,
     Resource,
-    Slim,
     add_finalizer,
     connect,
     drop_finalizer,
@@ -25,19 +25,19 @@ FINALIZER = "cluster.example.org/volume"
 HOLD = "cluster.example.org/hold"
 
 
-class Spec(Slim, frozen=True):
+class Spec(KubeStruct, frozen=True):
     """The desired state of a machine."""
 
     volume: str = ""
 
 
-class Status(Slim, frozen=True):
+class Status(KubeStruct, frozen=True):
     """The actual state of a machine."""
 
     phase: str = ""
 
 
-class Machine(Slim, frozen=True):
+class Machine(KubeStruct, frozen=True):
     """The fields of a machine that this controller reads."""
 
     metadata: AnnotatedMeta

@@ -13,10 +13,10 @@ from dayfly.client.errors import DayflyError, Exit
 from dayfly.execute.object.render import ObjectIdentity, object_name
 from dayfly.execute.pod.names import UNIT_ANNOTATION
 from dayfly.kube.client import Client
-from dayfly.kube.objects import PODS, anything
+from dayfly.kube.objects import PODS, untyped_resource
 from dayfly.testing import Tampering
 
-CONFIG_MAPS = anything("v1", "ConfigMap", "configmaps")
+CONFIG_MAPS = untyped_resource("v1", "ConfigMap", "configmaps")
 MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
 NAMELESS = {"apiVersion": "v1", "kind": "ConfigMap"}
 OF = cluster_faults.PluginAttempt("uid-of-the-sandbox", "db/make", 2)

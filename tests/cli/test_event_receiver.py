@@ -38,7 +38,7 @@ def test_poster_reports_which_answers_are_worth_a_retry():
         return [await poster(EVENT) for _ in range(7)]
 
     answers = asyncio.run(main())
-    assert [each.again for each in answers] == [False, True, True, True, True, False, False]
+    assert [each.may_retry for each in answers] == [False, True, True, True, True, False, False]
     assert [bool(each.problem) for each in answers] == [False, *[True] * 6]
     assert len(world.sent) == 7, "no redirect is followed, and the poster does not retry"
     assert world.sent[0].startswith(b"POST /in?x=1 HTTP/1.1\r\n")
@@ -59,7 +59,7 @@ def test_an_answer_without_an_end_ends_at_a_time_or_a_size(monkeypatch):
     monkeypatch.setattr(event_receiver, "_MAX_RESPONSE_BYTES", float("inf"))
     drip = Drip(None)
     found = asyncio.run(event_receiver.Poster(TO, drip)(EVENT))
-    assert (found.again, "did not respond within" in found.problem) == (True, True)
+    assert (found.may_retry, "did not respond within" in found.problem) == (True, True)
     monkeypatch.setattr(event_receiver, "_TIMEOUT_S", 30.0)
     monkeypatch.setattr(event_receiver, "_MAX_RESPONSE_BYTES", 100)
     drip = Drip(None)

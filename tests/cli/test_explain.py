@@ -38,8 +38,8 @@ def test_a_wrong_word_gets_a_hint(cli: Cli, field: str, said: str):
     refused(cli("explain", field), 3, said)
 
 
-@pytest.mark.parametrize("kind", json_schema.words())
+@pytest.mark.parametrize("kind", json_schema.file_kinds())
 def test_the_schema_is_printed_as_it_is(cli: Cli, kind: str):
     done = cli("schema", kind)
-    assert (done.code, json.loads(done.out)) == (0, json_schema.of(kind))
+    assert (done.code, json.loads(done.out)) == (0, json_schema.file_schema(kind))
     assert not cli.home.exists()

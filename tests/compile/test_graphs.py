@@ -140,7 +140,9 @@ def _check_preview(seen, plan):
         if stage.what == LifecycleEvent.POST_STOP:
             for name in stage.units:
                 readers = plan.readers[plan.steps[name].resource]
-                owed = {step.id for reader in readers for step in plan.parts[reader][LifecycleEvent.POST_STOP]}
+                owed = {
+                    step.id for reader in readers for step in plan.steps_by_resource[reader][LifecycleEvent.POST_STOP]
+                }
                 assert owed <= cleaned
             cleaned |= set(stage.units)
 

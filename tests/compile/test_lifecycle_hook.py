@@ -6,7 +6,16 @@ from tests.spec.marked_text import marked
 
 from dayfly.compile import check_hook, compile_hook, hook_warnings, preview_hook
 from dayfly.spec.errors import SpecError
-from dayfly.spec.lifecycle import As, LifecycleEvent, Ref, StepOrigin, Target, UnitInput, UnitRetry, digest
+from dayfly.spec.lifecycle import (
+    As,
+    LifecycleEvent,
+    Ref,
+    StepOrigin,
+    Target,
+    UnitInput,
+    UnitRetry,
+    digest,
+)
 from dayfly.spec.lifecycle_hook import LifecycleHook
 
 HEAD = """\

@@ -8,7 +8,7 @@ from dayfly.compile import group_previews, preview
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import DRAIN_MS, Baseline, PreviewUnit, Route, kept_id
-from dayfly.spec.unsupported_fields import ToLocal
+from dayfly.spec.unsupported_fields import LocalRouting
 
 FORKS = """\
 name: box
@@ -112,7 +112,7 @@ def local(yaml=LOCAL, *, here=True):
         uid="u",
         routing_key="k3v9",
         routed={"pay/web": ("gg",)},
-        local=ToLocal.YES if here else ToLocal.UNROUTED,
+        local=LocalRouting.YES if here else LocalRouting.UNROUTED,
     )
 
 

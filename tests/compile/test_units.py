@@ -17,7 +17,7 @@ from dayfly.spec.lifecycle import (
     UnitTimeouts,
 )
 from dayfly.spec.scalars.semver import canonical
-from dayfly.spec.unsupported_fields import ToLocal
+from dayfly.spec.unsupported_fields import LocalRouting
 
 
 def units(compiled, resource, event=LifecycleEvent.PRE_START):
@@ -35,7 +35,11 @@ def test_inputs_come_from_params_from_steps_or_from_nowhere():
         UnitInput(name="db-owner", as_=As(path="/tmp/owner")),
     )
     assert found["seed"].inputs == (
-        UnitInput(name="host", from_=Ref(unit="provision", output="host"), as_=As(env="PGHOST", path="/tmp/in/host")),
+        UnitInput(
+            name="host",
+            from_=Ref(unit="provision", output="host"),
+            as_=As(env="PGHOST", path="/tmp/in/host"),
+        ),
         UnitInput(name="password", from_=Ref(unit="provision", output="password"), as_=As(env="PASSWORD")),
     )
 
@@ -281,13 +285,13 @@ def test_a_param_of_ones_own_making_stays_in_the_document():
 def test_a_plugin_in_place_needs_no_published_one():
     place = box("resources:\n- name: r\n  spec:\n    create:\n    - {name: s, script: '#!/bin/sh'}\n")
     assert list(units(run(place), "r")) == ["s"]
-    assert dayfly.compile.missing(sandbox(place)) == {}
+    assert dayfly.compile.required_plugins(sandbox(place)) == {}
 
 
 def test_missing_plugins_are_listed_by_name_and_version():
     names = ["pg", "pg@1.2", "pg@v1.2.0", "queue@latest", "queue", "other@2.0.0-rc.1", "pg@0.0.0"]
     lines = "".join(f"- {{name: r{n}, plugin: {name}}}\n" for n, name in enumerate(names))
-    assert list(dayfly.compile.missing(sandbox(box("resources:\n" + lines))).items()) == [
+    assert list(dayfly.compile.required_plugins(sandbox(box("resources:\n" + lines))).items()) == [
         (("pg", ""), 0),
         (("pg", "1.2.0"), 1),
         (("queue", ""), 3),
@@ -356,12 +360,12 @@ def test_fields_without_effect_are_warned_about():
 @pytest.mark.parametrize(
     ("host", "said"),
     [
-        (ToLocal.UNKNOWN, "it needs a host that routes on your machine: dayfly up --routing"),
+        (LocalRouting.UNKNOWN, "it needs a host that routes on your machine: dayfly up --routing"),
         (
-            ToLocal.UNROUTED,
+            LocalRouting.UNROUTED,
             "has no effect here: it needs a host that routes: restart this server with dayfly up --routing",
         ),
-        (ToLocal.YES, ""),
+        (LocalRouting.YES, ""),
     ],
 )
 def test_local_workload_warns_of_missing_host_support(host, said):

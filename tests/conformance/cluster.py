@@ -30,7 +30,7 @@ from dayfly.operator.monitoring import json_log
 from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.targets.adapter import BaseAdapter, CachedTarget, Times
 from dayfly.spec.kinds import Pin, RunSpec
-from dayfly.spec.lifecycle import CREATING, LifecycleEvent, Target, digest, unit_id
+from dayfly.spec.lifecycle import CREATE_EVENTS, LifecycleEvent, Target, digest, unit_id
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run import Run
 
@@ -223,7 +223,7 @@ def tell(tale: Story) -> tuple[list[str], list[list[str]], list[str]]:
             runs = 7_200 if endless else 2
             scripts[name] = Script(fails=fails, outputs=outputs, runs=runs, in_log=large, codes=codes, broken=broken)
         known = {
-            name: Unit(creates=event in CREATING, drains=event is LifecycleEvent.PRE_STOP)
+            name: Unit(creates=event in CREATE_EVENTS, drains=event is LifecycleEvent.PRE_STOP)
             for name, (_, event) in units.items()
         }
         world = World(known, scripts)

@@ -8,7 +8,16 @@ from tests.embedded import documents as doc
 from tests.webhook.webhook_sender import unit
 
 from dayfly.execute.outputs import RUN_OUTPUT_LIMIT
-from dayfly.spec.lifecycle import As, Baseline, ForkUnit, ForkValue, Lifecycle, Unit, UnitInput, UnitTimeouts
+from dayfly.spec.lifecycle import (
+    As,
+    Baseline,
+    ForkUnit,
+    ForkValue,
+    Lifecycle,
+    Unit,
+    UnitInput,
+    UnitTimeouts,
+)
 
 
 class Behaviour(NamedTuple):
@@ -122,7 +131,11 @@ APP = Baseline(kind="Deployment", namespace=SHOP, name="app")
 FORK = Unit(name="app", kind="fork", timeouts=UnitTimeouts(grace_ms=1_000), fork=ForkUnit(baseline=APP))
 READY, DELETE, GONE = Act("until", "", "AllDesiredWorkloadsReady"), Act("delete"), Act("gone")
 TOLD = tuple(
-    UnitInput(name=word.lower(), fork=ForkValue(fork_of=APP, expression=f"{{{{.{word}}}}}"), as_=As(env=word.upper()))
+    UnitInput(
+        name=word.lower(),
+        fork=ForkValue(fork_of=APP, expression=f"{{{{.{word}}}}}"),
+        as_=As(env=word.upper()),
+    )
     for word in ("Name", "Ready")
 )
 MAKE = step("make", outputs=("url",))

@@ -20,11 +20,11 @@ from dayfly.execute.pod import names
 from dayfly.kube.objects import Key
 from dayfly.link.wire import Offer
 from dayfly.operator.monitoring import json_log
-from dayfly.operator.route_groups.extension import Groups
+from dayfly.operator.route_groups.extension import RouteGroupsExtension
 from dayfly.plan.reasons import Reason
 from dayfly.server.db.store import Store
 from dayfly.spec import documents
-from dayfly.spec.lifecycle import CREATING, LifecycleEvent
+from dayfly.spec.lifecycle import CREATE_EVENTS, LifecycleEvent
 from dayfly.spec.run import EndRequest
 
 STEPS = {"preStart": "announce", "postStart": "warm", "preStop": "drain", "postStop": "withdraw"}
@@ -94,11 +94,11 @@ def on_cluster(fails):
 
     def born():
         known = {
-            name: Unit(creates=LifecycleEvent(event) in CREATING, drains=event == "preStop")
+            name: Unit(creates=LifecycleEvent(event) in CREATE_EVENTS, drains=event == "preStop")
             for event, name in STEPS.items()
         }
         world = World(known, {name: Script(fails=(fails or {}).get(name, 0)) for name in known})
-        world.groups = Groups
+        world.groups = RouteGroupsExtension
         return world
 
     async def story(world):
@@ -177,7 +177,7 @@ def test_group_members_are_reported_alike_on_both_hosts(tmp_path):
 
     def born():
         world = World({}, {})
-        world.groups = Groups
+        world.groups = RouteGroupsExtension
         return world
 
     live(born, story)

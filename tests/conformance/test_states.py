@@ -15,7 +15,7 @@ from dayfly.embedded.states import StateFiles, keys
 from dayfly.execute.state import head
 from dayfly.execute.state.service import StateOwner
 from dayfly.kube.client import Client as Kube
-from dayfly.kube.objects import AnnotatedMeta, anything
+from dayfly.kube.objects import AnnotatedMeta, untyped_resource
 from dayfly.operator.cluster.objects import RUNS, RunObject
 from dayfly.operator.states.state_secrets import StateSecrets
 from dayfly.spec.run import Run, State
@@ -51,7 +51,7 @@ class Cluster:
         if run is None:
             await self.kube.delete(RUNS, "u", uid=self.run.metadata.uid)
         elif self.run is None:
-            spaces = anything("v1", "Namespace", "namespaces", namespaced=False)
+            spaces = untyped_resource("v1", "Namespace", "namespaces", namespaced=False)
             await self.kube.create(spaces, {"metadata": {"name": "dayfly-system"}})
             self.run = await self.kube.create(RUNS, RunObject(metadata=AnnotatedMeta(name="u"), ledger=run))
         else:

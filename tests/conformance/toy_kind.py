@@ -4,9 +4,9 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dayfly.execute.executor import Known
+from dayfly.execute.executor import Observations
 from dayfly.plan.reasons import Reason
-from dayfly.plan.world import AttemptKey, Ended, Fact, Held, Running, Unclear
+from dayfly.plan.world import AttemptKey, Ended, Fact, Prepared, Running, Unclear
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import OutputRecord, Result, Run
@@ -31,7 +31,7 @@ class Toys:
         gated: bool,
         lost: frozenset[str] = frozenset(),
     ) -> None:
-        self.gated = gated
+        self.is_gated = gated
         self._lost = lost
         self._unheard: dict[AttemptKey, tuple[Any, Fact]] = {}
         self.journal: list[str] = []
@@ -46,13 +46,13 @@ class Toys:
     async def observe(self, view: Any) -> None:
         """Do nothing: no other program changes toys."""
 
-    def known(self, _view: Any) -> Known:
+    def observations(self, _view: Any) -> Observations:
         ends = [key for key, fact in self._facts.items() if isinstance(fact, Ended) and fact.result.outputs]
         outputs: dict[AttemptKey, Mapping[str, bytes]] = {key: {"out": VALUE} for key in ends}
-        return Known(facts=dict(self._facts), outputs=outputs)
+        return Observations(facts=dict(self._facts), outputs=outputs)
 
     async def prepare(self, view: Any, effect: Any) -> None:
-        self._note(view, effect, Held(ref=f"toy-{effect.unit}-{effect.attempt}"))
+        self._note(view, effect, Prepared(ref=f"toy-{effect.unit}-{effect.attempt}"))
 
     async def launch(self, view: Any, effect: Any) -> None:
         record = self._ledger(view).unit(effect.unit)
@@ -62,7 +62,7 @@ class Toys:
         if effect.unit in self._lost:
             self._unheard[effect.unit, effect.attempt] = view, end
             end = Unclear(since=at, reason=Reason.RESULT_LOST, message="it was put somewhere", dead_by=at + 3_600_000)
-        self._note(view, effect, Running(since=at) if record.kept else end)
+        self._note(view, effect, Running(since=at) if record.is_kept else end)
 
     def settle(self, unit: str) -> None:
         """The answers of a unit come after all."""

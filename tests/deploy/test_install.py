@@ -16,12 +16,12 @@ from tests.policy.apiserver import ROOT, established, eventually, start
 from dayfly import __version__
 from dayfly.execute.object.run import ACCOUNT, EXTRA
 from dayfly.kube.client import Client
-from dayfly.kube.objects import anything
+from dayfly.kube.objects import untyped_resource
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.hooks import target_grants
 from dayfly.operator.main import Operator
 from dayfly.operator.pods.namespaces import RunnerConfigMap
-from dayfly.operator.route_groups.extension import Groups
+from dayfly.operator.route_groups.extension import RouteGroupsExtension
 from dayfly.operator.targets.adapter import BaseAdapter, rights
 from dayfly.operator.targets.lifecycle_hook import HookedTarget
 
@@ -29,7 +29,7 @@ OBJECTS = documents(ROOT / "deploy" / "install.yaml")
 ROUTE_SERVER = documents(ROOT / "deploy" / "routeserver.yaml")
 SERVER = documents(ROOT / "deploy" / "server.yaml")
 
-MACHINES = anything("cluster.example.org/v1", "Machine", "machines").metadata_only()
+MACHINES = untyped_resource("cluster.example.org/v1", "Machine", "machines").metadata_only()
 
 RIGHTS = """\
 ClusterRole dayfly-agent: dayfly.dev/sandboxes create
@@ -123,7 +123,7 @@ def test_operator_role_covers_the_rights_of_each_target():
     """A kind that is added is missed here first."""
     [role] = [each for each in of("ClusterRole") if each["metadata"]["name"] == "dayfly-operator"]
     client = Client(FakeTransport(FakeCluster(), "operator"))
-    operator = Operator(client, runner=RunnerConfigMap("runner"), groups=Groups)
+    operator = Operator(client, runner=RunnerConfigMap("runner"), groups=RouteGroupsExtension)
     needed = [rights(adapter) for adapter in operator.targets]
     assert len(needed) == 2
     assert [rule for rule in needed if rule not in role["rules"]] == []

@@ -32,6 +32,6 @@ def test_deeply_nested_object_is_readable_by_the_client(served):
         }
         found = every["deep"]
         assert found.spec["cluster"] == "c"
-        assert answers.is_cut(found.spec["routing"])
+        assert answers.is_truncated(found.spec["routing"])
     finally:
         assert raw(served, "DELETE", f"{PATH}/deep")[0] == 200

@@ -94,7 +94,7 @@ async def said_by_the_fake(name):
     fake = FakeCluster(extra=[Kind("batch", "v1", "jobs", "Job")], time=lambda: 0.0)
     objects = ObjectClient(Client(fake.transport()))
     fake.answer(Request("POST", "/api/v1/namespaces", {}, json.dumps({"metadata": {"name": TEAM}}).encode()))
-    return (await refused(objects.find(await objects.kind("batch/v1", "Job"), name, TEAM))).message
+    return (await refused(objects.find(await objects.discover_kind("batch/v1", "Job"), name, TEAM))).message
 
 
 def type_the_line(installed, error):
@@ -130,7 +130,7 @@ def test_a_life_by_the_line_that_the_refusal_says(installed, play):
     """The life of a Job with only the account's permissions: refused, granted, created suspended, released, deleted."""
 
     async def story(objects: ObjectClient, client: Client) -> None:
-        kind = await objects.kind("batch/v1", "Job")
+        kind = await objects.discover_kind("batch/v1", "Job")
         manifest = sent(installed, JOB, "db/job")
         name = manifest["metadata"]["name"]
         error = await refused(objects.find(kind, name, TEAM))
@@ -153,7 +153,7 @@ def test_a_life_by_the_line_that_the_refusal_says(installed, play):
         assert found["spec"]["suspend"] is False
         assert release_patch(JOB, found) is None
         await objects.delete(kind, found)
-        assert (await refused(client.find(kind, name, TEAM))).not_granted, "the operator itself may not even look"
+        assert (await refused(client.find(kind, name, TEAM))).is_not_granted, "the operator itself may not even look"
 
     play(story)
     eventually(lambda: ({}, "get", 403) in asked(installed))  # the last of them; the log is written a moment later
@@ -168,7 +168,7 @@ def test_a_life_by_the_line_that_the_refusal_says(installed, play):
 
 def test_only_the_account_sets_and_removes_its_finalizer(installed, play):
     async def story(objects: ObjectClient, _client: Client) -> None:
-        kind = await objects.kind("v1", "ConfigMap")
+        kind = await objects.discover_kind("v1", "ConfigMap")
         manifest = sent(installed, MAP, "db/map")
         name = manifest["metadata"]["name"]
         type_the_line(installed, await refused(objects.find(kind, name, TEAM)))
@@ -199,7 +199,7 @@ def test_only_the_account_sets_and_removes_its_finalizer(installed, play):
 
 def test_no_label_of_ours_comes_in_by_that_way(installed, play):
     async def story(objects: ObjectClient, _client: Client) -> None:
-        kind = await objects.kind("batch/v1", "Job")
+        kind = await objects.discover_kind("batch/v1", "Job")
         manifest = sent(installed, JOB, "db/labelled")
         manifest["spec"]["template"]["metadata"] = {"labels": {"dayfly.dev/run": "r"}}
         error = await refused(objects.dry_run(kind, manifest))
@@ -212,7 +212,7 @@ def test_unsupported_and_cluster_scoped_kinds_are_distinguished(play):
     async def story(objects: ObjectClient, _client: Client) -> None:
         for version, kind, scope in (("v1", "Node", True), ("v1", "Nothing", False), ("no.example.org/v1", "X", False)):
             with pytest.raises(NotServedError) as caught:
-                await objects.kind(version, kind)
+                await objects.discover_kind(version, kind)
             assert caught.value.scope is scope
 
     play(story)

@@ -6,7 +6,7 @@ import msgspec
 import yaml
 from tests.docs.conftest import ROOT, Person
 
-from dayfly.execute.object.render import AT_REST, FINALIZER
+from dayfly.execute.object.render import FINALIZER, SUSPEND_FIELDS
 from dayfly.execute.object.run import account
 from dayfly.operator.objects import grants
 from dayfly.plan.reasons import Reason
@@ -39,7 +39,7 @@ def test_every_object_reason_is_documented():
     ours = [reason for reason in Reason if reason.startswith(("Object", "Kind", "Field"))] + [Reason.NAME_CONFLICT]
     assert [reason for reason in ours if f"`{reason}`" not in page and reason != Reason.KIND_NOT_FORKED] == []
     assert FINALIZER in page
-    assert all(kind in page for _, kind in AT_REST)
+    assert all(kind in page for _, kind in SUSPEND_FIELDS)
 
 
 def test_shown_object_removal_can_be_parsed():

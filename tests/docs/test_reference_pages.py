@@ -77,7 +77,7 @@ def test_forks_page_has_the_numbers_and_annotations_of_the_code():
     page = (REFERENCE / "forks.md").read_text()
     kib = json_patch.MAX_PATCH_BYTES // 1024
     assert f"at most {kib} KiB and {json_patch.MAX_OPERATIONS} operations" in page
-    assert f"replicas (at most {shape.MOST_REPLICAS})" in page
+    assert f"replicas (at most {shape.MAX_REPLICAS})" in page
     [row] = re.findall(r"^\| annotations \| (.*?) \|", page, re.MULTILINE)
     assert set(re.findall(r"`(.+?)`", row)) == set(shape.ANNOTATIONS)
 

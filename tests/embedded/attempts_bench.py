@@ -23,7 +23,7 @@ KEY = UnitAttempt("run", "db/a", 1)
 class Starter:
     """A starter that starts nothing and records the requests."""
 
-    slow, isolates_paths, name = False, False, "the runner"
+    is_slow, isolates_paths, name = False, False, "the runner"
 
     def __init__(self) -> None:
         self.started: list[str] = []
@@ -31,7 +31,7 @@ class Starter:
         self.fault: OSError | None = None
         self.child = 0
 
-    def tell(self, sealed):
+    def set_sealed_callback(self, sealed):
         self.sealed = sealed
 
     def clear(self, folder):
@@ -140,7 +140,7 @@ async def told(tmp_path, monkeypatch):
 
 def adopt(bench, pidfd=None, then=(), **record):
     """Adopt a running attempt with this pidfd of its runner; `then` are the next observations."""
-    bench.folder.tell(observe=[Running(since=5), *then], watch=pidfd)
+    bench.folder.tell(observe=[Running(since=5), *then], open_runner_pidfd=pidfd)
     bench.attempts.adopt(KEY, UNIT, msgspec.structs.replace(bench.record, **record))
     bench.changes.clear()
 

@@ -12,7 +12,7 @@ from dayfly.embedded.forks import BaselineProcesses
 from dayfly.embedded.ledger import StoredRun
 from dayfly.embedded.runs import LiveRun
 from dayfly.execute.process.attempt_storage import AttemptStorage
-from dayfly.execute.process.run import Folder
+from dayfly.execute.process.run import AttemptFolder
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import TargetIntent
 from dayfly.spec.frames import decode
@@ -36,7 +36,7 @@ class Attempts:
         return lambda *given: self.done.append((name, *given))
 
     def folder(self, key):
-        return Folder(self.place, *key)
+        return AttemptFolder(self.place, *key)
 
     def begin(self, key):
         self.begun.append(key)
@@ -59,7 +59,7 @@ class Bench:
         )
         self.attempts = Attempts(place)
         self.asked: list[str] = []
-        self.starter = SimpleNamespace(isolates_paths=True, slow=False, isolation="root", fork_isolation="user")
+        self.starter = SimpleNamespace(isolates_paths=True, is_slow=False, isolation="root", fork_isolation="user")
         self.runs = SimpleNamespace(
             peek=lambda uid: self.live if uid == "u" else None, refresh=None, fork_values=lambda _live, _answers: None
         )
@@ -92,7 +92,7 @@ class Bench:
         records = {name.replace("__", "/"): record for name, record in units.items()}
         run = Run(uid="u", target=doc.TARGET, plan="", units=records)
         self.live = LiveRun(
-            StoredRun(run=run, name="n", documents=documents, forks=tuple(wished), wish=TargetIntent()), plan
+            StoredRun(run=run, name="n", documents=documents, forks=tuple(wished), intent=TargetIntent()), plan
         )
         return self.live
 

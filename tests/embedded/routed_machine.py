@@ -32,7 +32,7 @@ SERVER = (
 )
 COMMAND = ("/usr/bin/env", "python3", "-S", "-c", SERVER)
 DRAIN_MS = 100
-PROGRAM = envoy.find()
+PROGRAM = envoy.find_envoy()
 ROUTE, FORK = "route:default/app", "fork:default/app"
 
 

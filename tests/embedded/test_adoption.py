@@ -91,7 +91,7 @@ async def test_claimed_step_that_never_started_is_fenced(machine, monkeypatch):
 async def test_a_runner_that_comes_after_its_fence_starts_nothing(machine, tmp_path, monkeypatch):
     monkeypatch.setattr("dayfly.embedded.engine.STOP_TIMEOUT_S", 0.1)
     # The folder exists when the server starts.
-    monkeypatch.setattr(process.Folder, "release", lambda _: False)
+    monkeypatch.setattr(process.AttemptFolder, "release", lambda _: False)
     stuck = tmp_path / "stuck"
     stuck.write_text(f'#!/bin/sh\n[ "$1" = probe ] || exec sleep 600\nexec {machine.runner} "$@"\n')
     stuck.chmod(stuck.stat().st_mode | stat.S_IXUSR)
@@ -113,7 +113,7 @@ async def test_a_runner_that_comes_after_its_fence_starts_nothing(machine, tmp_p
 
 
 async def test_a_folder_is_not_removed_under_a_runner(machine):
-    folder = process.Folder(open_storage(machine.home), "x", "r/a", 1)
+    folder = process.AttemptFolder(open_storage(machine.home), "x", "r/a", 1)
     folder.write_order(b"nothing")
     assert folder.fence()
     held = os.open(f"{folder.path}/lock", os.O_RDWR | os.O_CREAT)
@@ -131,8 +131,8 @@ async def test_folders_that_a_killed_server_left_are_removed(machine):
     go(machine)
     await machine.ready()
     await machine.down()
-    process.Folder(open_storage(machine.home), "u", "r/a", 1).write_order(b"recorded long ago")
-    process.Folder(open_storage(machine.home), "nobody", "r/a", 1).write_order(b"of a run that is over")
+    process.AttemptFolder(open_storage(machine.home), "u", "r/a", 1).write_order(b"recorded long ago")
+    process.AttemptFolder(open_storage(machine.home), "nobody", "r/a", 1).write_order(b"of a run that is over")
     await machine.up()
     await until(lambda: not machine.folders(), "no folders")
 
@@ -171,7 +171,7 @@ def _stat(pid: int) -> list[str]:
 async def test_a_step_is_not_over_while_its_first_process_dies(machine):
     """The lock is free: the kernel releases it before it kills processes that closed its descriptor."""
     place = open_storage(machine.home)
-    folder = process.Folder(place, "x", "r/a", 1)
+    folder = process.AttemptFolder(place, "x", "r/a", 1)
     folder.write_order(b"nothing")
     dying = await asyncio.create_subprocess_exec("sleep", "100")
     began = _stat(dying.pid)[21]
@@ -180,15 +180,15 @@ async def test_a_step_is_not_over_while_its_first_process_dies(machine):
         Path(folder.path, "marker").write_text(f"started\n1\n{dying.pid}\n{boot}\n1\n1\n{since}\n")
 
     marked(place.boot, began)
-    assert folder.locked()
+    assert folder.is_locked()
     marked(place.boot, str(int(began) + 1))
-    assert not folder.locked(), "another process has the number now"
+    assert not folder.is_locked(), "another process has the number now"
     marked("another", began)
-    assert not folder.locked(), "it has ended with its boot"
+    assert not folder.is_locked(), "it has ended with its boot"
     marked(place.boot, began)
     dying.kill()
     await dying.wait()
-    assert not folder.locked()
+    assert not folder.is_locked()
     assert folder.release()
 
 
@@ -327,10 +327,10 @@ async def test_observing_an_attempt_changes_nothing(machine):
     await machine.wrote("+ 1")
     stored, place = machine.stored(), open_storage(machine.home)
     record, unit = stored.run.unit("r/a"), stored.plan().steps["r/a"].unit
-    folder = process.Folder(place, "u", "r/a", 1)
+    folder = process.AttemptFolder(place, "u", "r/a", 1)
     for _ in range(3):
         assert isinstance(folder.observe(record, unit=unit, nonce="", now=1), Running)
-    other = process.Folder(place, "u", "r/a", 2)
+    other = process.AttemptFolder(place, "u", "r/a", 2)
     assert isinstance(other.observe(record, unit=unit, nonce="", now=1), Stalled)
     assert not other.exists()
     go(machine)

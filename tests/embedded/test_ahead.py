@@ -12,7 +12,7 @@ from tests.embedded.machine import until
 
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.resident import Resident, UnansweredError
-from dayfly.execute.process.run import Folder
+from dayfly.execute.process.run import AttemptFolder
 
 COARSE = 5  # clock_gettime(2): the coarse clock of file timestamps
 
@@ -49,7 +49,7 @@ def resident_of(runner, shown, tmp_path):
 @pytest.fixture
 def folders(tmp_path):
     place = AttemptStorage(str(tmp_path), str(tmp_path), "boot", "boot", str(tmp_path))
-    found = [Folder(place, "run", "a", number) for number in range(40)]
+    found = [AttemptFolder(place, "run", "a", number) for number in range(40)]
     for each in found:
         each.write_order(b"not an order")
     return found

@@ -33,9 +33,9 @@ class TestEnding:
     async def test_pidfd_of_an_ended_attempt_is_closed(self, told):
         process = await sleeper()
         descriptor = os.pidfd_open(process.pid)
-        adopt(told, descriptor, [receipt.lost("it is so")])
+        adopt(told, descriptor, [receipt.lost_receipt("it is so")])
         process.kill()
-        await until(lambda: told.fact() == receipt.lost("it is so"))
+        await until(lambda: told.fact() == receipt.lost_receipt("it is so"))
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(descriptor)
         await process.wait()
@@ -47,24 +47,24 @@ class TestEnding:
         adopt(told, os.pidfd_open(process.pid), [Stalled(since=1)])
         process.kill()
         await until(lambda: not isinstance(told.fact(), Running))
-        assert told.fact() == receipt.lost("its folder was removed while it may have been running")
+        assert told.fact() == receipt.lost_receipt("its folder was removed while it may have been running")
         assert "fence" not in told.folder.calls
         await process.wait()
 
     async def test_failed_look_at_an_ended_attempt_is_repeated(self, told):
-        await self.ended(told, OSError("no"), receipt.lost("it is so"))
-        assert told.fact() == receipt.lost("it is so")
+        await self.ended(told, OSError("no"), receipt.lost_receipt("it is so"))
+        assert told.fact() == receipt.lost_receipt("it is so")
         assert KEY not in told.attempts.busy
 
     async def test_running_attempt_without_folder_is_unclear(self, told):
-        told.folder.tell(removed=Unclear(since=1, reason="FolderLost", message="m", dead_by=9))
+        told.folder.tell(removed_fact=Unclear(since=1, reason="FolderLost", message="m", dead_by=9))
         await self.ended(told, Stalled(since=1))
         assert told.fact() == Unclear(since=1, reason="FolderLost", message="m", dead_by=9)
 
     @pytest.mark.parametrize(
         ("answers", "fact"),
         [
-            ({"exists": True, "fence": True, "complaint": ""}, NeverRan),
+            ({"exists": True, "fence": True, "starter_error": ""}, NeverRan),
             ({"exists": True, "fence": False}, Ended),
             ({"exists": False, "fence": True}, Ended),
             ({"exists": True, "fence": OSError("full")}, Stalled),
@@ -78,14 +78,14 @@ class TestEnding:
 
     @pytest.mark.parametrize(("complaint", "said"), [("no memory", ": no memory"), ("", " before it started the step")])
     async def test_why_a_child_of_ours_left_no_marker_is_said(self, told, complaint, said):
-        told.folder.tell(exists=True, fence=True, complaint=complaint)
+        told.folder.tell(exists=True, fence=True, starter_error=complaint)
         await self.ended(told, Stalled(since=1), child=exiting())
         assert told.fact().message == f"{told.starter.name} ended{said}"
 
     async def test_outputs_are_read_at_the_end_of_an_attempt(self, told):
         output = OutputRecord(digest="sha256:0", size=1)
         end = Ended(result=Result(outcome="succeeded", outputs={"url": output}))
-        told.folder.tell(value=b"u")
+        told.folder.tell(read_output=b"u")
         await self.ended(told, end)
         assert told.attempts.values[KEY] == {"url": b"u"}
         told.folder.tell(release=True, leave_beginning=True)
@@ -100,7 +100,7 @@ class TestEnding:
     async def test_unreadable_outputs_are_lost_except_for_lack_of_files(self, told, fault, scarce):
         output = OutputRecord(digest="sha256:0", size=1)
         end = Ended(result=Result(outcome="succeeded", outputs={"url": output}, started_at=3, ended_at=4))
-        told.folder.tell(value=[fault, b"u"])
+        told.folder.tell(read_output=[fault, b"u"])
         await self.ended(told, end)
         fact = told.fact()
         if scarce:
@@ -115,7 +115,7 @@ class TestSealing:
     async def sealed(self, told):
         """Start a child that has sealed its receipt but keeps running."""
         child = told.starter.child = sleeping()
-        told.folder.tell(observe=receipt.lost("it is so"), release=True, leave_beginning=True)
+        told.folder.tell(observe=receipt.lost_receipt("it is so"), release=True, leave_beginning=True)
         await told.attempts.launch(KEY, UNIT, told.record, b"order")
         assert isinstance(told.fact(), Running)
         told.starter.sealed(child)
@@ -123,7 +123,7 @@ class TestSealing:
 
     async def test_sealed_receipt_is_read_before_the_runner_ends(self, told):
         child = await self.sealed(told)
-        assert told.fact() == receipt.lost("it is so")
+        assert told.fact() == receipt.lost_receipt("it is so")
         assert KEY not in told.attempts.busy
         told.starter.sealed(child)
         assert told.folder.calls.count("observe") == 1, "once"
@@ -148,7 +148,7 @@ class TestSealing:
         monkeypatch.setattr(attempt_sweeper, "CLOSE_TIMEOUT_S", 3600)
         child = await self.sealed(told)
         told.attempts.release(KEY)
-        ended = asyncio.ensure_future(told.attempts.cleared())
+        ended = asyncio.ensure_future(told.attempts.finish_removals())
         await asyncio.sleep(0)
         assert not ended.done()
         os.kill(child, signal.SIGKILL)
@@ -171,7 +171,7 @@ class TestSealing:
         child = await self.sealed(told)
         os.kill(child, signal.SIGSTOP)
         told.attempts.release(KEY)
-        await asyncio.wait_for(told.attempts.cleared(), 10)
+        await asyncio.wait_for(told.attempts.finish_removals(), 10)
         assert "release" not in told.folder.calls, "the next server removes it"
         os.kill(child, signal.SIGKILL)
 

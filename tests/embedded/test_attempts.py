@@ -13,7 +13,7 @@ from tests.embedded.attempts_bench import KEPT, KEY, UNIT, adopt, bench, is_reap
 from tests.embedded.machine import until
 
 from dayfly.embedded.attempts import UnitAttempt
-from dayfly.embedded.reaper import reap
+from dayfly.embedded.process_exits import reap
 from dayfly.execute import receipt
 from dayfly.plan.world import NeverRan, Running, Stalled
 
@@ -51,7 +51,7 @@ async def test_successful_start_wakes_no_further_turn(bench):
 
 @pytest.mark.parametrize("slow", [False, True])
 async def test_a_fork_waits_for_no_container(bench, slow):
-    bench.starter.slow = slow
+    bench.starter.is_slow = slow
     await bench.attempts.launch(KEY, UNIT, msgspec.structs.replace(bench.record, **KEPT), b"order")
     fact = bench.fact()
     assert isinstance(fact, Running)
@@ -61,7 +61,7 @@ async def test_a_fork_waits_for_no_container(bench, slow):
 async def test_close_releases_descriptors_of_running_attempts(told):
     process = await sleeper()
     descriptor = os.pidfd_open(process.pid)
-    told.folder.tell(observe=Running(since=5), watch=descriptor)
+    told.folder.tell(observe=Running(since=5), open_runner_pidfd=descriptor)
     told.attempts.adopt(KEY, UNIT, msgspec.structs.replace(told.record, **KEPT))
     told.attempts.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -103,11 +103,11 @@ class TestAdopting:
         assert (KEY in told.attempts.busy) is busy
 
     async def test_no_forks_returns_once_the_last_fork_has_ended(self, told):
-        told.folder.tell(observe=[Running(since=5), receipt.lost("gone")])
+        told.folder.tell(observe=[Running(since=5), receipt.lost_receipt("gone")])
         told.attempts.adopt(KEY, UNIT, told.record)
         await told.attempts.wait_forks_ended()
         other = UnitAttempt("run", "fork:a/b", 1)
-        told.folder.tell(observe=[Running(since=5), receipt.lost("gone")])
+        told.folder.tell(observe=[Running(since=5), receipt.lost_receipt("gone")])
         told.attempts.adopt(other, UNIT, msgspec.structs.replace(told.record, **KEPT))
         assert told.attempts.live_forks() == [other]
         await asyncio.wait_for(told.attempts.wait_forks_ended(), 10)
@@ -154,7 +154,7 @@ class TestFencing:
 class TestCancelling:
     async def test_cancelling_twice_asks_once(self, told):
         process = await sleeper()
-        adopt(told, os.pidfd_open(process.pid), [receipt.lost("gone")])
+        adopt(told, os.pidfd_open(process.pid), [receipt.lost_receipt("gone")])
         told.attempts.cancel(KEY)
         assert await process.wait() == -signal.SIGTERM
         told.attempts.cancel(KEY)
@@ -180,11 +180,11 @@ class TestCancelling:
     @pytest.mark.parametrize("record", [{}, KEPT])
     async def test_cancel_in_a_container_signals_the_runner(self, told, record):
         """Our child is the client of the engine. A fork has no container."""
-        told.starter.slow = True
+        told.starter.is_slow = True
         engine, runner = sleeping(), await sleeper()
         of_runner = os.pidfd_open(runner.pid)
         told.starter.child = engine
-        told.folder.tell(watch=of_runner, observe=receipt.lost("gone"))
+        told.folder.tell(open_runner_pidfd=of_runner, observe=receipt.lost_receipt("gone"))
         await told.attempts.launch(KEY, UNIT, msgspec.structs.replace(told.record, **record), b"order")
         told.attempts.cancel(KEY)
         if record:
@@ -227,14 +227,14 @@ class TestReleasing:
     async def test_start_folder_is_reused_only_after_isolated_steps(self, told, apart, slow, again):
         """Only a PID namespace guarantees it, and that of a container belongs to the engine."""
         told.folder.tell(release=True, leave_beginning=True)
-        told.starter.isolates_paths, told.starter.slow = apart, slow
+        told.starter.isolates_paths, told.starter.is_slow = apart, slow
         told.attempts.release(KEY)
         assert told.beginnings.can_reuse == [again]
 
     @pytest.mark.parametrize(("slow", "unseen", "cleared"), [(True, True, 1), (True, False, 0), (False, True, 0)])
     async def test_unobserved_container_is_cleared(self, told, slow, unseen, cleared):
         told.folder.tell(release=True, leave_beginning=True)
-        told.starter.slow = slow
+        told.starter.is_slow = slow
         (told.attempts.remove_recorded if unseen else told.attempts.release)(KEY)
         await until(lambda: len(told.starter.cleared) == cleared)
         told.attempts.release(KEY)
@@ -243,8 +243,8 @@ class TestReleasing:
 
     async def test_container_that_ended_before_adoption_is_cleared(self, told):
         """The attempt began under another server, and had ended when this one first observed it."""
-        told.folder.tell(observe=receipt.lost("gone"), release=True, leave_beginning=True)
-        told.starter.slow = True
+        told.folder.tell(observe=receipt.lost_receipt("gone"), release=True, leave_beginning=True)
+        told.starter.is_slow = True
         told.attempts.adopt(KEY, UNIT, told.record)
         told.attempts.release(KEY)
         await until(lambda: len(told.starter.cleared) == 1)

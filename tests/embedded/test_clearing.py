@@ -14,7 +14,7 @@ from tests.embedded.machine import until
 
 from dayfly.embedded import attempt_sweeper
 from dayfly.execute.process import run
-from dayfly.execute.process.launch import Containers, Processes
+from dayfly.execute.process.launch import ContainerStarter, ProcessStarter
 
 __all__ = ["bench"]
 
@@ -24,7 +24,7 @@ class Refusing:
 
     def __init__(self, starter, times: int) -> None:
         self.left, self.asked = times, 0
-        starter.slow = True
+        starter.is_slow = True
         starter.clear = self
 
     def __call__(self, _folder) -> None:
@@ -53,7 +53,7 @@ async def test_refused_clearing_is_retried_and_keeps_the_folder(bench):
     assert folder.exists(), "the next server finds it by the folder"
     await until(lambda: not folder.exists())
     assert clear.asked == 3
-    await bench.attempts.cleared()
+    await bench.attempts.finish_removals()
     assert clear.asked == 3, "the server has nothing left to clear"
 
 
@@ -68,7 +68,7 @@ async def test_unreadable_folder_is_checked_again(bench, monkeypatch, caplog):
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return False
 
-    monkeypatch.setattr(run.Folder, "locked", locked)
+    monkeypatch.setattr(run.AttemptFolder, "is_locked", locked)
     folder = recorded(bench)
     await until(lambda: not folder.exists())
     assert (looks, clear.asked) == ([0, 0], 1)
@@ -80,9 +80,9 @@ async def test_closing_server_retries_clearing_once(bench, monkeypatch):
     clear = Refusing(bench.starter, 2)
     folder = recorded(bench)
     await until(lambda: clear.asked == 1)
-    await bench.attempts.cleared()
+    await bench.attempts.finish_removals()
     assert (clear.asked, folder.exists()) == (2, True), "left to the next server"
-    await bench.attempts.cleared()
+    await bench.attempts.finish_removals()
     assert (clear.asked, folder.exists()) == (3, False)
 
 
@@ -90,7 +90,7 @@ async def test_clearing_that_fails_while_closing_is_retried_once(bench, monkeypa
     monkeypatch.setattr(attempt_sweeper, "CLEANUP_RETRY_S", 3600)
     clear = Refusing(bench.starter, 1)
     folder = recorded(bench)
-    await bench.attempts.cleared()
+    await bench.attempts.finish_removals()
     assert (clear.asked, folder.exists()) == (2, False), "the engine first answered while the server was stopping"
 
 
@@ -106,7 +106,7 @@ async def test_container_is_cleared_if_the_engine_ended_too_early(bench, monkeyp
     os.kill(child, signal.SIGKILL)
     await until(lambda: bench.changes)
     bench.attempts.release(KEY)
-    await bench.attempts.cleared()
+    await bench.attempts.finish_removals()
     assert clear.asked == 1
 
 
@@ -122,7 +122,7 @@ def test_failed_engine_removal_names_the_cause(bench, tmp_path, does, says):
     engine = tmp_path / "docker"
     engine.write_text(f"#!/bin/sh\n{does}\n")
     engine.chmod(stat.S_IRWXU)
-    starter = Containers(str(engine), "runner", Processes("runner", "none", {}))
+    starter = ContainerStarter(str(engine), "runner", ProcessStarter("runner", "none", {}))
     with pytest.raises(OSError, match=rf"^docker cannot remove the container dayfly-run[.]db[.]a[.]1: {says}$"):
         starter.clear(bench.attempts.folder(KEY))
 

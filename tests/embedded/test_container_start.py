@@ -23,7 +23,7 @@ LOOKS_S = 0.02
 async def begun(told):
     """Start the engine for the step; return its process."""
     child = told.starter.child = sleeping()
-    told.starter.slow = True
+    told.starter.is_slow = True
     told.folder.tell(observe=Stalled(since=1))
     await told.attempts.launch(KEY, UNIT, told.record, b"order")
     yield child
@@ -49,12 +49,12 @@ async def test_step_is_starting_until_its_marker_is_seen(told, begun):
 
 
 async def test_container_that_ended_is_not_polled_again(told, begun):
-    told.folder.tell(observe=receipt.lost("it is so"))
+    told.folder.tell(observe=receipt.lost_receipt("it is so"))
     os.kill(begun, signal.SIGKILL)
     await until(lambda: not isinstance(told.fact(), Waiting))
     seen = len(told.folder.calls)
     await asyncio.sleep(LOOKS_S)
-    assert told.fact() == receipt.lost("it is so")
+    assert told.fact() == receipt.lost_receipt("it is so")
     assert len(told.folder.calls) == seen
 
 

@@ -19,7 +19,7 @@ from tests.ports import free_port
 from dayfly.embedded.routes import envoy
 from dayfly.embedded.routes.envoy import Envoy
 from dayfly.embedded.routes.envoy_process import holder, is_closed
-from dayfly.execute.route.envoy import EnvoyEntry, Lead
+from dayfly.execute.route.envoy import EnvoyEntry, KeyRoute
 
 KEY = "wtmb8kfswrrtb"
 MEMBER = ("baggage", f"sd-routing-key={KEY}")
@@ -36,7 +36,7 @@ async def proxy(tmp_path):
 async def before(proxy, base, fork):
     """Entries in front of two servers: by routing key, and a preview that adds one."""
     ports = free_port(), free_port()
-    leads = (Lead((KEY,), fork),)
+    leads = (KeyRoute((KEY,), fork),)
     ways = [EnvoyEntry("baseline/a/b", ports[0], base, leads), EnvoyEntry("preview/u/x", ports[1], base, leads, KEY)]
     assert await proxy.apply(ways) == {}
     return ports
@@ -201,7 +201,7 @@ async def test_apply_after_a_full_disk_closes_undesired_listeners(proxy, monkeyp
         await proxy.apply([kept._replace(port=3), new])
     monkeypatch.undo()
     assert await proxy.apply([kept]) == {}
-    assert (is_closed(kept.listens), is_closed(new.listens), proxy.pid) == (False, True, pid)
+    assert (is_closed(kept.listen_port), is_closed(new.listen_port), proxy.pid) == (False, True, pid)
 
 
 @pytest.mark.parametrize("wished", [True, False])
@@ -212,8 +212,8 @@ async def test_ways_of_a_former_server_are_closed_if_unwished(proxy, tmp_path, w
     after = Envoy(PROGRAM, tmp_path)
     assert await after.apply(old[:1] if wished else []) == {}
     for way in old[int(wished) :]:
-        await until(lambda way=way: is_closed(way.listens), f"{way.name} to be closed")
-    assert is_closed(old[0].listens) is not wished
+        await until(lambda way=way: is_closed(way.listen_port), f"{way.name} to be closed")
+    assert is_closed(old[0].listen_port) is not wished
     await after.close()
     await after.close()
     assert after.pid == 0
@@ -227,4 +227,4 @@ def test_program_of_the_package_comes_before_the_path(tmp_path, monkeypatch, pac
     (tmp_path / "envoy" / "__init__.py").touch()
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
-    assert envoy.find() == (str(program) if packaged else "/bin/envoy")
+    assert envoy.find_envoy() == (str(program) if packaged else "/bin/envoy")

@@ -12,7 +12,7 @@ import pytest
 from tests.embedded.attempts_bench import is_reaped, sleeping
 from tests.embedded.machine import until
 
-from dayfly.embedded.reaper import reap
+from dayfly.embedded.process_exits import reap
 from dayfly.embedded.routes import envoy_process
 from dayfly.embedded.routes.envoy_process import Process, build_stamp, holder, is_closed, unbindable
 

@@ -33,7 +33,7 @@ class TestForks:
     def order(self, bench, unit=None, port=8080):
         unit = unit or doc.fork()
         bench.of(wished=[unit])
-        bench.baselines.take(Workload(name="app", command=("/bin/app",), port=port, env={}))
+        bench.baselines.put(Workload(name="app", command=("/bin/app",), port=port, env={}))
         return bench.forks.order(bench.live, UnitAttempt("u", FORK, 1), unit)
 
     @pytest.mark.parametrize(("port", "told"), [(8080, "7"), (0, None)])
@@ -57,7 +57,7 @@ class TestForks:
         unit = doc.fork(env=changes, grace_ms=77)
         workload = Workload(name="app", command=("/bin/app", "-v"), workdir="/srv", env={"A": "0", "B": "0", "C": "0"})
         bench.of(wished=[unit])
-        bench.baselines.take(workload)
+        bench.baselines.put(workload)
         order = bench.forks.order(bench.live, UnitAttempt("u", FORK, 1), unit)
         variables = bench.variables(order)
         assert {name: variables.get(name) for name in "ABC"} == {"A": None, "B": "2", "C": "0"}
@@ -67,17 +67,17 @@ class TestForks:
         bench.of(doc.resource("r", [doc.step("a")]), wished=[doc.fork()])
         with pytest.raises(CannotRenderError, match="its baseline app is not declared"):
             bench.forks.order(bench.live, UnitAttempt("u", FORK, 1), doc.fork())
-        objection = bench.forks.known(bench.live).objections[FORK]
+        objection = bench.forks.observations(bench.live).objections[FORK]
         assert objection.reason == Reason.BASELINE_MISSING
         assert objection.message == "its baseline default/app is not declared; apply a file of kind Deployment"
-        bench.baselines.take(Workload(name="app", command=("/bin/app",)))
-        assert bench.forks.known(bench.live).objections == {}
+        bench.baselines.put(Workload(name="app", command=("/bin/app",)))
+        assert bench.forks.observations(bench.live).objections == {}
 
     def test_fork_reading_an_address_without_port_is_objected_to(self, bench):
         source = {"fork": {"forkOf": {"kind": "Deployment", "namespace": "default", "name": "api"}, "expression": "x"}}
         asks = doc.fork(env=[doc.set_env("API", source=source)])
         for name in ("app", "api"):
-            bench.baselines.take(Workload(name=name, command=("/bin/app",)))
+            bench.baselines.put(Workload(name=name, command=("/bin/app",)))
         bench.of(wished=[asks, doc.fork("api")])
         assert {name: each.reason for name, each in bench.forks.objections(bench.live).items()} == {
             FORK: Reason.FORK_WITHOUT_PORT
@@ -92,7 +92,7 @@ class TestForks:
         told = {"url": OutputRecord(digest="sha256:0", size=1, attempt=1, text=False)}
         made = UnitRecord(attempt=1, state=State.DONE, outcome="succeeded", outputs=told)
         reads = doc.fork(inputs=["url=r:make.url"], env=[doc.set_env("URL", input="url")])
-        bench.baselines.take(Workload(name="app", command=("/bin/app",)))
+        bench.baselines.put(Workload(name="app", command=("/bin/app",)))
         bench.of(doc.resource("r", [doc.step("make", outputs=[("url", "/u")])]), wished=[reads], r__make=made)
         assert [each.reason for each in bench.forks.objections(bench.live).values()] == [Reason.INPUT_NOT_TEXT]
         with pytest.raises(CannotRenderError):
@@ -101,7 +101,7 @@ class TestForks:
     @pytest.mark.parametrize(("before", "told"), [(0, []), (7, []), (8, ["u"])])
     def test_forks_that_know_another_port_are_started_again(self, bench, before, told):
         refreshed = []
-        bench.baselines.take(Workload(name="app", command=("/bin/app",), port=80))
+        bench.baselines.put(Workload(name="app", command=("/bin/app",), port=80))
         bench.runs.refresh, bench.ports.find = refreshed.append, lambda *_: before
         bench.forks.order(bench.of(wished=[doc.fork()]), UnitAttempt("u", FORK, 1), doc.fork())
         assert refreshed == told
@@ -127,7 +127,7 @@ class TestProbing:
             asked.append(port)
             return answers
 
-        monkeypatch.setattr(forks, "answered", answered)
+        monkeypatch.setattr(forks, "wait_answering", answered)
         bench.of(wished=[doc.fork()], **{FORK: UnitRecord(attempt=1, state=State.CLAIMED, generation="g")})
         bench.attempts.now[FORK, 1] = Running(since=3, ready=False)
         return asked
@@ -166,7 +166,7 @@ class TestProbing:
             assert not is_there()
             return True
 
-        monkeypatch.setattr(forks, "answered", answered)
+        monkeypatch.setattr(forks, "wait_answering", answered)
         bench.forks.adopt(bench.live, FORK)
         await self.asked_all()
         assert [word for word, *_ in bench.attempts.done] == ["adopt"]
@@ -182,7 +182,7 @@ class TestProbing:
                 await asyncio.sleep(0)
                 ended.set()
 
-        monkeypatch.setattr(forks, "answered", answered)
+        monkeypatch.setattr(forks, "wait_answering", answered)
         bench.forks.adopt(bench.live, FORK)
         await asyncio.sleep(0)
         await bench.forks.close()
@@ -223,5 +223,5 @@ class TestAnswering:
     async def test_probing_stops_once_the_process_is_gone(self, monkeypatch, pauses):
         asked = self.listening(monkeypatch, after=99)
         there = iter((True, True, False))
-        assert not await forks.answered(7, lambda: next(there))
+        assert not await forks.wait_answering(7, lambda: next(there))
         assert (len(asked), len(pauses)) == (2, 2)

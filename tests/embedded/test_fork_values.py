@@ -40,7 +40,7 @@ class TestTelling:
     def told(self, *, state=State.CLAIMED, kept=True, port=80):
         """Return the values of a run whose fork has a port."""
         baselines = BaselineProcesses()
-        baselines.take(Workload(name="app", command=("app",), port=port))
+        baselines.put(Workload(name="app", command=("app",), port=port))
         plan = SimpleNamespace(kept={NAME: SimpleNamespace(unit=doc.fork())} if kept else {})
         run = Run(uid="u", target=doc.TARGET, plan="", units={NAME: UnitRecord(attempt=1, state=state)})
         return fork_values(run, plan, baselines, SimpleNamespace(find=lambda *_: 40001), lambda _: True)

@@ -118,7 +118,7 @@ async def test_lease_is_not_held_against_a_server_on_a_full_home(machine, disk, 
         assert "leases cannot be extended yet" in caplog.text
         await until(lambda: "u waits: the ledger cannot be written" in caplog.text, "a turn that cannot be taken")
         assert machine.report().closed is None
-    await until(lambda: machine.stored().wish.lease_until > now_ms() + 1_000, "a longer lease")
+    await until(lambda: machine.stored().intent.lease_until > now_ms() + 1_000, "a longer lease")
     await machine.ready()
     assert machine.lines() == [], "its delete step has not begun"
     await machine.finish()

@@ -20,9 +20,9 @@ RAN = doc.resource("r", [doc.step("a", 'echo ran >> "$JOURNAL"')])
 
 def test_lock_file_holds_only_the_current_process_id(tmp_path):
     home = tmp_path / "new" / "home"
-    os.close(startup.take(home))
+    os.close(startup.lock_home(home))
     (home / "lock").write_text("123456789012345")
-    descriptor = startup.take(home)
+    descriptor = startup.lock_home(home)
     assert (home / "lock").read_text() == str(os.getpid())
     assert (home / "lock").stat().st_mode & 0o777 == 0o600
     assert home.stat().st_mode & 0o777 == 0o700
@@ -42,18 +42,18 @@ def test_waiting_for_a_shared_lock_does_not_block_others(monkeypatch, tmp_path):
         fcntl.flock(other, fcntl.LOCK_UN)
 
     monkeypatch.setattr(startup.time, "sleep", wait)
-    taken = startup.take(tmp_path)
+    taken = startup.lock_home(tmp_path)
     assert len(waited) == 1
     for descriptor in (looks, other, taken):
         os.close(descriptor)
 
 
 def test_home_of_another_server_is_refused_at_once(monkeypatch, tmp_path):
-    other = startup.take(tmp_path)
+    other = startup.lock_home(tmp_path)
     monkeypatch.setattr(startup.time, "sleep", lambda _seconds: pytest.fail("it waits for the end of a server"))
     opened = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(startup.HomeBusyError, match=rf"\(process {os.getpid()}\) uses {tmp_path}"):
-        startup.take(tmp_path)
+        startup.lock_home(tmp_path)
     assert len(list(Path("/proc/self/fd").iterdir())) == opened
     os.close(other)
 
@@ -65,7 +65,7 @@ def test_shared_lock_is_awaited_for_a_bounded_time(monkeypatch, tmp_path):
         clock = SimpleNamespace(monotonic=lambda: float(len(waited)), sleep=waited.append)
         monkeypatch.setattr(startup, "time", clock)
         with pytest.raises(startup.HomeBusyError):
-            startup.take(tmp_path)
+            startup.lock_home(tmp_path)
     assert len(waited) == startup.LOCK_TIMEOUT_S + 1
 
 
@@ -101,7 +101,7 @@ def test_full_disk_delays_the_extension_of_leases(monkeypatch, tmp_path):
     assert not opened.leases_unextended
     wish = host.TargetIntent(lease_until=50)
     run = Run(uid="u", target=doc.TARGET, plan="")
-    opened.ledger.birth(StoredRun(run=run, name="box", documents=(), forks=(), wish=wish))
+    opened.ledger.create(StoredRun(run=run, name="box", documents=(), forks=(), intent=wish))
 
     def full(_ledger, _until):
         raise sqlite3.OperationalError("database or disk is full")
@@ -120,11 +120,11 @@ async def test_a_lease_lasts_a_while_after_the_server_has_begun(machine):
     await machine.down()
     ledger = SqliteLedger(machine.home / "ledger.db")
     with ledger.transaction("test"):
-        ledger.set_wish("u", msgspec.structs.replace(ledger.load("u").wish, lease_until=1))
+        ledger.set_intent("u", msgspec.structs.replace(ledger.load("u").intent, lease_until=1))
     ledger.close()
     before = host.now_ms()
     await machine.up(start=False)
-    found = machine.stored().wish.lease_until
+    found = machine.stored().intent.lease_until
     assert before + host.LEASE_GRACE_MS <= found <= host.now_ms() + host.LEASE_GRACE_MS
     machine.host.start()
     await machine.finish()

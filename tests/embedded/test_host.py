@@ -211,13 +211,13 @@ def test_unapplied_images_and_patches_of_a_fork_are_named(wish, said):
 
 
 async def test_close_waits_for_folders_that_are_being_removed(machine, monkeypatch):
-    cleared, close, done = Attempts.cleared, Attempts.close, []
+    cleared, close, done = Attempts.finish_removals, Attempts.close, []
 
     async def waited(attempts):
         done.append("waited")
         await cleared(attempts)
 
-    monkeypatch.setattr(Attempts, "cleared", waited)
+    monkeypatch.setattr(Attempts, "finish_removals", waited)
     monkeypatch.setattr(Attempts, "close", lambda attempts: (done.append("closed"), close(attempts)))
     await machine.down()
     assert done == ["waited", "closed"]

@@ -25,7 +25,7 @@ MADE = Result(outcome="succeeded", outputs={"url": OutputRecord(digest="sha256:0
 
 def stored(uid="u", **wish) -> StoredRun:
     run = Run(uid=uid, target=doc.TARGET, plan=PLAN.digest, born_at=3)
-    return StoredRun(run=run, name="box", documents=DOCUMENTS, forks=(), wish=TargetIntent(**wish), generation=1)
+    return StoredRun(run=run, name="box", documents=DOCUMENTS, forks=(), intent=TargetIntent(**wish), generation=1)
 
 
 @pytest.fixture
@@ -56,14 +56,14 @@ def db(ledger, opened):
 
 def claimed(ledger, uid="u") -> Run:
     """A run after its birth, with a claimed step."""
-    assert ledger.birth(stored(uid))
+    assert ledger.create(stored(uid))
     claim = Claim(unit="r/a", attempt=1, kind="exec", ref="boot", at=4)
     return ledger.commit(ledger.load(uid).run, PLAN, (claim,), {}, 4)
 
 
 def over(ledger, uid="u", at=9) -> Run:
     """A run that has ended."""
-    assert ledger.birth(stored(uid))
+    assert ledger.create(stored(uid))
     run = ledger.load(uid).run
     closed = ledger.commit(run, PLAN, (Close(request=ASKED),), {}, at)
     return ledger.commit(closed, PLAN, (Finish(at=at),), {}, at)
@@ -127,17 +127,17 @@ class TestTransaction:
 
     def test_failed_transaction_changes_nothing(self, ledger):
         with contextlib.suppress(KeyError), ledger.transaction("x"):
-            ledger.birth(stored())
+            ledger.create(stored())
             raise KeyError
         assert ledger.load("u") is None
         with ledger.transaction("x"):
-            ledger.birth(stored())
+            ledger.create(stored())
         assert ledger.load("u") == stored()
 
     def test_disk_error_is_reported(self, ledger, db):
         db.execute("PRAGMA query_only = 1")
         with pytest.raises(LedgerError, match="cannot be written"), ledger.transaction("x"):
-            ledger.birth(stored())
+            ledger.create(stored())
         db.execute("PRAGMA query_only = 0")
         assert ledger.live_uids() == []
 
@@ -155,14 +155,14 @@ class TestTransaction:
 
 class TestBirth:
     def test_birth_of_a_known_run_changes_nothing(self, ledger):
-        assert ledger.birth(stored())
-        assert not ledger.birth(msgspec.structs.replace(stored(), name="other"))
+        assert ledger.create(stored())
+        assert not ledger.create(msgspec.structs.replace(stored(), name="other"))
         assert ledger.load("u").name == "box"
         assert [(entry.move, entry.at, entry.message) for entry in ledger.history("u")] == [("Born", 3, PLAN.digest)]
 
     def test_ended_run_is_not_born_again(self, ledger):
-        ledger.block_birth(Run(uid="u", target=doc.TARGET, plan="", phase=Phase.CLEANED, ended_at=5))
-        assert not ledger.birth(stored())
+        ledger.block_creation(Run(uid="u", target=doc.TARGET, plan="", phase=Phase.CLEANED, ended_at=5))
+        assert not ledger.create(stored())
         assert (ledger.load("u"), ledger.history("u")) == (None, [])
 
 
@@ -221,13 +221,13 @@ class TestCommit:
 
 class TestWishes:
     def test_wish_of_an_unknown_run_writes_nothing(self, ledger):
-        assert not ledger.set_wish("u", TargetIntent())
+        assert not ledger.set_intent("u", TargetIntent())
         assert not ledger.set_forks("u", (), 5)
-        ledger.note("u", 5, "r/a", 1, "Retry", "m")
+        ledger.add_note("u", 5, "r/a", 1, "Retry", "m")
         assert ledger.history("u") == []
 
     def test_forks_are_revised_while_it_is_open(self, ledger):
-        ledger.birth(stored())
+        ledger.create(stored())
         assert ledger.set_forks("u", (doc.fork(),), 5)
         assert ledger.load("u").forks == (doc.fork(),)
         assert [(entry.move, entry.at, entry.message) for entry in ledger.history("u")[1:]] == [("Revise", 5, "forks")]
@@ -236,29 +236,29 @@ class TestWishes:
         assert ledger.load("u").forks == (doc.fork(),)
 
     def test_wish_generation_and_notes(self, ledger):
-        ledger.birth(stored())
-        assert ledger.set_wish("u", TargetIntent(expires_at=5))
+        ledger.create(stored())
+        assert ledger.set_intent("u", TargetIntent(expires_at=5))
         ledger.set_generation("u", 4)
-        ledger.note("u", 6, "r/a", 2, "Retry", "m")
+        ledger.add_note("u", 6, "r/a", 2, "Retry", "m")
         found = ledger.load("u")
-        assert (found.wish, found.generation) == (TargetIntent(expires_at=5), 4)
+        assert (found.intent, found.generation) == (TargetIntent(expires_at=5), 4)
         last = ledger.history("u")[-1]
         assert (last.at, last.unit, last.attempt, last.move, last.message) == (6, "r/a", 2, "Retry", "m")
 
     @pytest.mark.parametrize(("lease", "lapses"), [(0, False), (99, True), (100, True), (101, False)])
     def test_leases_that_end_too_soon_are_extended(self, ledger, lease, lapses):
         """A lease of 0 means that the run has none."""
-        ledger.birth(stored(lease_until=lease))
+        ledger.create(stored(lease_until=lease))
         assert ledger.has_lease_before(100) is lapses
         ledger.extend_leases(100)
-        assert ledger.load("u").wish.lease_until == (100 if lapses else lease)
+        assert ledger.load("u").intent.lease_until == (100 if lapses else lease)
 
     def test_leases_of_closed_runs_are_not_extended(self, ledger):
-        ledger.birth(stored(lease_until=5))
+        ledger.create(stored(lease_until=5))
         ledger.commit(ledger.load("u").run, PLAN, (Close(request=ASKED),), {}, 8)
         assert not ledger.has_lease_before(100)
         ledger.extend_leases(100)
-        assert ledger.load("u").wish.lease_until == 5
+        assert ledger.load("u").intent.lease_until == 5
 
 
 class TestEnd:
@@ -289,18 +289,18 @@ class TestEnd:
         assert (ledger.ended_run("old"), ledger.history("old")) == (None, [])
         assert ledger.ended_run("new") is not None
         assert ledger.history("new")
-        assert ledger.birth(stored("old")), "it may be of any run"
+        assert ledger.create(stored("old")), "it may be of any run"
 
 
 @pytest.mark.parametrize("damaged", [b"", b"{", b"\x00{}", b"\xff\xfe"])
 def test_damaged_wish_does_not_block_renewal_of_other_leases(ledger, db, damaged):
     """Otherwise no server starts, and no run takes a turn."""
     for uid in ("bad", "good"):
-        assert ledger.birth(stored(uid, lease_until=5))
+        assert ledger.create(stored(uid, lease_until=5))
     db.execute("UPDATE run SET wish = ? WHERE uid = 'bad'", (damaged,))
     assert ledger.has_lease_before(9)
     ledger.extend_leases(9)
-    assert ledger.load("good").wish.lease_until == 9
+    assert ledger.load("good").intent.lease_until == 9
     assert not ledger.has_lease_before(8)
     assert db.execute("SELECT wish FROM run WHERE uid = 'bad'").fetchone() == (damaged,), "it is unchanged"
 
@@ -310,7 +310,7 @@ def test_damaged_wish_does_not_block_renewal_of_other_leases(ledger, db, damaged
 def test_damaged_row_is_reported_with_its_run(ledger, db, tmp_path, column, damaged):
     """A group of writes has several runs: an error of one run must not count as an error of the file."""
     for uid in ("bad", "good"):
-        assert ledger.birth(stored(uid))
+        assert ledger.create(stored(uid))
     db.execute(f"UPDATE run SET {column} = ? WHERE uid = 'bad'", (damaged,))
     said = rf"^the record of run bad in {tmp_path}/ledger[.]db cannot be read \("
     with pytest.raises(RunDamagedError, match=said) as fault:
@@ -329,7 +329,7 @@ def test_units_are_kept_as_they_were_written(ledger):
 @pytest.mark.parametrize("unit", ["r/a", "r/gone", "fork:default/app"])
 def test_closed_run_claims_delete_steps_only(ledger, unit):
     """Return whether a unit is a create step; units that are no longer desired, or kept, are not."""
-    assert ledger.birth(stored())
+    assert ledger.create(stored())
     closed = ledger.commit(ledger.load("u").run, PLAN, (Close(request=ASKED),), {}, 4)
     with pytest.raises(IllegalMoveError):
         ledger.commit(closed, PLAN, (Claim(unit=unit, attempt=1, kind="exec", ref="boot", at=4),), {}, 4)

@@ -12,7 +12,7 @@ from dayfly.embedded.ledger import LedgerError, SqliteLedger
 from dayfly.embedded.step_logs import StepLogFiles
 from dayfly.execute.process import run as process
 from dayfly.execute.process.attempt_storage import AttemptStorage
-from dayfly.execute.process.run import Folder, list_runs_logged_before
+from dayfly.execute.process.run import AttemptFolder, list_runs_logged_before
 from dayfly.lib.clock import now_ms
 from dayfly.spec.log_times import LineCutter, entries_between
 
@@ -170,7 +170,7 @@ class Known:
         self.place, self.uids = place, uids
 
     def known_uids(self) -> set[str]:
-        Folder(self.place, uid(9), "r/a", 1).say("it begins")
+        AttemptFolder(self.place, uid(9), "r/a", 1).append_log_line("it begins")
         return {*self.uids, uid(9)} if self.uids else raised(LedgerError("it cannot be read"))
 
 
@@ -183,9 +183,9 @@ def place(tmp_path):
     (tmp_path / "work").mkdir(mode=0o700)
     made = AttemptStorage(str(tmp_path / "work"), str(tmp_path / "logs"), "boot", "boot 1", str(tmp_path / "steps"))
     for name in (uid(1), uid(2), uid(3), "saved", "of-" + uid(4)):
-        Folder(made, name, "r/a", 1).say("it begins")
+        AttemptFolder(made, name, "r/a", 1).append_log_line("it begins")
         os.utime(tmp_path / "logs" / name, (100, 100))
-    Folder(made, uid(1), "r/a", 1).write_order(b"")
+    AttemptFolder(made, uid(1), "r/a", 1).write_order(b"")
     return made
 
 

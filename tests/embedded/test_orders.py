@@ -44,10 +44,10 @@ async def test_an_older_form_of_a_wish_changes_nothing(machine):
     assert await machine.host.offer(older) is Verdict.TAKEN
     await machine.ready()
     stored = machine.stored()
-    assert (stored.forks, stored.wish.expires_at, stored.generation) == ((), 2_000_000_000_000, 2)
+    assert (stored.forks, stored.intent.expires_at, stored.generation) == ((), 2_000_000_000_000, 2)
     assert await machine.host.offer(doc.offer(generation=3)) is Verdict.TAKEN
     stored = machine.stored()
-    assert (stored.wish.expires_at, stored.generation) == (0, 3)
+    assert (stored.intent.expires_at, stored.generation) == (0, 3)
     await machine.finish()
 
 

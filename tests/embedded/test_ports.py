@@ -139,8 +139,8 @@ class TestBaselines:
     @pytest.fixture
     def baselines(self):
         found = BaselineProcesses()
-        found.take(Workload(name="app", command=("/bin/app",), port=80, routed_port=90))
-        found.take(Workload(name="mute", command=("/bin/mute",)))
+        found.put(Workload(name="app", command=("/bin/app",), port=80, routed_port=90))
+        found.put(Workload(name="mute", command=("/bin/mute",)))
         return found
 
     WISHED = plan(doc.fork("app"), doc.fork("mute"), doc.fork("gone"), preview("k", after=()))
@@ -150,12 +150,12 @@ class TestBaselines:
 
     def test_fork_generation_changes_with_its_baseline(self, baselines):
         def generations():
-            return {name: fork.generation for name, fork in baselines.follow(self.WISHED).kept.items()}
+            return {name: fork.generation for name, fork in baselines.follow_baselines(self.WISHED).kept.items()}
 
         plain = {name: fork.generation for name, fork in self.WISHED.kept.items()}
         before = generations()
         assert {name for name in plain if before[name] != plain[name]} == {FORK, "fork:default/mute"}
-        baselines.take(Workload(name="app", command=("/bin/app",), port=80, routed_port=91))
+        baselines.put(Workload(name="app", command=("/bin/app",), port=80, routed_port=91))
         assert generations() == before, "the routed port of the baseline does not change its forks"
-        baselines.take(Workload(name="app", command=("/bin/app", "-v"), port=80))
+        baselines.put(Workload(name="app", command=("/bin/app", "-v"), port=80))
         assert {name for name, each in generations().items() if each != before[name]} == {FORK}

@@ -61,7 +61,7 @@ async def test_the_folder_of_a_step_while_there_is_no_server(machine):
 async def test_removed_folder_of_a_killed_runner_has_unknown_outcome(machine, monkeypatch):
     """The holder of the lock cannot be found, so only its deadline determines its end."""
     monkeypatch.setattr("dayfly.embedded.attempts.POLL_INTERVAL_S", 0.5)
-    monkeypatch.setattr(process.Folder, "watch", lambda _: None)
+    monkeypatch.setattr(process.AttemptFolder, "open_runner_pidfd", lambda _: None)
     shutil.rmtree(await adopted(machine))
     assert "folder was removed" in (await machine.reason("OutcomeUnknown")).message
     await goes_on(machine)

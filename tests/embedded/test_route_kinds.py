@@ -53,7 +53,7 @@ class Bench:
         records = {f"{name}:{'front' if name == 'preview' else 'default/app'}": each for name, each in units.items()}
         phase, request = (Phase.CLOSED, EndRequest(at=1, reason="Deleted")) if closed else (Phase.OPEN, None)
         run = Run(uid="u", target=doc.TARGET, plan="", born_at=5, units=records, phase=phase, closed=request)
-        return LiveRun(StoredRun(run=run, name="n", documents=(), forks=wished, wish=TargetIntent()), plan)
+        return LiveRun(StoredRun(run=run, name="n", documents=(), forks=wished, intent=TargetIntent()), plan)
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ class TestWishes:
         unit = msgspec.structs.replace(unit, preview=msgspec.structs.replace(unit.preview, host=host))
         wished = bench.previews.desired(bench.live(), FRONT, unit)
         assert (wished.baseline.namespace, wished.baseline.name) == of
-        assert (wished.keys, wished.listens, wished.port, wished.born) == (("k",), 8, 0, 5)
+        assert (wished.keys, wished.listen_port, wished.port, wished.born) == (("k",), 8, 0, 5)
 
 
 class TestTakingOver:
@@ -140,12 +140,12 @@ class TestKnown:
         bench.routing.works = False
         live = bench.live(route("k"), preview("k"), doc.fork())
         for executor, name in ((bench.routes, ROUTE), (bench.previews, PREVIEW)):
-            [(of, objection)] = executor.known(live).objections.items()
+            [(of, objection)] = executor.observations(live).objections.items()
             assert (of, objection.reason, objection.message) == (name, Reason.NOT_ROUTED, MISSING)
 
     def test_route_or_preview_cannot_be_a_step(self, bench):
         live = bench.live(steps=[msgspec.structs.replace(route("k"), name="b", after=())])
-        [(name, objection)] = bench.routes.known(live).objections.items()
+        [(name, objection)] = bench.routes.observations(live).objections.items()
         assert (name, objection.reason) == ("r/b", Reason.UNSUPPORTED_KIND)
         assert objection.message == "a route cannot be a step"
-        assert bench.previews.known(live).objections == {}
+        assert bench.previews.observations(live).objections == {}

@@ -15,7 +15,7 @@ from dayfly.embedded.routes import route_table
 from dayfly.embedded.routes.envoy import EnvoyError
 from dayfly.embedded.routes.route_executors import EnvoyRouteExecutor, missing_baseline, missing_proxy
 from dayfly.embedded.routes.route_table import MISSING, DesiredRoute, RouteTable
-from dayfly.execute.route.envoy import EnvoyEntry, Lead
+from dayfly.execute.route.envoy import EnvoyEntry, KeyRoute
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Running
 from dayfly.spec.lifecycle import Baseline, ForkUnit, Kind, PreviewUnit, Route, Target, Unit
@@ -64,7 +64,7 @@ async def idle():
 class Bench:
     def __init__(self, *, proxy: bool = True) -> None:
         self.baselines = BaselineProcesses()
-        self.baselines.take(Workload(namespace="shop", name="web", command=("x",), port=8080, routed_port=9090))
+        self.baselines.put(Workload(namespace="shop", name="web", command=("x",), port=8080, routed_port=9090))
         self.proxy = Proxy() if proxy else None
         self.routing = RouteTable(self.proxy, self.baselines)
         self.changes: list[str] = []
@@ -89,7 +89,7 @@ def wished(**more) -> DesiredRoute:
 class TestWays:
     async def test_requests_with_a_key_go_to_its_fork(self, bench):
         bench.routing.put(KEY, wished())
-        assert bench.routing.proxy_entries() == [EnvoyEntry("baseline/shop/web", 9090, 8080, (Lead(("k",), 7001),))]
+        assert bench.routing.proxy_entries() == [EnvoyEntry("baseline/shop/web", 9090, 8080, (KeyRoute(("k",), 7001),))]
 
     async def test_no_route_leads_to_a_fork_without_a_port(self, bench):
         bench.routing.put(KEY, wished(port=0))
@@ -99,17 +99,17 @@ class TestWays:
         for run, born in (("c", 9), ("b", 2), ("a", 4)):
             bench.routing.put(KEY._replace(run=run), DesiredRoute(born=born, baseline=WEB, keys=(run,), port=born))
         [way] = bench.routing.proxy_entries()
-        assert [lead.keys for lead in way.leads] == [("b",), ("a",), ("c",)]
+        assert [lead.keys for lead in way.key_routes] == [("b",), ("a",), ("c",)]
 
     async def test_preview_routes_its_key_to_a_baseline_with_a_port(self, bench):
-        bench.routing.put(PREVIEW, wished(port=0, listens=6001))
+        bench.routing.put(PREVIEW, wished(port=0, listen_port=6001))
         assert bench.routing.proxy_entries()[1:] == [EnvoyEntry("preview/u/site", 6001, 8080, (), "k")]
-        bench.baselines.take(Workload(namespace="shop", name="web", command=("x",), port=0, routed_port=9090))
+        bench.baselines.put(Workload(namespace="shop", name="web", command=("x",), port=0, routed_port=9090))
         assert bench.routing.proxy_entries() == []
 
     async def test_dropped_route_leads_nowhere(self, bench):
         bench.routing.put(KEY, wished())
-        bench.routing.put(PREVIEW, wished(listens=6001), removing=True)
+        bench.routing.put(PREVIEW, wished(listen_port=6001), removing=True)
         bench.routing.drop(KEY)
         assert bench.routing.proxy_entries() == [EnvoyEntry("baseline/shop/web", 9090, 8080, ())]
 
@@ -120,7 +120,7 @@ class TestPutting:
         bench.routing.drop(KEY)
         bench.routing.put(KEY, wished(port=7002))
         assert bench.fact().reason == Reason.STOPPING
-        assert bench.routing.proxy_entries()[0].leads == ()
+        assert bench.routing.proxy_entries()[0].key_routes == ()
 
 
 class TestFollowing:
@@ -139,7 +139,7 @@ class TestFollowing:
     )
     async def test_refused_route_is_reported_and_retried(self, bench, key, name, listens):
         bench.proxy.refuses = {name: "its port is taken", "baseline/other/one": "too"}
-        bench.routing.put(key, wished(listens=listens))
+        bench.routing.put(key, wished(listen_port=listens))
         bench.routing.start()
         await until(lambda: bench.fact(key).message == "its port is taken")
         assert (bench.fact(key).reason, bench.fact(key).ready) == (Reason.NOT_ROUTED, False)
@@ -276,7 +276,7 @@ class TestWithoutProxy:
     @pytest.mark.parametrize(("proxy", "port", "may"), [(True, 8080, True), (True, 0, False), (False, 8080, False)])
     async def test_no_route_is_possible_without_port_or_proxy(self, proxy, port, may):
         bench = Bench(proxy=proxy)
-        bench.baselines.take(Workload(namespace="shop", name="web", command=("x",), port=port))
+        bench.baselines.put(Workload(namespace="shop", name="web", command=("x",), port=port))
         assert bench.routing.can_route_to(WEB) is may
         assert not bench.routing.can_route_to(msgspec.structs.replace(WEB, name="api"))
 
@@ -318,7 +318,7 @@ class TestInVain:
         ],
     )
     def test_preview_without_a_declared_baseline_port_is_reported(self, baselines, host, said):
-        baselines.take(Workload(namespace="shop", name="mute", command=("x",)))
+        baselines.put(Workload(namespace="shop", name="mute", command=("x",)))
         unit = Unit(name="site", kind=Kind.PREVIEW, preview=PreviewUnit(scheme="http", host=host, port=80, key="k"))
         assert missing_baseline(unit, baselines) == said
 
@@ -335,7 +335,7 @@ class TestInVain:
         assert missing_proxy(Unit(name="web", kind=Kind.FORK, fork=ForkUnit(baseline=WEB)), baselines) == (
             f"the route from shop/web ({MISSING})"
         )
-        baselines.take(Workload(namespace="shop", name="web", command=("x",), port=8080))
+        baselines.put(Workload(namespace="shop", name="web", command=("x",), port=8080))
         assert missing_proxy(Unit(name="web", kind=Kind.FORK, fork=ForkUnit(baseline=WEB)), baselines) == ""
         assert missing_proxy(Unit(name="a", kind=Kind.EXEC), baselines) == ""
 
@@ -344,7 +344,7 @@ async def test_proxy_knows_the_port_of_a_fork_before_routing_to_it(bench):
     bench.routing.start()
     bench.routing.expect("u", frozenset({4711}))
     await until(lambda: bench.proxy.asked and bench.proxy.asked[-1][1] == {4711}, "it knows the port")
-    assert not any(way.leads for way in bench.proxy.asked[-1][0])
+    assert not any(way.key_routes for way in bench.proxy.asked[-1][0])
     bench.routing.expect("u", frozenset())
     await until(lambda: not bench.proxy.asked[-1][1], "it is released")
     bench.routing.put(KEY, wished())
@@ -379,5 +379,5 @@ async def test_port_of_a_desired_route_is_expected_until_claimed(bench):
     assert await known(live(State.NONE)) == {4711}
     assert await known(live(State.CLAIMED)) == set()
     portless = msgspec.structs.replace(WEB, name="batch")
-    bench.baselines.take(Workload(namespace="shop", name="batch", command=("x",)))
+    bench.baselines.put(Workload(namespace="shop", name="batch", command=("x",)))
     assert await known(live(State.NONE, portless)) == set()

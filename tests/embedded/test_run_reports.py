@@ -12,9 +12,9 @@ from dayfly.embedded.forks import BaselineProcesses
 from dayfly.embedded.run_reports import live_endpoints, recorded_values
 from dayfly.embedded.step_logs import StepLogFiles
 from dayfly.execute.process.attempt_storage import AttemptStorage
-from dayfly.execute.process.run import KEPT_LOGS, Folder
+from dayfly.execute.process.run import KEPT_LOGS, AttemptFolder
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Held, Running
+from dayfly.plan.world import Prepared, Running
 from dayfly.spec.run import OutputRecord, Run, State, UnitRecord
 from dayfly.spec.run_data import HistoryEntry
 
@@ -45,12 +45,14 @@ class Bench:
         ]
 
     def printed(self, unit: str, attempt: int, text: str) -> None:
-        path = Path(Folder(self.place, "u", unit, attempt).log)
+        path = Path(AttemptFolder(self.place, "u", unit, attempt).log)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
     def logs(self) -> list[tuple[str, int, int, bool]]:
-        return [(each.unit, each.attempt, each.size, each.sealed) for each in self.step_logs.listed("u", self.running)]
+        return [
+            (each.unit, each.attempt, each.size, each.sealed) for each in self.step_logs.list_logs("u", self.running)
+        ]
 
     def read(self, unit: str, attempt: int) -> bytes | None:
         return self.step_logs.read("u", unit, attempt, offset=1, limit=2)
@@ -119,7 +121,8 @@ class TestEndpoints:
         assert self.told() == [(FORK, "127.0.0.1", 7)]
 
     @pytest.mark.parametrize(
-        "how", [{"fact": Held(ref="")}, {"fact": None}, {"port": 0}, {"state": State.UNKNOWN}, {"state": State.DONE}]
+        "how",
+        [{"fact": Prepared(ref="")}, {"fact": None}, {"port": 0}, {"state": State.UNKNOWN}, {"state": State.DONE}],
     )
     def test_any_other_nowhere(self, how):
         assert self.told(**how) == []

@@ -49,7 +49,7 @@ class Bench:
         request = EndRequest(at=1, reason="Deleted") if closed else None
         run = Run(uid=uid, target=doc.TARGET, plan="", closed=request, units=records)
         documents = (doc.resource("r", [doc.step("a")]),)
-        self.rows[uid] = StoredRun(run=run, name="box", documents=documents, forks=tuple(forks), wish=TargetIntent())
+        self.rows[uid] = StoredRun(run=run, name="box", documents=documents, forks=tuple(forks), intent=TargetIntent())
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_unreadable_run_does_not_block_rereading_others(bench):
 @pytest.mark.parametrize(("closed", "followed"), [(False, 1), (True, 0)])
 def test_closed_run_needs_no_fork_addresses(bench, closed, followed):
     """Ports of a closed run's forks are not noted."""
-    bench.baselines.take(Workload(name="app", command=("app",), port=80))
+    bench.baselines.put(Workload(name="app", command=("app",), port=80))
     bench.row(forks=[doc.fork()], closed=closed)
     plan = bench.runs.peek("u").plan
     assert bench.followed == [("u", frozenset({FORK}))] * followed

@@ -8,7 +8,7 @@ from tests.embedded import documents as doc
 from tests.embedded.machine import until
 
 from dayfly.execute.process import run as process
-from dayfly.execute.process.launch import Processes
+from dayfly.execute.process.launch import ProcessStarter
 
 SLOW = 'echo + >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done; printf v > /tmp/v'
 
@@ -50,11 +50,11 @@ async def ends(machine):
     assert machine.lines() == ["+", "z"]
 
 
-@pytest.mark.parametrize("what", ["observe", "value"])
+@pytest.mark.parametrize("what", ["observe", "read_output"])
 async def test_scarce_descriptors_at_the_end_of_a_step_lose_nothing(machine, refuse, what):
     await offer(machine)
     await machine.wrote("+")
-    refused = refuse(process.Folder, what)
+    refused = refuse(process.AttemptFolder, what)
     await ends(machine)
     assert refused
 
@@ -88,8 +88,8 @@ async def test_scarce_descriptors_during_adoption_lose_nothing(machine, refuse, 
 
 async def test_scarce_descriptors_during_container_start_lose_nothing(machine, refuse, monkeypatch):
     """The step is then known to run, so a delete can end it."""
-    monkeypatch.setattr(Processes, "slow", True)
-    refused = refuse(process.Folder, "observe")
+    monkeypatch.setattr(ProcessStarter, "is_slow", True)
+    refused = refuse(process.AttemptFolder, "observe")
     await offer(machine)
     await machine.wrote("+")
     await machine.said("r/a", "Running")

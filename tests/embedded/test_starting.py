@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from dayfly.execute.process.attempt_storage import AttemptStorage
-from dayfly.execute.process.launch import Processes
+from dayfly.execute.process.launch import ProcessStarter
 from dayfly.execute.process.resident import Resident, UnansweredError
-from dayfly.execute.process.run import Folder
+from dayfly.execute.process.run import AttemptFolder
 from dayfly.spec.lifecycle import Exec, Unit
 
 UNIT = Unit(name="a", kind="exec", exec=Exec(script="#!/bin/sh\n"))
@@ -23,7 +23,9 @@ ASKED = "head -c 1 >/dev/null"
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "work").mkdir()
-    folder = Folder(AttemptStorage(str(tmp_path / "work"), str(tmp_path), "boot", "boot", str(tmp_path)), "run", "a", 1)
+    folder = AttemptFolder(
+        AttemptStorage(str(tmp_path / "work"), str(tmp_path), "boot", "boot", str(tmp_path)), "run", "a", 1
+    )
     Path(folder.path).mkdir()
     return folder
 
@@ -49,7 +51,7 @@ def stand_in(tmp_path, script):
 async def started(tmp_path, folder, script, isolation="none"):
     """The script of a program in place of the resident runner, which answers nothing."""
     with pytest.raises(UnansweredError):
-        await Processes(stand_in(tmp_path, f"{script}\n{ASKED}"), isolation, os.environ).start(folder, UNIT)
+        await ProcessStarter(stand_in(tmp_path, f"{script}\n{ASKED}"), isolation, os.environ).start(folder, UNIT)
     return seen(folder, "seen")
 
 
@@ -103,11 +105,11 @@ async def test_runner_gets_every_signal_despite_our_masks(tmp_path, folder):
 
 async def test_a_program_that_is_not_there_is_an_error_that_names_it(folder):
     with pytest.raises(FileNotFoundError, match="/nowhere/runner"):
-        await Processes("/nowhere/runner", "none", {}).start(folder, UNIT)
+        await ProcessStarter("/nowhere/runner", "none", {}).start(folder, UNIT)
 
 
 async def test_launchers_are_our_children_and_outlive_the_resident(runner, folder):
-    starter = Processes(runner, "none", {})
+    starter = ProcessStarter(runner, "none", {})
     children = [await starter.start(folder, UNIT) for _ in range(3)]
     starter.close()
     # Each finds the folder without an order, and writes a receipt about it, one of them or one after the other.
@@ -119,10 +121,10 @@ async def test_launchers_are_our_children_and_outlive_the_resident(runner, folde
 
 async def test_many_at_once_are_all_answered_and_in_their_order(runner, tmp_path):
     place = AttemptStorage(str(tmp_path), str(tmp_path), "boot", "boot", str(tmp_path))
-    folders = [Folder(place, "run", "a", number) for number in range(200)]
+    folders = [AttemptFolder(place, "run", "a", number) for number in range(200)]
     for each in folders:
         each.write_order(b"not an order")
-    starter = Processes(runner, "none", {})
+    starter = ProcessStarter(runner, "none", {})
     children = await asyncio.gather(*(starter.start(each, UNIT) for each in folders))
     assert [reaped(child) for child in children] == [0] * len(folders)
     starter.close()
@@ -139,7 +141,7 @@ def test_reused_process_number_is_not_watched(folder):
         try:
             for process, watched in ((stranger, False), (holder, True)):
                 Path(folder.path, "marker").write_text(f"started\n{process.pid}\n")
-                found = folder.watch()
+                found = folder.open_runner_pidfd()
                 assert (found is not None) is watched
                 if found is not None:
                     os.close(found)

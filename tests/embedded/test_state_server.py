@@ -22,7 +22,7 @@ from dayfly.embedded.states import StateFiles
 from dayfly.execute.state import access
 from dayfly.execute.state.head import DamagedError, Head, Holder, Version
 from dayfly.execute.state.seal import digest
-from dayfly.execute.state.service import Found, FullError, StateOwner, StateService
+from dayfly.execute.state.service import FullError, StateOwner, StateService, StoredHead
 from dayfly.lib.clock import now_ms
 from dayfly.spec.run import Phase, Run, State, UnitRecord
 
@@ -204,11 +204,11 @@ class TestFiles:
         assert (tmp_path / "states" / "key").stat().st_mode & 0o777 == 0o600
 
     async def test_a_head_is_swapped_for_the_one_that_was_seen(self, files, tmp_path):
-        assert await files.find(PLACE) == Found(Head())
+        assert await files.find(PLACE) == StoredHead(Head())
         head = Head(sandbox="s", versions=(VERSION,))
         assert await files.swap(PLACE, await files.find(PLACE), head)
-        assert not await files.swap(PLACE, Found(Head()), Head(sandbox="t")), "the head has changed since"
-        assert await files.find(PLACE) == Found(head, digest(msgspec.json.encode(head)))
+        assert not await files.swap(PLACE, StoredHead(Head()), Head(sandbox="t")), "the head has changed since"
+        assert await files.find(PLACE) == StoredHead(head, digest(msgspec.json.encode(head)))
         assert states.heads(tmp_path) == {PLACE: head}
         seen = await files.find(PLACE)
         self.known.clear()
@@ -270,7 +270,7 @@ class TestFiles:
 
     @pytest.mark.parametrize(("phase", "left"), [(Phase.CLEANED, 0), (Phase.ABANDONED, 1)])
     async def test_states_of_a_cleaned_run_are_removed(self, files, tmp_path, phase, left):
-        await files.swap(PLACE, Found(Head()), Head())
+        await files.swap(PLACE, StoredHead(Head()), Head())
         for _ in range(2):
             files.clear(SimpleNamespace(uid="u", phase=phase))
             assert len(states.heads(tmp_path)) == left
@@ -279,7 +279,7 @@ class TestFiles:
         folder = tmp_path / "states" / "u" / "db"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "head.tmp").write_bytes(b"half")
-        assert await files.swap(PLACE, Found(Head()), Head(sandbox="s"))
+        assert await files.swap(PLACE, StoredHead(Head()), Head(sandbox="s"))
         assert [each.name for each in folder.iterdir()] == ["head"]
         assert (await files.find(PLACE)).head.sandbox == "s"
 
@@ -294,7 +294,7 @@ class TestFiles:
             synced.append((path.name, descriptor, (folder / "head").exists()))
 
         monkeypatch.setattr(states.os, "fsync", fsync)
-        assert await files.swap(PLACE, Found(Head()), Head())
+        assert await files.swap(PLACE, StoredHead(Head()), Head())
         assert [(name, there) for name, _, there in synced] == [("head.tmp", False), ("db", True)]
         assert not any(opened(descriptor).exists() for _, descriptor, _ in synced)
         assert [each.stat().st_mode & 0o777 for each in (folder.parent, folder, folder / "head")] == [

@@ -10,7 +10,7 @@ from tests.embedded.machine import until
 
 from dayfly.embedded.ledger import LedgerError, SqliteLedger
 from dayfly.embedded.writer import Writer
-from dayfly.execute.process.launch import Processes
+from dayfly.execute.process.launch import ProcessStarter
 from dayfly.execute.process.resident import UnansweredError
 from dayfly.lib.clock import now_ms
 from dayfly.link.wire import Verdict
@@ -20,7 +20,7 @@ async def test_unanswered_start_is_fenced_and_frees_its_slot(machine, monkeypatc
     """The step never existed."""
     await machine.down()
     await machine.up(parallel=1)
-    start, asked = Processes.start, []
+    start, asked = ProcessStarter.start, []
 
     async def unanswered_once(starter, folder, unit):
         asked.append(folder.path)
@@ -28,7 +28,7 @@ async def test_unanswered_start_is_fenced_and_frees_its_slot(machine, monkeypatc
             raise UnansweredError("the resident runner ended before it answered")
         return await start(starter, folder, unit)
 
-    monkeypatch.setattr(Processes, "start", unanswered_once)
+    monkeypatch.setattr(ProcessStarter, "start", unanswered_once)
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", 'echo "$DAYFLY_ATTEMPT" >> "$JOURNAL"')])))
     await until(lambda: ("Void", "r/a", 1, "StartInterrupted") in machine.history(), machine.history)
     await machine.ready()
@@ -108,14 +108,14 @@ async def test_run_claims_path_that_is_freed_during_its_turn(crowded, tmp_path, 
 
 async def test_server_ends_though_a_fork_it_starts_never_answers(machine, monkeypatch):
     await machine.baseline(command=("/bin/sleep", "600"))
-    start, reached, answer = Processes.start, asyncio.Event(), asyncio.Event()
+    start, reached, answer = ProcessStarter.start, asyncio.Event(), asyncio.Event()
 
     async def held(starter, folder, unit):
         reached.set()
         await answer.wait()
         return await start(starter, folder, unit)
 
-    monkeypatch.setattr(Processes, "start", held)
+    monkeypatch.setattr(ProcessStarter, "start", held)
     await machine.host.offer(doc.offer(forks=[doc.fork()]))
     await reached.wait()
     down = asyncio.create_task(machine.down())

@@ -16,7 +16,7 @@ from dayfly.plan.world import Running, Stalled, Unclear
 
 __all__ = ["told"]
 
-LOST = receipt.lost("it is so")
+LOST = receipt.lost_receipt("it is so")
 UNCLEAR = Unclear(since=1, reason="FolderLost", message="m", dead_by=9)
 
 
@@ -48,7 +48,7 @@ async def test_child_without_a_descriptor_is_polled_until_it_ends(told, child, m
 @pytest.mark.parametrize("adopted", [True, False])
 async def test_running_attempt_without_folder_has_an_unclear_end(told, adopted):
     """Another server started it, or its starter was killed."""
-    told.folder.tell(observe=[Running(since=5), Stalled(since=1)], removed=UNCLEAR, exists=True, fence=True)
+    told.folder.tell(observe=[Running(since=5), Stalled(since=1)], removed_fact=UNCLEAR, exists=True, fence=True)
     if adopted:
         told.attempts.adopt(KEY, UNIT, told.record)
     else:
@@ -61,7 +61,7 @@ async def test_running_attempt_without_folder_has_an_unclear_end(told, adopted):
 
 @pytest.mark.parametrize("observed", [[Running(since=5), LOST], [UNCLEAR]])
 async def test_container_with_an_unseen_end_is_cleared(told, observed):
-    told.starter.slow = True
+    told.starter.is_slow = True
     told.folder.tell(observe=observed, exists=False, release=True, leave_beginning=True)
     begun = told.starter.child = sleeping()
     await told.attempts.launch(KEY, UNIT, msgspec.structs.replace(told.record, **KEPT), b"order")
@@ -74,11 +74,11 @@ async def test_container_with_an_unseen_end_is_cleared(told, observed):
 
 
 async def test_container_is_not_cleared_while_its_folder_is_locked(told):
-    told.starter.slow = True
-    told.folder.tell(locked=[True, True, False], release=True, leave_beginning=True)
+    told.starter.is_slow = True
+    told.folder.tell(is_locked=[True, True, False], release=True, leave_beginning=True)
     told.attempts.remove_recorded(KEY)
     await until(lambda: "leave_beginning" in told.folder.calls)
-    assert told.folder.calls.count("locked") == 3
+    assert told.folder.calls.count("is_locked") == 3
     assert len(told.starter.cleared) == 1
 
 

@@ -86,10 +86,10 @@ async def test_disk_error_reaches_all_callers_until_a_write_succeeds():
     ledger.fault = LedgerError("full")
     with pytest.raises(LedgerError):
         await made.run(lambda: 1)
-    await until(lambda: made.trouble == "full")
+    await until(lambda: made.write_error == "full")
     ledger.fault = None
     assert await made.run(lambda: 2) == 2
-    assert made.trouble == ""
+    assert made.write_error == ""
     await made.close()
 
 
@@ -100,10 +100,10 @@ async def test_any_error_reaches_all_callers_and_later_jobs_succeed(fault):
     ledger.fault = fault
     with pytest.raises(type(fault)):
         await asyncio.wait_for(made.run(lambda: 1), 10)
-    assert repr(fault) in made.trouble
+    assert repr(fault) in made.write_error
     ledger.fault = None
     assert await asyncio.wait_for(made.run(lambda: 2), 10) == 2
-    assert made.trouble == ""
+    assert made.write_error == ""
     await made.close()
 
 

@@ -16,7 +16,7 @@ from tests.examples.kinds import FOLDER
 from tests.kube.fake import WRITE_HARMS, Fault, custom, run
 from tests.selection import SELECTION
 
-from dayfly.kube import Manager, Resource, Slim
+from dayfly.kube import KubeStruct, Manager, Resource
 from dayfly.kube.objects import ObjectMeta
 
 machine, pods, processes = (module("machine", name) for name in ("machine", "pod_machine", "process_machine"))
@@ -187,7 +187,7 @@ def test_infrastructure_failure_is_shown_in_its_condition():
     played(story)
 
 
-class Static(Slim, frozen=True):
+class Static(KubeStruct, frozen=True):
     """Infrastructure of the test's own."""
 
     metadata: ObjectMeta

@@ -15,7 +15,11 @@ from dayfly.spec.lifecycle import Baseline, EnvChange, ForkUnit, Unit
 IDENTITY = ForkIdentity(
     "f-box", "box-run", {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "r"}
 )
-HOME, AWAY, FREE = ForkPermissions(home=True), ForkPermissions(home=False), ForkPermissions(home=True, free=True)
+HOME, AWAY, FREE = (
+    ForkPermissions(is_home=True),
+    ForkPermissions(is_home=False),
+    ForkPermissions(is_home=True, is_free=True),
+)
 OUTPUT = {"secretKeyRef": {"name": "box-db", "key": "make.url"}}
 READS = EnvChange(name="URL", input="db.make.url")
 

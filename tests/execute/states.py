@@ -9,7 +9,7 @@ import msgspec
 
 from dayfly.execute.state import access
 from dayfly.execute.state.head import Head
-from dayfly.execute.state.service import Found, StateOwner, StateService, UncertainError
+from dayfly.execute.state.service import StateOwner, StateService, StoredHead, UncertainError
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import Run, State, UnitRecord
 
@@ -32,7 +32,7 @@ class Memory:
 
     def __init__(self, run: Run | None = None) -> None:
         self.run = run
-        self.heads: dict[StateOwner, Found] = {}
+        self.heads: dict[StateOwner, StoredHead] = {}
         self.blobs: dict[str, list[bytes]] = {}
         self.turn = _at_once
         self.loses = lambda: None
@@ -41,7 +41,7 @@ class Memory:
 
     async def find(self, place):
         await self.turn()
-        return self.heads.get(place, Found(Head()))
+        return self.heads.get(place, StoredHead(Head()))
 
     async def read_ledger(self, run):
         await self.turn()
@@ -65,9 +65,9 @@ class Memory:
         self.coming = []
 
     def _put(self, place, before, after):
-        if self.heads.get(place, Found(Head())).tag != before.tag or self.run is None:
+        if self.heads.get(place, StoredHead(Head())).tag != before.tag or self.run is None:
             return False
-        self.heads[place] = Found(after, str(next(self._tags)))
+        self.heads[place] = StoredHead(after, str(next(self._tags)))
         return True
 
     async def write_chunks(self, place, run, blob, chunks):

@@ -2,19 +2,29 @@
 
 import pytest
 
-from dayfly.execute.route.envoy import PROBE, EnvoyEntry, Lead, answer, bootstrap, clusters, file_of, listeners, table
+from dayfly.execute.route.envoy import (
+    PROBE,
+    EnvoyEntry,
+    KeyRoute,
+    bootstrap,
+    clusters,
+    discovery_response,
+    file_of,
+    listeners,
+    route_table,
+)
 from dayfly.spec.routing import routing_keys
 from dayfly.spec.routing.routing_keys import Forms
 
 PLAIN = Forms()
-LEADS = (Lead(("k1", "k2"), 7001), Lead(("k3",), 7002))
+LEADS = (KeyRoute(("k1", "k2"), 7001), KeyRoute(("k3",), 7002))
 WAY = EnvoyEntry("baseline/shop/web", 9090, 8080, LEADS)
 ANYTHING = {"prefix": "/"}
 
 
 def routes(way, forms=PLAIN):
     """Return the routes of a table: the probe and all others."""
-    [host] = table(way, forms, token="t", version=17)["virtual_hosts"]
+    [host] = route_table(way, forms, token="t", version=17)["virtual_hosts"]
     assert host["domains"] == ["*"]
     return host["routes"][0], host["routes"][1:]
 
@@ -34,7 +44,7 @@ class TestTable:
             "match": {"prefix": "/", "headers": [{"name": PROBE, "string_match": {"exact": "t"}}]},
             "direct_response": {"status": 200, "body": {"inline_string": "17"}},
         }
-        assert table(WAY, PLAIN, token="t", version=1)["name"] == WAY.name
+        assert route_table(WAY, PLAIN, token="t", version=1)["name"] == WAY.name
 
     def test_key_is_matched_in_each_place_and_first_lead_wins(self):
         found = led(WAY)
@@ -82,7 +92,7 @@ class TestListeners:
         found = listeners([WAY, other], "/tables")
         for way, listener in zip((WAY, other), found, strict=True):
             assert listener["name"] == way.name
-            assert listener["address"] == {"socket_address": {"address": "127.0.0.1", "port_value": way.listens}}
+            assert listener["address"] == {"socket_address": {"address": "127.0.0.1", "port_value": way.listen_port}}
             assert self.manager(listener)["rds"]["route_config_name"] == way.name
         paths = [self.manager(each)["rds"]["config_source"]["path_config_source"]["path"] for each in found]
         assert paths == ["/tables/baseline~shop~web.json", "/tables/preview~u~x.json"]
@@ -151,4 +161,4 @@ def test_bootstrap_has_a_private_admin_socket_and_large_patterns():
 
 
 def test_watched_files_have_a_version_and_resources():
-    assert answer(3, ({"name": "a"},)) == {"version_info": "3", "resources": [{"name": "a"}]}
+    assert discovery_response(3, ({"name": "a"},)) == {"version_info": "3", "resources": [{"name": "a"}]}

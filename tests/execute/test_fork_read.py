@@ -5,7 +5,7 @@ import pytest
 
 from dayfly.execute.fork import read
 from dayfly.kube.objects import Pod
-from dayfly.plan.world import Ended, Held, Running, Waiting
+from dayfly.plan.world import Ended, Prepared, Running, Waiting
 from dayfly.spec.run import State, UnitRecord
 
 RECORD = UnitRecord(attempt=1, state=State.CLAIMED, ref="u", claimed_at=1_000)
@@ -31,7 +31,7 @@ def fact(pods=(), **shape):
 
 
 def test_fork_without_replicas_is_held():
-    assert fact(replicas=0, counts=(0, 0, 0)) == Held(ref="u")
+    assert fact(replicas=0, counts=(0, 0, 0)) == Prepared(ref="u")
 
 
 def test_fork_is_running_once_its_newest_pods_answer():

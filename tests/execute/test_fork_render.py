@@ -63,7 +63,7 @@ BASELINE = {
 IDENTITY = ForkIdentity(
     "f-box-web", "box-run", {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "r"}
 )
-FREE = ForkPermissions(home=True, free=True)
+FREE = ForkPermissions(is_home=True, is_free=True)
 OWN = {FORK_LABEL: "f-box-web", "dayfly.dev/run": "box-run", "app.kubernetes.io/managed-by": "dayfly"}
 
 
@@ -72,7 +72,7 @@ def unit(*env: EnvChange, images=(), patch=None) -> Unit:
     return Unit(name="web", kind="fork", fork=ForkUnit(baseline=of, env=env, images=images, patch=patch))
 
 
-def rendered(*env: EnvChange, inputs=None, hosts=None, permissions=ForkPermissions(home=True), **changes):  # noqa: B008 - it never changes
+def rendered(*env: EnvChange, inputs=None, hosts=None, permissions=ForkPermissions(is_home=True), **changes):  # noqa: B008 - it never changes
     before = copy.deepcopy(BASELINE)
     manifest = render_fork(
         unit(*env, **changes), BASELINE, IDENTITY, inputs=inputs or {}, hosts=hosts or {}, permissions=permissions
@@ -282,7 +282,7 @@ class TestServices:
 def test_fork_of_unlabelled_pods_has_its_own_labels():
     bare = copy.deepcopy(BASELINE)
     del bare["spec"]["template"]["metadata"], bare["metadata"]["labels"]
-    manifest = render_fork(unit(), bare, IDENTITY, inputs={}, hosts={}, permissions=ForkPermissions(home=True))
+    manifest = render_fork(unit(), bare, IDENTITY, inputs={}, hosts={}, permissions=ForkPermissions(is_home=True))
     assert manifest["spec"]["template"]["metadata"]["labels"] == manifest["metadata"]["labels"] == OWN
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dayfly.execute.gateway.preview import PreviewGateway, find_lack, host_name, label, render_preview
+from dayfly.execute.gateway.preview import PreviewGateway, find_problem, host_name, label, render_preview
 from dayfly.execute.gateway.read import Parent, ParentCondition, RouteObject, RouteStatus
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.spec.routing import routing_keys
@@ -50,9 +50,9 @@ def route(*told: tuple[str, str, int]):
     ],
 )
 def test_preview_is_ready_once_its_gateway_accepts_it(told, lack, refused):
-    found = find_lack(route(*told), EDGE)
+    found = find_problem(route(*told), EDGE)
     assert (found and found.message) == lack
-    assert bool(found and found.refused) is refused
+    assert bool(found and found.is_refused) is refused
 
 
 def test_preview_host_names_are_unique():

@@ -131,7 +131,7 @@ class TestObjects:
         whole, some = (
             render_routes(HTTP_ROUTES, route(rules=RULES * count), FORK, LEADS, all_signs) for count in (fits, fits + 1)
         )
-        assert (whole.cut, some.cut) == (False, True)
+        assert (whole.is_cut, some.is_cut) == (False, True)
         made = [match for each in some.manifests for rule in each["spec"]["rules"] for match in rule["matches"]]
         assert len(made) == MAX_MATCHES == fits * len(all_signs)
 
@@ -206,14 +206,14 @@ class TestTaken:
     def test_route_is_ready_if_all_parents_accept_it(self):
         base = route(parents=[parent(), parent("inner")])
         seen = stored(ours(base), parents=[parent(), parent("inner")])
-        assert read.find_lack(seen, base) is None
+        assert read.find_problem(seen, base) is None
         assert read.is_newest(seen)
         assert read.accepted_at(seen) == 1767225600000
 
     def test_route_is_accepted_since_its_last_parent_accepted(self):
         """A controller that does not know the existing route may report a status on the derived one."""
         silent = Parent(parent_ref={"name": "new"}, controller_name="d", conditions=None)
-        assert not silent.holds("Accepted")
+        assert not silent.is_condition_true("Accepted")
         said = [parent(at="2026-01-01T00:00:01Z"), silent, parent("inner")]
         assert read.accepted_at(stored(ours(), parents=said)) == 1767225601000
         assert read.accepted_at(stored(ours(), parents=[silent])) == 0
@@ -235,11 +235,11 @@ class TestTaken:
     )
     def test_missing_acceptance_is_explained(self, parents, says, refused):
         base = route(parents=[parent()])
-        found = read.find_lack(stored(ours(base), parents=parents), base)
+        found = read.find_problem(stored(ours(base), parents=parents), base)
         assert found is not None
         assert says in found.message
-        assert found.refused == refused
+        assert found.is_refused == refused
 
     def test_condition_shared_with_the_baseline_is_not_missing(self):
         base = route(parents=[parent(ResolvedRefs="False"), parent("shut", Accepted="False")])
-        assert read.find_lack(stored(ours(base), parents=[parent(ResolvedRefs="False")]), base) is None
+        assert read.find_problem(stored(ours(base), parents=[parent(ResolvedRefs="False")]), base) is None

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.execute.gateways import Request, Route, choose, fitting
 
 from dayfly.execute.gateway.rules import (
-    MATCHES,
     MAX_CONDITIONS,
-    RULES,
-    TOTAL,
+    MAX_RULE_MATCHES,
+    MAX_RULES,
+    MAX_TOTAL_MATCHES,
     CopiedRules,
     KeyMatch,
     RuleTargets,
@@ -132,15 +132,15 @@ class TestCopies:
 class TestLimits:
     def test_copies_stay_within_the_limits_of_the_api(self):
         match = {"path": {"type": "Exact", "value": "/a"}}
-        base = [{"backendRefs": [WEB], "matches": [match] * MATCHES}] * RULES
+        base = [{"backendRefs": [WEB], "matches": [match] * MAX_RULE_MATCHES}] * MAX_RULES
         made = copy(base).objects
         assert len(made) > 1
         for rules in made:
-            assert len(rules) <= RULES
-            assert max(len(rule["matches"]) for rule in rules) <= MATCHES
-            assert sum(len(rule["matches"]) for rule in rules) <= TOTAL
+            assert len(rules) <= MAX_RULES
+            assert max(len(rule["matches"]) for rule in rules) <= MAX_RULE_MATCHES
+            assert sum(len(rule["matches"]) for rule in rules) <= MAX_TOTAL_MATCHES
         found = [match for rules in made for rule in rules for match in rule["matches"]]
-        assert len(found) == RULES * MATCHES * len(SIGNS_OF_KEY)
+        assert len(found) == MAX_RULES * MAX_RULE_MATCHES * len(SIGNS_OF_KEY)
 
     def test_prefix_replacement_needs_a_single_match(self):
         path = {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}}

@@ -14,7 +14,18 @@ from dayfly.execute.inputs import (
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.spec.lifecycle import As, Baseline, Exec, ForkUnit, ForkValue, Lifecycle, Ref, Target, Unit, UnitInput
+from dayfly.spec.lifecycle import (
+    As,
+    Baseline,
+    Exec,
+    ForkUnit,
+    ForkValue,
+    Lifecycle,
+    Ref,
+    Target,
+    Unit,
+    UnitInput,
+)
 from dayfly.spec.run import OutputRecord, Phase, Run, State, UnitRecord
 
 TARGET = Target(kind="Sandbox", name="box", uid="u")
@@ -114,7 +125,9 @@ OF = Baseline(kind="Deployment", namespace="shop", name="web")
 
 def fork_reader(expression="{{.Service.Host}}", name="where", **where):
     return UnitInput(
-        name=name, fork=ForkValue(fork_of=OF, expression=expression), as_=As(**(where or {"env": "WHERE"}))
+        name=name,
+        fork=ForkValue(fork_of=OF, expression=expression),
+        as_=As(**(where or {"env": "WHERE"})),
     )
 
 

@@ -26,9 +26,9 @@ from dayfly.execute.istio.rules import (
     RuleOwner,
     group_by_run,
     insert_rules,
-    others,
     owner_of,
     remove_rules,
+    rules_of_others,
 )
 from dayfly.spec.routing.routing_keys import PLAIN, Forms, injected_headers
 
@@ -76,7 +76,7 @@ def test_request_with_a_key_reaches_the_fork_instead():
     ways = [dict([each]) for each in injected_headers(KEY)] + [{name: KEY} for name in PLAIN]
     for rules in itertools.chain.from_iterable(itertools.permutations(POOL, count) for count in (1, 2, 3, 4)):
         made = insert_rules(insert_rules(rules, thread(OTHER, born=2, fork="f-other"), NS).rules, thread(), NS).rules
-        assert others(made) == list(rules)
+        assert rules_of_others(made) == list(rules)
         for call, way in zip(CALLS, itertools.cycle(ways)):
             plain, keyed = answer(rules, call), answer(made, call._replace(headers={**call.headers, **way}))
             assert answer(made, call) == plain
@@ -150,9 +150,9 @@ def test_everything_else_of_a_rule_is_in_its_copy():
 def test_rule_with_the_same_headers_is_reported():
     full = {"match": [{"headers": {name: {"exact": "x"} for name in ("Baggage", "tracestate", *PLAIN)}}]}
     made = insert_rules([{**full, "route": [to("web")]}, {"route": [to("web")]}], thread(), NS)
-    assert made.crowded == (1,)
+    assert made.full_rules == (1,)
     one = insert_rules([{"match": [{"headers": {"Baggage": {"exact": "x"}}}], "route": [to("web")]}], thread(), NS)
-    assert not one.crowded
+    assert not one.full_rules
     assert all("Baggage" in match["headers"] and "baggage" not in match["headers"] for match in one.rules[0]["match"])
 
 
@@ -168,14 +168,14 @@ def test_patterns_stay_within_istios_limit():
 def test_number_of_matches_of_a_fork_is_limited():
     keys = [f"{'k' * 28}{number:04}" for number in range(600)]
     made = insert_rules([{"match": [PATH], "route": [to("web")]}] * 9, thread(*keys), NS)
-    assert made.cut
+    assert made.is_cut
     assert sum(len(rule["match"]) for rule in group_by_run(made.rules)["run-f-web"]) == MAX_MATCHES
 
 
 def test_omitted_matches_are_reported():
     fits = MAX_MATCHES // len(thread("k1").key_matches)
     assert fits * len(thread("k1").key_matches) == MAX_MATCHES
-    cut = [insert_rules([{"route": [to("web")]}] * count, thread("k1"), NS).cut for count in (fits, fits + 1)]
+    cut = [insert_rules([{"route": [to("web")]}] * count, thread("k1"), NS).is_cut for count in (fits, fits + 1)]
     assert cut == [False, True]
 
 
@@ -268,10 +268,10 @@ def test_unreadable_write_time_counts_as_in_the_future(time):
 
 def test_labels_and_annotations_mark_ownership():
     plain = VirtualService(WrittenMeta(name="v", namespace=NS))
-    assert (plain.is_ours, plain.is_left_alone) == (False, False)
+    assert (plain.is_ours, plain.is_ignored) == (False, False)
     said = {"labels": {SHARED_LABEL: "web"}, "annotations": {"dayfly.dev/routing": "ignore"}}
     marked = VirtualService(WrittenMeta(name="v", namespace=NS, **said))
-    assert (marked.is_ours, marked.is_left_alone) == (True, True)
+    assert (marked.is_ours, marked.is_ignored) == (True, True)
 
 
 def test_only_valid_rule_names_have_an_owner():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dayfly.execute.log_masks import MIN_VALUE_BYTES, MOST, forms, mask
+from dayfly.execute.log_masks import MAX_VALUE_BYTES, MIN_VALUE_BYTES, forms, mask
 
 SECRET = b's3cr3t/Value+with%odd "signs"'
 
@@ -57,8 +57,8 @@ def test_too_short_or_too_long_value_is_not_masked(value):
 
 
 def test_longest_value_is_masked():
-    value = b"x" * MOST
-    assert mask(value, [value]) == b"*" * MOST
+    value = b"x" * MAX_VALUE_BYTES
+    assert mask(value, [value]) == b"*" * MAX_VALUE_BYTES
     assert mask(value, [value + b"x"]) == value
 
 

@@ -8,9 +8,9 @@ from tests.execute.clients import Client
 from dayfly.execute.object.run import EXTRA, FINALIZER, NotServedError, ObjectClient, account
 from dayfly.kube import errors
 from dayfly.kube.forms import Propagation
-from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Secret, ServedKind, anything
+from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Secret, ServedKind, untyped_resource
 
-TOPIC = anything("queues.dev/v1", "Topic", "topics")
+TOPIC = untyped_resource("queues.dev/v1", "Topic", "topics")
 META = {"name": "t", "namespace": "shop", "uid": "uid", "resourceVersion": "7"}
 FOUND = {"metadata": META}
 WRITTEN = {"metadata": {"name": "t", "namespace": "shop", "ownerReferences": [{"uid": "run"}]}}
@@ -42,7 +42,7 @@ class TestKinds:
         client = Client(kinds=self.SERVED)
         objects = ObjectClient(client, clock=lambda: now[0])
         for now[0], asked in ((5.0, 1), (64.9, 1), (65.0, 2)):
-            assert (await objects.kind("queues.dev/v1", "Topic")).plural == "topics"
+            assert (await objects.discover_kind("queues.dev/v1", "Topic")).plural == "topics"
             assert len(client.done) == asked
 
     async def test_unsupported_or_cluster_scoped_kind_is_refused(self):
@@ -54,7 +54,7 @@ class TestKinds:
             ("Topic", "serves no", False),
         ):
             with pytest.raises(NotServedError, match=words) as told:
-                await objects.kind("queues.dev/v1", kind)
+                await objects.discover_kind("queues.dev/v1", kind)
             assert told.value.scope is scope
 
 
@@ -63,10 +63,10 @@ class TestLooking:
         """The kind is discovered again."""
         client = Client(kinds=TestKinds.SERVED, find=UNSERVED)
         objects = ObjectClient(client)
-        kind = await objects.kind("queues.dev/v1", "Topic")
+        kind = await objects.discover_kind("queues.dev/v1", "Topic")
         with pytest.raises(NotServedError, match=r"^this cluster serves no Topic of queues.dev/v1: "):
             await objects.find(kind, "t", "shop")
-        await objects.kind("queues.dev/v1", "Topic")
+        await objects.discover_kind("queues.dev/v1", "Topic")
         assert len(client.calls_of("kinds")) == 2
 
     @pytest.mark.parametrize(

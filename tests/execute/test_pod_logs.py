@@ -6,7 +6,7 @@ import hashlib
 import pytest
 
 from dayfly.execute.pod import logs
-from dayfly.execute.pod.logs import MARK, TAIL_LIMIT, Splitter
+from dayfly.execute.pod.logs import MARK, TAIL_LIMIT, LogSplitter
 from dayfly.spec.frames import encode
 
 RECORDS = [("nonce", b"n"), ("pod", b"p"), ("content", b"url\0db://1\0x"), ("content", b"key\0")]
@@ -21,8 +21,8 @@ def sealed(document: bytes = DOCUMENT, digest: str = DIGEST) -> bytes:
     return b"\n".join([*lines, MARK + b"dayfly-end " + digest.encode(), b""])
 
 
-def fed(*pieces: bytes) -> Splitter:
-    found = Splitter()
+def fed(*pieces: bytes) -> LogSplitter:
+    found = LogSplitter()
     for piece in pieces:
         found.feed(piece)
     return found
@@ -113,7 +113,7 @@ def test_timestamp_is_kept_as_text_without_timed_mode():
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_timestamps_are_not_part_of_the_lines(size):
-    found = Splitter(timed=True)
+    found = LogSplitter(timed=True)
     for at in range(0, len(LINES), size):
         found.feed(LINES[at : at + size])
     found.end()
@@ -123,7 +123,7 @@ def test_timestamps_are_not_part_of_the_lines(size):
 
 
 def test_dropped_beginning_loses_its_times():
-    found = Splitter(timed=True)
+    found = LogSplitter(timed=True)
     found.feed(timed(("00:00:00.000", b"a" * 40_000 + b"\n"), ("00:00:01.000", b"b" * 40_000 + b"\n")))
     tail, size, times = found.printed()
     assert (len(tail), size) == (TAIL_LIMIT, 80_002)
@@ -133,20 +133,20 @@ def test_dropped_beginning_loses_its_times():
 
 
 def test_times_of_a_clock_set_back_are_dropped():
-    found = Splitter(timed=True)
+    found = LogSplitter(timed=True)
     found.feed(timed(("00:00:05.000", b"a\n"), ("00:00:01.000", b"b\n"), ("00:00:06.000", b"c\n")))
     assert found.printed().times == ((0, AT + 5_000), (4, AT + 6_000))
 
 
 def test_kubelet_lines_without_times_are_kept():
-    found = Splitter(timed=True)
+    found = LogSplitter(timed=True)
     said = b"failed to open the log\n2026-13-45T99 x\n2026-01-01T00:00:00 y\n1969-12-31T23:59:59Z z\n"
     found.feed(said)
     assert found.printed() == (said, len(said), ())
 
 
 def test_line_without_end_has_one_time():
-    found = Splitter(timed=True)
+    found = LogSplitter(timed=True)
     found.feed(timed(("00:00:00.000", b"first\n"), ("00:00:01.000", b"x" * 1_100_000)))
     found.feed(b"y y\n" + timed(("00:00:02.000", b"z\n")))
     tail, size, times = found.printed()
@@ -156,14 +156,14 @@ def test_line_without_end_has_one_time():
 
 
 def test_each_line_up_to_the_limit_has_its_own_time():
-    found = Splitter(timed=True)
+    found = LogSplitter(timed=True)
     for number in range(logs.MAX_TIMES):
         found.feed(timed((f"00:{number // 60:02d}:{number % 60:02d}.000", b"x\n")))
     assert found.printed().times == tuple((2 * number, AT + 1_000 * number) for number in range(logs.MAX_TIMES))
 
 
 def test_number_of_times_is_limited():
-    found = Splitter(timed=True)
+    found = LogSplitter(timed=True)
     for number in range(3_000):
         found.feed(timed((f"00:{number // 60:02d}:{number % 60:02d}.000", b"x\n")))
         assert len(found.times) <= logs.MAX_TIMES
@@ -194,7 +194,7 @@ def test_log_with_receipt_but_fewer_bytes_lacks_its_start():
 
 
 def test_incomplete_log_stays_within_the_tail_limit():
-    found = Splitter(timed=True)
+    found = LogSplitter(timed=True)
     found.feed(b"2026-01-02T03:04:05Z " + b"x" * (TAIL_LIMIT - 1) + b"\n")
     tail, size, times = found.printed(2 * TAIL_LIMIT)
     assert (len(tail), size) == (TAIL_LIMIT, 2 * TAIL_LIMIT)

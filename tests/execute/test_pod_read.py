@@ -10,7 +10,7 @@ from dayfly.execute.pod.names import GATE, ORDER_ANNOTATION
 from dayfly.kube.objects import Pod
 from dayfly.plan import reason_catalog
 from dayfly.plan.reasons import Reason
-from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Unclear, Waiting
+from dayfly.plan.world import Ended, NeverRan, Prepared, Running, Sealed, Unclear, Waiting
 from dayfly.spec.frames import encode
 from dayfly.spec.lifecycle import Exec, Unit
 from dayfly.spec.run import State, UnitRecord
@@ -314,7 +314,7 @@ def test_order_gives_the_latest_possible_end():
 
 
 def test_gated_pod_is_held_and_never_ran_once_deleted():
-    assert seen(phase="Pending", node="", gates=[GATE]) == Held(ref="p")
+    assert seen(phase="Pending", node="", gates=[GATE]) == Prepared(ref="p")
     assert isinstance(seen(phase="Pending", node="", gates=[GATE], deleted=NOW), NeverRan)
     assert isinstance(seen(phase="Pending", node="", deleted=NOW), NeverRan)
 

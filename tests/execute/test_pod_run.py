@@ -176,7 +176,7 @@ def test_log_that_does_not_end_raises_a_temporary_error():
         pods = Pods(
             SimpleNamespace(log=lambda *_, **__: client.log("r-make", "default", container="main", follow=True))
         )
-        with pytest.raises(errors.ServerTrouble, match=r"log of pod r-make: incomplete after \d+ s"):
+        with pytest.raises(errors.ServerError, match=r"log of pod r-make: incomplete after \d+ s"):
             await pods.read_outputs(pod, "x")
 
     run(main())

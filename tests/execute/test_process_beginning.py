@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dayfly.execute.process.attempt_storage import AttemptStorage
-from dayfly.execute.process.run import Folder
+from dayfly.execute.process.run import AttemptFolder
 from dayfly.execute.process.step_folders import StepFolders, clear_step_folder
 
 
@@ -23,7 +23,7 @@ def beginnings(place):
 
 
 def attempt(place, number):
-    return Folder(place, "run", "r/a", number)
+    return AttemptFolder(place, "run", "r/a", number)
 
 
 def inode(path):

@@ -16,7 +16,7 @@ from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.render import declared_paths, private_directories, usual_folders
 from dayfly.execute.process.run import (
     MARGIN_MS,
-    Folder,
+    AttemptFolder,
     delete_logs,
     list_attempts,
     list_logs,
@@ -37,7 +37,7 @@ def place(tmp_path):
 
 @pytest.fixture
 def folder(place):
-    return Folder(place, "run", "a", 1)
+    return AttemptFolder(place, "run", "a", 1)
 
 
 def test_fenced_attempt_stays_fenced(folder):
@@ -78,13 +78,13 @@ def test_altered_output_bytes_are_rejected(folder):
     Path(folder.path).mkdir()
     Path(folder.path, "out.url").write_bytes(b"db://1")
     sealed = f"sha256:{hashlib.sha256(b'db://1').hexdigest()}"
-    assert folder.value("url", sealed) == b"db://1"
+    assert folder.read_output("url", sealed) == b"db://1"
     Path(folder.path, "out.url").write_bytes(b"db://2")
     with pytest.raises(ValueError, match="output url differ"):
-        folder.value("url", sealed)
+        folder.read_output("url", sealed)
     Path(folder.path, "out.url").unlink()
     with pytest.raises(ValueError, match="output url differ"):
-        folder.value("url", sealed)
+        folder.read_output("url", sealed)
 
 
 def begun(folder, *, first="0", boot="boot", began=""):
@@ -118,7 +118,7 @@ def child():
 
 def test_step_with_a_living_first_process_is_locked(folder, child):
     """The kernel releases the lock of a killed runner before it has ended the other processes."""
-    assert begun(folder, first=child.pid, began=ticks(child.pid)).locked()
+    assert begun(folder, first=child.pid, began=ticks(child.pid)).is_locked()
 
 
 @pytest.mark.parametrize(
@@ -131,13 +131,13 @@ def test_step_with_a_living_first_process_is_locked(folder, child):
     ],
 )
 def test_step_without_its_first_process_is_not_locked(folder, child, said):
-    assert not begun(folder, **{"first": child.pid, "began": ticks(child.pid)} | said).locked()
+    assert not begun(folder, **{"first": child.pid, "began": ticks(child.pid)} | said).is_locked()
 
 
 @pytest.mark.parametrize("first", ["self", "0/../self", "-1", "\0"])
 def test_first_process_is_identified_by_number_and_start(folder, first):
     """A step can change the marker."""
-    assert not begun(folder, first=first, began=ticks("self")).locked()
+    assert not begun(folder, first=first, began=ticks("self")).is_locked()
 
 
 def test_zombie_first_process_counts_as_ended(folder):
@@ -146,14 +146,14 @@ def test_zombie_first_process_counts_as_ended(folder):
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        assert not begun(folder, first=process.pid, began=began).locked()
+        assert not begun(folder, first=process.pid, began=began).is_locked()
 
 
 def test_lock_holder_can_be_watched(folder, lock):
     begun_here(folder)
-    assert folder.watch() is None, "no process holds the lock"
+    assert folder.open_runner_pidfd() is None, "no process holds the lock"
     fcntl.flock(lock, fcntl.LOCK_EX)
-    descriptor = folder.watch()
+    descriptor = folder.open_runner_pidfd()
     assert descriptor is not None
     os.close(descriptor)
 
@@ -194,7 +194,7 @@ def test_process_without_the_lock_is_not_watched(folder, lock, runner):
     before = descriptors()
     begun_here(folder, runner or os.getppid())
     fcntl.flock(lock, fcntl.LOCK_EX)
-    assert folder.watch() is None
+    assert folder.open_runner_pidfd() is None
     assert descriptors() == before
 
 
@@ -205,16 +205,16 @@ def test_failed_watch_leaves_no_descriptor_open(folder, lock, monkeypatch):
     def locked():
         raise OSError(errno.EMFILE, "too many")
 
-    monkeypatch.setattr(folder, "locked", locked)
+    monkeypatch.setattr(folder, "is_locked", locked)
     with pytest.raises(OSError, match="too many"):
-        folder.watch()
+        folder.open_runner_pidfd()
     assert descriptors() == before
 
 
 def test_void_attempt_is_not_watched(folder, lock):
     begun_here(folder, word="void")
     fcntl.flock(lock, fcntl.LOCK_EX)
-    assert folder.watch() is None
+    assert folder.open_runner_pidfd() is None
 
 
 def test_unreadable_process_is_watched_as_the_noted_runner(folder, lock, monkeypatch):
@@ -224,7 +224,7 @@ def test_unreadable_process_is_watched_as_the_noted_runner(folder, lock, monkeyp
     begun_here(folder)
     fcntl.flock(lock, fcntl.LOCK_EX)
     monkeypatch.setattr(os, "listdir", refuse)
-    descriptor = folder.watch()
+    descriptor = folder.open_runner_pidfd()
     assert descriptor is not None
     os.close(descriptor)
 
@@ -283,9 +283,9 @@ def test_folders_made_by_the_step_are_cleared_separately(folder, tmp_path):
 
 @pytest.mark.parametrize("name", ["make", "db/make", "fork:shop/app", "db/make.it"])
 def test_folders_and_logs_name_their_units(folder, place, name):
-    one = Folder(place, "run", name, 12)
+    one = AttemptFolder(place, "run", name, 12)
     one.write_order(b"order")
-    one.say("nothing")
+    one.append_log_line("nothing")
     Path(place.steps).mkdir()
     Path(place.logs, "run", "notes.txt").touch()
     Path(place.work, "epoch").touch()
@@ -300,7 +300,7 @@ def test_folders_and_logs_name_their_units(folder, place, name):
 
 def test_files_of_a_step_are_private(folder, place):
     folder.write_order(b"secret")
-    folder.say("nothing")
+    folder.append_log_line("nothing")
     folder.fence()
     assert {Path(each).stat().st_mode & 0o777 for each in (folder.path, place.logs, folder.logs)} == {0o700}
     files = (f"{folder.path}/order", f"{folder.path}/marker", folder.log)
@@ -312,9 +312,9 @@ def test_files_of_a_step_are_private(folder, place):
 @pytest.mark.parametrize(("number", "kept"), [(20, [1, 2, 20]), (21, [2, 21])])
 def test_newest_logs_of_a_unit_are_kept(place, number, kept):
     for unit, each in (("a", 1), ("a", 2), ("other", 1)):
-        Folder(place, "run", unit, each).say("nothing")
-    newest = Folder(place, "run", "a", number)
-    newest.say("it begins")
+        AttemptFolder(place, "run", unit, each).append_log_line("nothing")
+    newest = AttemptFolder(place, "run", "a", number)
+    newest.append_log_line("it begins")
     newest.drop_older_logs()
     assert [each for unit, each in list_logs(place, "run") if unit == "a"] == kept
     assert ("other", 1) in list_logs(place, "run")
@@ -356,7 +356,7 @@ class TestObserving:
         if "trace" not in what:
             shutil.rmtree(Path(folder.logs).parent / ".begun")
         if "log" in what:
-            folder.say("begun")
+            folder.append_log_line("begun")
 
     def test_step_has_ended_after_a_reboot(self, folder):
         fact = self.seen(folder, "another 1")
@@ -399,7 +399,7 @@ class TestObserving:
             Path(folder.path, "receipt").write_bytes(b"cut")
             return False
 
-        monkeypatch.setattr(folder, "locked", sealed)
+        monkeypatch.setattr(folder, "is_locked", sealed)
         assert self.seen(folder).result.message != "its runner ended without a receipt"
 
 

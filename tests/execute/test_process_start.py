@@ -10,9 +10,9 @@ from tests.execute.fake_resident import resident
 
 from dayfly.execute.process import podman_monitors
 from dayfly.execute.process.attempt_storage import AttemptStorage
-from dayfly.execute.process.launch import Containers, Processes
+from dayfly.execute.process.launch import ContainerStarter, ProcessStarter
 from dayfly.execute.process.resident import UnansweredError
-from dayfly.execute.process.run import Folder
+from dayfly.execute.process.run import AttemptFolder
 from dayfly.spec.lifecycle import Exec, Unit
 
 STEP = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n", image="x:1"))
@@ -23,7 +23,7 @@ def folder(tmp_path):
     for name in ("work", "logs", "steps"):
         (tmp_path / name).mkdir(mode=0o700)
     place = AttemptStorage(str(tmp_path / "work"), str(tmp_path / "logs"), "boot", "boot 1", str(tmp_path / "steps"))
-    folder = Folder(place, "run", "db/make", 2)
+    folder = AttemptFolder(place, "run", "db/make", 2)
     folder.write_order(b"")
     return folder
 
@@ -36,7 +36,7 @@ def engine(tmp_path, name, runner="/runner"):
         "echo out; echo err >&2\n"
     )
     path.chmod(0o700)
-    return Containers(str(path), runner, Processes("/runner", "full", {}))
+    return ContainerStarter(str(path), runner, ProcessStarter("/runner", "full", {}))
 
 
 @pytest.mark.parametrize(("name", "user"), [("podman", "0:0"), ("docker", "1001:1002")])
@@ -57,7 +57,7 @@ async def test_step_starts_in_a_container_of_its_image(tmp_path, folder, monkeyp
         *("--mount", f"type=bind,src={folder.step_folder},dst={folder.step_folder}"),
         *("x:1", "host", folder.path),
     ]
-    assert folder.complaint() == "err"
+    assert folder.starter_error() == "err"
     assert int((tmp_path / "session").read_text()) == child, "signals of the terminal must not reach it"
     assert (containers.isolation, containers.fork_isolation, containers.isolates_paths) == ("none", "full", True)
 
@@ -79,9 +79,9 @@ async def test_paths_with_special_characters_are_mounted(tmp_path, folder, path,
 @pytest.mark.parametrize("engine", ["", "podman"])
 async def test_receipts_are_reported_before_the_end(tmp_path, folder, engine):
     """With an engine, only forks and webhooks run as processes. Their notifications are delivered."""
-    told, processes = [], Processes(resident(tmp_path, {folder.path: 8}, sealed={folder.path: 7}), "none", {})
-    starter = Containers(engine, "/runner", processes) if engine else processes
-    starter.tell(told.append)
+    told, processes = [], ProcessStarter(resident(tmp_path, {folder.path: 8}, sealed={folder.path: 7}), "none", {})
+    starter = ContainerStarter(engine, "/runner", processes) if engine else processes
+    starter.set_sealed_callback(told.append)
     assert await starter.start(folder, Unit(name="make", kind="webhook")) == 8
     await until(lambda: told == [7], "the report")
     starter.close()
@@ -95,7 +95,7 @@ async def test_webhook_runs_as_a_process_under_any_engine(tmp_path, folder, monk
         begun.append(what)
         return 7
 
-    monkeypatch.setattr(Processes, "start", start)
+    monkeypatch.setattr(ProcessStarter, "start", start)
     webhook = Unit(name="make", kind="webhook")
     assert await engine(tmp_path, "podman").start(folder, webhook) == 7
     assert begun == [(folder, webhook)]
@@ -151,7 +151,7 @@ def test_removal_by_a_hanging_engine_times_out(tmp_path, folder, monkeypatch):
 
 
 async def test_sender_of_webhooks_ends_with_its_engine(tmp_path, folder):
-    containers = Containers("podman", "/runner", Processes(resident(tmp_path), "none", {}))
+    containers = ContainerStarter("podman", "/runner", ProcessStarter(resident(tmp_path), "none", {}))
     question = asyncio.ensure_future(containers.start(folder, Unit(name="make", kind="webhook")))
     await asyncio.sleep(0)
     containers.close()
@@ -161,5 +161,5 @@ async def test_sender_of_webhooks_ends_with_its_engine(tmp_path, folder):
 
 @pytest.mark.parametrize(("isolation", "apart"), [("full", True), ("none", False)])
 def test_isolated_processes_do_not_share_paths(isolation, apart):
-    processes = Processes("/runner", isolation, {})
+    processes = ProcessStarter("/runner", isolation, {})
     assert (processes.isolation, processes.fork_isolation, processes.isolates_paths) == (isolation, isolation, apart)

@@ -80,7 +80,7 @@ class TestOneAttempt:
 
     async def test_damaged_head_is_an_error_and_never_overwritten(self, store, monkeypatch):
         async def find(_place):
-            return service.Found(head.decode(b"{", "there"))
+            return service.StoredHead(head.decode(b"{", "there"))
 
         mine = Client(store)
         monkeypatch.setattr(store, "find", find)

@@ -13,13 +13,13 @@ from tests.kube.fake import custom
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.forms import Style
-from dayfly.kube.objects import NAMESPACES, PODS, SECRETS, Resource, anything
+from dayfly.kube.objects import NAMESPACES, PODS, SECRETS, Resource, untyped_resource
 
 GROUP = "test.dayfly.dev"
-THINGS = anything(f"{GROUP}/v1", "Thing", "things")
-LEDGERS = anything(f"{GROUP}/v1", "Ledger", "ledgers", namespaced=False)
-DEPLOYMENTS = anything("apps/v1", "Deployment", "deployments")
-SERVICES = anything("v1", "Service", "services")
+THINGS = untyped_resource(f"{GROUP}/v1", "Thing", "things")
+LEDGERS = untyped_resource(f"{GROUP}/v1", "Ledger", "ledgers", namespaced=False)
+DEPLOYMENTS = untyped_resource("apps/v1", "Deployment", "deployments")
+SERVICES = untyped_resource("v1", "Service", "services")
 FAKE_KINDS = [
     custom(GROUP, "v1", "things", "Thing"),
     custom(GROUP, "v1", "ledgers", "Ledger", namespaced=False, status=False),
@@ -241,7 +241,7 @@ class Player:
                     "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
                     "target": {"kind": "Node", "name": "nowhere"},
                 }  # fmt: skip
-                request = anything("v1", "Binding", f"pods/{name}/binding")
+                request = untyped_resource("v1", "Binding", f"pods/{name}/binding")
                 await client.create(request, body, where)
                 return None
         raise AssertionError(step.verb)
@@ -308,7 +308,7 @@ def _laid_over(current: dict[str, Any], change: dict[str, Any]) -> dict[str, Any
 
 async def prepare(client: Client) -> None:
     """Define our kinds on a real server."""
-    crds = anything(
+    crds = untyped_resource(
         "apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
     )
     for resource, status in ((THINGS, True), (LEDGERS, False)):
@@ -342,7 +342,7 @@ async def prepare(client: Client) -> None:
 async def new_namespace(client: Client) -> str:
     """Create a namespace in which pods can be created."""
     made = await client.create(NAMESPACES, {"metadata": {"generateName": "kube-"}})
-    accounts = anything("v1", "ServiceAccount", "serviceaccounts")
+    accounts = untyped_resource("v1", "ServiceAccount", "serviceaccounts")
     await _there(lambda: client.get(accounts, "default", made.metadata.name))
     return made.metadata.name
 

@@ -227,7 +227,7 @@ class TestSameEnds:
         await client.delete(NAMESPACES, name)
         with pytest.raises(errors.Forbidden) as refused:
             await client.create(SECRETS, {"metadata": {"name": "late"}}, name)
-        assert refused.value.namespace_ending
+        assert refused.value.is_namespace_ending
         end = asyncio.get_running_loop().time() + patience
         while not (await client.get(SECRETS, "held", name)).metadata.deletion_timestamp:
             assert asyncio.get_running_loop().time() < end

@@ -105,11 +105,11 @@ class TestReflector:
                 await client.delete(SECRETS, "returns", "default")
                 await client.create(SECRETS, secret("returns"), "default")
                 cluster.store.compact()
-                assert isinstance(reflector.trouble, errors.ServerTrouble)
+                assert isinstance(reflector.error, errors.ServerError)
                 assert reflector.age > 90
                 cluster.faults = lambda call: None
                 await asyncio.sleep(100)
-                assert reflector.trouble is None
+                assert reflector.error is None
             expected = [("goes", True, False), ("returns", True, False), ("returns", False, True)]
             assert sorted(expected) == sorted(changes)
             assert changes.index(expected[1]) < changes.index(expected[2])
@@ -171,7 +171,7 @@ class TestReflector:
                 transport.cluster = backup
                 await asyncio.sleep(700)  # the watch has ended, and others are refused
                 assert len(reflector.cache) == 0
-                assert reflector.trouble is None
+                assert reflector.error is None
 
         run(main())
 
@@ -214,7 +214,7 @@ class TestReflector:
                 watches = len(cluster.calls)
                 await asyncio.sleep(5)
                 assert len(cluster.calls) > watches
-                assert "silent" in str(reflector.trouble)
+                assert "silent" in str(reflector.error)
 
         run(main())
 
@@ -241,7 +241,7 @@ class TestReflector:
                 cluster.faults = lambda call: None
                 await Client(cluster.transport()).create(SECRETS, secret("a"), "default")
                 await again.wait()
-                assert reflector.trouble is None
+                assert reflector.error is None
                 assert said == [logging.INFO, logging.WARNING]
 
         run(main())
@@ -319,11 +319,11 @@ class TestWatch:
         ("line", "fault"),
         [
             (b'{"type":"ERROR","object":{"code":410,"reason":"Expired","message":"old"}}', errors.Gone),
-            (b'{"type":"ERROR","object":{"code":500,"message":"m"}}', errors.ServerTrouble),
-            (b'{"type":"MODIFIED","object":{"metadata":7}}', errors.ServerTrouble),
-            (b'{"type":"MOVED","object":{"metadata":{}}}', errors.ServerTrouble),
-            (b'{"type":"ADDED"}', errors.ServerTrouble),
-            (b'{"type":"ADDED","object":{', errors.ServerTrouble),
+            (b'{"type":"ERROR","object":{"code":500,"message":"m"}}', errors.ServerError),
+            (b'{"type":"MODIFIED","object":{"metadata":7}}', errors.ServerError),
+            (b'{"type":"MOVED","object":{"metadata":{}}}', errors.ServerError),
+            (b'{"type":"ADDED"}', errors.ServerError),
+            (b'{"type":"ADDED","object":{', errors.ServerError),
         ],
     )
     def test_invalid_watch_line_ends_the_watch_with_an_error(self, line, fault):

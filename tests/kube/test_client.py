@@ -14,11 +14,11 @@ from dayfly.kube import answers, errors
 from dayfly.kube.cache import Cache, Reflector
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.forms import Propagation, Style
-from dayfly.kube.objects import PODS, SECRETS, Key, anything
+from dayfly.kube.objects import PODS, SECRETS, Key, untyped_resource
 from dayfly.kube.transport import Answer, HttpTransport, Request, Stream
 
-RUNS = anything("dayfly.dev/v1alpha1", "Run", "runs", namespaced=False)
-DEPLOYMENTS = anything("apps/v1", "Deployment", "deployments")
+RUNS = untyped_resource("dayfly.dev/v1alpha1", "Run", "runs", namespaced=False)
+DEPLOYMENTS = untyped_resource("apps/v1", "Deployment", "deployments")
 RUN_KIND = custom("dayfly.dev", "v1alpha1", "runs", "Run", namespaced=False, status=False)
 
 
@@ -52,7 +52,7 @@ OUTCOMES = [
     (Harm.LOST_ANSWER, errors.OutcomeUnknown, True),
     (Harm.TROUBLE_BEFORE, errors.OutcomeUnknown, False),
     (Harm.TROUBLE_AFTER, errors.OutcomeUnknown, True),
-    (Harm.UNREACHABLE, errors.ServerTrouble, False),
+    (Harm.UNREACHABLE, errors.ServerError, False),
     (Harm.THROTTLE, errors.Throttled, False),
     (Harm.CONFLICT, errors.Conflict, False),
     (Harm.CRASH_BEFORE, Crash, False),
@@ -167,7 +167,7 @@ class TestChanges:
             cluster.admission.append(lambda *_: (_ for _ in ()).throw(Refusal(403, "policy says no")))
             with pytest.raises(errors.Forbidden, match="policy says no") as forbidden:
                 await client.create(SECRETS, secret("t"), "default")
-            assert not forbidden.value.namespace_ending
+            assert not forbidden.value.is_namespace_ending
 
         played(main)
 
@@ -176,8 +176,8 @@ class TestChanges:
         """A server repeats refused values, and a webhook may send any text; statuses and ledgers have limits."""
         whole = f'Job "j" is invalid: spec.template: Invalid value: {"x" * 100_000}: field is immutable'
         answer = Answer(code, msgspec.json.encode({"kind": "Status", "reason": "Invalid", "message": whole}))
-        said = answers.fault(Request("PUT", "/x"), answer, changes=True).message
-        assert len(said) == answers.LONGEST
+        said = answers.error_of_response(Request("PUT", "/x"), answer, changes=True).message
+        assert len(said) == answers.MAX_MESSAGE_CHARS
         assert said.startswith('Job "j" is invalid: spec.template: Invalid value: xxx')
         assert said.endswith("xxx: field is immutable")
         assert " [...] " in said
@@ -196,7 +196,7 @@ class TestChanges:
         ],
     )
     def test_missing_right_is_distinguished_from_other_refusals(self, said, not_granted):
-        assert errors.Forbidden("GET x", said, status=403).not_granted is not_granted
+        assert errors.Forbidden("GET x", said, status=403).is_not_granted is not_granted
 
     def test_evictions_and_scales(self):
         """An eviction against a disruption budget delays no other request; a scale is bound to the UID."""
@@ -330,8 +330,11 @@ class TestPaths:
 
     @pytest.mark.parametrize("text", ["", *NO_SEGMENTS, "*"])
     def test_kinds_with_hostile_names_are_not_served(self, text):
-        kinds = [anything(f"{text or '.'}/v1", "Thing", "things"), anything(f"x/{text}", "Thing", "things")]
-        kinds += [anything("x/v1", "Thing", text)]
+        kinds = [
+            untyped_resource(f"{text or '.'}/v1", "Thing", "things"),
+            untyped_resource(f"x/{text}", "Thing", "things"),
+        ]
+        kinds += [untyped_resource("x/v1", "Thing", text)]
 
         async def main(cluster, client):
             for kind in kinds:
@@ -358,7 +361,7 @@ class TestReads:
             assert (await client.get(SECRETS, "s", "default")).metadata.name == "s"
             assert len(cluster.calls) == 5
             cluster.faults = lambda _: Fault(Harm.UNREACHABLE)
-            with pytest.raises(errors.ServerTrouble):
+            with pytest.raises(errors.ServerError):
                 await client.get(SECRETS, "s", "default")
             assert 20 < asyncio.get_running_loop().time() < 35
 
@@ -394,7 +397,7 @@ class TestReads:
     def test_malformed_proxy_answer_is_an_api_error(self, status, family):
         """Any other exception would end the watches and the process."""
         said = Answer(status, b'{"message": "acc\xe8s refus\xe9"}', {"retry-after": "\xb2"})
-        fault = answers.fault(Request("POST", "/x"), said, changes=True)
+        fault = answers.error_of_response(Request("POST", "/x"), said, changes=True)
         assert type(fault) is family
         assert "refus" in str(fault)
         assert getattr(fault, "retry_after", 1.0) == 1.0
@@ -545,7 +548,7 @@ class TestHttp:
             try:
                 with pytest.raises(errors.Forbidden, match='User "ada" cannot create resource "secrets"') as caught:
                     await ada.create(SECRETS, secret(), "default")
-                assert caught.value.not_granted
+                assert caught.value.is_not_granted
                 await client.create(SECRETS, secret(), "default")
                 cluster.rights.add(("ada", "get", "secrets"))
                 assert (await ada.get(SECRETS, "s", "default")).metadata.name == "s"
@@ -571,7 +574,7 @@ class TestHttp:
     async def test_refused_connection_is_known_as_not_sent(self):
         """A refused connection proves that nothing was sent."""
         client = Client(HttpTransport(Plain("http://127.0.0.1:1")))
-        with pytest.raises(errors.ServerTrouble, match="nothing was sent"):
+        with pytest.raises(errors.ServerError, match="nothing was sent"):
             await client.create(SECRETS, secret(), "default")
         await client.close()
 

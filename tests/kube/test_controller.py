@@ -12,14 +12,14 @@ from tests.kube.fake import run
 from dayfly.kube import Controller, NameConflictError, Resync, errors
 from dayfly.lib.queue import Backoff, WorkQueue
 
-TROUBLE = errors.ServerTrouble("GET box", "no", status=500)
+TROUBLE = errors.ServerError("GET box", "no", status=500)
 
 
 def played(reconcile, *, seconds: float, keys=("box",), **options) -> WorkQueue:
     """Run a controller for some time."""
 
     async def main() -> WorkQueue:
-        queue = WorkQueue(Backoff(first=1.0, most=8.0), seed=1)
+        queue = WorkQueue(Backoff(first=1.0, maximum=8.0), seed=1)
         controller = Controller("thing", reconcile, queue, **options)
         task = asyncio.create_task(controller.run())
         for key in keys:

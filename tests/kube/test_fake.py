@@ -11,10 +11,10 @@ from tests.kube.fake import Crash, DeadlockError, FakeCluster, Harm, at_random, 
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.forms import Style
-from dayfly.kube.objects import PODS, SECRETS, anything
+from dayfly.kube.objects import PODS, SECRETS, untyped_resource
 from dayfly.kube.transport import Request
 
-RUNS = anything("dayfly.dev/v1alpha1", "Run", "runs", namespaced=False)
+RUNS = untyped_resource("dayfly.dev/v1alpha1", "Run", "runs", namespaced=False)
 RUN_KIND = custom("dayfly.dev", "v1alpha1", "runs", "Run", namespaced=False, status=False)
 
 

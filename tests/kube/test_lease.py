@@ -9,13 +9,13 @@ import pytest
 from tests.kube.fake import FakeCluster, FakeTransport, Fault, Harm, run
 
 from dayfly.kube.client import Client
-from dayfly.kube.lease import Elector, Terms, run_election
+from dayfly.kube.lease import Elector, LeaseTerms, run_election
 from dayfly.kube.objects import LEASES
 from dayfly.kube.transport import Answer, Request
 
 
 def elector(
-    cluster: FakeCluster, identity: str, terms: Terms | None = None, transport: FakeTransport | None = None
+    cluster: FakeCluster, identity: str, terms: LeaseTerms | None = None, transport: FakeTransport | None = None
 ) -> Elector:
     client = Client(transport or cluster.transport(identity), seed=1)
     return Elector(client, "lead", "default", identity, terms, seed=sum(identity.encode()))
@@ -50,8 +50,8 @@ class TestElection:
                 await asyncio.sleep(0.1)
                 async with run_election(elector(cluster, "c")) as third:
                     await asyncio.sleep(30)
-                    assert second.leading
-                    assert not third.leading
+                    assert second.is_leading
+                    assert not third.is_leading
             spec = cluster.objects("leases")[0]["spec"]
             assert spec["holderIdentity"] == ""
             async with run_election(elector(cluster, "d")) as fourth:
@@ -62,7 +62,7 @@ class TestElection:
 
         run(main())
 
-    @pytest.mark.parametrize("terms", [Terms(), Terms.lasting(5)], ids=["usual", "short"])
+    @pytest.mark.parametrize("terms", [LeaseTerms(), LeaseTerms.for_duration(5)], ids=["usual", "short"])
     def test_a_dead_leader_is_followed_after_the_duration(self, terms):
         """Not before the lease has expired for its rivals, and soon after."""
 
@@ -77,12 +77,12 @@ class TestElection:
                 cluster.faults = lambda call: Fault(Harm.UNREACHABLE) if call.client == "a" else None
                 await second.wait_leading()
                 took = now() - died
-                assert not first.leading, "two lead at once"
+                assert not first.is_leading, "two lead at once"
                 assert terms.duration - terms.every * 1.5 < took < terms.duration + terms.every * 3
                 cluster.faults = lambda call: None
                 await asyncio.sleep(60)
-                assert second.leading
-                assert not first.leading
+                assert second.is_leading
+                assert not first.is_leading
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
@@ -105,12 +105,12 @@ class TestElection:
                         Fault(Harm.LOST_REQUEST) if call.client == "a" and call.write else None
                     )
                     begin = now()
-                    while not second.leading:
+                    while not second.is_leading:
                         await asyncio.sleep(0.1)
-                        assert not (first.leading and second.leading)
-                        assert not first.leading or now() - begin < Terms().renew_within
+                        assert not (first.is_leading and second.is_leading)
+                        assert not first.is_leading or now() - begin < LeaseTerms().renew_within
                     await asyncio.sleep(5)
-                    assert not first.leading
+                    assert not first.is_leading
 
         run(main())
 
@@ -166,8 +166,8 @@ class TestElection:
                 led = 0
                 for _ in range(600):
                     await asyncio.sleep(0.1)
-                    assert not (one.leading and two.leading)
-                    led += one.leading or two.leading
+                    assert not (one.is_leading and two.is_leading)
+                    led += one.is_leading or two.is_leading
                 assert led > 300
 
         run(main())
@@ -182,8 +182,8 @@ class TestElection:
                 led = 0
                 for _ in range(600):
                     await asyncio.sleep(0.5)
-                    assert not (a.leading and b.leading)
-                    led += a.leading or b.leading
+                    assert not (a.is_leading and b.is_leading)
+                    led += a.is_leading or b.is_leading
                 assert led > 500
 
         run(main())

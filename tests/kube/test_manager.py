@@ -11,7 +11,7 @@ from tests.kube.fake import FakeCluster, Fault, Harm, run
 from tests.kube.website_controller import MAPS, PAGES, SITES, WEBSITES, Sites, ask, cluster, manager, running, site
 
 import dayfly.kube
-from dayfly.kube import Client, Elector, Key, Resource, Runnable, Terms
+from dayfly.kube import Client, Elector, Key, LeaseTerms, Resource, Runnable
 from dayfly.kube.objects import PartialObjectMetadata
 
 
@@ -126,9 +126,9 @@ class TestCaches:
                 assert [item.metadata.name for item in late] == ["a", "b"]
                 assert [item.metadata.name for item in some.labelled("mark", "yes")] == ["b"]
                 assert len(some) == 1
-                assert (sites.manager.synced(late), sites.manager.trouble(late)) == (True, None)
-                assert not sites.manager.synced(missing)
-                assert sites.manager.trouble(missing).status == 404
+                assert (sites.manager.is_synced(late), sites.manager.watch_error(late)) == (True, None)
+                assert not sites.manager.is_synced(missing)
+                assert sites.manager.watch_error(missing).status == 404
                 assert sites.manager.age < 100
 
         run(main())
@@ -156,7 +156,7 @@ class TestProcess:
             both = []
             for name in ("a", "b"):
                 client = Client(server.transport(name), seed=1)
-                elector = Elector(client, "sites", "default", name, Terms.lasting(5), seed=sum(name.encode()))
+                elector = Elector(client, "sites", "default", name, LeaseTerms.for_duration(5), seed=sum(name.encode()))
                 both.append(Sites(manager(server, name, elector=elector)))
             site(server, "one")
             tasks = [asyncio.create_task(each.manager.run()) for each in both]
@@ -187,21 +187,21 @@ class TestProcess:
                     "sites",
                     "default",
                     name,
-                    Terms.lasting(5),
+                    LeaseTerms.for_duration(5),
                     seed=1,
                 )
                 both.append(Sites(manager(server, name, elector=elector)))
                 leases.append(elector)
             tasks = [asyncio.create_task(each.manager.run()) for each in both]
             await asyncio.sleep(10)
-            first = next(number for number, each in enumerate(leases) if each.leading)
+            first = next(number for number, each in enumerate(leases) if each.is_leading)
             site(server, "before")
             await asyncio.sleep(1)
             server.faults = lambda call: (
                 Fault(Harm.UNREACHABLE) if call.client == f"{leases[first].identity}-lease" else None
             )
             await asyncio.sleep(20)
-            assert leases[1 - first].leading
+            assert leases[1 - first].is_leading
             ask(server, "DELETE", f"{SITES}/before")
             await asyncio.sleep(1)
             assert both[first].gone == both[1 - first].gone == [Key("default", "before")]

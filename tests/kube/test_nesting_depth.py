@@ -31,16 +31,18 @@ def test_depth_cut_equals_the_recursive_definition(value, most, spaced):
     text = json.dumps(value, indent=1 if spaced else None).encode()
     before, answers.MAX_DEPTH = answers.MAX_DEPTH, most
     try:
-        found = json.loads(answers.cut(text))
+        found = json.loads(answers.truncate_nested(text))
     finally:
         answers.MAX_DEPTH = before
     assert found == bounded(value, most)
-    assert answers.is_cut(found) == bool(re.search(re.escape(answers.CUT), json.dumps(found)))
+    assert answers.is_truncated(found) == bool(re.search(re.escape(answers.CUT), json.dumps(found)))
 
 
 def test_cut_handles_the_deepest_and_largest_objects():
     nested = b'{"a":' * 9_000 + b"1" + b"}" * 9_000
-    found = json.loads(answers.cut(b'{"before":[1],"deep":' + nested + b',"after":"' + b"x" * 1_000_000 + b'"}'))
+    found = json.loads(
+        answers.truncate_nested(b'{"before":[1],"deep":' + nested + b',"after":"' + b"x" * 1_000_000 + b'"}')
+    )
     assert (found["before"], len(found["after"])) == ([1], 1_000_000)
-    assert answers.is_cut(found)
-    assert not answers.is_cut({"before": [1]})
+    assert answers.is_truncated(found)
+    assert not answers.is_truncated({"before": [1]})

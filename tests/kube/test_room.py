@@ -78,5 +78,5 @@ class TestSize:
         finally:
             tracemalloc.stop()
         assert cache.owned_by(f"owner-of-{7:020}") == cache.labelled("x", "run-7")
-        assert Key.of(cache.owned_by(f"owner-of-{7:020}")[0]) == Key("default", "pod-000007")
+        assert Key.from_object(cache.owned_by(f"owner-of-{7:020}")[0]) == Key("default", "pod-000007")
         assert held / count < 3000

@@ -12,7 +12,7 @@ from tests.kube.test_client import Plain
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES
-from dayfly.kube.server_clock import Dated, ServerClock, ticks_ms
+from dayfly.kube.server_clock import ClockTransport, ServerClock, ticks_ms
 from dayfly.kube.transport import Answer, HttpTransport, Stream
 from dayfly.lib.clock import now_ms
 
@@ -152,7 +152,7 @@ def test_only_successful_answers_set_the_clock(ask, status, heard):
 
     async def story() -> int:
         watch = Watch(AT + DAY)
-        client = Client(Dated(Server(status, date(AT)), watch.clock), seed=1)
+        client = Client(ClockTransport(Server(status, date(AT)), watch.clock), seed=1)
         try:
             await ask(client)
         except errors.ApiError:
@@ -166,7 +166,7 @@ def test_only_successful_answers_set_the_clock(ask, status, heard):
 async def test_clock_is_set_over_http():
     clock = ServerClock(lambda: now_ms() + DAY)
     async with serving(FakeCluster()) as address:
-        client = Client(Dated(HttpTransport(Plain(address)), clock))
+        client = Client(ClockTransport(HttpTransport(Plain(address)), clock))
         try:
             assert clock.now() > now_ms() + DAY - 1000
             await client.get(NAMESPACES, "default")

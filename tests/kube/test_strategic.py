@@ -13,11 +13,11 @@ from tests.selection import SELECTION
 from dayfly.kube import auth, errors
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.forms import Style
-from dayfly.kube.objects import anything
+from dayfly.kube.objects import untyped_resource
 from dayfly.kube.strategic import POD_TEMPLATE, MergeError, merge, type_of
 from dayfly.kube.transport import HttpTransport
 
-TEMPLATES = anything("v1", "PodTemplate", "podtemplates")
+TEMPLATES = untyped_resource("v1", "PodTemplate", "podtemplates")
 
 
 def template(**spec: Any) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from dayfly.kube import (
     Client,
     Condition,
     Key,
+    KubeStruct,
     Manager,
     ObjectMeta,
     Resource,
-    Slim,
     controls,
     create_owned,
 )
@@ -25,13 +25,13 @@ from dayfly.kube.transport import Request
 KINDS = (custom("example.org", "v1", "websites", "Website"),)
 
 
-class Spec(Slim, frozen=True):
+class Spec(KubeStruct, frozen=True):
     """The spec: a text to show."""
 
     text: str = ""
 
 
-class Status(Slim, frozen=True):
+class Status(KubeStruct, frozen=True):
     """The status."""
 
     ready: bool = False
@@ -39,7 +39,7 @@ class Status(Slim, frozen=True):
     conditions: list[Condition] | None = None
 
 
-class Website(Slim, frozen=True):
+class Website(KubeStruct, frozen=True):
     """A Website."""
 
     metadata: ObjectMeta
@@ -47,7 +47,7 @@ class Website(Slim, frozen=True):
     status: Status = Status()
 
 
-class Page(Slim, frozen=True):
+class Page(KubeStruct, frozen=True):
     """A ConfigMap of a Website."""
 
     metadata: ObjectMeta

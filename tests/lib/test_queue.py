@@ -66,7 +66,7 @@ class TestQueue:
             queue.add("ignored")
             queue.add("ignored", after=1)
             await asyncio.sleep(120)
-            assert (len(queue), queue.paused, queue.failures("failed")) == (0, True, 0)
+            assert (len(queue), queue.is_paused, queue.failures("failed")) == (0, True, 0)
             queue.resume()
             await asyncio.sleep(120)
             assert len(queue) == 0, "nothing from before the pause comes back"
@@ -277,7 +277,7 @@ class TestQueue:
         """Delays double up to the maximum, with jitter; `forget` resets them."""
 
         async def main():
-            queue = WorkQueue(Backoff(first=1.0, most=16.0), seed=3)
+            queue = WorkQueue(Backoff(first=1.0, maximum=16.0), seed=3)
             waits = [queue.retry("a") for _ in range(8)]
             ceilings = [1, 2, 4, 8, 16, 16, 16, 16]
             assert all(ceiling / 2 <= wait <= ceiling for wait, ceiling in zip(waits, ceilings, strict=True))

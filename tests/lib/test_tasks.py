@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from dayfly.lib.tasks import attempt_all, background, first
+from dayfly.lib.tasks import attempt_all, background, run_until_first
 
 
 async def test_first_that_ends_cancels_the_others():
@@ -22,7 +22,7 @@ async def test_first_that_ends_cancels_the_others():
     async def soon():
         ended.append("soon")
 
-    await asyncio.wait_for(first(long(), soon()), 10)
+    await asyncio.wait_for(run_until_first(long(), soon()), 10)
     assert ended == ["soon", "long"], "all have ended on return"
 
 
@@ -31,7 +31,7 @@ async def test_first_that_fails_raises_its_error():
         raise ValueError("a defect")
 
     with pytest.raises(ValueError, match="a defect"):
-        await first(asyncio.Event().wait(), wrong())
+        await run_until_first(asyncio.Event().wait(), wrong())
 
 
 async def test_background_work_has_ended_after_the_block():

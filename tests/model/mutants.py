@@ -118,7 +118,7 @@ MUTANTS = (
     _core(
         "forks go before preStop has run",
         closed_run,
-        "if draft.run.has_started and not _pre_stop(draft):",
+        "if draft.run.has_started and not _run_pre_stop(draft):",
         "if False:",
         DRAINED,
         "ORDER",

@@ -20,8 +20,8 @@ from dayfly.plan.world import (
     AttemptKey,
     Ended,
     Fact,
-    Held,
     NeverRan,
+    Prepared,
     Running,
     Sealed,
     TargetIntent,
@@ -94,7 +94,7 @@ class Product:
         wish = TargetIntent(stop=STOP if question.stop else None, expires_at=int(question.expired))
         try:
             target = TargetState(started=bool(question.began), stopped=bool(question.rests)) if question.lives else None
-            world = World(run=run, wish=wish, facts=facts, made=made, target=target, gated=GATED)
+            world = World(run=run, intent=wish, facts=facts, object_refs=made, target=target, gated_kinds=GATED)
             decision = deciding.decide(self.plan, world, NOW)
             if decision.moves:
                 # operator/runs.py, `commit`
@@ -114,7 +114,7 @@ class Product:
     def _fact(code: int, ref: str, since: int) -> Fact | None:
         facts: dict[int, Fact | None] = {
             CONST["FACT_NONE"]: None,
-            CONST["FACT_HELD"]: Held(ref=ref),
+            CONST["FACT_HELD"]: Prepared(ref=ref),
             CONST["FACT_NEVER_RAN"]: NeverRan(reason="Deleted"),
             CONST["FACT_WAITING"]: Waiting(since=since, reason="Starting"),
             CONST["FACT_LACKS"]: Waiting(since=since, reason="ErrImagePull", recallable=True),

@@ -118,7 +118,7 @@ ROWS = [
 )
 def test_state_follows_from_conditions_and_comparisons(found, ready, failed, standing, words):
     said = judged(found, ready, failed)
-    assert said.standing is standing
+    assert said.state is standing
     assert words in said.message
     assert bool(said.message) is (standing is not R)
 
@@ -151,16 +151,16 @@ def test_too_deep_status_counts_as_absent():
         deep = {"a": deep}
     bound = ReadyRule(when=Comparison(path="$..phase", in_=("Bound",)))
     said = judged(thing(deep=deep), bound, bound)
-    assert said == read.Judgement(W, 'waits for Thing shop/x: $..phase must be "Bound" and is missing')
+    assert said == read.ObjectJudgement(W, 'waits for Thing shop/x: $..phase must be "Bound" and is missing')
     assert read.output_value(thing(deep=deep), UnitOutput(name="o", json_path="$..phase")) is None
 
 
 @pytest.mark.parametrize(("observed", "standing"), [(0, R), (1, R), (None, R), ("1", R), (True, R)])
 def test_kind_without_generations_is_judged_by_status(observed, standing):
     found = {"kind": "Thing", "metadata": {"name": "x"}, "status": {"observedGeneration": observed, "ready": True}}
-    assert judged(found, CONTRACT).standing is standing
+    assert judged(found, CONTRACT).state is standing
     found["status"] = {"conditions": [{"type": "Complete", "status": "True", "observedGeneration": observed}]}
-    assert judged(found, COMPLETE).standing is standing
+    assert judged(found, COMPLETE).state is standing
 
 
 def test_ownership_is_decided_by_uid_then_nonce():

@@ -13,7 +13,7 @@ from dayfly.execute.object.render import (
     object_name,
     release_patch,
     render_object,
-    rest_field,
+    suspend_field,
 )
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec.steps.kube_object import InputPlacement, KubeObject
@@ -117,7 +117,7 @@ def test_object_is_created_suspended_and_released_to_its_spec(version, kind, spe
 )
 def test_object_specified_as_suspended_is_never_released(version, kind, spec):
     manifest = {"apiVersion": version, "kind": kind, "spec": spec}
-    assert rest_field(manifest) is None
+    assert suspend_field(manifest) is None
     found = rendered(manifest)
     assert found["spec"] == spec
     assert release_patch(manifest, {**found, "metadata": {**found["metadata"], "uid": "u"}}) is None

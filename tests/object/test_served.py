@@ -11,7 +11,7 @@ from tests.kube.fake.kinds import Kind
 from dayfly.execute.object.run import ObjectClient
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import anything
+from dayfly.kube.objects import untyped_resource
 from dayfly.kube.transport import Request
 
 JOB = Kind("batch", "v1", "jobs", "Job")
@@ -35,7 +35,7 @@ async def test_discovery_is_cached_for_a_minute():
     bench = Bench()
     for now, asked in ((1000.0, 1), (1059.9, 1), (1060.0, 2), (1060.1, 2)):
         bench.now = now
-        kind = await bench.objects.kind("batch/v1", "Job")
+        kind = await bench.objects.discover_kind("batch/v1", "Job")
         assert (kind.group, kind.plural) == ("batch", "jobs")
         assert len(bench.server.calls) == asked
 
@@ -53,7 +53,7 @@ async def test_missing_dry_run_support_is_no_refusal(message, refused):
     objects = ObjectClient(SimpleNamespace(acting_as=lambda *_: client))
     with pytest.raises(errors.Refused, match=message) if refused else contextlib.nullcontext():
         await objects.dry_run(
-            anything("batch/v1", "Job", "jobs"),
+            untyped_resource("batch/v1", "Job", "jobs"),
             {"metadata": {"name": "x", "namespace": "shop", "ownerReferences": [{"uid": "r"}]}},
         )
 

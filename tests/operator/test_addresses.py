@@ -17,7 +17,7 @@ from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.cluster.objects import RunObject, RunSpec
-from dayfly.operator.refusals import KEPT_AGAIN_S
+from dayfly.operator.refusals import KEPT_RETRY_AFTER_S
 from dayfly.operator.routes.addresses import ADDRESS_POLL_INTERVAL_S, EndpointAddresses
 from dayfly.operator.routes.differences import PATIENCE_MS, SETTLE_MS
 from dayfly.operator.routes.group_keys import GroupKeyIndex
@@ -89,7 +89,7 @@ class TestLeading:
     async def test_fork_stays_while_an_address_leads_to_it(self, bench: Bench):
         bench.create_address("web", OWN)
         assert await bench.find_blocker() == LEADS
-        assert bench.later == [("box", KEPT_AGAIN_S)]
+        assert bench.later == [("box", KEPT_RETRY_AFTER_S)]
         bench.clock += 3_600_000
         assert await bench.find_blocker() == LEADS, "however long that is"
         assert bench.memory

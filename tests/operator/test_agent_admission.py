@@ -139,7 +139,7 @@ class TestAdmission:
     [
         (errors.Forbidden("POST", "no right", status=403), "kubectl create rolebinding dayfly-agent -n acme-boxes "),
         (errors.Forbidden("POST", "it ends", status=403, causes=(ENDING,)), "it ends$"),
-        (errors.ServerTrouble("POST", "slow", status=500), "slow"),
+        (errors.ServerError("POST", "slow", status=500), "slow"),
     ],
 )
 async def test_api_errors_are_reported_as_unavailable(fault, said):

@@ -50,7 +50,7 @@ async def cluster(there: RunObject | None) -> SimpleNamespace:
     client, cache = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1), Cache()
     ledger = RunStore(client, cache)
     if there is not None:
-        cache.put(await ledger.birth(there))
+        cache.put(await ledger.create(there))
     return SimpleNamespace(runs=cache, ledger=ledger)
 
 
@@ -106,4 +106,4 @@ async def test_own_write_unseen_by_the_watch_does_not_settle_an_offer():
     ],
 )
 def test_run_with_less_than_before_went_back(old, new, is_back):
-    assert offer_dedup.went_back(Change(Key("", "r"), old, new)) is is_back
+    assert offer_dedup.has_regressed(Change(Key("", "r"), old, new)) is is_back

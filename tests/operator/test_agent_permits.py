@@ -68,7 +68,7 @@ class TestConnecting:
         assert str(agent.why_waiting(served)) == WAITING_FOR_SERVER.format(why="not connected yet")
         agent.dial.trouble = "no route"
         assert str(agent.why_waiting(served)) == WAITING_FOR_SERVER.format(why="no route")
-        connected = agent.figures()["server_connected"]
+        connected = agent.gauges()["server_connected"]
         assert connected() == 0
         agent.dial.session = session(1)
         assert str(agent.why_waiting(served)) == WAITING_FOR_SERVER.format(why="no route"), "nothing of it gets through"

@@ -321,7 +321,7 @@ def test_failed_release_is_retried(story, monkeypatch):
             if finalizer == SERVED_FINALIZER:
                 tries.append(meta.name)
                 if len(tries) == 1:
-                    raise errors.ServerTrouble("PATCH sandboxes", "nobody answers")
+                    raise errors.ServerError("PATCH sandboxes", "nobody answers")
             await drop(cluster, resource, meta, finalizer, **more)
 
         monkeypatch.setattr(ClusterWatches, "drop_finalizer", fails_once)

@@ -21,7 +21,7 @@ from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, OwnerReference, 
 from dayfly.lib.pace import Urgency
 from dayfly.lib.queue import work
 from dayfly.operator.cluster.caches import ClusterWatches, ForkIndex, TargetIndex, owned_by_run
-from dayfly.operator.cluster.objects import RunObject, RunSpec, owner
+from dayfly.operator.cluster.objects import RunObject, RunSpec, run_owner_reference
 from dayfly.operator.cluster.route_kinds import FIRST_LIST_TIMEOUT_S
 from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import ForkUnit, Target, Unit
@@ -93,8 +93,8 @@ async def test_runs_of_each_namespace_take_turns(cluster):
 
 async def test_age_is_that_of_the_oldest_cache(cluster):
     """The age is infinite before all first lists. A cache that is added later counts from its first list on."""
-    cluster.reflectors = [SimpleNamespace(age=age, synced=True, wait_synced=AsyncMock()) for age in (1.0, 7.0)]
-    fresh = SimpleNamespace(age=float("inf"), synced=False)
+    cluster.reflectors = [SimpleNamespace(age=age, is_synced=True, wait_synced=AsyncMock()) for age in (1.0, 7.0)]
+    fresh = SimpleNamespace(age=float("inf"), is_synced=False)
     assert cluster.age == 7.0
     cluster.reflectors.append(fresh)
     assert cluster.age == float("inf")
@@ -125,14 +125,14 @@ async def test_wait_synced_waits_for_all_caches(cluster):
     for event in synced:
         await asyncio.sleep(0)
         assert not waiting.done()
-        assert cluster.when_found() is Urgency.BACKGROUND
+        assert cluster.discovery_urgency() is Urgency.BACKGROUND
         event.set()
     await waiting
-    assert cluster.when_found() is Urgency.NORMAL
+    assert cluster.discovery_urgency() is Urgency.NORMAL
 
 
 def test_owner_reference_does_not_block_deletion():
-    found = owner(a_run("box"))
+    found = run_owner_reference(a_run("box"))
     assert (found["kind"], found["name"], found["uid"]) == ("Run", "box", "box")
     assert found["blockOwnerDeletion"] is False
 
@@ -174,10 +174,10 @@ def follows(cluster: ClusterWatches, monkeypatch, **states: SimpleNamespace) -> 
 
 @pytest.mark.parametrize(
     ("synced", "trouble", "took"),
-    [(False, None, FIRST_LIST_TIMEOUT_S), (True, None, 0), (False, errors.ServerTrouble("", ""), 0)],
+    [(False, None, FIRST_LIST_TIMEOUT_S), (True, None, 0), (False, errors.ServerError("", ""), 0)],
 )
 def test_first_list_of_routes_is_awaited_for_a_limited_time(cluster, monkeypatch, synced, trouble, took):
-    follows(cluster, monkeypatch, httproutes=SimpleNamespace(synced=synced, trouble=trouble))
+    follows(cluster, monkeypatch, httproutes=SimpleNamespace(is_synced=synced, error=trouble))
 
     async def story():
         clock = asyncio.get_running_loop().time
@@ -192,17 +192,17 @@ def test_first_list_of_routes_is_awaited_for_a_limited_time(cluster, monkeypatch
 async def test_trouble_with_routes_ends_once_they_were_listed(cluster, monkeypatch, synced, said):
     refused = errors.Forbidden("GET httproutes", "not allowed", status=403)
     states = {
-        "grpcroutes": SimpleNamespace(trouble=None, synced=False),
-        "httproutes": SimpleNamespace(trouble=refused, synced=synced),
+        "grpcroutes": SimpleNamespace(error=None, is_synced=False),
+        "httproutes": SimpleNamespace(error=refused, is_synced=synced),
     }
     follows(cluster, monkeypatch, **states)
     await cluster.gateway.discover()
-    assert cluster.gateway.trouble == said
+    assert cluster.gateway.list_error == said
 
 
 async def test_closed_queues_end_their_workers():
     made = ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
     made.close()
-    for queue in (made.queue, made.wishes, made.published, made.hooked, made.pairs, made.grouped):
+    for queue in (made.queue, made.sandbox_queue, made.published, made.hooked, made.pairs, made.grouped):
         async with asyncio.timeout(1):
             await work(queue, None)

@@ -17,7 +17,7 @@ HOUR = {"ttl": {"duration": "1h"}}
 
 def world(phase: Phase = Phase.OPEN, at: int = END) -> World:
     target = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
-    return World(run=Run(uid="u", target=target, plan="", phase=phase), wish=TargetIntent(expires_at=at))
+    return World(run=Run(uid="u", target=target, plan="", phase=phase), intent=TargetIntent(expires_at=at))
 
 
 def test_expiry_is_soon_in_the_last_tenth_of_the_life():

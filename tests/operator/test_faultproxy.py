@@ -176,7 +176,7 @@ async def watched(between: Line) -> None:
         await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize(("harm", "end"), [(Harm.CUT, errors.ServerTrouble), (Harm.EXPIRED, errors.Gone)])
+@pytest.mark.parametrize(("harm", "end"), [(Harm.CUT, errors.ServerError), (Harm.EXPIRED, errors.Gone)])
 async def test_watches_end(harm, end):
     """The change is made and answered."""
     async with line(harm) as (client, between):

@@ -98,7 +98,7 @@ class TestForkRights:
             meta = {"name": "away", "annotations": annotations, "labels": labels}
             alone.ask("POST", "/api/v1/namespaces", {"metadata": meta})
             found = await read_fork_rights(alone.caches.client, alone.run, "away")
-            return found.home, found.free
+            return found.is_home, found.is_free
 
         if given is None:
             with pytest.raises(NotGrantedError, match=r"annotate it dayfly\.dev/sandboxes-from=shop"):
@@ -109,6 +109,6 @@ class TestForkRights:
     def test_own_namespace_is_home(self):
         async def story(alone: Bench):
             found = await read_fork_rights(alone.caches.client, alone.run, "shop")
-            return found.home, found.free
+            return found.is_home, found.is_free
 
         assert played(story) == (True, False)

@@ -9,13 +9,13 @@ import pytest
 from tests.kube.fake import Refusal, run
 from tests.operator.rig.fork_bench import DEPLOYMENTS, NAME, OWN, SERVICES, UNIT, ForkBench
 
-from dayfly.execute.fork.render import FORM_ANNOTATION, form
+from dayfly.execute.fork.render import FORM_ANNOTATION, fork_digest
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, ObjectMeta
-from dayfly.operator.refusals import KEPT_AGAIN_S
+from dayfly.operator.refusals import KEPT_RETRY_AFTER_S
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Ended, Held, Running, Waiting
+from dayfly.plan.world import Ended, Prepared, Running, Waiting
 from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import ForkUnit
 from dayfly.spec.run import EndRequest, State
@@ -56,7 +56,7 @@ class TestObserving:
         assert isinstance(fact, Waiting)
         assert is_it
 
-    @pytest.mark.parametrize(("replicas", "fact"), [(0, Held), (1, Running)])
+    @pytest.mark.parametrize(("replicas", "fact"), [(0, Prepared), (1, Running)])
     def test_prepared_fork_is_held_unless_it_has_pods(self, replicas, fact):
         async def story():
             alone = ForkBench()
@@ -127,7 +127,7 @@ class TestObserving:
             objections = (await alone.observe()).objections
             return {name: each.reason for name, each in objections.items()}, again
 
-        assert played(story) == ({"fork:away/web": Reason.NAMESPACE_NOT_GRANTED}, [("box", KEPT_AGAIN_S)])
+        assert played(story) == ({"fork:away/web": Reason.NAMESPACE_NOT_GRANTED}, [("box", KEPT_RETRY_AFTER_S)])
 
 
 @pytest.mark.parametrize(("granted", "advised"), [(False, True), (True, False)])
@@ -142,7 +142,7 @@ def test_missing_right_is_reported_with_its_cluster_role(granted, advised):
         else:
             alone.server.denied = {("create", "deployments.apps")}
         await alone.forks.prepare(alone.run, alone.plan, (NAME, 1), alone.memory)
-        objections, _ = alone.memory.refusals.of(alone.run.ledger, alone.caches.now())
+        objections, _ = alone.memory.refusals.current(alone.run.ledger, alone.caches.now())
         return objections[NAME].message
 
     message = played(story)
@@ -183,7 +183,7 @@ class TestFollowing:
         assert alone.changes == [f"PUT {OWN}"]
         found = alone.now()
         assert found["spec"]["template"]["spec"]["containers"][0]["image"] == "web:1"
-        wished = form(UNIT, msgspec.convert(alone.web["metadata"], ObjectMeta), {})
+        wished = fork_digest(UNIT, msgspec.convert(alone.web["metadata"], ObjectMeta), {})
         assert found["metadata"]["annotations"][FORM_ANNOTATION] == wished
 
     @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.operator.rig.world import Unit, World
 from dayfly.execute.fork.read import ForkDeployment, ForkService, ServicePort, ServiceSpec, WorkloadSpec, WorkloadStatus
 from dayfly.execute.inputs import ForkAddressUnknownError
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, OwnerReference
-from dayfly.operator.cluster.fork_values import teller
+from dayfly.operator.cluster.fork_values import fork_evaluator
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.spec.lifecycle import Baseline, ForkValue, Target
 from dayfly.spec.run import Run, State, UnitRecord
@@ -82,7 +82,7 @@ def asks(expression: str, seen: ForkDeployment | None, leads: ForkService | None
     caches = SimpleNamespace(get=lambda *_: seen), SimpleNamespace(get=lambda *_: leads)
     cluster = SimpleNamespace(forks=caches[0], services=caches[1], now=lambda: 0)
     of = Baseline(kind="Deployment", namespace="shop", name="web")
-    return teller(cluster, run)(ForkValue(fork_of=of, expression=expression))
+    return fork_evaluator(cluster, run)(ForkValue(fork_of=of, expression=expression))
 
 
 @pytest.mark.parametrize(

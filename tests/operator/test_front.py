@@ -39,7 +39,7 @@ def test_operator_without_the_extension_starts_nothing():
         await world.rest(60)
         assert not world.cluster.objects("runs")
         [process] = world.processes
-        assert not len(process.operator.cluster.wishes)
+        assert not len(process.operator.cluster.sandbox_queue)
 
     at_work(story)
 

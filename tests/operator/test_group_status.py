@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.operator.rig.route_group_bench import GROUPS, MERGE, Bench, report, run_story, with_bench
 
-from dayfly.execute.pod.read import stamp
+from dayfly.execute.pod.read import format_time
 from dayfly.kube.objects import Key
 from dayfly.operator.route_groups import group_status
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
@@ -120,13 +120,13 @@ class TestTimes:
     @with_bench
     async def test_conditions_keep_their_transition_time(self, bench: Bench):
         await bench.report_run()
-        began = stamp(bench.clock)
+        began = format_time(bench.clock)
         bench.clock += 60_000
         bench.box("one")
         bench.cache_group(bench.ask("GET", f"{GROUPS}/pay"))
         await bench.report_run()
         since = {each["type"]: each["lastTransitionTime"] for each in bench.written_status["conditions"]}
-        assert since == {"Ready": stamp(bench.clock), "ForkConflict": began, "Supported": began}
+        assert since == {"Ready": format_time(bench.clock), "ForkConflict": began, "Supported": began}
         assert bench.condition("ForkConflict")["observedGeneration"] == 1
 
     def test_fork_conflict_has_the_time_of_its_start(self):
@@ -140,7 +140,7 @@ class TestTimes:
             bench.box("b", forks=[fork])
             await bench.report_run()
             found = bench.condition("ForkConflict")
-            assert (found["status"], found["lastTransitionTime"]) == ("True", stamp(bench.clock))
+            assert (found["status"], found["lastTransitionTime"]) == ("True", format_time(bench.clock))
             assert found["reason"] == Reason.FORK_CONFLICT
 
         run_story(story)

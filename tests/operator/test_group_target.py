@@ -17,7 +17,7 @@ from tests.operator.rig.route_group_bench import MATCH, MERGE, PAY, Bench, repor
 from dayfly.kube.objects import Key
 from dayfly.lib.queue import WorkQueue
 from dayfly.operator.cluster.objects import TARGET_FINALIZER, DocumentObject, RunObject
-from dayfly.operator.route_groups.extension import Groups
+from dayfly.operator.route_groups.extension import RouteGroupsExtension
 from dayfly.operator.targets.adapter import CachedTarget, Times
 from dayfly.operator.targets.route_group import IMMEDIATELY_S
 from dayfly.plan.reasons import Reason
@@ -127,12 +127,12 @@ class TestGroups:
     """The controller of route groups."""
 
     @contextlib.asynccontextmanager
-    async def working(self, bench: Bench) -> AsyncIterator[tuple[Groups, list[Any]]]:
+    async def working(self, bench: Bench) -> AsyncIterator[tuple[RouteGroupsExtension, list[Any]]]:
         """Run the controller; yield it and the adapters that it has added."""
         bench.caches.grouped = WorkQueue()
         added: list[Any] = []
         recorder = SimpleNamespace(record=lambda *_: None)
-        groups = Groups(bench.caches, SimpleNamespace(add=added.append), recorder)
+        groups = RouteGroupsExtension(bench.caches, SimpleNamespace(add=added.append), recorder)
         work = asyncio.create_task(groups.run())
         try:
             yield groups, added
@@ -150,7 +150,7 @@ class TestGroups:
             first = bench.box("one", forks=[FORK])
             assert bench.caches.keys_of(first) == {"shop/web": (routing_key(bench.uid),)}
             assert adapter.resource.plural == "routegroups"
-            assert groups.frozen == 0
+            assert groups.frozen_count == 0
 
     @pytest.mark.parametrize("istio", [False, True])
     @with_bench(endpoints=[ENDPOINT])
@@ -174,7 +174,7 @@ class TestGroups:
             assert bench.ready_fields[1] == Reason.REFUSED
             bench.changed({"metadata": {"finalizers": [TARGET_FINALIZER]}, "spec": {"match": MATCH}})
             await self.work_on(bench)
-            assert (bench.ready_fields[1], groups.frozen) == (Reason.LEDGER_LOST, 1)
+            assert (bench.ready_fields[1], groups.frozen_count) == (Reason.LEDGER_LOST, 1)
             writes = bench.writes
             bench.changed({"metadata": {"annotations": {"a": "b"}}})
             await self.work_on(bench)
@@ -183,7 +183,7 @@ class TestGroups:
             await self.work_on(bench)
             assert bench.writes == writes + 1
             bench.caches.groups.drop(PAY)
-            assert groups.frozen == 0
+            assert groups.frozen_count == 0
 
     @with_bench
     async def test_group_that_gets_its_run_has_no_status_yet(self, bench: Bench):

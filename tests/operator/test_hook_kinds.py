@@ -26,7 +26,7 @@ from tests.operator.rig.hook_targets import (
 from tests.operator.rig.world import World
 
 from dayfly.kube import errors
-from dayfly.kube.discovery import served
+from dayfly.kube.discovery import find_served_kind
 from dayfly.operator.targets.targets import target_kind
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -153,6 +153,6 @@ async def test_subresource_is_not_taken_for_its_kind():
     async def kinds(_version: str) -> list[SimpleNamespace]:
         return [resource("machines/status"), resource("machines")]
 
-    found = await served(SimpleNamespace(kinds=kinds), "cluster.example.org/v1", "Machine")
+    found = await find_served_kind(SimpleNamespace(kinds=kinds), "cluster.example.org/v1", "Machine")
     assert found is not None
     assert found.name == "machines"

@@ -108,7 +108,7 @@ def test_frozen_object_is_reported_and_counted():
         why.reason = Reason.PLAN_LOST
         await bench.watched.adapter.report_frozen(made, why)
         assert bench.status.summarize(made.spec.hook.uid, "well") == "Machine shop/m: restore it"
-        assert bench.status.frozen == 1
+        assert bench.status.frozen_count == 1
 
     run_story(story)
 

@@ -18,7 +18,7 @@ from tests.operator.rig.world import API, KINDS, World
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster import births
 from dayfly.operator.extensions import SandboxExtensionFactory
-from dayfly.operator.route_groups.extension import Groups
+from dayfly.operator.route_groups.extension import RouteGroupsExtension
 from dayfly.operator.sandboxes.extension import SandboxesExtension
 from dayfly.spec.documents import from_wire
 from dayfly.spec.errors import SpecError
@@ -72,7 +72,7 @@ def _astray(request: Any) -> Iterator[str]:
 def bare() -> World:
     """Return a cluster in which a tenant has some grants, with a Secret and a namespace as bait."""
     world = World({}, {})
-    world.groups = Groups
+    world.groups = RouteGroupsExtension
     world.namespace("tools", BAIT, **{"dayfly.dev/runners": "true"})
     world.namespace("evil", BAIT, **{"dayfly.dev/runners": "true"})
     world.grant("tools", annotations={"dayfly.dev/pod-keys": "app,note"})

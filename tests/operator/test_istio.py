@@ -9,7 +9,7 @@ from tests.operator.rig.world import World, live
 
 from dayfly.execute.gateway.render import IGNORE_ANNOTATION
 from dayfly.operator.cluster.route_kinds import Istio, RoutingSettings
-from dayfly.operator.route_groups.extension import Groups
+from dayfly.operator.route_groups.extension import RouteGroupsExtension
 from dayfly.spec.identity import routing_key
 
 SHORT = Scene(RETRY, RETRY_UNITS, forked)
@@ -22,7 +22,7 @@ def play(story, *, operators: int = 1, installed: bool = True, istio: Istio = Is
 
     def born() -> World:
         world = SHORT.world()
-        world.groups = Groups
+        world.groups = RouteGroupsExtension
         world.routing = RoutingSettings(istio=istio)
         return world
 

@@ -135,7 +135,7 @@ class TestFollowers:
             waits = [round(after - before, 1) for before, after in itertools.pairwise(late)]
             assert waits[:8] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
             cluster.refuses = lambda _request: None
-            await asyncio.sleep(log_follower.SLOW_RETRY.most)
+            await asyncio.sleep(log_follower.SLOW_RETRY.maximum)
             assert (await followers.read_tail(pod)).tail == b"a line\n"
 
         run(self.beside(story))

@@ -17,7 +17,7 @@ from dayfly.operator.objects.object_observer import ObjectMemory, ObjectObserver
 from dayfly.operator.objects.object_view import ObjectView
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Ended, Fact, Held, NeverRan, Running, UnitRefusal
+from dayfly.plan.world import Ended, Fact, NeverRan, Prepared, Running, UnitRefusal
 from dayfly.spec.lifecycle import Lifecycle, Object, SecretKey, Target, Unit, UnitOutput, UnitTimeouts
 from dayfly.spec.run import Phase, Run, State, UnitRecord
 
@@ -87,7 +87,7 @@ async def test_claimed_object_that_does_not_exist_yet(how, refused, reason):
     fact = await bench.made()
     match reason:
         case "to be made":
-            assert fact == Held(ref="")
+            assert fact == Prepared(ref="")
         case "waits":
             assert fact == Running(since=CLAIMED, reason="Quota", message="no room")
         case _:

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from dayfly.execute.executor import Known
+from dayfly.execute.executor import Observations
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.observe import Observer
 from dayfly.operator.pods.step_slots import Share
-from dayfly.operator.refusals import AGAIN_S
+from dayfly.operator.refusals import RETRY_AFTER_S
 from dayfly.operator.run_memory import RunMemory
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
@@ -37,9 +37,9 @@ class Bench:
             metadata=AnnotatedMeta(name="box", uid="r"), ledger=Run(uid="u", target=TARGET, plan="", phase=phase)
         )
         self.memory = RunMemory(self.run)
-        self.wish = TargetIntent(**wish)
+        self.intent = TargetIntent(**wish)
         self.shared: list[tuple[dict, dict, bool]] = []
-        self.known = Known(
+        self.known = Observations(
             facts={("a", 1): Running(since=1)},
             objections={"a": says("known"), "b": says("known")},
             outputs={("a", 1): {"url": b"1"}},
@@ -47,10 +47,12 @@ class Bench:
         self.target: dict | None = None
         self.later: list[tuple[str, float]] = []
         adapter = SimpleNamespace(read_state=self._answer(TargetState(started=True)), read_fields=self._fields)
-        executors = SimpleNamespace(observe=self._answer(None), known=lambda *_: self.known, gated=frozenset({"exec"}))
+        executors = SimpleNamespace(
+            observe=self._answer(None), observations=lambda *_: self.known, gated_kinds=frozenset({"exec"})
+        )
         self.observer = Observer(
             SimpleNamespace(client=None, now=lambda: NOW, queue=SimpleNamespace(add=self._again)),
-            targets=SimpleNamespace(read_intent=self._answer(self.wish), adapter_for=lambda _run: adapter),
+            targets=SimpleNamespace(read_intent=self._answer(self.intent), adapter_for=lambda _run: adapter),
             executors=executors,
             slots=SimpleNamespace(share=self._share),
         )
@@ -114,7 +116,7 @@ async def test_step_waits_for_a_missing_target_field_and_rechecks(target, given,
     scene, sight = await bench.scene()
     assert sight.given == {"db/make": given}
     assert ("db/make" in scene.world.objections) is waits
-    assert bench.later == [("box", AGAIN_S)] * waits
+    assert bench.later == [("box", RETRY_AFTER_S)] * waits
     if waits:
         said = scene.world.objections["db/make"]
         assert (said.reason, said.since) == (Reason.WAITING_FOR_FIELD, NOW)
@@ -133,7 +135,7 @@ async def test_known_obstacle_of_a_unit_is_reported_first():
     }
     [(facts, hindered, _)] = bench.shared
     assert (list(facts), set(hindered)) == ([("a", 1)], {"a", "b", "c"})
-    assert (scene.world.slots, scene.world.gated, scene.now) == (3, frozenset({"exec"}), NOW)
+    assert (scene.world.slots, scene.world.gated_kinds, scene.now) == (3, frozenset({"exec"}), NOW)
     assert scene.world.target == TargetState(started=True)
     assert sight.outputs == {("a", 1): {"url": b"1"}}
 
@@ -147,7 +149,7 @@ async def test_extra_units_are_refused_before_the_ledger_is_full(room):
         target=TARGET, resource="db", pre_start=(MAKE,), post_stop=(msgspec.structs.replace(MAKE, name="go"),)
     )
     bench = Bench()
-    bench.known = Known()
+    bench.known = Observations()
     bench.memory.work.plan = digest(()), seal((made,), kept)
     lines = ["preview:old", "db/make", *(f"preview:gone-{n}" for n in range(MAX_UNITS - 3 - room))]
     bench.run.ledger.units.update(dict.fromkeys(lines, UnitRecord(attempt=1)))

@@ -12,12 +12,12 @@ from tests.kube.fake import FakeCluster
 from tests.operator.rig.world import KINDS
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.logs import Printed
+from dayfly.execute.pod.logs import PrintedOutput
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES, SECRETS, AnnotatedMeta
-from dayfly.operator.cluster.objects import RunObject, owner, resource_name
+from dayfly.operator.cluster.objects import RunObject, resource_name, run_owner_reference
 from dayfly.operator.outputs import resource_secrets
 from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, ForeignSecretError, outputs_secret, verified_values
 from dayfly.operator.outputs.log_outputs import FIRST_RETRY_MS, GIVE_UP_AFTER_MS, LogOutputs, LogWait
@@ -87,7 +87,7 @@ NAME = names.outputs_name("u", "db/make", 1)
 class TestAttempts:
     async def keep(self, server, **values: bytes) -> None:
         await AttemptSecrets(server.client).write(
-            RUN, PLACE, result(**values), values, Printed(b"log", 3, ((0, 5), (2, 9)))
+            RUN, PLACE, result(**values), values, PrintedOutput(b"log", 3, ((0, 5), (2, 9)))
         )
 
     async def test_they_lie_in_a_secret_with_the_end_of_the_log(self, server):
@@ -212,7 +212,7 @@ class TestBindings:
             asked.append(clock[0])
             raise errors.Forbidden("GET", "not granted", status=403, reason="Forbidden")
 
-        monkeypatch.setattr(errors.Forbidden, "not_granted", True)
+        monkeypatch.setattr(errors.Forbidden, "is_not_granted", True)
         monkeypatch.setattr(resource_secrets, "write_resource_secret", forbidden)
         found = ResourceSecrets(SimpleNamespace(now=lambda: clock[0], client=None))
         for now in (1_000, 10_999, 11_000):
@@ -227,7 +227,7 @@ class TestLogs:
     class Pods:
         def __init__(self) -> None:
             self.asked = 0
-            self.answer: dict[str, bytes] | Exception | None = errors.ServerTrouble("GET", "no", status=500)
+            self.answer: dict[str, bytes] | Exception | None = errors.ServerError("GET", "no", status=500)
 
         async def read_outputs(self, _pod, _digest):
             self.asked += 1
@@ -284,4 +284,4 @@ class TestLogs:
 
 
 def test_a_secret_of_outputs_goes_with_its_run():
-    assert outputs_secret(RUN, "shop", "n", {})["metadata"]["ownerReferences"] == [owner(RUN)]
+    assert outputs_secret(RUN, "shop", "n", {})["metadata"]["ownerReferences"] == [run_owner_reference(RUN)]

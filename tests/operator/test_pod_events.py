@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from dayfly.execute.pod.read import stamp
+from dayfly.execute.pod.read import format_time
 from dayfly.kube.objects import Event, EventSeries, ObjectMeta, Pod
 from dayfly.operator.pods.pod_events import MAX_QUEUE_MS, MIN_INTERVAL_MS, PAUSE_FACTOR, EventQuery, PodEvents
 from dayfly.plan import messages
@@ -192,7 +192,7 @@ def test_an_image_that_is_there_is_nothing_to_wait_for():
     pulling, pulled = event(1, "Pulling", 'Pulling image "x:1"'), event(1, "Pulled", "it is there")
     assert explained(pulled, pulling)[0] == MUTE
     said = explained(pulling)[0]
-    assert said.message == messages.pulling("x:1", stamp(1_767_225_601_000))
+    assert said.message == messages.pulling("x:1", format_time(1_767_225_601_000))
     assert said.recallable
     again = explained(pulled, event(2, "Pulling", 'Pulling image "x:1"'))[0]
     assert again.recallable

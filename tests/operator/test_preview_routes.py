@@ -17,9 +17,9 @@ from dayfly.execute.fork.read import ForkService
 from dayfly.execute.gateway.preview import PREVIEW_LABEL, PreviewGateway, label
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.pod.names import RUN_LABEL
-from dayfly.execute.pod.read import stamp
+from dayfly.execute.pod.read import format_time
 from dayfly.kube.objects import Key
-from dayfly.operator.refusals import KEPT_AGAIN_S
+from dayfly.operator.refusals import KEPT_RETRY_AFTER_S
 from dayfly.operator.routes.previews import PATIENCE_MS, SETTLE_MS, Previews
 from dayfly.operator.routes.route_builder import fork_of
 from dayfly.operator.routes.route_memory import RouteMemory
@@ -78,7 +78,7 @@ class Bench(ForkBench):
         """Update the cache to the current routes, with the status of their Gateway."""
         self.look()
         for route in self.caches.gateway.routes["httproutes"]:
-            self.caches.gateway.routes["httproutes"].drop(Key.of(route))
+            self.caches.gateway.routes["httproutes"].drop(Key.from_object(route))
         for item in self.server.objects("httproutes"):
             seen = item["metadata"].get("generation", 1) if generation is None else generation
             said = [("Accepted", accepted), ("ResolvedRefs", refs)]
@@ -89,7 +89,7 @@ class Bench(ForkBench):
                     "reason": "NoMatchingParent",
                     "message": "none",
                     "observedGeneration": seen,
-                    "lastTransitionTime": stamp(self.clock if at is None else at),
+                    "lastTransitionTime": format_time(self.clock if at is None else at),
                 }
                 for kind, status in said
                 if status
@@ -255,7 +255,7 @@ class TestStanding:
             bench.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "away"}})
             bench.sync_cache()
             assert "an administrator can annotate it dayfly.dev/sandboxes-from=shop" in (await bench.observe())[1]
-            assert bench.later == [KEPT_AGAIN_S + 0.001]
+            assert bench.later == [KEPT_RETRY_AFTER_S + 0.001]
             notes = {"metadata": {"annotations": {"dayfly.dev/sandboxes-from": "shop"}}}
             bench.ask("PATCH", "/api/v1/namespaces/away", notes, "application/merge-patch+json")
             assert (await bench.observe())[1] == "there is no Service web.away.svc with port 80"
@@ -364,7 +364,7 @@ class TestKeeping:
             assert bench.routes.stuck[STEP].message
             assert bench.later == [0.0]
             await bench.keep()
-            assert bench.later == [KEPT_AGAIN_S], "the same report is not written twice"
+            assert bench.later == [KEPT_RETRY_AFTER_S], "the same report is not written twice"
             bench.server.denied = set()
             await bench.keep()
             assert (bench.routes.stuck, bench.later) == ({}, [0.0])

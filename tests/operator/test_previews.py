@@ -12,7 +12,7 @@ from dayfly.execute.gateway.preview import PreviewGateway, host_name
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Request
 from dayfly.operator.cluster.route_kinds import RoutingSettings
-from dayfly.operator.route_groups.extension import Groups
+from dayfly.operator.route_groups.extension import RouteGroupsExtension
 from dayfly.spec.identity import routing_key
 from dayfly.spec.routing.routing_keys import injected_headers
 
@@ -28,7 +28,7 @@ def play(story, *, edge: PreviewGateway | None = EDGE, installed: bool = True, g
     def born() -> World:
         world = SHORT.world()
         world.routing = RoutingSettings(edge=edge)
-        world.groups = Groups if groups else None
+        world.groups = RouteGroupsExtension if groups else None
         return world
 
     async def begin(world: World) -> None:

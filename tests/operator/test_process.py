@@ -20,7 +20,7 @@ from dayfly import __version__
 from dayfly.cli.verbs import run
 from dayfly.kube.client import Client
 from dayfly.kube.lease import Elector
-from dayfly.kube.objects import Key, anything
+from dayfly.kube.objects import Key, untyped_resource
 from dayfly.operator import main
 from dayfly.operator.main import Operator, ProcessIdentity, operate
 from dayfly.operator.monitoring.health_server import serve_health
@@ -30,7 +30,7 @@ from dayfly.operator.pods.namespaces import RunnerConfigMap
 from dayfly.operator.sandboxes.extension import SandboxesExtension
 
 SHORT = Scene(RETRY, RETRY_UNITS, forked)
-NAMESPACES = anything("v1", "Namespace", "namespaces", namespaced=False)
+NAMESPACES = untyped_resource("v1", "Namespace", "namespaces", namespaced=False)
 
 
 def memories(process: Process, uid: str) -> list[str]:
@@ -46,7 +46,9 @@ class TestLease:
             electors = await elected(world)
             world.sandbox(wish())
             await world.until(lambda: world.cloud.starts("db/make"), "the first step")
-            [leader] = [process for process, elector in zip(world.processes, electors, strict=True) if elector.leading]
+            [leader] = [
+                process for process, elector in zip(world.processes, electors, strict=True) if elector.is_leading
+            ]
             working = {call.client for call in world.cluster.calls if call.write and "/leases" not in call.request.path}
             assert working == {leader.name}
             world.processes.remove(leader)
@@ -65,10 +67,10 @@ class TestLease:
             electors = await elected(world)
             world.sandbox(wish(forks=[fork()]))
             await world.until(lambda: ready(world), "ready", 60)
-            [first] = [number for number, elector in enumerate(electors) if elector.leading]
+            [first] = [number for number, elector in enumerate(electors) if elector.is_leading]
             other = world.processes[1 - first]
             cut_off(world, world.processes[first])
-            await world.until(lambda: electors[1 - first].leading, "the other one to lead", 60)
+            await world.until(lambda: electors[1 - first].is_leading, "the other one to lead", 60)
             world.forks.slow(10)
             for pod in world.forks.all("pods"):
                 world.ask("DELETE", f"/api/v1/namespaces/shop/pods/{pod['metadata']['name']}")
@@ -88,17 +90,17 @@ class TestLease:
             world.kubelet.scripts["db/make"].runs = 60
             uid = world.sandbox(wish())
             await world.until(lambda: world.cloud.starts("db/make"), "the first step", 60)
-            [first] = [number for number, elector in enumerate(electors) if elector.leading]
+            [first] = [number for number, elector in enumerate(electors) if elector.is_leading]
             process, other = world.processes[first], world.processes[1 - first]
             cut_off(world, process)
-            await world.until(lambda: electors[1 - first].leading, "the other one to lead", 60)
+            await world.until(lambda: electors[1 - first].is_leading, "the other one to lead", 60)
             world.delete()
             await world.until(lambda: not world.leftovers(), "the end of it all", 600)
             assert not memories(process, uid)
             world.processes.remove(other)
             await other.end()
             world.hook = lambda _number, _call: None
-            await world.until(lambda: electors[first].leading, "the first one to lead", 60)
+            await world.until(lambda: electors[first].is_leading, "the first one to lead", 60)
             await world.rest(60)
             assert not memories(process, uid)
 
@@ -236,7 +238,7 @@ class TestProcess:
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         for front in (None, SandboxesExtension):
             cluster = Operator(client, runner=RUNNER, front=front).cluster
-            for queue, key in ((cluster.wishes, Key("shop", "box")), (cluster.published, "pg")):
+            for queue, key in ((cluster.sandbox_queue, Key("shop", "box")), (cluster.published, "pg")):
                 queue.add(key)
                 assert len(queue) == (1 if front else 0)
 
@@ -245,8 +247,8 @@ class TestProcess:
         operator = Operator(
             client,
             runner=RUNNER,
-            hooks=lambda *_: SimpleNamespace(frozen=2),
-            groups=lambda *_: SimpleNamespace(frozen=4),
+            hooks=lambda *_: SimpleNamespace(frozen_count=2),
+            groups=lambda *_: SimpleNamespace(frozen_count=4),
         )
         assert b"dayfly_frozen 6.0" in operator.metrics.render()
 

@@ -29,7 +29,7 @@ TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 DRAIN = Unit(name="drain", kind="exec", exec=Exec(script="#!/bin/sh"))
 PLAN = seal((Lifecycle(target=TARGET, pre_stop=(DRAIN,)),))
 ASKED = EndRequest(at=1, reason="Deleted")
-FAULT = errors.ServerTrouble("POST secret", "busy")
+FAULT = errors.ServerError("POST secret", "busy")
 
 
 class Bench:
@@ -107,7 +107,7 @@ async def test_target_of_an_open_or_unseen_run_may_not_stop(bench):
 
 
 @pytest.mark.parametrize("fault", [FAULT, ForeignSecretError("m")])
-@pytest.mark.parametrize("keeping", [None, errors.ServerTrouble("PATCH route", "busy")])
+@pytest.mark.parametrize("keeping", [None, errors.ServerError("PATCH route", "busy")])
 @pytest.mark.parametrize(("seen", "kept"), [("as it is", 1), ("not yet", 0), ("revised", 0), ("gone", 0)])
 async def test_failed_turn_still_keeps_objects_and_raises_its_error(monkeypatch, fault, keeping, seen, kept):
     async def failing(*_):

@@ -13,7 +13,7 @@ from tests.operator.rig.world import World, live
 
 from dayfly.kube.transport import Request
 from dayfly.lib.queue import Backoff
-from dayfly.operator.refusals import AGAIN_S
+from dayfly.operator.refusals import RETRY_AFTER_S
 
 BACKOFF = Backoff()
 CHANGES = 200
@@ -45,7 +45,7 @@ class Webhook:
         assert self.tries
         for path, times in self.tries.items():
             for number, (before, after) in enumerate(itertools.pairwise(times)):
-                least = min(BACKOFF.first * 2.0**number, BACKOFF.most) / 2
+                least = min(BACKOFF.first * 2.0**number, BACKOFF.maximum) / 2
                 assert after - before >= least * 0.99, f"try {number + 2} of {path} after {after - before:.2f} s"
 
 
@@ -88,7 +88,7 @@ def test_permitted_pod_deletion_follows_within_the_longest_backoff():
         assert ready(world)
         assert len(world.pods()) == 2
         webhook.permit()
-        await world.until(lambda: not world.pods(), "the pods to go", BACKOFF.most)
+        await world.until(lambda: not world.pods(), "the pods to go", BACKOFF.maximum)
         world.delete()
         await gone(world)
 
@@ -135,9 +135,9 @@ def test_refused_deletion_of_a_fork_is_not_sent_with_each_turn(plural, ends):
         webhook.permit()
         if not ends:
             left = ("deployments", "services")
-            await world.until(lambda: not any(map(world.forks.all, left)), "the fork to go", BACKOFF.most)
+            await world.until(lambda: not any(map(world.forks.all, left)), "the fork to go", BACKOFF.maximum)
             world.delete()
-        await world.until(lambda: life.over(world), "it to be over", 2 * BACKOFF.most)
+        await world.until(lambda: life.over(world), "it to be over", 2 * BACKOFF.maximum)
 
     live(life.world, story)
 
@@ -182,7 +182,7 @@ def test_unanswered_dry_run_of_an_object_blocks_no_other_step(does):
         before = sum(map(len, webhook.tries.values()))
         await change_often(world)
         tries = sum(map(len, webhook.tries.values())) - before
-        assert tries <= CHANGES / AGAIN_S + 1
+        assert tries <= CHANGES / RETRY_AFTER_S + 1
         webhook.permit()
         await world.until(lambda: life.stands(world), "ready", 60)
         life.end(world)
@@ -206,7 +206,7 @@ def test_refused_end_of_a_run_is_not_sent_with_each_turn():
         webhook.check_backoff()
         assert NO in message(world)
         webhook.permit()
-        await world.until(lambda: life.over(world), "it to be over", BACKOFF.most)
+        await world.until(lambda: life.over(world), "it to be over", BACKOFF.maximum)
 
     live(life.world, story)
 
@@ -223,7 +223,7 @@ def test_refused_status_is_not_sent_with_each_turn_and_delays_nothing():
         await change_often(world)
         webhook.check_backoff()
         webhook.permit()
-        await world.until(lambda: life.stands(world), "its status", BACKOFF.most)
+        await world.until(lambda: life.stands(world), "its status", BACKOFF.maximum)
         life.end(world)
         await world.until(lambda: life.over(world), "it to be over", 60)
 

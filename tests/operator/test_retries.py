@@ -28,11 +28,15 @@ def test_refused_request_is_due_when_the_clock_is_set_back():
 def test_hindrance_is_reported_once_it_is_unlikely_to_pass():
     retries = Retries()
     for number in range(REPORT_REFUSAL_AFTER):
-        assert (retries.failures(ONE), retries.hindrance()) == (number, "")
+        assert (retries.failures(ONE), retries.reportable_refusal()) == (number, "")
         retries.refuse(ONE, NO, 1_000, 2.0)
-    assert (retries.hindrance(), retries.hindrance(OTHER), retries.hindrance(ONE)) == ("not now", "not now", "")
+    assert (retries.reportable_refusal(), retries.reportable_refusal(OTHER), retries.reportable_refusal(ONE)) == (
+        "not now",
+        "not now",
+        "",
+    )
     retries.drop(ONE)
-    assert (bool(retries), retries.failures(ONE), retries.hindrance()) == (False, 0, "")
+    assert (bool(retries), retries.failures(ONE), retries.reportable_refusal()) == (False, 0, "")
 
 
 def test_sweep_forgets_what_a_turn_did_not_ask_for():

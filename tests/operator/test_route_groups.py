@@ -9,7 +9,7 @@ from tests.operator.rig.world import API, Unit, World, live
 from tests.selection import SELECTION
 
 from dayfly.kube.objects import Key
-from dayfly.operator.route_groups.extension import Groups
+from dayfly.operator.route_groups.extension import RouteGroupsExtension
 
 GROUPS = f"/apis/{API}/namespaces/shop/routegroups"
 STEPS = ("before", "warm", "drain", "report")
@@ -57,7 +57,7 @@ def born(*, scripts=None):
     world = World(
         {name: Unit(creates=name in STEPS[:2]) for name in STEPS}, scripts or {name: Script() for name in STEPS}
     )
-    world.groups = Groups
+    world.groups = RouteGroupsExtension
     return world
 
 
@@ -163,7 +163,7 @@ def test_sandbox_in_cleanup_is_not_a_member():
             {"db/before": Unit(creates=True, undone_by="db/report"), "db/report": Unit(creates=False)},
             {"db/report": Script(runs=600)},
         )
-        world.groups = Groups
+        world.groups = RouteGroupsExtension
         return world
 
     live(born, story)

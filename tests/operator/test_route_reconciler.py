@@ -17,7 +17,7 @@ from dayfly.execute.gateway.render import LABELS_ANNOTATION, ROUTE_LABEL
 from dayfly.execute.istio.read import Write
 from dayfly.execute.istio.rules import RuleOwner
 from dayfly.execute.pod.names import RUN_LABEL
-from dayfly.execute.pod.read import stamp
+from dayfly.execute.pod.read import format_time
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.routes.differences import SETTLE_MS
@@ -64,7 +64,7 @@ class TestStanding:
                 await bench.unserve()
             elif by == "istio":
                 await bench.meshed()
-            bench.watch.synced, bench.watch.trouble = False, SimpleNamespace(message="no right")
+            bench.watch.is_synced, bench.watch.error = False, SimpleNamespace(message="no right")
             sight = await bench.observe()
             assert sight.facts == {(NAME, 1): Running(since=1)}
             assert sight.lacking == (f"{NAME} ({why}: requests with its key reach the baseline)",)
@@ -97,7 +97,7 @@ class TestStanding:
             await bench.meshed()
             await bench.keep()
             [seen] = bench.caches.virtual_services
-            wrote = [Write(manager="dayfly", time=stamp(bench.clock - ISTIO_SETTLE_MS))]
+            wrote = [Write(manager="dayfly", time=format_time(bench.clock - ISTIO_SETTLE_MS))]
             meta = msgspec.structs.replace(seen.metadata, managed_fields=wrote, resource_version="999")
             bench.caches.virtual_services.put(msgspec.structs.replace(seen, metadata=meta))
             assert await bench.read_fact() == Running(since=1)
@@ -111,7 +111,7 @@ class TestStanding:
             await bench.read_fact()
             bench.noted.woven_at = dict.fromkeys(bench.noted.woven_at, 0)
             [seen] = bench.caches.virtual_services
-            wrote = [Write(manager="dayfly", time=stamp(bench.clock))]
+            wrote = [Write(manager="dayfly", time=format_time(bench.clock))]
             meta = msgspec.structs.replace(seen.metadata, managed_fields=wrote, resource_version="999")
             bench.caches.virtual_services.put(msgspec.structs.replace(seen, metadata=meta))
             assert await bench.read_fact() == Running(since=1)
@@ -120,11 +120,11 @@ class TestStanding:
 
     def test_uid_of_a_new_route_is_reported_until_it_is_recorded(self):
         async def story(bench: Bench):
-            assert (await bench.observe()).made == {}
+            assert (await bench.observe()).object_refs == {}
             [ours] = await bench.keep()
-            assert (await bench.observe()).made == {(NAME, 1): ours["metadata"]["uid"]}
+            assert (await bench.observe()).object_refs == {(NAME, 1): ours["metadata"]["uid"]}
             bench.claim(ref=ours["metadata"]["uid"])
-            assert (await bench.observe()).made == {}
+            assert (await bench.observe()).object_refs == {}
 
         run_story(story)
 

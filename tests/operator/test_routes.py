@@ -10,7 +10,7 @@ from tests.operator.rig.world import API, World, live
 
 from dayfly.execute.gateway.render import IGNORE_ANNOTATION, LABELS_ANNOTATION, ROUTE_LABEL
 from dayfly.execute.pod.names import RUN_LABEL
-from dayfly.operator.route_groups.extension import Groups
+from dayfly.operator.route_groups.extension import RouteGroupsExtension
 from dayfly.spec.identity import routing_key
 
 SHORT = Scene(RETRY, RETRY_UNITS, forked)
@@ -23,7 +23,7 @@ def play(story, *, operators: int = 1, installed: bool = True, route: bool = Tru
 
     def born() -> World:
         world = SHORT.world()
-        world.groups = Groups
+        world.groups = RouteGroupsExtension
         return world
 
     async def begin(world: World) -> None:

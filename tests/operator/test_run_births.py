@@ -184,7 +184,7 @@ class TestHearing:
             await bench.caches.wait_synced()
             asked, wished = [], []
             bench.caches.queue.add = lambda key, urgency=None, **_: asked.append((key == RUN, urgency))
-            bench.caches.wishes.add = lambda key, **_: wished.append(key)
+            bench.caches.sandbox_queue.add = lambda key, **_: wished.append(key)
             act(bench)
             return asked, len(wished)
 
@@ -215,7 +215,7 @@ class TestHearing:
     def test_target_with_finalizer_but_no_run_is_queued_by_sweeps(self, known):
         def act(bench):
             self.change(bench, finalizers=[TARGET_FINALIZER])
-            bench.caches.wishes.add = told.append
+            bench.caches.sandbox_queue.add = told.append
             bench.targets.sweep()
 
         told = []

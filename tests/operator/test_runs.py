@@ -45,20 +45,20 @@ def runs(client, cache):
 
 async def test_own_birth_is_known_before_the_cache_has_it(runs, cache):
     cache.begun += 1
-    made = await runs.birth(BODY)
+    made = await runs.create(BODY)
     cache.replace([])  # a list that began before
     assert runs.get("box") == made
 
 
 async def test_a_later_list_without_it_is_its_end(runs, cache):
-    await runs.birth(BODY)
+    await runs.create(BODY)
     cache.begun += 1
     cache.replace([])
     assert runs.get("box") is None
 
 
 async def test_unsupported_runs_raise_instead_of_counting_as_gone(runs, cluster):
-    made = await runs.birth(BODY)
+    made = await runs.create(BODY)
     taken = cluster.forget("runs")
     with pytest.raises(errors.NotServed):
         await runs.read_current("box")
@@ -68,7 +68,7 @@ async def test_unsupported_runs_raise_instead_of_counting_as_gone(runs, cluster)
 
 
 async def test_its_deletion_is_its_end_whatever_was_written_last(runs, cache):
-    made = await runs.birth(BODY)
+    made = await runs.create(BODY)
     cache.put(made)
     later = msgspec.structs.replace(made.ledger, seq=1)
     assert await runs.replace(made, msgspec.structs.replace(made, ledger=later))
@@ -78,7 +78,7 @@ async def test_its_deletion_is_its_end_whatever_was_written_last(runs, cache):
 
 async def test_own_revision_is_known_before_the_cache_has_it(runs, cache):
     """New forks do not change the ledger: the cached ledger is as new, but the cached spec is older."""
-    made = await runs.birth(BODY)
+    made = await runs.create(BODY)
     cache.put(made)
     pin = Pin(name="d", uid="d", digest="sha256:0")
     assert await runs.replace(made, msgspec.structs.replace(made, spec=RunSpec(documents=(pin,))))
@@ -90,18 +90,18 @@ async def test_own_revision_is_known_before_the_cache_has_it(runs, cache):
 
 async def test_late_news_of_one_that_is_gone_is_none(runs, cache, client):
     """A quorum read is newer than a delayed watch."""
-    made = await runs.birth(BODY)
+    made = await runs.create(BODY)
     cache.put(made)
     await client.delete(RUNS, "box")
     assert await runs.read_current("box") is None
     assert runs.get("box") is None
-    again = await runs.birth(BODY)
+    again = await runs.create(BODY)
     assert again.metadata.uid != made.metadata.uid
     assert runs.get("box") == again
 
 
 async def test_watch_deletion_of_a_living_run_is_corrected_by_a_read(runs, cache):
-    made = await runs.birth(BODY)
+    made = await runs.create(BODY)
     cache.put(made)
     cache.drop(Key("", "box"))
     assert await runs.read_current("box") == made
@@ -109,7 +109,7 @@ async def test_watch_deletion_of_a_living_run_is_corrected_by_a_read(runs, cache
 
 
 async def test_the_cache_alone_is_believed_where_we_wrote_nothing(client, cache):
-    made = await RunStore(client, cache).birth(BODY)
+    made = await RunStore(client, cache).create(BODY)
     runs = RunStore(client, cache)
     assert runs.get("box") is None
     cache.put(made)
@@ -118,7 +118,7 @@ async def test_the_cache_alone_is_believed_where_we_wrote_nothing(client, cache)
 
 async def test_recreated_run_is_not_the_earlier_one(runs, cache, client):
     """Our last write was for the previous run."""
-    made = await runs.birth(BODY)
+    made = await runs.create(BODY)
     await client.delete(RUNS, "box")
     other = await client.create(RUNS, BODY)
     cache.put(other)
@@ -129,7 +129,7 @@ async def test_recreated_run_is_not_the_earlier_one(runs, cache, client):
 
 async def test_run_missing_from_a_later_list_stays_absent(runs, cache):
     """Neither late events of a delayed watch nor our own write restore it."""
-    made = await runs.birth(BODY)
+    made = await runs.create(BODY)
     cache.begun += 1
     cache.replace([])
     assert runs.get("box") is None
@@ -155,7 +155,7 @@ async def test_deletions_of_the_oldest_runs_are_forgotten(runs, cache):
 @pytest.mark.parametrize("written", [True, False])
 async def test_lost_answer_is_resolved_by_reading_the_run(runs, client, written):
     """The stored object shows whether the change was made."""
-    made = await runs.birth(BODY)
+    made = await runs.create(BODY)
     after = msgspec.structs.replace(made, ledger=msgspec.structs.replace(made.ledger, seq=1))
     update = client.update
 
@@ -175,7 +175,7 @@ async def test_lost_answer_is_resolved_by_reading_the_run(runs, client, written)
 
 
 async def test_lost_answer_and_a_foreign_write_mean_not_written(runs, client):
-    made = await runs.birth(BODY)
+    made = await runs.create(BODY)
     update = client.update
     after = msgspec.structs.replace(made, ledger=msgspec.structs.replace(made.ledger, seq=1))
 
@@ -189,7 +189,7 @@ async def test_lost_answer_and_a_foreign_write_mean_not_written(runs, client):
 
 
 async def test_lost_answer_for_a_deleted_run_means_not_written(runs, client):
-    made = await runs.birth(BODY)
+    made = await runs.create(BODY)
     await client.delete(RUNS, "box")
 
     async def lost(*_arguments):
@@ -201,7 +201,7 @@ async def test_lost_answer_for_a_deleted_run_means_not_written(runs, client):
 
 
 async def test_conflicting_write_adopts_the_stored_run(runs, client):
-    made = await runs.birth(BODY)
+    made = await runs.create(BODY)
     other = await client.update(
         RUNS, msgspec.structs.replace(made, ledger=msgspec.structs.replace(made.ledger, seq=7)), "box"
     )
@@ -213,7 +213,7 @@ async def test_conflicting_write_adopts_the_stored_run(runs, client):
 async def test_commit_is_reported_once_when_written(runs, client):
     told = []
     runs.on_commit = lambda run, moves: told.append((run.ledger.closed is not None, moves))
-    made = await runs.birth(BODY)
+    made = await runs.create(BODY)
     close = TestOwn.CLOSE
     assert await runs.commit(made, TestOwn.PLAN, (close,))
     assert told == [(True, (close,))]
@@ -222,7 +222,7 @@ async def test_commit_is_reported_once_when_written(runs, client):
 
 
 async def test_forgotten_run_is_known_only_from_the_cache(runs):
-    await runs.birth(BODY)
+    await runs.create(BODY)
     runs.forget("box")
     assert runs.get("box") is None
 
@@ -235,7 +235,7 @@ class TestOwn:
 
     async def committed(self, runs: RunStore, cache: Cache[RunObject]) -> tuple[RunObject, RunObject]:
         """A Run in the cache, and the server's version after our commit."""
-        made = await runs.birth(BODY)
+        made = await runs.create(BODY)
         cache.put(made)
         assert await runs.commit(made, self.PLAN, (self.CLOSE,))
         return made, runs.get("box")
@@ -258,7 +258,7 @@ class TestOwn:
         assert not runs.is_own(Change(Key("", "box"), made, after))
 
     async def test_a_birth_is_news(self, runs, cache):
-        made = await runs.birth(BODY)
+        made = await runs.create(BODY)
         assert not runs.is_own(Change(Key("", "box"), None, made))
 
     async def test_commit_of_another_is_not_our_own(self, runs, cache, client):
@@ -279,7 +279,7 @@ class TestOwn:
 @pytest.mark.parametrize("version", ["1", "9"])
 async def test_a_later_list_that_has_it_is_not_its_end(runs, cache, version):
     """The newer one of both is returned."""
-    made = await runs.birth(BODY)
+    made = await runs.create(BODY)
     cache.begun += 1
     meta = msgspec.structs.replace(made.metadata, resource_version=version)
     cache.replace([msgspec.structs.replace(made, metadata=meta)])

@@ -29,7 +29,7 @@ from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.sandbox_events import ClusterEventReceiver, SandboxEvents
 from dayfly.plan import run_trace
 
-LATER, TAKEN = DeliveryResult("it answers 503", again=True), DeliveryResult()
+LATER, TAKEN = DeliveryResult("it answers 503", may_retry=True), DeliveryResult()
 SCENE = Scene(RETRY, RETRY_UNITS, gone)
 SYSTEM = "urn:dayfly:cluster:"
 

@@ -193,7 +193,7 @@ async def test_refused_spec_is_retried_when_a_plugin_is_published(bench):
     bench.box({"resources": [{"name": "db", "plugin": "new"}]})
     await bench.front.reconcile(BOX)
     wished = []
-    bench.cluster.wishes.add = lambda key, **_: wished.append(key)
+    bench.cluster.sandbox_queue.add = lambda key, **_: wished.append(key)
     bench.publish("new")
     assert wished == [BOX]
     bench.cluster.sandboxes.drop(BOX)

@@ -10,7 +10,7 @@ from tests.operator.rig.memory import remembered
 from tests.operator.rig.scenes import at_work, ready, wish
 from tests.operator.rig.world import API, Process, World
 
-from dayfly.operator.route_groups.extension import Groups
+from dayfly.operator.route_groups.extension import RouteGroupsExtension
 
 # Against late events of a run that is gone, the names and UIDs of the last 4,096 runs are kept.
 ON_PURPOSE = ("operator.cluster.ledger._gone", "operator.cluster.ledger._gone[]")
@@ -97,7 +97,7 @@ def test_new_leader_does_all_that_came_before_it_led(killed):
     """Changes without a leader are found in the caches."""
 
     async def story(world: World) -> None:
-        world.groups = Groups
+        world.groups = RouteGroupsExtension
         leader, standby = await led(world)
         hook(world)
         world.sandbox(wish(), name="old")

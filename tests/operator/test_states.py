@@ -27,9 +27,9 @@ from dayfly.execute.state.head import DamagedError, Head
 from dayfly.execute.state.service import StateOwner
 from dayfly.kube import errors
 from dayfly.kube.client import Client as Kube
-from dayfly.kube.objects import SECRETS, AnnotatedMeta, Key, Secret, anything
+from dayfly.kube.objects import SECRETS, AnnotatedMeta, Key, Secret, untyped_resource
 from dayfly.lib import http_server
-from dayfly.operator.cluster.objects import RUNS, RunObject, secret_of
+from dayfly.operator.cluster.objects import RUNS, RunObject, owned_secret
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
 from dayfly.operator.states import authority, bounded_socket, state_secrets, state_server
 from dayfly.operator.states.state_access import ForeignTokenError, NoStatesError, StateAccess
@@ -44,7 +44,7 @@ APPLY = Unit(name="apply", kind="exec", exec=Exec(script="#!/bin/sh", image="i",
 PLAN = sealed((Lifecycle(target=TARGET, resource="stack", pre_start=(APPLY,)),))
 STEP = PLAN.steps["stack/apply"]
 LARGE = random.Random(2).randbytes(seal.CHUNK_BYTES + 1000)
-SERVICES = anything("v1", "Service", "services")
+SERVICES = untyped_resource("v1", "Service", "services")
 
 
 def ledger(state: State = State.CLAIMED, **more) -> Run:
@@ -63,7 +63,9 @@ class Server:
 
     async def begin(self) -> Server:
         for name in (SYSTEM, RUNNERS):
-            await self.kube.create(anything("v1", "Namespace", "namespaces", namespaced=False), _namespace(name))
+            await self.kube.create(
+                untyped_resource("v1", "Namespace", "namespaces", namespaced=False), _namespace(name)
+            )
         self.run = await self.kube.create(RUNS, RunObject(metadata=AnnotatedMeta(name="box-1"), ledger=ledger()))
         return self
 
@@ -300,7 +302,9 @@ class TestToken:
     async def test_token_secret_with_a_wrong_token_is_rejected(self, server):
         await server.service()
         key = Key(RUNNERS, (await server.access.environment_for(server.run, STEP, 1)).token.secret)
-        await server.kube.create(SECRETS, secret_of(server.run, key, state_secrets.TYPE, {"token": b"other"}), RUNNERS)
+        await server.kube.create(
+            SECRETS, owned_secret(server.run, key, state_secrets.TYPE, {"token": b"other"}), RUNNERS
+        )
         with pytest.raises(ForeignTokenError, match=f"Secret {key} does not belong to Dayfly; delete it"):
             await server.access.grant(server.run, STEP, 1)
 
@@ -352,7 +356,7 @@ class TestPod:
         return PodBuilder(cluster, SimpleNamespace(grant_for=grant_for), runner, None, states, traced=False)
 
     async def test_no_pod_has_the_token_in_it(self, server, monkeypatch):
-        monkeypatch.setattr("dayfly.operator.pods.pod_builder.teller", lambda *_: None)
+        monkeypatch.setattr("dayfly.operator.pods.pod_builder.fork_evaluator", lambda *_: None)
         monkeypatch.setattr("dayfly.operator.pods.pod_builder.input_pins.pin_label", lambda *_: "")
         await server.service()
         made = await self.builder(server, server.access).build(server.run, PLAN, ("stack/apply", 1), {})
@@ -368,7 +372,7 @@ class TestPod:
         assert source == {"secret": {"name": token.secret, "items": [{"key": token.key, "path": "in/0"}]}}
 
     async def test_an_operator_without_states_makes_none(self, server, monkeypatch):
-        monkeypatch.setattr("dayfly.operator.pods.pod_builder.teller", lambda *_: None)
+        monkeypatch.setattr("dayfly.operator.pods.pod_builder.fork_evaluator", lambda *_: None)
         monkeypatch.setattr("dayfly.operator.pods.pod_builder.input_pins.pin_label", lambda *_: "")
         with pytest.raises(RefusedPodError, match="the operator does not serve states: start it with --state-port"):
             await self.builder(server, None).build(server.run, PLAN, ("stack/apply", 1), {})

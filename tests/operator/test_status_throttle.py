@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from dayfly.execute.pod.read import stamp
+from dayfly.execute.pod.read import format_time
 from dayfly.operator.cluster.objects import StoredStatus
 from dayfly.operator.status.status_throttle import (
     QUIET_MS,
@@ -91,14 +91,14 @@ def test_transition_time_is_kept_until_the_condition_changes():
     assert throttle.transition_time(True, "Ready", 9_000) != first
 
 
-@pytest.mark.parametrize(("since", "kept"), [("then", "then"), ("", stamp(7_000))])
+@pytest.mark.parametrize(("since", "kept"), [("then", "then"), ("", format_time(7_000))])
 def test_condition_time_of_an_earlier_process_is_kept(since, kept):
     conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": since}] if since else []
     stored = msgspec.convert({"ready": True, "reason": "r", "message": "m", "conditions": conditions}, StoredStatus)
     found = StatusThrottle.from_status(stored, URGENT, ("0/9",))
     assert found.transition_time(True, "r", 7_000) == kept
     assert found.delay(URGENT, ("0/9",), 7_000) == 0.0
-    assert found.transition_time(False, "r", 8_000) == stamp(8_000)
+    assert found.transition_time(False, "r", 8_000) == format_time(8_000)
 
 
 @pytest.mark.parametrize(
@@ -108,5 +108,5 @@ def test_condition_time_of_an_earlier_process_is_kept(since, kept):
 def test_newer_different_status_counts_as_overwritten(version, shown, is_so):
     throttle = StatusThrottle()
     assert not throttle.is_overwritten(version, shown), "nothing was written"
-    throttle.version, throttle.shown = "5", ("a",)
+    throttle.version, throttle.visible = "5", ("a",)
     assert throttle.is_overwritten(version, shown) is is_so

@@ -27,7 +27,12 @@ from dayfly.operator.status.resource_status import (
     ResourceObject,
     ResourceStatusWriter,
 )
-from dayfly.operator.status.sandbox_status import AGAIN_S, AppliedSpec, SandboxNotReadyError, SandboxStatusWriter
+from dayfly.operator.status.sandbox_status import (
+    CONFLICT_RETRY_S,
+    AppliedSpec,
+    SandboxNotReadyError,
+    SandboxStatusWriter,
+)
 from dayfly.plan.reasons import Reason
 from dayfly.plan.route_groups import EXPIRES_SOON_CONDITION
 from dayfly.plan.sealed import seal
@@ -122,7 +127,7 @@ class Boxes:
             record=lambda _of, _action, reason, _message, kind: self.events.append((kind, reason))
         )
         self.status = SandboxStatusWriter(cluster, recorder)
-        self.scene = SimpleNamespace(plan=PLAN, world=SimpleNamespace(run=a_run().ledger, wish=TargetIntent()))
+        self.scene = SimpleNamespace(plan=PLAN, world=SimpleNamespace(run=a_run().ledger, intent=TargetIntent()))
 
     async def say(self, told: RunReport | None = None, applied_spec: AppliedSpec | None = None, **how) -> float:
         return await self.status.write_report(
@@ -228,7 +233,7 @@ class TestSandbox:
         assert await again.say() == 0.0
         assert again.client.said == []
 
-    @pytest.mark.parametrize(("fault", "again"), [(GONE, 0.0), (MOVED, AGAIN_S)])
+    @pytest.mark.parametrize(("fault", "again"), [(GONE, 0.0), (MOVED, CONFLICT_RETRY_S)])
     async def test_failed_status_write_is_retried_if_the_sandbox_exists(self, fault, again):
         bench = Boxes()
         bench.client.faults = [fault]
@@ -277,13 +282,13 @@ class TestSandbox:
         ]
         status = {"ready": False, "reason": "Starting", "message": "m", "conditions": told if said else []}
         bench = Boxes(spec={"ttl": {"duration": "1h"}}, status=status)
-        bench.scene.world.wish = TargetIntent(expires_at=NOW)
+        bench.scene.world.intent = TargetIntent(expires_at=NOW)
         await bench.say()
         assert (("Warning", Reason.EXPIRES_SOON) in bench.events) is not said
 
     async def test_expiring_sandbox_is_checked_again_before_its_end(self):
         bench = Boxes(spec={"ttl": {"duration": "1h"}})
-        bench.scene.world.wish = TargetIntent(expires_at=NOW + 3_600_000)
+        bench.scene.world.intent = TargetIntent(expires_at=NOW + 3_600_000)
         assert [await bench.say(), await bench.say()] == [pytest.approx(3_240.001)] * 2
 
     @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.executors.step_executor import PodStepExecutor
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import RefusedPodError
-from dayfly.operator.refusals import AGAIN_S
+from dayfly.operator.refusals import RETRY_AFTER_S
 from dayfly.operator.run_memory import RunMemory, Sight
 from dayfly.plan.actions import Launch, Prepare, Release
 from dayfly.plan.reasons import Reason
@@ -93,7 +93,7 @@ class Bench:
     async def prepare(self, unit: str = SEED, *, ahead: bool = False):
         """Return the reported objections and facts after the attempt to create the pod."""
         await self.executor.prepare(self.sight, Prepare(unit=unit, attempt=1, ahead=ahead))
-        return self.sight.memory.refusals.of(self.sight.run.ledger, NOW)
+        return self.sight.memory.refusals.current(self.sight.run.ledger, NOW)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ async def test_state_is_accessible_from_before_the_pod_until_its_end():
 
 @pytest.mark.parametrize(
     ("effect", "after"),
-    [(Launch(unit=MAKE, attempt=1), AGAIN_S), (Release(unit=MAKE, attempt=1), DELETION_CHECK_S)],
+    [(Launch(unit=MAKE, attempt=1), RETRY_AFTER_S), (Release(unit=MAKE, attempt=1), DELETION_CHECK_S)],
     ids=["launch", "release"],
 )
 async def test_run_is_queued_again_if_its_pod_was_not_changed(effect, after):

@@ -187,8 +187,8 @@ class TestWhen:
 
     async def test_server_error_is_retried(self):
         bench = Bench(make=done()).heard(KEY)
-        bench.faults = [errors.ServerTrouble("POST steplogs", "busy")]
-        with pytest.raises(errors.ServerTrouble):
+        bench.faults = [errors.ServerError("POST steplogs", "busy")]
+        with pytest.raises(errors.ServerError):
             await bench.look()
         assert list(bench.memory.waiting) == [KEY]
 

@@ -11,7 +11,7 @@ from tests.kube.fake import FakeCluster
 from tests.operator.rig.world import KINDS
 
 from dayfly.execute.pod import names, read
-from dayfly.execute.pod.read import PodReading, milliseconds
+from dayfly.execute.pod.read import PodReading, parse_time
 from dayfly.execute.state.head import Head, Holder, Refusal, Version
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
@@ -37,7 +37,7 @@ from dayfly.operator.pods.pod_builder import RefusedPodError
 from dayfly.operator.run_memory import RunMemory, Sight
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Unclear, Unread, Waiting
+from dayfly.plan.world import Ended, NeverRan, Prepared, Running, Sealed, Unclear, Unread, Waiting
 from dayfly.spec.lifecycle import As, Exec, Lifecycle, Ref, Target, Unit, UnitInput, UnitOutput
 from dayfly.spec.run import OutputRecord, Result, Run, State, UnitRecord
 
@@ -51,7 +51,7 @@ UNITS = (
 DROPS = (Unit(name="drop", kind="exec", exec=SCRIPT),)
 PLAN = seal((Lifecycle(target=TARGET, resource="db", pre_start=UNITS, post_stop=DROPS),))
 BORN = "2026-01-01T00:00:00Z"
-NOW = milliseconds(BORN) + 1_000
+NOW = parse_time(BORN) + 1_000
 MAKE, SEED = "db/make", "db/seed"
 HOLDER = Holder(unit=MAKE, attempt=1)
 REFUSAL = Refusal(holder=HOLDER, at=0, message="too large")
@@ -285,7 +285,7 @@ async def test_gated_pod_that_reads_other_than_is_reported_is_ignored(how, left,
     if name == "db/gone":
         units["gone"] = UnitRecord(kind="exec")
     bench = Bench(make=record(), **units)
-    bench.sight.now = milliseconds(BORN) + how["age"] if "age" in how else NOW
+    bench.sight.now = parse_time(BORN) + how["age"] if "age" in how else NOW
     bench.cached.put(pod())
     bench.cached.put(pod(name, uid="s", reads=how.get("reads", "1"), gated=gated))
     facts = (await bench.look()).facts
@@ -336,7 +336,7 @@ class TestAltered:
         bench.changes, bench.sight.given = judged, {MAKE: {"zone": b"here"}}
         bench.cached.put(pod(gated=True))
         known = await bench.look()
-        assert (known.facts, known.objections) == ({} if judged else {(MAKE, 1): Held(ref="p")}, {})
+        assert (known.facts, known.objections) == ({} if judged else {(MAKE, 1): Prepared(ref="p")}, {})
         assert bench.released == ["p"] * bool(judged)
 
     async def test_deleted_pod_is_not_judged(self):
@@ -412,7 +412,7 @@ class TestOutputs:
     """The outputs of an ended step, from its pod, its log and the Secret of an earlier try."""
 
     VALUES = {"url": b"db://1", "key": b"s3cr3t"}
-    TROUBLE = errors.ServerTrouble("GET log", "no log", status=500)
+    TROUBLE = errors.ServerError("GET log", "no log", status=500)
 
     async def told(self, monkeypatch, kind=Ended, *, log=None, kept=None, abandoned=False, **values: bytes):
         outputs = {

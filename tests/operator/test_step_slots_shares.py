@@ -10,7 +10,7 @@ from dayfly.kube.objects import Key
 from dayfly.operator.pods.step_slots import MAX_IMAGE_WAITS, Share
 from dayfly.plan.actions import Record, Void
 from dayfly.plan.reasons import Reason
-from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Waiting
+from dayfly.plan.world import Ended, NeverRan, Prepared, Running, Sealed, Waiting
 from dayfly.spec.run import State
 
 
@@ -229,7 +229,7 @@ class TestHolding:
         ("facts", "hindered", "record", "left"),
         [
             ({}, (), None, 0),
-            ({(A, 1): Held(ref="p")}, (), None, 0),
+            ({(A, 1): Prepared(ref="p")}, (), None, 0),
             ({(A, 1): NeverRan(reason="r")}, (), None, 1),
             ({}, (A,), None, 1),
             ({}, (), alive(state=State.VOID, attempt=1), 0),

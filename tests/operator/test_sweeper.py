@@ -118,8 +118,8 @@ async def test_failing_sweep_does_not_stop_the_others(fault, caplog):
 
 async def test_unreachable_server_ends_the_sweep():
     async def fails() -> None:
-        raise errors.ServerTrouble("GET", "away")
+        raise errors.ServerError("GET", "away")
 
     sweeper = OrphanSweeper(SimpleNamespace(gateway=SimpleNamespace(discover=fails)), *[SimpleNamespace()] * 4)
-    with pytest.raises(errors.ServerTrouble):
+    with pytest.raises(errors.ServerError):
         await sweeper.sweep()

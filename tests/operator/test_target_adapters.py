@@ -75,7 +75,7 @@ class TestHearing:
     def test_change_queues_the_sandbox_for_its_controller(self, finalizers, urgency):
         async def story(bench: SandboxBench):
             wishes: list[Any] = []
-            bench.caches.wishes = SimpleNamespace(add=lambda key, urgency: wishes.append((key, urgency)))
+            bench.caches.sandbox_queue = SimpleNamespace(add=lambda key, urgency: wishes.append((key, urgency)))
             bench.change_sandbox()
             assert wishes == [(BOX, urgency)]
 

@@ -15,7 +15,7 @@ from tests.selection import SELECTION
 from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
 from dayfly.kube.cache import Cache
-from dayfly.kube.objects import AnnotatedMeta, Resource, Slim
+from dayfly.kube.objects import AnnotatedMeta, KubeStruct, Resource
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import (
     DOCUMENT_FINALIZER,
@@ -36,7 +36,7 @@ MAPS = "/api/v1/namespaces/shop/configmaps"
 STEPS = ("before", "warm", "drain", "report")
 
 
-class Map(Slim, frozen=True):
+class Map(KubeStruct, frozen=True):
     """A ConfigMap whose data states whether its target has started or stopped, and how long it is wanted."""
 
     metadata: AnnotatedMeta

@@ -9,7 +9,7 @@ from tests.operator.rig.kubelet import Script
 from tests.operator.rig.scenes import RETRY, RETRY_UNITS, Scene, chain, gone, message, play, ready, wish
 from tests.operator.rig.world import World
 
-from dayfly.operator.cluster.objects import retries
+from dayfly.operator.cluster.objects import parse_retries
 
 RETRY_LIFE = Scene(RETRY, RETRY_UNITS, chain)
 
@@ -28,7 +28,7 @@ def running(world: World, unit: str):
 
 def test_retry_annotation_ignores_invalid_attempts():
     said = "db/drop=4 nonsense =1 db/make= a=-1 b=1.5 c=x=2 far=999999999 never=1000000000"
-    assert retries(said) == {"db/drop": 4, "c=x": 2, "far": 999_999_999}
+    assert parse_retries(said) == {"db/drop": 4, "c=x": 2, "far": 999_999_999}
 
 
 class TestPods:

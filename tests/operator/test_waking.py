@@ -164,7 +164,7 @@ def test_own_change_wakes_with_other_changes(cluster, woken):
 def test_pod_prepared_by_us_wakes_with_other_changes(cluster, woken, ahead, gated, after):
     begin(cluster, State.NONE, ref="")
     cluster.pods.drop(Key("runners", "p"))
-    cluster.made_ahead = lambda run, pod: ahead and (run.metadata.name, pod.metadata.name) == ("box", "p")
+    cluster.is_prepared_ahead = lambda run, pod: ahead and (run.metadata.name, pod.metadata.name) == ("box", "p")
     woken.clear()
     cluster.pods.put(pod(2, gated=gated))
     cluster.pods.put(pod(3, gated=gated, held=False))
@@ -244,7 +244,7 @@ def box(version: int, *, finalizers: list[str], **spec: str) -> SandboxObject:
 def test_a_sandbox_without_a_run_wakes_none(cluster, woken):
     cluster.sandboxes.put(box(1, finalizers=[]))
     assert woken == []
-    assert len(cluster.wishes) == 1
+    assert len(cluster.sandbox_queue) == 1
     cluster.sandboxes.drop(Key("shop", "box"))
     assert woken == [0.0], "something of a run may be left"
 
@@ -336,6 +336,6 @@ def test_published_plugin_wakes_only_sandboxes_without_a_run(cluster):
     cluster.runs.put(RunObject(metadata=AnnotatedMeta(name=born, uid="r"), ledger=Run(uid="u", target=TARGET, plan="")))
     wished: list[Key] = []
     published: list[str] = []
-    cluster.wishes.add, cluster.published.add = wished.append, published.append
+    cluster.sandbox_queue.add, cluster.published.add = wished.append, published.append
     cluster.plugins.put(PluginObject(metadata=AnnotatedMeta(name="pg", uid="pg"), spec={}))
     assert (wished, published) == ([Key("shop", "first")], ["pg"]), "the other has its run"

@@ -113,8 +113,8 @@ def done(plan: Plan, run: Run, *names: str) -> Run:
 
 
 def world(run: Run, **fields: Any) -> World:
-    return World(**{"run": run, "ref": "boot-1", "wish": TargetIntent(), **fields})
+    return World(**{"run": run, "ref": "boot-1", "intent": TargetIntent(), **fields})
 
 
 def wishing(where: World, **fields: Any) -> World:
-    return msgspec.structs.replace(where, wish=TargetIntent(**fields))
+    return msgspec.structs.replace(where, intent=TargetIntent(**fields))

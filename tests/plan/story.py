@@ -25,14 +25,14 @@ from dayfly.plan.actions import (
     Void,
 )
 from dayfly.plan.decide import decide
-from dayfly.plan.messages import span
+from dayfly.plan.messages import format_duration
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import (
     AttemptKey,
     Ended,
     Fact,
-    Held,
     NeverRan,
+    Prepared,
     Running,
     Sealed,
     Stalled,
@@ -55,7 +55,7 @@ class Story:
         self.plan = plan
         self.run: Run = born(plan)
         self.facts: dict[AttemptKey, Fact] = {}
-        self.wish = TargetIntent()
+        self.intent = TargetIntent()
         self.now = BEGIN
         self.gated = gated
         self.ref = ref
@@ -81,7 +81,7 @@ class Story:
     def held(self, name: str, ref: str) -> "Story":
         """Prepare the unit's next attempt behind its gate."""
         attempt = self.run.unit(name).attempt + 1
-        self.facts[name, attempt] = Held(ref=ref)
+        self.facts[name, attempt] = Prepared(ref=ref)
         self.news.append(f"{name}#{attempt} is held as {ref}")
         return self
 
@@ -122,8 +122,8 @@ class Story:
         return self.fact(name, fact, f"cannot be seen: {message}")
 
     def wishes(self, said: str, **wish: object) -> "Story":
-        fields = {name: getattr(self.wish, name) for name in self.wish.__struct_fields__}
-        self.wish = TargetIntent(**{**fields, **wish})
+        fields = {name: getattr(self.intent, name) for name in self.intent.__struct_fields__}
+        self.intent = TargetIntent(**{**fields, **wish})
         self.news.append(said)
         return self
 
@@ -144,10 +144,10 @@ class Story:
         alive = sum(record.state in (State.CLAIMED, State.UNKNOWN) for record in self.run.units.values())
         world = World(
             run=self.run,
-            wish=self.wish,
+            intent=self.intent,
             facts=dict(self.facts),
             target=self.target,
-            gated=GATED if self.gated else frozenset(),
+            gated_kinds=GATED if self.gated else frozenset(),
             ref=self.ref,
             slots=max(self.slots - alive, 0),
         )
@@ -163,7 +163,9 @@ class Story:
             if wait.unit
         )
         seen = "; ".join(self.news) or "nothing new"
-        self.lines.append(f"{span(self.now - BEGIN)}: {seen} -> {told or 'nothing'}" + (f" | {why}" if why else ""))
+        self.lines.append(
+            f"{format_duration(self.now - BEGIN)}: {seen} -> {told or 'nothing'}" + (f" | {why}" if why else "")
+        )
         self.news = []
         if commits and decision.moves:
             creates = self.plan.steps

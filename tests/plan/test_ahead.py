@@ -7,7 +7,7 @@ from tests.plan.story import GATED
 
 from dayfly.plan.actions import Prepare
 from dayfly.plan.decide import decide
-from dayfly.plan.world import Held, Running, UnitRefusal
+from dayfly.plan.world import Prepared, Running, UnitRefusal
 
 RUNS = {(MAKE, 1): Running(since=NOW)}
 AHEAD = [Prepare(unit=SEED, attempt=1, ahead=True)]
@@ -16,9 +16,9 @@ AHEAD = [Prepare(unit=SEED, attempt=1, ahead=True)]
 @pytest.mark.parametrize(
     ("fields", "asked"),
     [
-        ({"gated": GATED, "facts": RUNS}, AHEAD),
-        ({"gated": GATED, "facts": RUNS | {(SEED, 1): Held(ref="uid-2")}}, []),
-        ({"gated": GATED, "facts": RUNS, "objections": {SEED: UnitRefusal(reason="Quota", message="full")}}, []),
+        ({"gated_kinds": GATED, "facts": RUNS}, AHEAD),
+        ({"gated_kinds": GATED, "facts": RUNS | {(SEED, 1): Prepared(ref="uid-2")}}, []),
+        ({"gated_kinds": GATED, "facts": RUNS, "objections": {SEED: UnitRefusal(reason="Quota", message="full")}}, []),
         ({"facts": RUNS}, []),
     ],
     ids=["while it is made", "it is there", "it was refused", "without a gate"],

@@ -6,7 +6,7 @@ from tests.plan.decision_rows import CLAIMED, MAKE, NOW, PLAN
 
 from dayfly.plan.actions import Bind, Launch, Record
 from dayfly.plan.decide import decide
-from dayfly.plan.world import Ended, Held, Running
+from dayfly.plan.world import Ended, Prepared, Running
 from dayfly.spec.run import Result
 
 KEY = (MAKE, 1)
@@ -17,32 +17,34 @@ BOUND = Bind(unit=MAKE, attempt=1, ref="uid-1")
 
 
 def test_object_is_bound_and_released_in_one_turn():
-    found = decide(PLAN, world(LOOSE, facts={KEY: Held(ref="uid-1")}, made={KEY: "uid-1"}), NOW)
+    found = decide(PLAN, world(LOOSE, facts={KEY: Prepared(ref="uid-1")}, object_refs={KEY: "uid-1"}), NOW)
     assert found.moves == (BOUND,)
     assert found.effects == (Launch(unit=MAKE, attempt=1),)
 
 
 def test_object_with_another_uid_is_never_released():
     run = after(PLAN, LOOSE, BOUND)
-    found = decide(PLAN, world(run, facts={KEY: Held(ref="uid-2")}, made={KEY: "uid-2"}), NOW)
+    found = decide(PLAN, world(run, facts={KEY: Prepared(ref="uid-2")}, object_refs={KEY: "uid-2"}), NOW)
     assert not found.moves
     assert not found.effects
 
 
 def test_object_ended_at_first_sight_is_bound_then_recorded():
     ended = Ended(result=Result(outcome="failed", reason="ObjectFailed", ended_at=NOW))
-    found = decide(PLAN, world(LOOSE, facts={KEY: ended}, made={KEY: "uid-1"}), NOW)
+    found = decide(PLAN, world(LOOSE, facts={KEY: ended}, object_refs={KEY: "uid-1"}), NOW)
     assert [type(move) for move in found.moves] == [Bind, Record]
     assert after(PLAN, LOOSE, *found.moves).unit(MAKE).ref == "uid-1"
 
 
 def test_news_of_another_attempt_binds_nothing():
-    assert not decide(PLAN, world(LOOSE, made={(MAKE, 2): "uid-1"}), NOW).moves
+    assert not decide(PLAN, world(LOOSE, object_refs={(MAKE, 2): "uid-1"}), NOW).moves
 
 
 def test_unit_ended_without_a_reference_is_not_bound():
     over = after(PLAN, LOOSE, Record(unit=MAKE, attempt=1, result=Result(outcome="failed", reason="r", ended_at=NOW)))
-    assert not [move for move in decide(PLAN, world(over, made={KEY: "uid-1"}), NOW).moves if isinstance(move, Bind)]
+    assert not [
+        move for move in decide(PLAN, world(over, object_refs={KEY: "uid-1"}), NOW).moves if isinstance(move, Bind)
+    ]
 
 
 def test_wait_of_a_running_unit_uses_its_own_words():

@@ -48,7 +48,7 @@ from dayfly.plan.decide import decide
 from dayfly.plan.status import describe
 from dayfly.plan.world import (
     Ended,
-    Held,
+    Prepared,
     Running,
     Sealed,
     TargetIntent,
@@ -91,7 +91,7 @@ ROWS = (
         "deleted before anything was claimed",
         born(PLAN),
         "close (deleted by ada), finish",
-        fields={"wish": TargetIntent(stop=STOP)},
+        fields={"intent": TargetIntent(stop=STOP)},
     ),
     Row(
         "deleted while a create runs",
@@ -100,7 +100,7 @@ ROWS = (
         {MAKE: "asked to end: deleted by ada"},
         {(MAKE, 1): Running(since=NOW)},
         PAIR,
-        {"wish": TargetIntent(stop=STOP)},
+        {"intent": TargetIntent(stop=STOP)},
     ),
     Row(
         "its result comes with the delete",
@@ -108,7 +108,7 @@ ROWS = (
         "close (deleted by ada), record db/make#1 succeeded, claim and launch db/drop#1, release db/make#1",
         {},
         {(MAKE, 1): Ended(result=succeeded())},
-        fields={"wish": TargetIntent(stop=STOP)},
+        fields={"intent": TargetIntent(stop=STOP)},
     ),
     Row(
         "a create that failed is cleaned up",
@@ -171,7 +171,7 @@ ROWS = (
         DROPPING,
         "claim and launch db/drop#1, release db/make#1",
         {},
-        {(MAKE, 1): Held(ref="uid-9")},
+        {(MAKE, 1): Prepared(ref="uid-9")},
         PAIR,
     ),
     Row(
@@ -187,7 +187,7 @@ ROWS = (
         after(PAIR, DROPPING, claim(DROP, ref="uid-1")),
         "launch db/drop#1",
         {DROP: "attempt 1 was released; its host has not reported on it yet"},
-        {(DROP, 1): Held(ref="uid-1")},
+        {(DROP, 1): Prepared(ref="uid-1")},
         PAIR,
     ),
     Row(
@@ -270,7 +270,7 @@ ROWS = (
         "close (the cloud account is gone), give up (the cloud account is gone, by ada), cancel fork:shop/app#1 (asked to end: the cloud account is gone)",
         {APP: "asked to end: the cloud account is gone"},
         {(APP, 1): Running(since=0)},
-        fields={"wish": TargetIntent(abandon=ABANDON)},
+        fields={"intent": TargetIntent(abandon=ABANDON)},
     ),
     Row("abandoned with nothing alive", after(PAIR, DROPPING, GiveUp(request=ABANDON)), "finish", plan=PAIR),
     Row(
@@ -284,19 +284,19 @@ ROWS = (
         "its time to live has ended",
         born(PLAN),
         "close (its time to live has ended), finish",
-        fields={"wish": TargetIntent(expires_at=NOW)},
+        fields={"intent": TargetIntent(expires_at=NOW)},
     ),
     Row(
         "it is deleted at the end of its time to live, and the request wins",
         born(PLAN),
         "close (deleted by ada), finish",
-        fields={"wish": TargetIntent(stop=STOP, expires_at=NOW, lease_until=NOW)},
+        fields={"intent": TargetIntent(stop=STOP, expires_at=NOW, lease_until=NOW)},
     ),
     Row(
         "its lease has lapsed",
         born(PLAN),
         "close (its lease was not renewed: the process that used it has ended), finish",
-        fields={"wish": TargetIntent(lease_until=NOW)},
+        fields={"intent": TargetIntent(lease_until=NOW)},
     ),
 )
 
@@ -347,14 +347,14 @@ class TestTargetThatLivesOn:
         run = msgspec.structs.replace(
             after(HOOK, born(HOOK), claim("before"), record("before", succeeded())), started_at=1
         )
-        decision = decide(HOOK, world(run, wish=TargetIntent(stop=REMOVED), target=TargetState(started=True)), NOW)
+        decision = decide(HOOK, world(run, intent=TargetIntent(stop=REMOVED), target=TargetState(started=True)), NOW)
         assert [move.unit for move in decision.moves if isinstance(move, Claim)] == ["tidy"]
         states = {each.id: each.state for each in _described(run, decision, TargetState(started=True)).units}
         assert (states["drain"], states["report"], states["cool"]) == ("skipped", "skipped", "skipped")
 
     def test_surviving_target_without_creation_undoes_nothing(self):
         run = msgspec.structs.replace(born(HOOK), started_at=1)
-        decision = decide(HOOK, world(run, wish=TargetIntent(stop=REMOVED), target=TargetState(started=True)), NOW)
+        decision = decide(HOOK, world(run, intent=TargetIntent(stop=REMOVED), target=TargetState(started=True)), NOW)
         assert [type(move) for move in decision.moves] == [Close, Finish]
 
     def test_later_stop_does_not_change_a_surviving_close(self):
@@ -363,7 +363,7 @@ class TestTargetThatLivesOn:
         )
         run = msgspec.structs.replace(run, closed=REMOVED, phase=Phase.CLOSED)
         stopped = TargetState(started=True, stopped=True)
-        decision = decide(HOOK, world(run, wish=TargetIntent(stop=STOP), target=stopped), NOW)
+        decision = decide(HOOK, world(run, intent=TargetIntent(stop=STOP), target=stopped), NOW)
         assert [move.unit for move in decision.moves if isinstance(move, Claim)] == ["tidy"]
 
 

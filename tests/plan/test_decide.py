@@ -49,8 +49,8 @@ from dayfly.plan.decide import RUN_DEADLINE_MARGIN_MS, decide
 from dayfly.plan.retry import RECALL_TIMEOUT_MS
 from dayfly.plan.world import (
     Ended,
-    Held,
     NeverRan,
+    Prepared,
     Running,
     Sealed,
     Stalled,
@@ -298,16 +298,16 @@ ROWS = (
             "db/other": "attempt 1 is being prepared",
         },
         plan=PAIR,
-        fields={"gated": GATED},
+        fields={"gated_kinds": GATED},
     ),
     Row(
         "held",
         born(PAIR),
         "claim and launch db/make#1, prepare db/other#1",
         {"db/other": "attempt 1 is being prepared"},
-        {(MAKE, 1): Held(ref="uid-1")},
+        {(MAKE, 1): Prepared(ref="uid-1")},
         PAIR,
-        {"gated": GATED},
+        {"gated_kinds": GATED},
     ),
     Row(
         "held by a peer's claim",
@@ -317,9 +317,9 @@ ROWS = (
             MAKE: "attempt 1 was released; its host has not reported on it yet",
             "db/other": "attempt 1 was released; its host has not reported on it yet",
         },
-        {(MAKE, 1): Held(ref="uid-1")},
+        {(MAKE, 1): Prepared(ref="uid-1")},
         PAIR,
-        {"gated": GATED},
+        {"gated_kinds": GATED},
     ),
     Row(
         "held under the same name",
@@ -329,36 +329,36 @@ ROWS = (
             MAKE: "attempt 1 was released; its host has not reported on it yet",
             "db/other": "attempt 1 was released; its host has not reported on it yet",
         },
-        {(MAKE, 1): Held(ref="uid-7")},
+        {(MAKE, 1): Prepared(ref="uid-7")},
         PAIR,
-        {"gated": GATED},
+        {"gated_kinds": GATED},
     ),
     Row(
         "held, and the run is closed",
         closed(ledger(PAIR, claim(MAKE, ref="uid-1")), PAIR),
         "fence db/make#1 (asked to end: deleted by ada)",
         {MAKE: "asked to end: deleted by ada"},
-        {(MAKE, 1): Held(ref="uid-1")},
+        {(MAKE, 1): Prepared(ref="uid-1")},
         PAIR,
-        {"gated": GATED},
+        {"gated_kinds": GATED},
     ),
     Row(
         "taken away before it was claimed",
         born(PAIR),
         "claim db/make#1, void db/make#1 (Deleted), claim and launch db/other#1, release db/make#1",
         {MAKE: "attempt 1 was removed before it was allowed to start; another attempt follows"},
-        {(MAKE, 1): REMOVED, ("db/other", 1): Held(ref="uid-2")},
+        {(MAKE, 1): REMOVED, ("db/other", 1): Prepared(ref="uid-2")},
         PAIR,
-        {"gated": GATED},
+        {"gated_kinds": GATED},
     ),
     Row(
         "taken away once too often: nothing more is begun",
         ledger(PAIR, claim(MAKE), void(MAKE), claim(MAKE, 2), void(MAKE, 2)),
         "claim db/make#3, void db/make#3 (Deleted), release db/make#3",
         {"db/other": "is not started because db/make failed; delete the sandbox to clean up"},
-        {(MAKE, 3): REMOVED, ("db/other", 1): Held(ref="uid-2")},
+        {(MAKE, 3): REMOVED, ("db/other", 1): Prepared(ref="uid-2")},
         PAIR,
-        {"gated": GATED},
+        {"gated_kinds": GATED},
     ),
     Row(
         "something foreign bears its name",
@@ -370,7 +370,7 @@ ROWS = (
         },
         {(MAKE, 1): Running(since=0)},
         PAIR,
-        {"gated": GATED},
+        {"gated_kinds": GATED},
     ),
 )
 
@@ -397,12 +397,12 @@ def test_decision(row):
     ],
 )
 def test_decision_says_when_to_look_again(run, facts, wish, at):
-    assert decide(PLAN, world(run, facts=facts, wish=wish), NOW).wake_at == at
+    assert decide(PLAN, world(run, facts=facts, intent=wish), NOW).wake_at == at
 
 
 def test_close_request_is_recorded_with_its_caller():
     stop = EndRequest(at=5, reason="Deleted", message="deleted", by="ada")
-    (move, *_) = decide(PLAN, world(born(PLAN), wish=TargetIntent(stop=stop)), NOW).moves
+    (move, *_) = decide(PLAN, world(born(PLAN), intent=TargetIntent(stop=stop)), NOW).moves
     assert move.request == stop
 
 

@@ -80,7 +80,7 @@ ROWS = (
         {APP: "attempt 3 was removed before it was allowed to start; another attempt follows", WEB: ONCE},
         {(APP, 3): NeverRan(reason="Deleted", message="deleted behind its gate")},
         PLAN,
-        {"gated": frozenset({"fork"})},
+        {"gated_kinds": frozenset({"fork"})},
     ),
 )
 

@@ -19,7 +19,7 @@ LATEST = {DROP: "attempt 2 failed (exit code 1); tries again in 10 s"}
 
 def wishing(**retry):
     return {
-        "wish": TargetIntent(retry={{"drop": DROP, "make": MAKE, "app": APP}[name]: of for name, of in retry.items()})
+        "intent": TargetIntent(retry={{"drop": DROP, "make": MAKE, "app": APP}[name]: of for name, of in retry.items()})
     }
 
 

@@ -32,12 +32,12 @@ def voids(count):
         (LifecycleEvent.PRE_START, {}, 1, UnitState.FAILED),
         (LifecycleEvent.POST_START, {}, 1, UnitState.FAILED),
         (LifecycleEvent.PRE_START, {"limit": 5}, 1, UnitState.FAILED),
-        (LifecycleEvent.PRE_START, {"idempotent": True, "limit": 3}, 2, UnitState.AGAIN),
+        (LifecycleEvent.PRE_START, {"idempotent": True, "limit": 3}, 2, UnitState.RETRYABLE),
         (LifecycleEvent.PRE_START, {"idempotent": True, "limit": 3}, 3, UnitState.FAILED),
-        (LifecycleEvent.PRE_START, {"idempotent": True, "limit": 0}, 999, UnitState.AGAIN),
-        (LifecycleEvent.PRE_STOP, {}, PRE_STOP_TRIES - 1, UnitState.AGAIN),
+        (LifecycleEvent.PRE_START, {"idempotent": True, "limit": 0}, 999, UnitState.RETRYABLE),
+        (LifecycleEvent.PRE_STOP, {}, PRE_STOP_TRIES - 1, UnitState.RETRYABLE),
         (LifecycleEvent.PRE_STOP, {}, PRE_STOP_TRIES, UnitState.FAILED),
-        (LifecycleEvent.POST_STOP, {}, 999, UnitState.AGAIN),
+        (LifecycleEvent.POST_STOP, {}, 999, UnitState.RETRYABLE),
     ],
 )
 def test_after_failures(event, retry, count, then):
@@ -47,11 +47,11 @@ def test_after_failures(event, retry, count, then):
 @pytest.mark.parametrize(
     ("event", "count", "then"),
     [
-        (LifecycleEvent.PRE_START, MAX_NEVER_RAN - 1, UnitState.AGAIN),
+        (LifecycleEvent.PRE_START, MAX_NEVER_RAN - 1, UnitState.RETRYABLE),
         (LifecycleEvent.PRE_START, MAX_NEVER_RAN, UnitState.FAILED),
-        (LifecycleEvent.PRE_STOP, PRE_STOP_TRIES - 1, UnitState.AGAIN),
+        (LifecycleEvent.PRE_STOP, PRE_STOP_TRIES - 1, UnitState.RETRYABLE),
         (LifecycleEvent.PRE_STOP, PRE_STOP_TRIES, UnitState.FAILED),
-        (LifecycleEvent.POST_STOP, 999, UnitState.AGAIN),
+        (LifecycleEvent.POST_STOP, 999, UnitState.RETRYABLE),
     ],
 )
 def test_after_attempts_that_never_ran(event, count, then):
@@ -62,19 +62,19 @@ def test_after_attempts_that_never_ran(event, count, then):
 def test_create_that_can_never_start_fails_at_its_first_void(reason):
     record = UnitRecord(attempt=1, state=State.VOID, voids=1, reason=reason)
     assert unit_state(step(LifecycleEvent.PRE_START), record) is UnitState.FAILED
-    assert unit_state(step(LifecycleEvent.POST_STOP), record) is UnitState.AGAIN
+    assert unit_state(step(LifecycleEvent.POST_STOP), record) is UnitState.RETRYABLE
 
 
 def test_a_void_is_no_failure():
     record = UnitRecord(attempt=2, state=State.DONE, outcome="failed", failures=1, voids=1)
-    assert unit_state(step(idempotent=True, limit=2), record) is UnitState.AGAIN
+    assert unit_state(step(idempotent=True, limit=2), record) is UnitState.RETRYABLE
 
 
 def test_pre_stop_has_five_tries_whether_they_ran_or_not():
     def record(failures):
         return UnitRecord(attempt=failures + 2, state=State.DONE, outcome="failed", failures=failures, voids=2)
 
-    assert unit_state(step(LifecycleEvent.PRE_STOP), record(2)) is UnitState.AGAIN
+    assert unit_state(step(LifecycleEvent.PRE_STOP), record(2)) is UnitState.RETRYABLE
     assert unit_state(step(LifecycleEvent.PRE_STOP), record(3)) is UnitState.FAILED
 
 
@@ -82,7 +82,7 @@ def test_pre_stop_has_five_tries_whether_they_ran_or_not():
 def test_create_that_cannot_be_executed_fails_at_once(idempotent):
     record = UnitRecord(attempt=1, state=State.VOID, reason="NotExecutable", voids=1)
     assert unit_state(step(idempotent=idempotent), record) is UnitState.FAILED
-    assert unit_state(step(LifecycleEvent.POST_STOP), record) is UnitState.AGAIN
+    assert unit_state(step(LifecycleEvent.POST_STOP), record) is UnitState.RETRYABLE
 
 
 @pytest.mark.parametrize(

@@ -371,7 +371,7 @@ class TestWords:
         ],
     )
     def test_a_span_has_its_two_largest_units(self, milliseconds, said):
-        assert messages.span(milliseconds) == said
+        assert messages.format_duration(milliseconds) == said
 
     @pytest.mark.parametrize(
         ("units", "said"),
@@ -423,7 +423,7 @@ class TestSealed:
 
 @pytest.mark.parametrize("wish", [TargetIntent(expires_at=1), TargetIntent(lease_until=1)])
 def test_a_time_that_was_over_long_ago_is_over(wish):
-    found = decide(PLAN, world(born(PLAN), wish=wish), NOW)
+    found = decide(PLAN, world(born(PLAN), intent=wish), NOW)
     assert found.moves[0].request.reason in (Reason.EXPIRED, Reason.LEASE_EXPIRED)
 
 

@@ -130,7 +130,7 @@ def test_ledger_without_record_kinds_is_still_readable():
         "fork:shop/web": {"attempt": 1, "state": "claimed", "generation": "sha256:0"}, "db/make": {"attempt": 1}}}"""
     run = decode(old)
     assert (run.kind("fork:shop/web"), run.kind("db/make")) == ("fork", "exec")
-    assert run.kept == ["fork:shop/web"]
+    assert run.kept_units == ["fork:shop/web"]
     assert run.has_started
 
 

@@ -10,8 +10,8 @@ from dayfly.plan.decide import decide
 from dayfly.plan.status import describe
 from dayfly.plan.world import (
     Ended,
-    Held,
     NeverRan,
+    Prepared,
     Running,
     Sealed,
     Stalled,
@@ -42,7 +42,7 @@ moments = st.sampled_from([0, 1, 999, 1_000, 5_000, 4_000_000, 1 << 50])
 words = st.sampled_from(["", "Why", "1 < 2"])
 results = st.builds(Result, outcome=st.sampled_from(["succeeded", "failed"]), started_at=moments, ended_at=moments)
 facts = st.one_of(
-    st.builds(Held, ref=st.sampled_from(["", "uid-1", "uid-2"])),
+    st.builds(Prepared, ref=st.sampled_from(["", "uid-1", "uid-2"])),
     st.builds(Stalled, since=moments),
     st.builds(Waiting, since=moments, reason=words, recallable=st.booleans(), recalled=moments),
     st.builds(Running, since=moments, ready=st.booleans()),
@@ -77,9 +77,9 @@ runs = st.builds(
 worlds = st.builds(
     World,
     run=runs,
-    wish=st.builds(TargetIntent, stop=requests, abandon=requests, expires_at=moments, lease_until=moments),
+    intent=st.builds(TargetIntent, stop=requests, abandon=requests, expires_at=moments, lease_until=moments),
     facts=st.dictionaries(st.tuples(st.sampled_from(UNITS), st.integers(0, 4)), facts, max_size=10),
-    gated=st.sampled_from((frozenset(), frozenset({"exec"}), frozenset({"exec", "fork"}))),
+    gated_kinds=st.sampled_from((frozenset(), frozenset({"exec"}), frozenset({"exec", "fork"}))),
     ref=st.sampled_from(["", "boot-1"]),
     slots=st.integers(-1, 3),
     objections=st.dictionaries(

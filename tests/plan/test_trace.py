@@ -51,7 +51,7 @@ def tree(spans):
 
 
 def test_a_creation_has_its_units_and_their_attempts_below_it():
-    spans = run_trace.creation(RUN, HISTORY, "ready", "", 999)
+    spans = run_trace.creation_trace(RUN, HISTORY, "ready", "", 999)
     assert tree(spans) == [
         ("", "create sandbox", 100, 500, ""),
         ("create sandbox", "db/make", 110, 400, ""),
@@ -82,11 +82,11 @@ def test_a_creation_has_its_units_and_their_attempts_below_it():
 
 
 def test_trace_is_reproducible_with_unique_span_ids():
-    spans = run_trace.creation(RUN, HISTORY, "ready", "", 999)
-    assert spans == run_trace.creation(RUN, HISTORY, "ready", "", 5000)
+    spans = run_trace.creation_trace(RUN, HISTORY, "ready", "", 999)
+    assert spans == run_trace.creation_trace(RUN, HISTORY, "ready", "", 5000)
     assert len({each.id for each in spans}) == len(spans)
     assert {each.trace for each in spans} == {run_trace.trace_id(UID, "create")}
-    other = run_trace.creation(msgspec.structs.replace(RUN, uid="another"), HISTORY, "ready", "", 999)
+    other = run_trace.creation_trace(msgspec.structs.replace(RUN, uid="another"), HISTORY, "ready", "", 999)
     assert not {each.id for each in spans} & {each.id for each in other}
     assert spans[0].trace != other[0].trace
     parent = run_trace.traceparent(UID, "db/make", 2, creates=True)
@@ -94,7 +94,7 @@ def test_trace_is_reproducible_with_unique_span_ids():
 
 
 def test_trace_without_history_has_only_the_latest_attempts():
-    assert tree(run_trace.creation(RUN, (), "ready", "", 999))[1:3] == [
+    assert tree(run_trace.creation_trace(RUN, (), "ready", "", 999))[1:3] == [
         ("create sandbox", "db/make", 300, 400, ""),
         ("db/make", "attempt 2", 300, 400, ""),
     ]
@@ -102,7 +102,7 @@ def test_trace_without_history_has_only_the_latest_attempts():
 
 def test_failed_unit_marks_its_parent_spans_as_failed():
     run = msgspec.structs.replace(RUN, units={"db/make": done(1, (110, 0, 200), "failed", "OOMKilled")})
-    spans = run_trace.creation(run, (), "failed", Reason.RESOURCE_FAILED, 999)
+    spans = run_trace.creation_trace(run, (), "failed", Reason.RESOURCE_FAILED, 999)
     assert [each.error for each in spans] == ["ResourceFailed", "OOMKilled", "OOMKilled"]
     assert spans[0].attributes["error.type"] == "ResourceFailed"
 
@@ -110,7 +110,7 @@ def test_failed_unit_marks_its_parent_spans_as_failed():
 @pytest.mark.parametrize("reason", ["a b", "x" * 64, "key=s3cr3t", "s3cr3t!"])
 def test_reason_that_is_no_word_is_traced_as_other(reason):
     run = msgspec.structs.replace(RUN, units={"db/make": done(1, (110, 0, 200), "failed", reason)})
-    assert run_trace.creation(run, (), "failed", Reason.RESOURCE_FAILED, 999)[2].error == "Other"
+    assert run_trace.creation_trace(run, (), "failed", Reason.RESOURCE_FAILED, 999)[2].error == "Other"
 
 
 def test_deletion_is_its_own_trace_linked_to_the_creation():
@@ -119,7 +119,7 @@ def test_deletion_is_its_own_trace_linked_to_the_creation():
     run = msgspec.structs.replace(RUN, units=units, closed=closed, phase=Phase.CLEANED, ended_at=9200)
     tries = [entry(2010 + 10 * n, "db/drop", n, "Claim") for n in range(1, 40)]
     tries += [entry(2015 + 10 * n, "db/drop", n, "Record", "ExitCode") for n in range(1, 40)]
-    spans = run_trace.deletion(run, (*HISTORY, *tries))
+    spans = run_trace.deletion_trace(run, (*HISTORY, *tries))
     assert tree(spans)[:2] == [
         ("", "delete sandbox", 2000, 9200, ""),
         ("delete sandbox", "db/drop", 2020, 9100, ""),
@@ -129,8 +129,8 @@ def test_deletion_is_its_own_trace_linked_to_the_creation():
     assert spans[0].link == (run_trace.trace_id(UID, "create"), run_trace.span_id(UID, "create"))
     assert spans[0].trace != spans[0].link[0]
     given_up = msgspec.structs.replace(run, phase=Phase.ABANDONED)
-    assert run_trace.deletion(given_up, ())[0].error == "Abandoned"
-    cut = run_trace.creation(run, HISTORY, "closed", "", 9999)
+    assert run_trace.deletion_trace(given_up, ())[0].error == "Abandoned"
+    cut = run_trace.creation_trace(run, HISTORY, "closed", "", 9999)
     assert tree(cut)[0] == ("", "create sandbox", 100, 2000, "")
     assert [each.name for each in cut if each.parent == cut[0].id] == ["db/make", "db/seed"], (
         "only units before the close"
@@ -140,7 +140,7 @@ def test_deletion_is_its_own_trace_linked_to_the_creation():
 def test_fork_span_lasts_from_its_start_until_readiness():
     fork = UnitRecord(attempt=1, state=State.CLAIMED, kind="fork", generation="g", claimed_at=600)
     run = msgspec.structs.replace(RUN, units=RUN.units | {"fork:Deployment/default/shop": fork})
-    spans = run_trace.creation(run, HISTORY, "ready", "", 999)
+    spans = run_trace.creation_trace(run, HISTORY, "ready", "", 999)
     assert tree(spans)[0][3] == 999
     assert tree(spans)[-2:] == [
         ("create sandbox", "fork:Deployment/default/shop", 600, 999, ""),
@@ -154,15 +154,15 @@ def test_fork_span_lasts_from_its_start_until_readiness():
         "dayfly.outcome": "running",
     }, "a fork has no resource"
     assert run_trace.last_change(run) == 600
-    failed = run_trace.creation(run, HISTORY, "failed", Reason.HOOK_FAILED, 999)
+    failed = run_trace.creation_trace(run, HISTORY, "failed", Reason.HOOK_FAILED, 999)
     assert tree(failed)[0][3] == 500, "the trace ends with the last unit"
 
 
 def test_unit_started_at_the_close_belongs_to_the_deletion():
     closed = EndRequest(at=300, reason="Deleted")
     run = msgspec.structs.replace(RUN, closed=closed, phase=Phase.CLEANED, ended_at=600)
-    assert [each.name for each in run_trace.creation(run, (), "closed", "", 999)] == ["create sandbox"]
-    assert tree(run_trace.deletion(run, ()))[1] == ("delete sandbox", "db/make", 300, 400, "")
+    assert [each.name for each in run_trace.creation_trace(run, (), "closed", "", 999)] == ["create sandbox"]
+    assert tree(run_trace.deletion_trace(run, ()))[1] == ("delete sandbox", "db/make", 300, 400, "")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,14 @@ import pytest
 from dayfly.plan import reason_catalog
 from dayfly.plan.reason_catalog import Subject
 from dayfly.plan.reasons import Reason
-from dayfly.plan.why import Obstacle, ended_logs, nothing_to_retry, records_dropped, units_without_output, why
+from dayfly.plan.why import (
+    Obstacle,
+    ended_attempts_with_logs,
+    explain_dropped_records,
+    explain_no_retry,
+    find_obstacles,
+    units_without_output,
+)
 from dayfly.spec.identity import resource_id
 from dayfly.spec.report import RunReport, UnitReport, with_reason
 from dayfly.spec.run import EndRequest, Phase
@@ -24,7 +31,7 @@ def report(*units: UnitReport, reason: str = "ResourcesPending", **fields: objec
 
 
 def asked(*units: UnitReport, **fields: object) -> Obstacle:
-    found = why(report(*units, **fields), "box")
+    found = find_obstacles(report(*units, **fields), "box")
     assert found is not None
     return found
 
@@ -37,7 +44,7 @@ def leaf(*units: UnitReport, **fields: object) -> Obstacle:
 
 
 def test_ready_run_has_no_blocker():
-    assert why(report(reason=Reason.READY, ready=True), "box") is None
+    assert find_obstacles(report(reason=Reason.READY, ready=True), "box") is None
 
 
 def test_cleaned_run_states_why_it_ended_and_by_whom():
@@ -56,7 +63,7 @@ OVER = {"phase": Phase.ABANDONED, "reason": Reason.ABANDONED, "abandon": GIVEN_U
 
 
 def test_abandoned_run_names_author_reason_and_leftovers():
-    told = why(report(**OVER), "box", left=("db/make", "db/seed", "warm"))
+    told = find_obstacles(report(**OVER), "box", left=("db/make", "db/seed", "warm"))
     assert (told.subject, told.reason, told.since) == ("sandbox box", Reason.ABANDONED, 9)
     assert told.message == "its cleanup was abandoned by ann: its machine burnt"
     assert told.next == "check whether these still exist, and remove them by hand"
@@ -68,14 +75,14 @@ def test_abandoned_run_names_author_reason_and_leftovers():
 
 
 def test_abandoned_run_of_an_agent_names_no_resource_ids():
-    told = why(report(**OVER), "box", left=("db/make",), ids=False)
+    told = find_obstacles(report(**OVER), "box", left=("db/make",), ids=False)
     assert [each.message for each in told.because] == ["created by db/make"]
 
 
 def test_abandoned_run_states_whether_anything_may_be_left():
-    none = why(report(**OVER), "box", left=())
+    none = find_obstacles(report(**OVER), "box", left=())
     assert (none.message.endswith("; no create step ran"), none.next, none.because) == (True, "", ())
-    unknown = why(report(**OVER), "box")
+    unknown = find_obstacles(report(**OVER), "box")
     assert unknown.message.endswith("; it is not known whether anything is left")
     assert unknown.next
 
@@ -97,7 +104,7 @@ def test_abandoned_run_without_its_request_states_the_message():
 
 @pytest.mark.parametrize(("abandoned", "reason"), [(True, Reason.ABANDONED), (False, Reason.CLEANED)])
 def test_forgotten_run_states_how_it_ended(abandoned, reason):
-    told = records_dropped("box", abandoned=abandoned, ended_at=9)
+    told = explain_dropped_records("box", abandoned=abandoned, ended_at=9)
     assert (told.subject, told.reason, told.since) == ("sandbox box", reason, 9)
     assert "has dropped" in told.message
 
@@ -136,7 +143,7 @@ def test_each_wait_of_a_closing_run_has_advice(reason, event, state):
 
 @pytest.mark.parametrize("reason", sorted({*reason_catalog.SECTIONS[Subject.RUN]} - {Reason.CLEANED}))
 def test_each_reason_of_a_closing_run_has_advice(reason):
-    found = why(report(reason=reason, closed=DELETED, phase=Phase.CLOSED), "box")
+    found = find_obstacles(report(reason=reason, closed=DELETED, phase=Phase.CLOSED), "box")
     assert found is None or found.next
 
 
@@ -170,7 +177,7 @@ def test_unit_that_never_ran_is_not_referred_to_a_log():
 def test_silent_unit_is_not_referred_to_its_log():
     failed = unit("db/make", "failed", started_at=5, message="exit code 1")
     assert "read its log with `dayfly logs box db make`" in leaf(failed).next
-    found = why(report(failed), "box", units_without_output={"db/make"})
+    found = find_obstacles(report(failed), "box", units_without_output={"db/make"})
     assert found is not None
     assert found.because[0].next.startswith("see its message (it printed nothing), fix the plugin")
 
@@ -184,7 +191,7 @@ def test_log_size_is_needed_only_for_failed_attempts():
         unit("made", "succeeded", started_at=5, attempt=1),
         unit("runs", "running", started_at=5, attempt=1),
     )
-    assert ended_logs(report(*units)) == {"failed": 1, "again": 3}
+    assert ended_attempts_with_logs(report(*units)) == {"failed": 1, "again": 3}
 
 
 def test_sealed_empty_log_has_no_output():
@@ -229,10 +236,10 @@ def test_unknown_reason_has_no_advice():
 
 
 def test_unsupported_field_is_the_reason_once_all_is_ready():
-    told = why(report(reason=Reason.READY, ready=True, unsupported=("virtual",)), "box")
+    told = find_obstacles(report(reason=Reason.READY, ready=True, unsupported=("virtual",)), "box")
     assert (told.subject, told.reason, told.because) == ("sandbox box", Reason.UNSUPPORTED, ())
     assert "virtual" in told.message
-    pending = why(report(unit("db/make", "running"), unsupported=("virtual",)), "box")
+    pending = find_obstacles(report(unit("db/make", "running"), unsupported=("virtual",)), "box")
     assert pending.reason == "ResourcesPending"
 
 
@@ -265,10 +272,10 @@ def test_unit_started_at_time_one_has_a_log():
 
 def test_unit_that_cannot_be_retried_gives_its_state():
     told = report(unit("db/make", "failed"), unit("db/drop", "failed", event="postStop"), unit("db/seed", "running"))
-    assert nothing_to_retry(told) == "nothing in it is waiting for a retry: m"
-    assert "never runs again in its sandbox; delete the sandbox" in nothing_to_retry(told, "db/make")
-    assert nothing_to_retry(told, "db/drop") == "db/drop is not waiting for a retry: its state is failed"
-    assert nothing_to_retry(told, "db/seed") == "db/seed is not waiting for a retry: its state is running"
+    assert explain_no_retry(told) == "nothing in it is waiting for a retry: m"
+    assert "never runs again in its sandbox; delete the sandbox" in explain_no_retry(told, "db/make")
+    assert explain_no_retry(told, "db/drop") == "db/drop is not waiting for a retry: its state is failed"
+    assert explain_no_retry(told, "db/seed") == "db/seed is not waiting for a retry: its state is running"
 
 
 @pytest.mark.parametrize(

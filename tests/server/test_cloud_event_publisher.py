@@ -31,7 +31,11 @@ from dayfly.server.sync.agents.agent_service import AgentService
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import EndRequest, Phase
 
-LATER, TAKEN, REFUSED = DeliveryResult("it answers 503", again=True), DeliveryResult(), DeliveryResult("it answers 410")
+LATER, TAKEN, REFUSED = (
+    DeliveryResult("it answers 503", may_retry=True),
+    DeliveryResult(),
+    DeliveryResult("it answers 410"),
+)
 
 
 class Joined(AgentService):
@@ -176,9 +180,9 @@ def test_cloud_event_has_required_fields_and_stable_id():
 
 
 def test_status_determines_whether_event_is_resent():
-    assert [delivery.answered(status).again for status in (200, 204, 302, 400, 410)] == [False] * 5
-    assert [bool(delivery.answered(status).problem) for status in (200, 302, 410)] == [False, True, True]
-    assert all(delivery.answered(status).again for status in (408, 425, 429, 500, 503))
+    assert [delivery.result_of_status(status).may_retry for status in (200, 204, 302, 400, 410)] == [False] * 5
+    assert [bool(delivery.result_of_status(status).problem) for status in (200, 302, 410)] == [False, True, True]
+    assert all(delivery.result_of_status(status).may_retry for status in (408, 425, 429, 500, 503))
 
 
 async def test_event_is_sent_once_per_form_of_spec(world):

@@ -21,7 +21,7 @@ PLACES = 16
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    monkeypatch.setattr(shared_slots, "most_connections", lambda: int(PLACES / CALLERS_SHARE))
+    monkeypatch.setattr(shared_slots, "max_connections", lambda: int(PLACES / CALLERS_SHARE))
 
 
 def taken(found: LongPollSlots, org: str, key: str, held: contextlib.ExitStack) -> int:

@@ -123,7 +123,7 @@ class Story:
         stored, report = self.ledger.load(record.uid), self.machine.report(record.uid)
         if stored is None or record.stop is not None or not report.ready:
             return False
-        return stored.generation == record.updated_at and stored.wish.expires_at == record.expires_at
+        return stored.generation == record.updated_at and stored.intent.expires_at == record.expires_at
 
 
 @pytest.fixture

@@ -71,6 +71,6 @@ def test_fork_not_running_or_not_routed_has_no_rules(lacks):
 )
 def test_each_filter_selects_rules(name, good):
     (rule,) = rules(describe_forks(RECORD, standing(), {}, {}))
-    assert Query.of({name: good}).matches(rule)
-    assert Query.of({name: ""}).matches(rule)
-    assert not Query.of({name: "other"}).matches(rule)
+    assert Query.from_parameters({name: good}).matches(rule)
+    assert Query.from_parameters({name: ""}).matches(rule)
+    assert not Query.from_parameters({name: "other"}).matches(rule)

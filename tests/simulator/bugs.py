@@ -56,8 +56,8 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "every held attempt is launched",
         DECIDE,
-        "case Held(ref=ref) if ref == record.ref and (",
-        "case Held(ref=ref) if (",
+        "case Prepared(ref=ref) if ref == record.ref and (",
+        "case Prepared(ref=ref) if (",
         2,
         11,
         host="cluster",
@@ -73,8 +73,8 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "a dead peer's claim is not finished",
         DECIDE,
-        "case Held(ref=ref) if ref == record.ref and",
-        "case Held(ref=ref) if record.attempt < 0 and",
+        "case Prepared(ref=ref) if ref == record.ref and",
+        "case Prepared(ref=ref) if record.attempt < 0 and",
         13,
         host="cluster",
     ),
@@ -110,27 +110,27 @@ BUGS: tuple[Bug, ...] = (
         12,
         host="cluster",
     ),
-    _bug("abandon does not close", DECIDE, "request = wish.stop or wish.abandon", "request = wish.stop", 0, 13),
+    _bug("abandon does not close", DECIDE, "request = intent.stop or intent.abandon", "request = intent.stop", 0, 13),
     _bug(
         "time to live is not read",
         DECIDE,
-        "if request is None and 0 < wish.expires_at <= draft.now:",
-        "if request is None and 0 < wish.expires_at < 0:",
+        "if request is None and 0 < intent.expires_at <= draft.now:",
+        "if request is None and 0 < intent.expires_at < 0:",
         13,
     ),
     _bug(
         "lease is not read",
         DECIDE,
-        "if request is None and 0 < wish.lease_until <= draft.now:",
-        "if request is None and 0 < wish.lease_until < 0:",
+        "if request is None and 0 < intent.lease_until <= draft.now:",
+        "if request is None and 0 < intent.lease_until < 0:",
         13,
     ),
-    _bug("no clock for the time to live", DECIDE, "draft.wake(wish.expires_at)", "draft.wake(0)", 13),
+    _bug("no clock for the time to live", DECIDE, "draft.wake_at(intent.expires_at)", "draft.wake_at(0)", 13),
     _bug(
         "given up again and again",
         DECIDE,
-        "wish.abandon is not None and draft.abandon is None:",
-        "wish.abandon is not None:",
+        "intent.abandon is not None and draft.abandon is None:",
+        "intent.abandon is not None:",
         8,
         13,
         host="cluster",
@@ -138,8 +138,8 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "abandon is not written",
         DECIDE,
-        "if wish.abandon is not None and",
-        "if draft.phase is Phase.OPEN and wish.abandon is not None and",
+        "if intent.abandon is not None and",
+        "if draft.phase is Phase.OPEN and intent.abandon is not None and",
         0,
         13,
     ),
@@ -170,7 +170,7 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "a recorded attempt has ended",
         DESK,
-        "return not (fact is None or isinstance(fact, (Ended, NeverRan, Held)))",
+        "return not (fact is None or isinstance(fact, (Ended, NeverRan, Prepared)))",
         "return fact is None",
         1,
         4,
@@ -182,8 +182,8 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "claimed without a gate",
         DESK,
-        "if step.unit.kind in self.world.gated:",
-        "if step.unit.kind in self.world.gated and self.now < 0:",
+        "if step.unit.kind in self.world.gated_kinds:",
+        "if step.unit.kind in self.world.gated_kinds and self.now < 0:",
         2,
         host="cluster",
     ),
@@ -198,8 +198,8 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "no clock for a hung start",
         DESK,
-        "self.wake(self.now + step.unit.timeouts.schedule_ms + step.unit.timeouts.pull_ms)",
-        "self.wake(0)",
+        "self.wake_at(self.now + step.unit.timeouts.schedule_ms + step.unit.timeouts.pull_ms)",
+        "self.wake_at(0)",
         13,
     ),
     # --- open run ---
@@ -219,8 +219,8 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "a back-off that was ended once never comes again",
         DESK,
-        "return self.world.wish.retry.get(name, 0) == self.unit(name).attempt",
-        "return name in self.world.wish.retry",
+        "return self.world.intent.retry.get(name, 0) == self.unit(name).attempt",
+        "return name in self.world.intent.retry",
         13,
     ),
     _bug("a retry beside its last attempt", OPENING, "if draft.lingers(step.id):", "if draft.now < 0:", 1, 9),
@@ -228,8 +228,8 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "forks before preStart is done",
         OPENING,
-        "if not _event(draft, LifecycleEvent.PRE_START):",
-        "if _event(draft, LifecycleEvent.PRE_START) is None:",
+        "if not _advance_event(draft, LifecycleEvent.PRE_START):",
+        "if _advance_event(draft, LifecycleEvent.PRE_START) is None:",
         5,
     ),
     _bug("postStart before the forks answer", OPENING, "    if waiting:\n", "    if waiting and draft.now < 0:\n", 5),
@@ -259,15 +259,15 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "no back-off for forks",
         OPENING,
-        "_fork_due(record, draft.now) if record.generation == fork.generation else 0",
+        "_fork_retry_at(record, draft.now) if record.generation == fork.generation else 0",
         "0",
         13,
     ),
     _bug(
         "waiting attempts are not fenced",
         OPENING,
-        "case Held() | Waiting():",
-        "case Held() if draft.now < 0:",
+        "case Prepared() | Waiting():",
+        "case Prepared() if draft.now < 0:",
         13,
         host="cluster",
     ),
@@ -284,16 +284,20 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "cleanup beside recorded creates that linger", CLOSING, "elif draft.lingers(name):", "elif draft.now < 0:", 4, 5
     ),
-    _bug("preStop is left out", CLOSING, "if draft.run.has_started and not _pre_stop(draft):", "if draft.now < 0:", 5),
+    _bug(
+        "preStop is left out", CLOSING, "if draft.run.has_started and not _run_pre_stop(draft):", "if draft.now < 0:", 5
+    ),
     _bug(
         "preStop without a fork",
         CLOSING,
-        "if draft.run.has_started and not _pre_stop(draft):",
-        "if not _pre_stop(draft):",
+        "if draft.run.has_started and not _run_pre_stop(draft):",
+        "if not _run_pre_stop(draft):",
         5,
     ),
     _bug("postStop beside forks", CLOSING, "if not _end_kept(draft):", "if _end_kept(draft) is None:", 4, 5),
-    _bug("finished before postStop is", CLOSING, "if _post_stop(draft):", "if _post_stop(draft) is not None:", 4),
+    _bug(
+        "finished before postStop is", CLOSING, "if _run_post_stop(draft):", "if _run_post_stop(draft) is not None:", 4
+    ),
     _bug(
         "readers are not cleaned first",
         CLOSING,
@@ -358,7 +362,7 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "preStop runs though the target lives on",
         CLOSING,
-        "if (at in ENDED_STATES and not draft.lingers(step.id)) or not is_due(draft.run, step):",
+        "if (at in ENDED_STATES and not draft.lingers(step.id)) or not applies_to_end(draft.run, step):",
         "if at in ENDED_STATES and not draft.lingers(step.id):",
         5,
     ),
@@ -372,7 +376,7 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "cleanup waits for units that do not run",
         CLOSING,
-        "if at is UnitState.SUCCEEDED or not is_due(draft.run, step):",
+        "if at is UnitState.SUCCEEDED or not applies_to_end(draft.run, step):",
         "if at is UnitState.SUCCEEDED:",
         13,
     ),
@@ -387,7 +391,7 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "a target that stopped is not noted",
         CLOSING,
-        "        draft.move(Stopped(at=draft.now))\n        return True",
+        "        draft.add_move(Stopped(at=draft.now))\n        return True",
         "        return draft.now < 0",
         0,
         13,
@@ -467,8 +471,8 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "a preStop that never ran is tried without end",
         RETRY,
-        "return UnitState.AGAIN if record.unsuccessful < attempt_limit(step) else UnitState.FAILED",
-        "return UnitState.AGAIN",
+        "return UnitState.RETRYABLE if record.unsuccessful < attempt_limit(step) else UnitState.FAILED",
+        "return UnitState.RETRYABLE",
         5,
         9,
         13,
@@ -485,8 +489,8 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "stop steps need nothing",
         SEALED,
-        "(where.get(name) in CREATING) == creates",
-        "where.get(name) in CREATING and creates",
+        "(where.get(name) in CREATE_EVENTS) == creates",
+        "where.get(name) in CREATE_EVENTS and creates",
         5,
     ),
     _bug(

@@ -13,8 +13,8 @@ from tests.simulator.world import Simulation
 from dayfly.execute.turn import Scene
 from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import RECALL_TIMEOUT_MS
-from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting
-from dayfly.spec.lifecycle import CREATING
+from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Prepared, Running, Sealed, Unclear, Waiting
+from dayfly.spec.lifecycle import CREATE_EVENTS
 from dayfly.spec.run import Phase, Result, Run, UnitRecord
 
 NONE, ALIVE, SEALED, DEAD = range(4)
@@ -178,7 +178,7 @@ class Cluster(Simulation):
         if pod.deleting and not pod.bound:
             return NeverRan(reason="Deleted", message="deleted before it was placed")
         if pod.gated:
-            return Held(ref=pod.uid)
+            return Prepared(ref=pod.uid)
         if pod.shown == DEAD:
             if pod.broken:
                 return NeverRan(reason=Reason.NOT_EXECUTABLE, message="its interpreter does not exist")
@@ -224,7 +224,7 @@ class Cluster(Simulation):
             pod = self.pods[unit, attempt] = Pod(unit, attempt, f"uid-{self.uids}", self.now)
             pod.reads = reads
             pod.nowhere = self.rng.random() < 0.04 and self.scenario.shapes[unit].event is not None
-            pod.lacks = self.rng.random() < 0.08 and self.scenario.shapes[unit].event in CREATING
+            pod.lacks = self.rng.random() < 0.08 and self.scenario.shapes[unit].event in CREATE_EVENTS
             pod.spareless = pod.lacks and self.rng.random() < 0.3
             self.known_refs.add(pod.uid)
             self.news()
@@ -232,7 +232,7 @@ class Cluster(Simulation):
     def launch(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
         # By the UID that this very turn saw: a server that was paused since then names the old one.
         pod, fact = self._seen(server, unit, attempt), scene.world.facts.get((unit, attempt))
-        same = pod is not None and isinstance(fact, Held) and pod.uid == fact.ref
+        same = pod is not None and isinstance(fact, Prepared) and pod.uid == fact.ref
         if pod is not None and same and pod.gated and not self._lost_request():
             if pod.reads != self._reads(unit, self.oracle.run) and not self.oracle.gone:
                 raise Violation(7, f"{unit}#{attempt} was made for the outputs of attempts {pod.reads}")

@@ -149,7 +149,7 @@ class Oracle:
         world, slots = scene.world, scene.world.slots
         void = {move.unit for move in moves if isinstance(move, Void)}
         given_up = world.run.abandon is not None or any(isinstance(move, GiveUp) for move in moves)
-        if world.wish.abandon is not None and not given_up and any(isinstance(move, Finish) for move in moves):
+        if world.intent.abandon is not None and not given_up and any(isinstance(move, Finish) for move in moves):
             raise Violation(13, "finished as if it had not been abandoned")
         for move in moves:
             if not isinstance(move, Claim) or move.unit in void:
@@ -381,7 +381,7 @@ class Oracle:
         """Check that a fork may be ended because its run is closed."""
         if self.run.phase is Phase.CLOSED and self.run.abandon is None and not self.pre_stop_over():
             raise Violation(5, f"{unit} is ended before preStop is over")
-        later = [n for n in self.run.kept if unit in self._after(n) and self.run.unit(n).state in ALIVE]
+        later = [n for n in self.run.kept_units if unit in self._after(n) and self.run.unit(n).state in ALIVE]
         if self.run.phase is Phase.CLOSED and self.run.abandon is None and later:
             raise Violation(5, f"{unit} is ended before {later[0]}, which comes after it")
 
@@ -390,7 +390,7 @@ class Oracle:
         it found.
         """
         # A fork that stays in the spec may outlive a fork that it once came after.
-        going = [n for n in self.run.kept if n not in wished]
+        going = [n for n in self.run.kept_units if n not in wished]
         later = [n for n in going if unit in self.run.unit(n).after and self.run.unit(n).state in ALIVE]
         if self.run.phase is Phase.OPEN and later:
             raise Violation(5, f"{unit} is dismissed before {later[0]}, which came after it")

@@ -10,7 +10,7 @@ import msgspec
 
 from dayfly.plan.sealed import Plan, seal
 from dayfly.spec.lifecycle import (
-    CREATING,
+    CREATE_EVENTS,
     Baseline,
     EnvChange,
     Exec,
@@ -58,7 +58,7 @@ class Shape(NamedTuple):
 
     @property
     def creates(self) -> bool:
-        return self.event is None or self.event in CREATING
+        return self.event is None or self.event in CREATE_EVENTS
 
 
 class Scenario(NamedTuple):
@@ -161,7 +161,7 @@ class _Draughtsman:
         )
 
     def _created(self, resource: str) -> Iterator[Shape]:
-        return (shape for shape in self.shapes.values() if shape.resource == resource and shape.event in CREATING)
+        return (shape for shape in self.shapes.values() if shape.resource == resource and shape.event in CREATE_EVENTS)
 
     def _some(self, resource: str, own: list[Unit], foreign: list[str]) -> list[str]:
         rng = self.rng
@@ -170,7 +170,7 @@ class _Draughtsman:
 
     def _unit(self, resource: str, name: str, event: LifecycleEvent, reads: list[str]) -> Unit:
         rng = self.rng
-        creates = event in CREATING
+        creates = event in CREATE_EVENTS
         idempotent = not creates or rng.random() < 0.4
         limit = rng.choice((2, 3, 3, 0)) if idempotent and creates else 0 if idempotent else 1
         retry = UnitRetry(idempotent=idempotent, limit=limit, backoff_ms=rng.choice((1_000, 5_000)))

@@ -96,10 +96,10 @@ class Server:
             self._blur(stored.run, facts)
         world = World(
             run=stored.run,
-            wish=stored.wish,
+            intent=stored.intent,
             facts=facts,
             target=sim.target_told(stored.run),
-            gated=GATED if sim.gated else frozenset(),
+            gated_kinds=GATED if sim.gated else frozenset(),
             ref=sim.ref(),
             slots=sim.free_slots(stored.run),
             objections=sim.objections,

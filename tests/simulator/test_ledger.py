@@ -30,7 +30,7 @@ def ledger():
 def birth(ledger):
     run = Run(uid="run-1", target=TARGET, plan=PLAN.digest)
     with ledger.transaction("birth"):
-        ledger.birth(StoredRun(run=run, name="box", documents=DOCUMENTS, forks=(), wish=TargetIntent()))
+        ledger.create(StoredRun(run=run, name="box", documents=DOCUMENTS, forks=(), intent=TargetIntent()))
 
 
 def commit(ledger, *moves):
@@ -60,7 +60,7 @@ def test_a_run_that_has_ended_is_not_born_again(ledger):
     with ledger.transaction("dissolve"):
         ledger.dissolve(after, "box")
     with ledger.transaction("birth"):
-        assert not ledger.birth(stored)
+        assert not ledger.create(stored)
     assert ledger.load("run-1") is None
 
 
@@ -68,8 +68,8 @@ def test_the_file_is_its_owners_alone(tmp_path):
     """The file contains output values, including secret ones, and so do SQLite's files next to it."""
     path = tmp_path / "ledger.db"
     with closing(SqliteLedger(path)) as ledger, ledger.transaction("birth"):
-        ledger.birth(
-            StoredRun(run=Run(uid="u", target=TARGET, plan=""), name="n", documents=(), forks=(), wish=TargetIntent())
+        ledger.create(
+            StoredRun(run=Run(uid="u", target=TARGET, plan=""), name="n", documents=(), forks=(), intent=TargetIntent())
         )
         assert {entry.stat().st_mode & 0o777 for entry in tmp_path.iterdir()} == {0o600}
         assert len(list(tmp_path.iterdir())) > 1

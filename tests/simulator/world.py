@@ -58,15 +58,15 @@ class Simulation(abc.ABC):
         rng = self.rng
         plan = self.scenario.plans[0]
         run = Run(uid=self.uid, target=TARGET, plan=plan.digest, born_at=self.now)
-        self.wish = TargetIntent(
+        self.intent = TargetIntent(
             expires_at=self.now + rng.randrange(200_000) if rng.random() < 0.15 else 0,
             lease_until=self.now + rng.randrange(200_000) if rng.random() < 0.1 else 0,
         )
         stored = StoredRun(
-            run=run, name="box", documents=self.scenario.documents, forks=self.scenario.revisions[0], wish=self.wish
+            run=run, name="box", documents=self.scenario.documents, forks=self.scenario.revisions[0], intent=self.intent
         )
         with self.ledger.transaction("birth"):
-            assert self.ledger.birth(stored), "a uid is used once"
+            assert self.ledger.create(stored), "a uid is used once"
         self.target = SelfStarting() if self.scenario.self_starting else None
         # Every other target of this kind lives on, and only the hook's run ends.
         removed = self.target is not None and zlib.crc32(self.uid.encode()) % 2 == 0
@@ -272,7 +272,7 @@ class Simulation(abc.ABC):
             self.settle()
         if not self.oracle.gone:
             self._check_rest()
-            if not (self.wish.expires_at or self.wish.lease_until):
+            if not (self.intent.expires_at or self.intent.lease_until):
                 self.ask(TargetIntent(stop=self._request(self.ending)))
             self.resting = False
             self.settle()
@@ -362,7 +362,7 @@ class Simulation(abc.ABC):
 
     def owner(self) -> None:
         """The target's owner, or time, wants something else."""
-        rng, chance, wish = self.rng, self.rng.random(), self.wish
+        rng, chance, wish = self.rng, self.rng.random(), self.intent
         if chance < 0.25:
             self.ask(TargetIntent(stop=wish.stop or self._request(self.ending), abandon=wish.abandon))
         elif chance < 0.32:
@@ -393,11 +393,11 @@ class Simulation(abc.ABC):
     def _request(self, reason: str) -> EndRequest:
         return EndRequest(at=self.now, reason=reason, message="asked for by its owner", by="ada")
 
-    def ask(self, wish: TargetIntent) -> None:
+    def ask(self, intent: TargetIntent) -> None:
         """Write the owner's intent into the ledger."""
-        if self._write("wish", lambda: self.ledger.set_wish(self.uid, wish)):
-            self.wish = wish
-            self.say("the owner", f"wishes {wish}")
+        if self._write("intent", lambda: self.ledger.set_intent(self.uid, intent)):
+            self.intent = intent
+            self.say("the owner", f"wishes {intent}")
 
     def _write(self, what: str, change) -> bool:
         """A request to the first server: it is answered, refused, or dies with its server."""
@@ -467,7 +467,7 @@ class Simulation(abc.ABC):
         """Check that a run at rest writes nothing and does nothing in further turns."""
         if not self.oracle.at_rest():
             raise Violation(13, "nothing moves any more, and the run is not at rest")
-        if self.wish.stop or self.wish.abandon:
+        if self.intent.stop or self.intent.abandon:
             raise Violation(13, "its owner wants it gone, and it rests open")
         seq = self.oracle.run.seq
         for server in self.servers:

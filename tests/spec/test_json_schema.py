@@ -25,7 +25,7 @@ PLUGIN = {"name": "p", "spec": {"create": [{"name": "make", "script": "#!/bin/sh
 
 
 def check(word: str) -> jsonschema.Draft7Validator:
-    schema = json_schema.of(word)
+    schema = json_schema.file_schema(word)
     jsonschema.Draft7Validator.check_schema(schema)
     json.dumps(schema)
     return jsonschema.Draft7Validator(schema)
@@ -58,7 +58,7 @@ def test_every_file_of_the_examples_is_right(name: str):
 
 
 def test_each_kind_has_examples():
-    assert {word for word, _ in WISHES.values()} == {*json_schema.words()} - {"routegroup"}
+    assert {word for word, _ in WISHES.values()} == {*json_schema.file_kinds()} - {"routegroup"}
 
 
 def test_a_route_group_is_right_and_without_a_match_is_not():

@@ -38,7 +38,7 @@ def test_each_type_has_one_section_and_each_link_has_a_target():
 )
 def test_field_path_leads_to_its_type(path: str, struct: type | None, field: str | None):
     found, last = reference.find(path)
-    assert found is (struct or reference.kind("plugin"))
+    assert found is (struct or reference.root_type("plugin"))
     assert (last.name if last else None) == field
 
 
@@ -48,7 +48,7 @@ def test_unknown_field_path_lists_the_alternatives():
     assert fault.value.args == ("length", ("duration", "offsetFrom"))
     with pytest.raises(KeyError) as fault:
         reference.find("box")
-    assert fault.value.args == ("box", json_schema.words())
+    assert fault.value.args == ("box", json_schema.file_kinds())
     with pytest.raises(KeyError) as fault:
         reference.find("sandbox.ttl.duration.seconds")
     assert fault.value.args == ("seconds", ())
@@ -65,7 +65,7 @@ def test_reference_states_required_and_default():
 def types() -> dict[str, type]:
     """Return all types on the page by name."""
     seen: set[type] = set()
-    waiting = [reference.kind(word) for word in json_schema.words()]
+    waiting = [reference.root_type(word) for word in json_schema.file_kinds()]
     while waiting:
         struct = waiting.pop()
         if struct not in seen:
@@ -84,9 +84,9 @@ def test_each_type_has_examples_that_have_each_of_its_fields():
         assert told == {field.name for field in reference.fields(struct)}, name
 
 
-@pytest.mark.parametrize("word", json_schema.words())
+@pytest.mark.parametrize("word", json_schema.file_kinds())
 def test_example_of_each_kind_is_valid(word: str):
-    for document in text.parse(EXAMPLES[reference.kind(word).__name__], file=word):
+    for document in text.parse(EXAMPLES[reference.root_type(word).__name__], file=word):
         wish = {"name": "shop", "spec": document.data}
         if word == json_schema.BASELINE:
             wish = document.data

@@ -46,4 +46,4 @@ def test_ttl_beyond_the_limit_is_refused():
 )
 def test_group_ttl_counts_from_its_offset(offset, unmatched, until):
     made = GroupTtl(duration="1h", offset_from=offset)
-    assert made.until(born=100_000, updated=200_000, unmatched=unmatched) == until
+    assert made.end_time(born=100_000, updated=200_000, unmatched=unmatched) == until

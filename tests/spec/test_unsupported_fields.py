@@ -2,7 +2,12 @@
 
 import pytest
 
-from dayfly.spec.unsupported_fields import GroupReach, ToLocal, group_unsupported, unsupported
+from dayfly.spec.unsupported_fields import (
+    GroupReach,
+    LocalRouting,
+    unsupported_group_fields,
+    unsupported_sandbox_fields,
+)
 
 FORK = {"forkOf": {"kind": "Deployment", "namespace": "shop", "name": "web"}}
 
@@ -13,21 +18,21 @@ def target(host):
 
 @pytest.mark.parametrize("field", ["local", "virtual", "middleware", "routing"])
 def test_field_no_host_supports_is_reported(field):
-    [said] = unsupported({"cluster": "c", field: [{"name": "x"}]}, by_name=True)
+    [said] = unsupported_sandbox_fields({"cluster": "c", field: [{"name": "x"}]}, by_name=True)
     assert said.startswith(f"spec.{field} (")
-    assert unsupported({"cluster": "c", field: []}, by_name=True) == ()
+    assert unsupported_sandbox_fields({"cluster": "c", field: []}, by_name=True) == ()
 
 
 @pytest.mark.parametrize(
     ("local", "says"),
     [
-        (ToLocal.UNROUTED, "restart this server with dayfly up --routing"),
-        (ToLocal.CLUSTER, "which a cluster is not: dayfly up --routing"),
-        (ToLocal.UNKNOWN, "on your machine: dayfly up --routing"),
+        (LocalRouting.UNROUTED, "restart this server with dayfly up --routing"),
+        (LocalRouting.CLUSTER, "which a cluster is not: dayfly up --routing"),
+        (LocalRouting.UNKNOWN, "on your machine: dayfly up --routing"),
     ],
 )
 def test_local_names_the_option_that_its_host_needs(local, says):
-    [said] = unsupported({"local": [{"name": "x"}]}, by_name=True, local=local)
+    [said] = unsupported_sandbox_fields({"local": [{"name": "x"}]}, by_name=True, local=local)
     assert said.startswith("spec.local (it needs a host that routes")
     assert says in said
 
@@ -49,13 +54,13 @@ def test_endpoints_without_a_fork(host, on_machine, in_cluster, form):
     spec = {"forks": [FORK], **(target(host) if form == "target" else {"endpoints": [{"name": "e", "host": host}]})}
     way = "spec.defaultRouteGroup.endpoints[0]" if form == "target" else "spec.endpoints[0]"
     said = (f'{way} (no fork answers for "{host}")',)
-    assert unsupported(spec, by_name=True) == (() if on_machine else said)
-    assert unsupported(spec, by_name=False) == (() if in_cluster else said)
+    assert unsupported_sandbox_fields(spec, by_name=True) == (() if on_machine else said)
+    assert unsupported_sandbox_fields(spec, by_name=False) == (() if in_cluster else said)
 
 
 @pytest.mark.parametrize("spec", [{}, {"forks": None, "endpoints": "x", "defaultRouteGroup": 5}, {"forks": [None, 7]}])
 def test_nothing_is_taken_for_granted(spec):
-    assert unsupported(spec, by_name=True) == ()
+    assert unsupported_sandbox_fields(spec, by_name=True) == ()
 
 
 def test_endpoint_a_routing_host_cannot_serve_is_reported():
@@ -63,13 +68,13 @@ def test_endpoint_a_routing_host_cannot_serve_is_reported():
     endpoints = [{"name": name, "target": target} for name, target in targets.items()]
     elsewhere = {"name": "c", "target": "grpc://x.y.svc:1", "cluster": "west"}
     leads = GroupReach(anywhere=True, nowhere=("north",), addresses="east")
-    assert group_unsupported({"endpoints": [*endpoints, elsewhere]}, leads) == (
+    assert unsupported_group_fields({"endpoints": [*endpoints, elsewhere]}, leads) == (
         "spec.match (in north no data plane routes requests by their key)",
         "spec.endpoints[1] (requests of tcp cannot have a routing key)",
         "spec.endpoints[2] (the group has addresses only in east, not in west)",
     )
     spec = {"defaultRouteGroup": {"endpoints": endpoints}, "local": [{}]}
-    assert unsupported(spec, by_name=True, routes=True, local=ToLocal.YES) == (
+    assert unsupported_sandbox_fields(spec, by_name=True, routes=True, local=LocalRouting.YES) == (
         'spec.defaultRouteGroup.endpoints[1] (no fork answers for "x.y.svc")',
     )
-    assert any("spec.local" in each for each in unsupported(spec, by_name=True, routes=True))
+    assert any("spec.local" in each for each in unsupported_sandbox_fields(spec, by_name=True, routes=True))

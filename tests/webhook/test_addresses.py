@@ -158,7 +158,7 @@ def test_permission_covers_only_that_host_and_port(tmp_path):
 
 @pytest.mark.parametrize("public", ["93.184.216.34", "8.8.8.8", "2606:4700::1111", "64:ff9b::808:808"])
 def test_public_address_is_allowed(public):
-    assert address_policy.refusal(public) == ""
+    assert address_policy.why_refused(public) == ""
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_public_address_is_allowed(public):
     ],
 )
 def test_refused_address_has_a_reason(address, said):
-    assert address_policy.refusal(address) == said
+    assert address_policy.why_refused(address) == said
 
 
 @pytest.mark.parametrize(

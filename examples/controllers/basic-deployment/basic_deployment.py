@@ -15,7 +15,7 @@ TEMPLATE_LABEL = "basic.example.org/form"
 RETRY_AFTER_S = 10.0  # no event reports that a quota was raised, or that a name is free
 
 
-class Spec(kube.Slim, frozen=True):
+class Spec(kube.KubeStruct, frozen=True):
     """Number of pods, and their image."""
 
     image: str
@@ -23,14 +23,14 @@ class Spec(kube.Slim, frozen=True):
     command: list[str] = []
 
 
-class DeploymentStatus(kube.Slim, frozen=True):
+class DeploymentStatus(kube.KubeStruct, frozen=True):
     """Status with `ready` if all pods of the current spec are ready."""
 
     ready: bool = False
     conditions: list[kube.Condition] | None = None
 
 
-class BasicDeployment(kube.Slim, frozen=True):
+class BasicDeployment(kube.KubeStruct, frozen=True):
     """The kind that users write."""
 
     metadata: kube.ObjectMeta
@@ -38,7 +38,7 @@ class BasicDeployment(kube.Slim, frozen=True):
     status: DeploymentStatus = DeploymentStatus()
 
 
-class SetStatus(kube.Slim, frozen=True):
+class SetStatus(kube.KubeStruct, frozen=True):
     """Number of ready pods that have the current template."""
 
     active: int = 0
@@ -46,7 +46,7 @@ class SetStatus(kube.Slim, frozen=True):
     conditions: list[kube.Condition] | None = None
 
 
-class BasicReplicaSet(kube.Slim, frozen=True):
+class BasicReplicaSet(kube.KubeStruct, frozen=True):
     """The kind that a BasicDeployment creates."""
 
     metadata: kube.ObjectMeta
@@ -67,7 +67,7 @@ class Deployments:
         manager.control(DEPLOYMENTS, self.reconcile, owns=[self._sets])
 
     async def reconcile(self, item: BasicDeployment) -> float | None:
-        meta, spec = item.metadata, kube.whole(item.spec)
+        meta, spec = item.metadata, kube.to_json(item.spec)
         made = self._sets.get(meta.name, meta.namespace)
         if meta.deletion_timestamp:
             return None  # Kubernetes deletes its set, and the set's pods

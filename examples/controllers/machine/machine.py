@@ -20,7 +20,7 @@ FINALIZER = "machines.example.org/infrastructure"
 RETRY_AFTER_S = 10.0  # no event reports that a kind is served, or that a right was granted
 
 
-class Reference(kube.Slim, frozen=True):
+class Reference(kube.KubeStruct, frozen=True):
     """An object in the Machine's namespace."""
 
     api_version: str
@@ -28,13 +28,13 @@ class Reference(kube.Slim, frozen=True):
     name: str
 
 
-class Spec(kube.Slim, frozen=True):
+class Spec(kube.KubeStruct, frozen=True):
     """The infrastructure of a Machine."""
 
     infrastructure_ref: Reference
 
 
-class Status(kube.Slim, frozen=True):
+class Status(kube.KubeStruct, frozen=True):
     """The state of the infrastructure."""
 
     ready: bool = False
@@ -44,7 +44,7 @@ class Status(kube.Slim, frozen=True):
     conditions: list[kube.Condition] | None = None
 
 
-class Machine(kube.Slim, frozen=True):
+class Machine(kube.KubeStruct, frozen=True):
     """The kind that users write."""
 
     metadata: kube.ObjectMeta
@@ -52,7 +52,7 @@ class Machine(kube.Slim, frozen=True):
     status: Status = Status()
 
 
-class Contract(kube.Slim, frozen=True):
+class Contract(kube.KubeStruct, frozen=True):
     """The fields read from infrastructure: `ready` (or a condition `Ready`), and a failure if there is one."""
 
     ready: bool | None = None
@@ -62,7 +62,7 @@ class Contract(kube.Slim, frozen=True):
     conditions: list[kube.Condition] | None = None
 
 
-class Infrastructure(kube.Slim, frozen=True):
+class Infrastructure(kube.KubeStruct, frozen=True):
     """An object of any kind that fulfils the contract."""
 
     metadata: kube.ObjectMeta
@@ -70,7 +70,7 @@ class Infrastructure(kube.Slim, frozen=True):
 
 
 MACHINES = kube.Resource("machines.example.org", "v1", "machines", "Machine", Machine)
-DEFINITIONS = kube.anything(
+DEFINITIONS = kube.untyped_resource(
     "apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
 ).metadata_only()
 
@@ -135,7 +135,7 @@ class Machines:
         """Return the Machines that refer to this object."""
         meta, named = item.metadata, Reference(of.api_version, of.kind, item.metadata.name)
         users = (each for each in self._machines.cache if each.spec.infrastructure_ref == named)
-        return [kube.Key.of(each) for each in users if each.metadata.namespace == meta.namespace]
+        return [kube.Key.from_object(each) for each in users if each.metadata.namespace == meta.namespace]
 
     async def _adopt(self, machine: Machine, of: kube.Resource[Infrastructure]) -> Infrastructure:
         """Return the infrastructure. If it has no owner, the Machine becomes its owner; else it is only used.
@@ -144,9 +144,9 @@ class Machines:
             WaitingError: there is none, or another Machine has it.
         """
         cache, name = self._manager.watch(of), machine.spec.infrastructure_ref.name
-        if trouble := self._manager.trouble(cache):
+        if trouble := self._manager.watch_error(cache):
             raise WaitingError("NotWatched", f"objects of kind {of.kind} cannot be watched: {trouble.message}")
-        if not self._manager.synced(cache):
+        if not self._manager.is_synced(cache):
             raise WaitingError("NotWatched", f"objects of kind {of.kind} are being listed", after=1.0)
         found = cache.get(name, machine.metadata.namespace)
         if found is None:
@@ -185,7 +185,7 @@ async def find_resource(client: kube.Client, ref: Reference) -> kube.Resource[In
     except kube.errors.NotServed:
         return None
     line = next((each for each in every if each.kind == ref.kind and each.namespaced and "/" not in each.name), None)
-    found: kube.Resource[Any] | None = kube.anything(ref.api_version, ref.kind, line.name) if line else None
+    found: kube.Resource[Any] | None = kube.untyped_resource(ref.api_version, ref.kind, line.name) if line else None
     return found.read_as(Infrastructure) if found else None
 
 

@@ -16,14 +16,14 @@ LABEL = "machines.example.org/pod"
 RETRY_AFTER_S = 10.0
 
 
-class Spec(kube.Slim, frozen=True):
+class Spec(kube.KubeStruct, frozen=True):
     """Image and command of the pod."""
 
     image: str
     command: list[str] = []
 
 
-class Status(kube.Slim, frozen=True):
+class Status(kube.KubeStruct, frozen=True):
     """The fields of the contract."""
 
     ready: bool = False
@@ -33,7 +33,7 @@ class Status(kube.Slim, frozen=True):
     conditions: list[kube.Condition] | None = None
 
 
-class PodMachine(kube.Slim, frozen=True):
+class PodMachine(kube.KubeStruct, frozen=True):
     """The kind that users write."""
 
     metadata: kube.ObjectMeta
@@ -41,7 +41,7 @@ class PodMachine(kube.Slim, frozen=True):
     status: Status = Status()
 
 
-class PodStatus(kube.Slim, frozen=True):
+class PodStatus(kube.KubeStruct, frozen=True):
     """The fields of the pod's status that are read."""
 
     phase: str = ""
@@ -51,7 +51,7 @@ class PodStatus(kube.Slim, frozen=True):
     container_statuses: list[kube.ContainerStatus] | None = None
 
 
-class Pod(kube.Slim, frozen=True):
+class Pod(kube.KubeStruct, frozen=True):
     """The fields of the pod that are read."""
 
     metadata: kube.ObjectMeta

@@ -21,13 +21,13 @@ FINALIZER = "machines.example.org/process"
 POLL_STARTING_S, POLL_INTERVAL_S = 1.0, 10.0  # no event reports that a process has started or ended
 
 
-class Spec(kube.Slim, frozen=True):
+class Spec(kube.KubeStruct, frozen=True):
     """The name of a program that the service knows."""
 
     program: str
 
 
-class Status(kube.Slim, frozen=True):
+class Status(kube.KubeStruct, frozen=True):
     """The fields of the contract."""
 
     ready: bool = False
@@ -37,7 +37,7 @@ class Status(kube.Slim, frozen=True):
     conditions: list[kube.Condition] | None = None
 
 
-class ProcessMachine(kube.Slim, frozen=True):
+class ProcessMachine(kube.KubeStruct, frozen=True):
     """The kind that users write."""
 
     metadata: kube.ObjectMeta

@@ -10,7 +10,7 @@ from dayfly.client.address import Address, resolve
 from dayfly.client.connection import ApiRequest, Connection
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.loop_io import LoopIo
-from dayfly.lib.delivery import DeliveryResult, answered
+from dayfly.lib.delivery import DeliveryResult, result_of_status
 from dayfly.plan.cloud_events import CONTENT_TYPE
 
 if TYPE_CHECKING:
@@ -81,15 +81,15 @@ class Poster:
             async with asyncio.timeout(_TIMEOUT_S):  # limits the whole exchange: a response may arrive byte by byte
                 status, kept = await self._exchange(connection, event)
         except TimeoutError:
-            return DeliveryResult(f"the receiver did not respond within {_TIMEOUT_S:g} s", again=True)
+            return DeliveryResult(f"the receiver did not respond within {_TIMEOUT_S:g} s", may_retry=True)
         except DayflyError as fault:
-            return DeliveryResult(fault.message, again=True)
+            return DeliveryResult(fault.message, may_retry=True)
         finally:
             if kept and len(self._idle) < _MAX_IDLE_CONNECTIONS:
                 self._idle.append(connection)
             else:
                 connection.close()
-        return answered(status)
+        return result_of_status(status)
 
     async def _exchange(self, connection: Connection, event: bytes) -> tuple[int, bool]:
         """Post an event. Return the status, and whether the connection can be reused."""

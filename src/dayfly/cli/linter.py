@@ -15,7 +15,7 @@ from dayfly.cli.output import show
 from dayfly.client import files as reading
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.lint import RULES, Embedded, Source, as_json, as_lines, as_sarif, check, selected_codes
-from dayfly.lint.check import Shellchecked, refusal, scripts
+from dayfly.lint.check import Shellchecked, fault_findings, scripts
 from dayfly.lint.rules import SHELLCHECK
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.parsing import template, text
@@ -57,7 +57,7 @@ def lint(paths: Iterable[str], sets: Iterable[str]) -> LintResult:
             try:
                 documents = text.parse(data, file=name)
             except SpecError as fault:
-                findings += refusal(fault)
+                findings += fault_findings(fault)
                 continue
             if not documents:
                 raise DayflyError(Exit.USAGE, f"{name}: contains no document", "write a plugin")
@@ -65,7 +65,7 @@ def lint(paths: Iterable[str], sets: Iterable[str]) -> LintResult:
                 try:
                     source = _source(document, data, variables)
                 except SpecError as fault:
-                    findings += refusal(fault)
+                    findings += fault_findings(fault)
                     continue
                 found = list(scripts(source))
                 checked = checked or bool(found)

@@ -28,7 +28,7 @@ class Duration(click.ParamType[float]):
         if isinstance(value, int | float):
             return float(value)
         number, unit = (value[:-1], value[-1:]) if value[-1:] in _UNITS else (value, "s")
-        if (count := numbers.whole(number, 9_999_999)) is None:
+        if (count := numbers.parse_whole(number, 9_999_999)) is None:
             self.fail(f"{value!r} is not a duration: write a whole number and s, m, h or d, like 90s", param, ctx)
         return float(count * _UNITS[unit])
 
@@ -177,7 +177,7 @@ def parse_webhook_servers(given: tuple[str, ...]) -> frozenset[str]:
     for each in given:
         host, colon, port = each.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
-        if not (colon and host and numbers.port(port)) or (not bracketed and set(host) & set(":/@[]*? ")):
+        if not (colon and host and numbers.parse_port(port)) or (not bracketed and set(host) & set(":/@[]*? ")):
             raise DayflyError(Exit.USAGE, f"{each!r} is not a server", "write --allow-webhook HOST:PORT")
     return frozenset(each.lower() for each in given)
 

@@ -39,7 +39,7 @@ def create(folder: str, example: str | None) -> None:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise DayflyError(Exit.USAGE, f"{folder}: exists and is not empty", "name a new or an empty folder")
     files = _from_example(example) if example is not None else _from_template(target.resolve().name)
-    files[SCHEMA] = (json.dumps(json_schema.of("plugin"), indent=1) + "\n", 0o644)
+    files[SCHEMA] = (json.dumps(json_schema.file_schema("plugin"), indent=1) + "\n", 0o644)
     for path, (content, mode) in files.items():
         place = target / path
         place.parent.mkdir(parents=True, exist_ok=True)

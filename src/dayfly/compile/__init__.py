@@ -9,7 +9,7 @@ package is pure and imports only `spec`; `server`, `cli` and the operator's kube
 from dayfly.compile.compiler import Compiled, check_plugin, check_steps, compile  # noqa: A004  -- the field's word for it
 from dayfly.compile.lifecycle_hook import check_hook, compile_hook, hook_warnings
 from dayfly.compile.preview import CompilePreview, preview, preview_hook
-from dayfly.compile.resources import missing
+from dayfly.compile.resources import required_plugins
 from dayfly.compile.route_group import check_group, compile_group, group_previews
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
     "compile_hook",
     "group_previews",
     "hook_warnings",
-    "missing",
     "preview",
     "preview_hook",
+    "required_plugins",
 ]

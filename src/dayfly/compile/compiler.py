@@ -23,7 +23,7 @@ from dayfly.spec.lifecycle import (
 )
 from dayfly.spec.plugin import Plugin, PluginSpec, Runner
 from dayfly.spec.sandbox import Endpoint, Fork, Hooks, Sandbox
-from dayfly.spec.unsupported_fields import ToLocal, fields_without_effect
+from dayfly.spec.unsupported_fields import LocalRouting, fields_without_effect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ def compile(  # noqa: A001  -- the field's word for it
     namespace: str = "",
     publisher: str = "local",
     routed: Mapping[str, Sequence[str]] | None = None,
-    local: ToLocal = ToLocal.UNKNOWN,
+    local: LocalRouting = LocalRouting.UNKNOWN,
     source: ParsedDocument | None = None,
     plugin_sources: Mapping[PluginVersion, ParsedDocument] | None = None,
 ) -> Compiled:
@@ -63,8 +63,8 @@ def compile(  # noqa: A001  -- the field's word for it
 
     Args:
         sandbox: The sandbox, loaded and checked by `spec`.
-        plugins: At least those that `missing` names, by name and canonical version. For the latest version, the highest
-            among them is used.
+        plugins: At least those that `required_plugins` names, by name and canonical version. For the latest version,
+            the highest among them is used.
         uid: The target's identity.
         routing_key: The sandbox's routing key.
         namespace: Namespace of the Sandbox object, if there is one.
@@ -84,15 +84,18 @@ def compile(  # noqa: A001  -- the field's word for it
         named = output_keys.complete_keys(sandbox, {name: each.spec for name, each in found.items()})
         if named is not sandbox:
             sandbox, found = named, resources.resolve(named, plugins)
-        hooks = hooks_of(sandbox.spec.hooks)
+        hooks = hook_workflows(sandbox.spec.hooks)
         _check(sandbox, hooks, found, plugin_sources or {}, routed=routed is not None)
         target = Target(api_version=API_VERSION, kind="Sandbox", namespace=namespace, name=sandbox.name, uid=uid)
-        env = _builtin(sandbox.name, routing_key)
+        env = _builtin_variables(sandbox.name, routing_key)
         step_env = step_environment(sandbox.name, routing_key, namespace)
         own = units.DocumentSettings("", {}, (), units.exec_template(sandbox.spec.runner or Runner(), step_env))
         documents = (
-            *(document(target, each.workflows, _setting(each, step_env, publisher)) for each in found.values()),
-            document(target, hooks, own),
+            *(
+                build_document(target, each.workflows, _document_settings(each, step_env, publisher))
+                for each in found.values()
+            ),
+            build_document(target, hooks, own),
         )
         kept = forks.build_units(sandbox.spec.forks, found, env, ("spec", "forks"))
         kept += _routes_and_previews(sandbox, kept, routing_key, routed, local=local) if routed is not None else ()
@@ -100,9 +103,9 @@ def compile(  # noqa: A001  -- the field's word for it
         for made in documents:
             check_document_size(made, found[made.resource].keys if made.resource else ("spec", "hooks"))
     except SpecError as fault:
-        raise with_place(fault, source) from None
+        raise with_position(fault, source) from None
     doubts = _warnings(sandbox, found.values(), local=local)
-    return Compiled(documents, kept, tuple(str(with_place(doubt, source)) for doubt in doubts))
+    return Compiled(documents, kept, tuple(str(with_position(doubt, source)) for doubt in doubts))
 
 
 def _check(
@@ -129,15 +132,15 @@ def _check(
 
 
 def _routes_and_previews(
-    sandbox: Sandbox, kept: tuple[Unit, ...], key: str, routed: Mapping[str, Sequence[str]], *, local: ToLocal
+    sandbox: Sandbox, kept: tuple[Unit, ...], key: str, routed: Mapping[str, Sequence[str]], *, local: LocalRouting
 ) -> tuple[Unit, ...]:
     """Return the routes to forks and to the developer's own programs, and the preview addresses."""
-    ways = routes.routes(kept, key, routed)
-    ways += routes.to_local(sandbox.spec.local if local is ToLocal.YES else (), key, routed, ways)
-    return (*ways, *routes.previews(_endpoints(sandbox), key, ways))
+    ways = routes.fork_routes(kept, key, routed)
+    ways += routes.local_routes(sandbox.spec.local if local is LocalRouting.YES else (), key, routed, ways)
+    return (*ways, *routes.preview_units(_endpoints(sandbox), key, ways))
 
 
-def _warnings(sandbox: Sandbox, found: Iterable[Instance], *, local: ToLocal) -> Iterator[SpecError]:
+def _warnings(sandbox: Sandbox, found: Iterable[Instance], *, local: LocalRouting) -> Iterator[SpecError]:
     """Return warnings about parts that are valid and probably unintended."""
     yield from (SpecError(*doubt) for instance in found for doubt in resources.unused_params(instance))
     if sandbox.spec.hooks and sandbox.spec.hooks.pre_stop and not sandbox.spec.forks:
@@ -145,7 +148,7 @@ def _warnings(sandbox: Sandbox, found: Iterable[Instance], *, local: ToLocal) ->
         yield SpecError(problem, ("spec", "hooks", "preStop"))
     for field, why in fields_without_effect(msgspec.structs.asdict(sandbox.spec), local):
         # Without a host it is not known yet whether it has an effect.
-        effect = why if local is ToLocal.UNKNOWN and field == "local" else f"has no effect here: {why}"
+        effect = why if local is LocalRouting.UNKNOWN and field == "local" else f"has no effect here: {why}"
         yield SpecError(effect, ("spec", field))
 
 
@@ -169,10 +172,10 @@ def check_plugin(plugin: Plugin, *, source: ParsedDocument | None = None) -> Lif
         # Without a sandbox's name and params the document has its smallest size.
         work = units.exec_template(plugin.spec.runner, {}, state=plugin.spec.state)
         bare = units.DocumentSettings("", {}, (), work, StepOrigin(plugin=plugin.name))
-        smallest = document(Target(kind="Sandbox", name="", uid=""), workflows, bare)
+        smallest = build_document(Target(kind="Sandbox", name="", uid=""), workflows, bare)
         check_document_size(smallest, ("spec",))
     except SpecError as fault:
-        raise with_place(fault, source) from None
+        raise with_position(fault, source) from None
     return smallest
 
 
@@ -200,7 +203,7 @@ def _check_instance(instance: Instance, sources: Mapping[PluginVersion, ParsedDo
             raise
         source = sources.get((instance.plugin.name, instance.plugin.version))
         if source is not None:
-            raise with_place(fault, source) from None
+            raise with_position(fault, source) from None
         problem = f"the plugin {instance.plugin.wire_name} is invalid: {fault}"
         raise SpecError(problem, (*instance.keys, "plugin")) from None
 
@@ -223,7 +226,7 @@ def check_workflows(workflows: tuple[Workflow, ...]) -> None:
     faults.settle()
 
 
-def hooks_of(written_hooks: Hooks | None) -> tuple[Workflow, ...]:
+def hook_workflows(written_hooks: Hooks | None) -> tuple[Workflow, ...]:
     """Return the four workflows of a target's own hooks."""
     hooks = written_hooks or Hooks()
     steps = (hooks.pre_start, hooks.post_start, hooks.pre_stop, hooks.post_stop)
@@ -246,7 +249,7 @@ def _check_hook_sources(
                     forks.check_fork_value(source.fork, wished, (*keys, "fork"))
 
 
-def _builtin(sandbox: str, routing_key: str) -> dict[str, str]:
+def _builtin_variables(sandbox: str, routing_key: str) -> dict[str, str]:
     return {
         f"{prefix}_SANDBOX_{word}": value
         for prefix in ("SIGNADOT", "DAYFLY")
@@ -259,10 +262,10 @@ def step_environment(sandbox: str, routing_key: str, namespace: str, resource: s
     named = {"SIGNADOT_RESOURCE_NAME": resource, "DAYFLY_RESOURCE_NAME": resource} if resource else {}
     # An old name of the routing key, which public plugins still use for names.
     place = {"SIGNADOT_SANDBOX_ID": routing_key, "DAYFLY_SANDBOX_NAMESPACE": namespace}
-    return {**_builtin(sandbox, routing_key), **place, **named}
+    return {**_builtin_variables(sandbox, routing_key), **place, **named}
 
 
-def _setting(instance: Instance, env: dict[str, str], publisher: str) -> units.DocumentSettings:
+def _document_settings(instance: Instance, env: dict[str, str], publisher: str) -> units.DocumentSettings:
     named = {"SIGNADOT_RESOURCE_NAME": instance.name, "DAYFLY_RESOURCE_NAME": instance.name}
     return units.DocumentSettings(
         resource=instance.name,
@@ -274,7 +277,7 @@ def _setting(instance: Instance, env: dict[str, str], publisher: str) -> units.D
     )
 
 
-def document(target: Target, workflows: tuple[Workflow, ...], shared: units.DocumentSettings) -> Lifecycle:
+def build_document(target: Target, workflows: tuple[Workflow, ...], shared: units.DocumentSettings) -> Lifecycle:
     """Return the document of checked workflows."""
     by_event = {workflow.event: units.build_units(shared, workflow) for workflow in workflows}
     return Lifecycle(
@@ -294,7 +297,7 @@ def document(target: Target, workflows: tuple[Workflow, ...], shared: units.Docu
 def check_unit_count(documents: list[tuple[Workflow, ...]], kept: int = 0, *, whose: str = "sandbox") -> None:
     """Refuse too many units before any is built: a short sandbox may use a big plugin many times."""
     count = kept + sum(len(workflow.steps) for workflows in documents for workflow in workflows)
-    count += sum(objects.count_missing(workflows) for workflows in documents)
+    count += sum(objects.count_missing_removals(workflows) for workflows in documents)
     if count > MAX_UNITS_PER_RUN:
         what = "steps, hooks and forks" if whose == "sandbox" else "steps"
         problem = f"{count} {what} are too many; one {whose} has at most {MAX_UNITS_PER_RUN}"
@@ -310,6 +313,6 @@ def check_document_size(made: Lifecycle | tuple[Unit, ...], keys: Path) -> None:
         raise SpecError(problem, keys)
 
 
-def with_place(fault: SpecError, source: ParsedDocument | None) -> SpecError:
+def with_position(fault: SpecError, source: ParsedDocument | None) -> SpecError:
     """Return the fault with its line and column, unless it has them or they are not known."""
-    return fault if source is None else source.placed(fault)
+    return fault if source is None else source.with_positions(fault)

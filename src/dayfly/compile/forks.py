@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dayfly.compile.resources import Instance, check_output
-from dayfly.compile.units import output_of
+from dayfly.compile.units import output_reference
 from dayfly.spec import lifecycle
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import Baseline, EnvChange, Kind, Unit, UnitInput
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dayfly.spec.steps.value_from import ForkExpression
 
-_CARRIED_OUT = ("strategic", "merge", "json")
+_APPLIED_PATCH_TYPES = ("strategic", "merge", "json")
 
 
 def build_units(
@@ -48,12 +48,12 @@ def build_units(
             problem = f"another fork is already derived from {quote(f'{of.namespace}/{of.name}')}, whatever its kind"
             raise SpecError(problem, (*here, "forkOf"))
         changes = fork.customizations or Customizations()
-        units[name] = _build(fork, changes, builtin, instances, here)
+        units[name] = _build_unit(fork, changes, builtin, instances, here)
         _check_expressions(changes, baselines, (*here, "customizations", "env"))
     return tuple(units.values())
 
 
-def _build(
+def _build_unit(
     fork: Fork, changes: Customizations, builtin: tuple[EnvChange, ...], instances: Mapping[str, Instance], keys: Path
 ) -> Unit:
     here = (*keys, "customizations")
@@ -66,7 +66,7 @@ def _build(
             check_output(wanted, instances, (*here, "env", index, "valueFrom", "resource"))
             # None of the three may contain a dot, so the name is unique, and a value that is used twice is read once.
             name = f"{wanted.name}.{wanted.output_key}"
-            inputs[name] = UnitInput(name=name, from_=output_of(wanted))
+            inputs[name] = UnitInput(name=name, from_=output_reference(wanted))
         env.append(_env_change(change, name))
     return Unit(
         name=fork.name or fork.fork_of.name,
@@ -84,17 +84,17 @@ def _build(
 def _env_change(change: Env, name: str) -> EnvChange:
     if change.operation == "delete":
         return EnvChange(name=change.name, container=change.container, delete=True)
-    source = _source(change.value_from) if change.value_from and not name else None
+    source = _env_source(change.value_from) if change.value_from and not name else None
     return EnvChange(name=change.name, value=change.value or "", input=name, source=source, container=change.container)
 
 
-def _source(given: EnvSource) -> dict[str, Any]:
+def _env_source(given: EnvSource) -> dict[str, Any]:
     source: dict[str, Any] = msgspec.to_builtins(given)
     return source
 
 
 def _patch(patch: Patch, keys: Path) -> dict[str, Any]:
-    if patch.type not in _CARRIED_OUT:
+    if patch.type not in _APPLIED_PATCH_TYPES:
         problem = f"patches of type {patch.type} are not supported; write the change under env or images"
         raise SpecError(problem, (*keys, "type"))
     return {"type": patch.type, "value": text.parse_one(patch.value, file="").data}

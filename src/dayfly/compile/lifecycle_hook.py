@@ -9,7 +9,7 @@ import msgspec
 from dayfly.compile import compiler, units
 from dayfly.compile.references import Workflow, suggest
 from dayfly.spec.errors import Faults, SpecError, quote
-from dayfly.spec.lifecycle import CREATING, Lifecycle, LifecycleEvent, StepOrigin, Target, Unit
+from dayfly.spec.lifecycle import CREATE_EVENTS, Lifecycle, LifecycleEvent, StepOrigin, Target, Unit
 from dayfly.spec.lifecycle_hook import TARGET_VARIABLES
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ def compile_hook(hook: LifecycleHook, target: Target, *, source: ParsedDocument 
         compiler.check_unit_count([workflows], whose="hook")
         compiler.check_workflows(workflows)
         _check_undone(hook.spec)
-        work = units.exec_template(hook.spec.runner, _builtin(hook, target))
+        work = units.exec_template(hook.spec.runner, _builtin_variables(hook, target))
         shared = units.DocumentSettings("", {}, (), work, StepOrigin(publisher=PUBLISHER, plugin=hook.name))
-        made = compiler.document(target, workflows, shared)
+        made = compiler.build_document(target, workflows, shared)
         undone = {step.name: step.undoes for step in hook.spec.post_stop}
         made = msgspec.structs.replace(made, post_stop=tuple(_with_undoes(unit, undone) for unit in made.post_stop))
         compiler.check_document_size(made, ("spec",))
     except SpecError as fault:
-        raise compiler.with_place(fault, source) from None
+        raise compiler.with_position(fault, source) from None
     return made
 
 
@@ -67,7 +67,7 @@ def hook_warnings(hook: LifecycleHook, *, source: ParsedDocument | None = None) 
     if hook.spec.pre_start:
         problem = "runs in parallel with the object's own start: the object's controller does not wait for it"
         found.append(SpecError(problem, ("spec", "preStart")))
-    return tuple(str(compiler.with_place(doubt, source)) for doubt in found)
+    return tuple(str(compiler.with_position(doubt, source)) for doubt in found)
 
 
 def _workflows(spec: LifecycleHookSpec) -> tuple[Workflow, ...]:
@@ -76,7 +76,7 @@ def _workflows(spec: LifecycleHookSpec) -> tuple[Workflow, ...]:
 
 def _check_undone(spec: LifecycleHookSpec) -> None:
     """Check that `undoes` names a step that creates."""
-    creating = [step.name for event in LifecycleEvent if event in CREATING for step in spec.steps(event)]
+    creating = [step.name for event in LifecycleEvent if event in CREATE_EVENTS for step in spec.steps(event)]
     faults = Faults()
     for index, step in enumerate(spec.post_stop):
         with faults:
@@ -92,6 +92,6 @@ def _with_undoes(unit: Unit, undone: dict[str, str]) -> Unit:
     return msgspec.structs.replace(unit, undoes=removed or undone.get(unit.name, ""))
 
 
-def _builtin(hook: LifecycleHook, target: Target) -> dict[str, str]:
+def _builtin_variables(hook: LifecycleHook, target: Target) -> dict[str, str]:
     values = (hook.name, target.api_version, target.kind, target.namespace, target.name, target.uid)
     return dict(zip(TARGET_VARIABLES, values, strict=True))

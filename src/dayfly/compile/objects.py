@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING
 
 from dayfly.compile.references import suggest
 from dayfly.spec.errors import Faults, Path, SpecError, quote
-from dayfly.spec.lifecycle import CREATING, Kind, LifecycleEvent, Object, Ref, Unit, UnitInput, UnitRetry, UnitTimeouts
+from dayfly.spec.lifecycle import (
+    CREATE_EVENTS,
+    Kind,
+    LifecycleEvent,
+    Object,
+    Ref,
+    Unit,
+    UnitInput,
+    UnitRetry,
+    UnitTimeouts,
+)
 from dayfly.spec.steps.kube_object import GONE
 
 if TYPE_CHECKING:
@@ -22,7 +32,7 @@ def check(workflows: tuple[Workflow, ...]) -> None:
     Raises:
         SpecError: The faults, each at the step.
     """
-    made = {step.name: step for step, _, _ in _making(workflows)}
+    made = {step.name: step for step, _, _ in _create_steps(workflows)}
     removed: dict[str, str] = {}
     names = {step.name for workflow in workflows for step in workflow.steps}
     faults = Faults()
@@ -34,7 +44,7 @@ def check(workflows: tuple[Workflow, ...]) -> None:
                 _check_event(step, workflow, (*here, "object"))
                 if step.object.remove:
                     _check_removal(step, made, removed, (*here, "object", "remove"))
-    for step, _, here in _making(workflows):
+    for step, _, here in _create_steps(workflows):
         with faults:
             if step.name not in removed and (ours := _name(step.name)) in names:
                 problem = f"its removal would be named {quote(ours)}, as another step is: rename one, or write a"
@@ -43,9 +53,9 @@ def check(workflows: tuple[Workflow, ...]) -> None:
     faults.settle()
 
 
-def count_missing(workflows: tuple[Workflow, ...]) -> int:
+def count_missing_removals(workflows: tuple[Workflow, ...]) -> int:
     """Return the number of removals that are added because none is written."""
-    return len(list(_unremoved(workflows)))
+    return len(list(_steps_without_removal(workflows)))
 
 
 def removals(workflows: tuple[Workflow, ...], namespace: str) -> tuple[Unit, ...]:
@@ -54,16 +64,18 @@ def removals(workflows: tuple[Workflow, ...], namespace: str) -> tuple[Unit, ...
     Each runs after the removal of everything that was created with its object's help, and after each delete step that
     reads its outputs, because cleanup steps may need the object.
     """
-    written = {step.object.remove: step.name for step in _stopping(workflows) if step.object and step.object.remove}
+    written = {
+        step.object.remove: step.name for step in _removal_steps(workflows) if step.object and step.object.remove
+    }
     readers = _readers(workflows)
-    remover = {step.name: written.get(step.name, _name(step.name)) for step, _, _ in _making(workflows)}
+    remover = {step.name: written.get(step.name, _name(step.name)) for step, _, _ in _create_steps(workflows)}
     last = {
         step.name for workflow in workflows if workflow.event is LifecycleEvent.POST_STOP for step in workflow.steps
     }
     last |= set(remover.values()) - set(written.values())
     made: list[Unit] = []
-    for step, _, _ in _unremoved(workflows):
-        after = _reach(step.name, readers)
+    for step, _, _ in _steps_without_removal(workflows):
+        after = _all_readers(step.name, readers)
         first = {remover.get(name, name) for name in after} & last
         made.append(_removal(step.name, sorted(first), namespace))
     return tuple(made)
@@ -87,28 +99,28 @@ def _name(step: str) -> str:
     return f"remove-{step}"
 
 
-def _making(workflows: tuple[Workflow, ...]) -> Iterator[tuple[Step, Workflow, Path]]:
+def _create_steps(workflows: tuple[Workflow, ...]) -> Iterator[tuple[Step, Workflow, Path]]:
     for workflow in workflows:
-        if workflow.event in CREATING:
+        if workflow.event in CREATE_EVENTS:
             for step, here in workflow.steps_with_paths():
                 if step.object is not None and step.object.manifest is not None:
                     yield step, workflow, here
 
 
-def _stopping(workflows: tuple[Workflow, ...]) -> Iterator[Step]:
-    return (step for workflow in workflows if workflow.event not in CREATING for step in workflow.steps)
+def _removal_steps(workflows: tuple[Workflow, ...]) -> Iterator[Step]:
+    return (step for workflow in workflows if workflow.event not in CREATE_EVENTS for step in workflow.steps)
 
 
-def _unremoved(workflows: tuple[Workflow, ...]) -> Iterator[tuple[Step, Workflow, Path]]:
-    removed = {step.object.remove for step in _stopping(workflows) if step.object is not None}
-    return (each for each in _making(workflows) if each[0].name not in removed)
+def _steps_without_removal(workflows: tuple[Workflow, ...]) -> Iterator[tuple[Step, Workflow, Path]]:
+    removed = {step.object.remove for step in _removal_steps(workflows) if step.object is not None}
+    return (each for each in _create_steps(workflows) if each[0].name not in removed)
 
 
 def _check_event(step: Step, workflow: Workflow, keys: Path) -> None:
     assert step.object is not None, "only called for steps with objects"
-    if workflow.event in CREATING and step.object.manifest is None:
+    if workflow.event in CREATE_EVENTS and step.object.manifest is None:
         raise SpecError(f"a {workflow.word} creates an object: write manifest", (*keys, "remove"))
-    if workflow.event not in CREATING and step.object.manifest is not None:
+    if workflow.event not in CREATE_EVENTS and step.object.manifest is not None:
         problem = f"a {workflow.word} cannot create an object, which would never be removed: write remove, or a script"
         raise SpecError(problem, (*keys, "manifest"))
 
@@ -134,7 +146,7 @@ def _readers(workflows: tuple[Workflow, ...]) -> dict[str, set[str]]:
     return found
 
 
-def _reach(start: str, readers: dict[str, set[str]]) -> set[str]:
+def _all_readers(start: str, readers: dict[str, set[str]]) -> set[str]:
     """Return all direct and indirect readers of a step."""
     found: set[str] = set()
     waiting: Iterable[str] = readers.get(start, ())

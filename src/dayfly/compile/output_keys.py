@@ -24,7 +24,7 @@ def complete_keys(sandbox: Sandbox, plugins: Mapping[str, PluginSpec]) -> Sandbo
 
     `plugins` are those of its resources, by the resources' names.
     """
-    made: Sandbox = _walked(sandbox, plugins)
+    made: Sandbox = _complete_value(sandbox, plugins)
     return made
 
 
@@ -33,24 +33,24 @@ def possible_outputs(key: str, spec: PluginSpec) -> list[str]:
     return [f"{step.name}.{key}" for step in spec.create for output in step.outputs if output.name == key]
 
 
-def _walked(value: Any, plugins: Mapping[str, PluginSpec]) -> Any:
+def _complete_value(value: Any, plugins: Mapping[str, PluginSpec]) -> Any:
     """Return a value with completed keys. Unchanged parts are the same objects."""
     if isinstance(value, ResourceOutput):
-        return _completed(value, plugins)
+        return _complete_output(value, plugins)
     if isinstance(value, msgspec.Struct):
         parts = {field: getattr(value, field) for field in value.__struct_fields__}
-        changed = {field: new for field, old in parts.items() if (new := _walked(old, plugins)) is not old}
+        changed = {field: new for field, old in parts.items() if (new := _complete_value(old, plugins)) is not old}
         return msgspec.structs.replace(value, **changed) if changed else value
     if isinstance(value, dict):
-        entries = {key: _walked(old, plugins) for key, old in value.items()}
+        entries = {key: _complete_value(old, plugins) for key, old in value.items()}
         return entries if any(entries[key] is not old for key, old in value.items()) else value
     if isinstance(value, tuple):
-        items = tuple(_walked(old, plugins) for old in value)
+        items = tuple(_complete_value(old, plugins) for old in value)
         return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
     return value
 
 
-def _completed(wanted: ResourceOutput, plugins: Mapping[str, PluginSpec]) -> ResourceOutput:
+def _complete_output(wanted: ResourceOutput, plugins: Mapping[str, PluginSpec]) -> ResourceOutput:
     if "." in wanted.output_key or wanted.name not in plugins:
         return wanted
     found = possible_outputs(wanted.output_key, plugins[wanted.name])

@@ -12,7 +12,7 @@ import msgspec
 from dayfly.compile.graph import waves
 from dayfly.spec.errors import with_article
 from dayfly.spec.lifecycle import (
-    CREATING,
+    CREATE_EVENTS,
     EnvChange,
     ForkValue,
     Kind,
@@ -142,9 +142,9 @@ def preview(compiled: Compiled) -> CompilePreview:
     deletion += index.stages(LifecycleEvent.POST_STOP)
     return CompilePreview(
         events=index.events(),
-        forks=tuple(index.fork(unit) for unit in forks),
+        forks=tuple(index.fork_line(unit) for unit in forks),
         deletion=tuple(deletion),
-        routes=tuple(map(_route, routes)),
+        routes=tuple(map(_route_line, routes)),
         warnings=compiled.warnings,
     )
 
@@ -191,7 +191,7 @@ class _UnitIndex:
     def events(self) -> tuple[EventLine, ...]:
         ordered = {event: self.waves(event) for event in LifecycleEvent}
         return tuple(
-            EventLine(event=event, waves=tuple(tuple(self.line(name) for name in wave) for wave in found))
+            EventLine(event=event, waves=tuple(tuple(self.step_line(name) for name in wave) for wave in found))
             for event, found in ordered.items()
             if found
         )
@@ -213,19 +213,21 @@ class _UnitIndex:
             for reader in self.readers.get(document.resource, ()):
                 yield from (unit_id(reader.resource, other.name) for other in reader.post_stop)
 
-    def line(self, name: str) -> StepLine:
+    def step_line(self, name: str) -> StepLine:
         document, event, unit = self.units[name]
         return StepLine(
             id=name,
             image=unit.exec.image if unit.exec else "",
             request=_request(unit),
-            inputs=tuple(self.input(document, item, unit) for item in unit.inputs),
-            outputs=tuple(OutputLine(name=o.name, path=_origin(o, unit), sensitive=o.sensitive) for o in unit.outputs),
+            inputs=tuple(self.input_line(document, item, unit) for item in unit.inputs),
+            outputs=tuple(
+                OutputLine(name=o.name, path=_output_source(o, unit), sensitive=o.sensitive) for o in unit.outputs
+            ),
             clocks=_timeouts_text(unit),
-            tries=_retries_text(unit.retry, creates=event in CREATING),
+            tries=_retries_text(unit.retry, creates=event in CREATE_EVENTS),
         )
 
-    def input(self, document: Lifecycle, item: UnitInput, unit: Unit) -> InputLine:
+    def input_line(self, document: Lifecycle, item: UnitInput, unit: Unit) -> InputLine:
         producer = _producer(document, item.from_) if item.from_ else ""
         output = item.from_.output if item.from_ else ""
         return InputLine(
@@ -237,18 +239,18 @@ class _UnitIndex:
             path=item.as_.path,
         )
 
-    def fork(self, unit: Unit) -> ForkLine:
+    def fork_line(self, unit: Unit) -> ForkLine:
         assert unit.fork is not None, "a fork has a baseline"
         refs = {item.name: item.from_ for item in unit.inputs if item.from_ is not None}
         return ForkLine(
             id=kept_id(unit),
             kind=unit.fork.baseline.kind,
-            env=tuple(self.env(change, refs.get(change.input)) for change in unit.fork.env),
+            env=tuple(self.env_line(change, refs.get(change.input)) for change in unit.fork.env),
             images=tuple(_image(image) for image in unit.fork.images),
             patch=str(unit.fork.patch["type"]) if unit.fork.patch else "",
         )
 
-    def env(self, change: EnvChange, ref: Ref | None) -> EnvLine:
+    def env_line(self, change: EnvChange, ref: Ref | None) -> EnvLine:
         if change.delete:
             return EnvLine(name=change.name, container=change.container, delete=True)
         if ref is not None:
@@ -286,7 +288,7 @@ def _request(unit: Unit) -> str:
     return f"{unit.webhook.request['method']} {unit.webhook.request['url']}" if unit.webhook else ""
 
 
-def _origin(output: UnitOutput, unit: Unit) -> str:
+def _output_source(output: UnitOutput, unit: Unit) -> str:
     if output.secret is not None:
         return f"{output.secret.key} of Secret {output.secret.name or output.secret.json_path}"
     if unit.object is not None:
@@ -312,7 +314,7 @@ def _read_resources(document: Lifecycle) -> list[str]:
     return list(dict.fromkeys(ref.resource for unit in units for ref in _references(unit) if ref.resource))
 
 
-def _route(unit: Unit) -> RouteLine:
+def _route_line(unit: Unit) -> RouteLine:
     line = RouteLine(id=kept_id(unit), kind=unit.kind, after=unit.after)
     if unit.route is not None:
         return msgspec.structs.replace(line, keys=unit.route.keys)

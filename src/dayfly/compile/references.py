@@ -74,7 +74,7 @@ def check(workflows: tuple[Workflow, ...]) -> None:
                         raise SpecError(problem, keys)
                     check_output(producer, wanted.output, keys)
     faults.settle()
-    refuse_cycle(inner_edges("", workflows))
+    check_acyclic(inner_edges("", workflows))
 
 
 def check_output(producer: Step, output: str, keys: Path) -> None:
@@ -103,7 +103,7 @@ def inner_edges(prefix: str, workflows: tuple[Workflow, ...]) -> Iterator[graph.
                     )
 
 
-def refuse_cycle(edges: Iterable[graph.Edge]) -> None:
+def check_acyclic(edges: Iterable[graph.Edge]) -> None:
     """Refuse steps that wait for each other, at the first reference of the cycle."""
     if cycle := graph.find_cycle(edges):
         problem = f"steps that wait for each other can never start: {graph.describe(cycle)}"

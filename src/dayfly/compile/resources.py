@@ -46,7 +46,7 @@ class Instance(msgspec.Struct, frozen=True):
         """The resource's name in the sandbox."""
         return self.resource.name
 
-    def taking(self) -> Iterator[tuple[str, str]]:
+    def read_params(self) -> Iterator[tuple[str, str]]:
         """Return each param that a step reads, with the step's name."""
         for workflow in self.workflows:
             for step in workflow.steps:
@@ -58,14 +58,14 @@ class Instance(msgspec.Struct, frozen=True):
         """Return the optional params."""
         return {name: rule.default for name, rule in self.spec.params().items() if rule.default is not None}
 
-    def given(self) -> Iterator[tuple[str, ResourceOutput, Path]]:
+    def output_params(self) -> Iterator[tuple[str, ResourceOutput, Path]]:
         """Return each param with the output of another resource as its value, and the path to the reference."""
         for name, value in self.resource.params.items():
             if isinstance(value, Param):
                 yield name, value.value_from.resource, (*self.keys, "params", name, "valueFrom", "resource")
 
 
-def missing(sandbox: Sandbox) -> dict[PluginVersion, int]:
+def required_plugins(sandbox: Sandbox) -> dict[PluginVersion, int]:
     """Return the plugins that `compile` needs, in order: name and canonical version, "" for the latest.
 
     Each has the first resource that names it.
@@ -73,7 +73,7 @@ def missing(sandbox: Sandbox) -> dict[PluginVersion, int]:
     places: dict[PluginVersion, int] = {}
     for place, resource in enumerate(sandbox.spec.resources):
         if resource.spec is None:
-            places.setdefault(_wanted(resource, ()), place)
+            places.setdefault(_requested_version(resource, ()), place)
     return places
 
 
@@ -88,7 +88,7 @@ def resolve(sandbox: Sandbox, plugins: Mapping[PluginVersion, Plugin]) -> dict[s
         keys: Path = ("spec", "resources", index)
         plugin, spec, spec_keys = None, resource.spec, (*keys, "spec")
         if spec is None:
-            plugin = _pick(resource, plugins, (*keys, "plugin"))
+            plugin = _select_plugin(resource, plugins, (*keys, "plugin"))
             spec, spec_keys = plugin.spec, ("spec",)
         found[resource.name] = Instance(resource, keys, plugin, spec, references.plugin_workflows(spec, spec_keys))
     return found
@@ -104,7 +104,7 @@ def check_output(wanted: ResourceOutput, instances: Mapping[str, Instance], keys
     here = (*keys, "outputKey")
     spec = instances[wanted.name].spec
     if "." not in wanted.output_key:
-        raise SpecError(_unclear(wanted, spec), here)
+        raise SpecError(_why_ambiguous(wanted, spec), here)
     name, _, output = wanted.output_key.partition(".")
     creating = {step.name: step for step in spec.create}
     if any(step.name == name for step in spec.delete):
@@ -116,7 +116,7 @@ def check_output(wanted: ResourceOutput, instances: Mapping[str, Instance], keys
     references.check_output(creating[name], output, here)
 
 
-def _unclear(wanted: ResourceOutput, spec: PluginSpec) -> str:
+def _why_ambiguous(wanted: ResourceOutput, spec: PluginSpec) -> str:
     """Return why an output's name without a step is not enough."""
     if several := possible_outputs(wanted.output_key, spec):
         choices = " or ".join(quote(key) for key in several)
@@ -138,12 +138,12 @@ def check_params(instances: Mapping[str, Instance]) -> None:
     for instance in instances.values():
         _check_required(instance)
         _check_secret(instance)
-        for _, wanted, keys in instance.given():
+        for _, wanted, keys in instance.output_params():
             check_output(wanted, instances, keys)
     across = [edge for instance in instances.values() for edge in _edges(instance)]
     within = [e for i in instances.values() for e in references.inner_edges(f"{i.name}/", i.workflows)]
     # Params come first, so a cycle is reported at a place in the sandbox: no single plugin is at fault.
-    references.refuse_cycle([*across, *within])
+    references.check_acyclic([*across, *within])
     if cycle := find_cycle(edge for instance in instances.values() for edge in _cleanup_edges(instance, instances)):
         problem = f"resources that read each other can never be cleaned up, each waits for the other: {describe(cycle)}"
         raise SpecError(problem, cycle[0].keys)
@@ -177,7 +177,7 @@ def _described(instance: Instance) -> str:
 
 def unused_params(instance: Instance) -> Iterator[tuple[str, Path]]:
     """Return a warning for each param that no step reads, with its path."""
-    taken = dict(instance.taking())
+    taken = dict(instance.read_params())
     for name in instance.resource.params:
         if name not in taken:
             yield (
@@ -186,13 +186,13 @@ def unused_params(instance: Instance) -> Iterator[tuple[str, Path]]:
             )
 
 
-def _wanted(resource: Resource, keys: Path) -> PluginVersion:
+def _requested_version(resource: Resource, keys: Path) -> PluginVersion:
     name, version = semver.split_reference(resource.plugin, keys)
     return name, "" if version == semver.LATEST else version
 
 
-def _pick(resource: Resource, plugins: Mapping[PluginVersion, Plugin], keys: Path) -> Plugin:
-    name, version = _wanted(resource, keys)
+def _select_plugin(resource: Resource, plugins: Mapping[PluginVersion, Plugin], keys: Path) -> Plugin:
+    name, version = _requested_version(resource, keys)
     versions = [key[1] for key in plugins if key[0] == name]
     if not versions:
         known = sorted({key[0] for key in plugins})
@@ -204,8 +204,8 @@ def _pick(resource: Resource, plugins: Mapping[PluginVersion, Plugin], keys: Pat
 
 
 def _edges(instance: Instance) -> Iterator[Edge]:
-    sources = {name: (wanted, keys) for name, wanted, keys in instance.given()}
-    for param, step in instance.taking():
+    sources = {name: (wanted, keys) for name, wanted, keys in instance.output_params()}
+    for param, step in instance.read_params():
         if param in sources:
             wanted, keys = sources[param]
             producer, _, output = wanted.output_key.partition(".")
@@ -213,13 +213,13 @@ def _edges(instance: Instance) -> Iterator[Edge]:
 
 
 def _cleanup_edges(instance: Instance, instances: Mapping[str, Instance]) -> Iterator[Edge]:
-    taken = dict(instance.taking())
-    for param, wanted, keys in instance.given():
+    taken = dict(instance.read_params())
+    for param, wanted, keys in instance.output_params():
         # In a cycle each resource is read, so it is enough to check the resources that are read for a cleanup.
-        if param in taken and _cleans(instances[wanted.name]) and wanted.name != instance.name:
+        if param in taken and _has_delete_steps(instances[wanted.name]) and wanted.name != instance.name:
             yield Edge(instance.name, wanted.name, wanted.output_key, keys)
 
 
-def _cleans(instance: Instance) -> bool:
+def _has_delete_steps(instance: Instance) -> bool:
     """Return whether it has delete steps, written or added."""
     return bool(instance.spec.delete) or any(step.object is not None for step in instance.spec.create)

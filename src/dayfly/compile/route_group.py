@@ -31,17 +31,17 @@ def compile_group(
         SpecError: A reference without a target or to a later event, a cycle, or a limit.
     """
     try:
-        workflows = compiler.hooks_of(group.spec.hooks)
+        workflows = compiler.hook_workflows(group.spec.hooks)
         compiler.check_unit_count([workflows], whose="route group")
         compiler.check_workflows(workflows)
         env = dict(zip(GROUP_VARIABLES, (group.name, routing_key, namespace), strict=True))
         # The group's author wrote its steps, so they have no publisher.
         shared = units.DocumentSettings("", {}, (), units.exec_template(group.spec.runner or Runner(), env))
         target = Target(api_version=API_VERSION, kind=KIND, namespace=namespace, name=group.name, uid=uid)
-        made = compiler.document(target, workflows, shared)
+        made = compiler.build_document(target, workflows, shared)
         compiler.check_document_size(made, ("spec", "hooks"))
     except SpecError as fault:
-        raise compiler.with_place(fault, source) from None
+        raise compiler.with_position(fault, source) from None
     return made
 
 
@@ -51,7 +51,7 @@ def group_previews(group: RouteGroup, routing_key: str, cluster: str | None = ""
     None is for a cluster that does not know its name, and so ignores the cluster of an endpoint.
     """
     here = (each for each in group.spec.endpoints if cluster is None or each.cluster in ("", cluster))
-    return routes.previews(here, routing_key)
+    return routes.preview_units(here, routing_key)
 
 
 def check_group(group: RouteGroup, *, source: ParsedDocument | None = None) -> Lifecycle:

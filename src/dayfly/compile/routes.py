@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _THIS_MACHINE: Final = ("", "localhost", "127.0.0.1")
 
 
-def routes(forks: Sequence[Unit], key: str, others: Mapping[str, Sequence[str]]) -> tuple[Unit, ...]:
+def fork_routes(forks: Sequence[Unit], key: str, others: Mapping[str, Sequence[str]]) -> tuple[Unit, ...]:
     """Return the route to each fork, which is created when the fork answers and removed before the fork ends.
 
     Args:
@@ -40,7 +40,7 @@ def routes(forks: Sequence[Unit], key: str, others: Mapping[str, Sequence[str]])
     return tuple(found)
 
 
-def to_local(
+def local_routes(
     local: Sequence[Mapping[str, Any]], key: str, others: Mapping[str, Sequence[str]], ways: Sequence[Unit] = ()
 ) -> tuple[Unit, ...]:
     """Return the route to each workload on the developer's machine, if that is the host.
@@ -73,7 +73,7 @@ def _local_port(mappings: Any, keys: Path) -> int:
     if not isinstance(mappings, list) or len(mappings) != 1 or not isinstance(mappings[0], dict):
         raise SpecError("allows one mapping here: a baseline of this machine has one port", keys)
     host, _, written = str(mappings[0].get("toLocal", "")).rpartition(":")
-    port = numbers.port(written)
+    port = numbers.parse_port(written)
     if host not in _THIS_MACHINE or port is None:
         problem = "is the address of the workload on this machine: write localhost:<port>"
         raise SpecError(problem, (*keys, 0, "toLocal"))
@@ -87,7 +87,9 @@ def _keys(of: Baseline, key: str, others: Mapping[str, Sequence[str]]) -> tuple[
     return keys
 
 
-def previews(endpoints: Iterable[Endpoint | GroupEndpoint], key: str, after: Sequence[Unit] = ()) -> tuple[Unit, ...]:
+def preview_units(
+    endpoints: Iterable[Endpoint | GroupEndpoint], key: str, after: Sequence[Unit] = ()
+) -> tuple[Unit, ...]:
     """Return an address for each endpoint whose requests can have a routing key. `after` are the existing routes."""
     routing_keys.check_key(key)
     found = []

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from dayfly.spec.steps.kube_object import KubeObject
 
 CREATE_TRIES = 3
-ENDLESS = 0
+UNLIMITED_TRIES = 0
 MAX_VARIABLE_BYTES = 64 * 1024
 
 _STOPPING = frozenset({LifecycleEvent.PRE_STOP, LifecycleEvent.POST_STOP})
@@ -82,7 +82,7 @@ def build_units(shared: DocumentSettings, workflow: Workflow) -> tuple[Unit, ...
     Raises:
         SpecError: A constant that no environment variable can hold.
     """
-    return tuple(_unit(shared, step, workflow.event, here) for step, here in workflow.steps_with_paths())
+    return tuple(_build_unit(shared, step, workflow.event, here) for step, here in workflow.steps_with_paths())
 
 
 def check_retry(workflow: Workflow) -> None:
@@ -112,24 +112,25 @@ def check_variable(value: str, keys: Path) -> None:
         raise SpecError(problem, keys)
 
 
-def output_of(wanted: ResourceOutput, own: str = "") -> Ref:
+def output_reference(wanted: ResourceOutput, own: str = "") -> Ref:
     """Return the reference to a resource's output from the document of the resource `own`."""
     step, _, output = wanted.output_key.partition(".")
     return Ref(resource="" if wanted.name == own else wanted.name, unit=step, output=output)
 
 
-def _unit(shared: DocumentSettings, step: written.Step, event: LifecycleEvent, keys: Path) -> Unit:
+def _build_unit(shared: DocumentSettings, step: written.Step, event: LifecycleEvent, keys: Path) -> Unit:
     common: dict[str, Any] = {
         "name": step.name,
         "inputs": tuple(
-            _input(shared, item, (*keys, "inputs", index), _place(item, step)) for index, item in enumerate(step.inputs)
+            _input(shared, item, (*keys, "inputs", index), _input_destination(item, step))
+            for index, item in enumerate(step.inputs)
         ),
         "outputs": tuple(_output(item) for item in step.outputs),
         "retry": _retry(step.retry or written.Retry(), event),
     }
     timeouts = _timeouts(step.timeouts or written.Timeouts())
     if step.object is not None:
-        return _object(shared, step.object, timeouts, common)
+        return _build_object_unit(shared, step.object, timeouts, common)
     if step.webhook is None:
         work = msgspec.structs.replace(shared.exec_template, script=step.script or "", command=step.command or ())
         return Unit(kind=Kind.EXEC, timeouts=timeouts, exec=work, **common)
@@ -145,7 +146,9 @@ def _unit(shared: DocumentSettings, step: written.Step, event: LifecycleEvent, k
     )
 
 
-def _object(shared: DocumentSettings, item: KubeObject, timeouts: UnitTimeouts, common: dict[str, Any]) -> Unit:
+def _build_object_unit(
+    shared: DocumentSettings, item: KubeObject, timeouts: UnitTimeouts, common: dict[str, Any]
+) -> Unit:
     """Return the unit of an object. Its creation has one time limit, until it is ready; its removal has none."""
     if item.remove:
         common["outputs"] = (UnitOutput(name=kube_object.GONE),)
@@ -182,7 +185,7 @@ def _webhook_timeouts(timeouts: UnitTimeouts, step: written.Step) -> UnitTimeout
     return msgspec.structs.replace(timeouts, run_ms=run_ms, grace_ms=run_ms)
 
 
-def _place(item: written.Input, step: written.Step) -> As:
+def _input_destination(item: written.Input, step: written.Step) -> As:
     if step.object is not None:
         return As()  # its manifest has the place
     # The sender is Dayfly's own program, so no input may be a variable that the sender reads.
@@ -206,7 +209,7 @@ def _input(shared: DocumentSettings, item: written.Input, keys: Path, place: As)
         source = param.value_from.resource if isinstance(param, Param) else param
     secret = item.value_from_sandbox and item.name in shared.secrets
     if isinstance(source, ResourceOutput):
-        return UnitInput(name=item.name, from_=output_of(source, shared.resource), secret=secret, as_=place)
+        return UnitInput(name=item.name, from_=output_reference(source, shared.resource), secret=secret, as_=place)
     if source is not None and place.env:
         check_variable(source, here)
     return UnitInput(name=item.name, value=source, secret=secret, as_=place)
@@ -215,7 +218,7 @@ def _input(shared: DocumentSettings, item: written.Input, keys: Path, place: As)
 def _retry(given: written.Retry, event: LifecycleEvent) -> UnitRetry:
     backoff = {"backoff_ms": milliseconds(given.backoff)} if given.backoff else {}
     if event is LifecycleEvent.POST_STOP:
-        return UnitRetry(idempotent=True, limit=ENDLESS, **backoff)
+        return UnitRetry(idempotent=True, limit=UNLIMITED_TRIES, **backoff)
     if event is LifecycleEvent.PRE_STOP:
         return UnitRetry(idempotent=True, limit=PRE_STOP_TRIES, **backoff)
     tries = given.limit or (CREATE_TRIES if given.idempotent else 1)

@@ -40,7 +40,7 @@ class Alarms:
         self._drop(uid)
         if at:
             delay = max(at - now_ms(), 0) / 1000 + 0.001
-            self._set[uid] = _Alarm(at, at, asyncio.get_running_loop().call_later(delay, self._due, uid))
+            self._set[uid] = _Alarm(at, at, asyncio.get_running_loop().call_later(delay, self._on_timer, uid))
 
     def reset(self) -> None:
         """Set all timers again after the wall clock and the monotonic clock have diverged."""
@@ -57,7 +57,7 @@ class Alarms:
         if (alarm := self._set.pop(uid, None)) is not None:
             alarm.timer.cancel()
 
-    def _due(self, uid: str) -> None:
+    def _on_timer(self, uid: str) -> None:
         alarm = self._set.pop(uid)
         if alarm.at > alarm.due:
             self.set(uid, alarm.at)

@@ -5,7 +5,7 @@ import abc
 from dayfly.embedded.attempts import Attempts, UnitAttempt
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.embedded.runs import LiveRun, RunCache, current_fork_values
-from dayfly.execute.executor import Known
+from dayfly.execute.executor import Observations
 from dayfly.execute.inputs import ForkAddressUnknownError, Inputs, UnitOutputRef, is_complete, reads_forks, resolve
 from dayfly.execute.process.launch import Starter
 from dayfly.execute.process.render import OrderContext, private_directories
@@ -23,7 +23,7 @@ class AttemptExecutor(abc.ABC):
     """Executor for units whose attempts have a folder and a runner. Subclasses create work orders and objections."""
 
     kind: str
-    gated = False
+    is_gated = False
 
     def __init__(self, reader: SqliteLedger, attempts: Attempts, starter: Starter, runs: RunCache) -> None:
         self._reader = reader
@@ -63,11 +63,11 @@ class AttemptExecutor(abc.ABC):
         record = live.run.unit(name)
         self._attempts.adopt(UnitAttempt(live.run.uid, name, record.attempt), live.unit(name), record)
 
-    def known(self, live: LiveRun) -> Known:
+    def observations(self, live: LiveRun) -> Observations:
         uid, own = live.run.uid, self.kind
         facts = {key: fact for key, fact in self._attempts.facts(uid).items() if live.kind(key[0]) == own}
         outputs = {key: values for key in facts if (values := self._attempts.values.get(UnitAttempt(uid, *key)))}
-        return Known(facts=facts, objections=self.objections(live), outputs=outputs)
+        return Observations(facts=facts, objections=self.objections(live), outputs=outputs)
 
     def objections(self, live: LiveRun) -> dict[str, UnitRefusal]:
         """Return why units of this kind cannot be claimed now: a fork has no value yet for one of their inputs."""
@@ -155,7 +155,7 @@ class AttemptExecutor(abc.ABC):
     def _read(self, key: UnitAttempt, run: Run, inputs: Inputs) -> dict[str, bytes | None]:
         """Return the input values; log each input in the step's log that is absent because its value does not fit."""
         for sentence in inputs.unfit.values():
-            self._attempts.folder(key).say(f"{sentence}; it is passed as absent")
+            self._attempts.folder(key).append_log_line(f"{sentence}; it is passed as absent")
         return {
             name: self._output_value(run, source) if isinstance(source, UnitOutputRef) else source
             for name, source in inputs.sources.items()

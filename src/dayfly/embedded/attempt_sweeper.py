@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable
 from collections.abc import Set as AbstractSet
 from typing import Generic, TypeVar
 
-from dayfly.embedded.reaper import POLL_INTERVAL_S, ExitingRunners
+from dayfly.embedded.process_exits import POLL_INTERVAL_S, ExitingRunners
 from dayfly.execute.process.launch import Starter
-from dayfly.execute.process.run import Folder
+from dayfly.execute.process.run import AttemptFolder
 from dayfly.execute.process.step_folders import StepFolders, clear_step_folder
 
 log = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 DISK_RETRY_S = 1.0
 CLEANUP_RETRY_S = 5.0
-# Time that `cleared` waits for the last runners. They need milliseconds; a stopped one would never end.
+# Time that `finish_removals` waits for the last runners. They need milliseconds; a stopped one would never end.
 CLOSE_TIMEOUT_S = 5.0
 
 
@@ -37,11 +37,11 @@ class PendingRemovals:
         self._keys.discard(key)
         self._fewer.set()
 
-    async def done(self, *, besides: AbstractSet[Hashable]) -> None:
+    async def wait_done(self, *, besides: AbstractSet[Hashable]) -> None:
         """Wait until no folders are left except those of `besides`, for at most `CLOSE_TIMEOUT_S`."""
-        await self._until(lambda: not self._keys - besides)
+        await self._wait_until(lambda: not self._keys - besides)
 
-    async def _until(self, reached: Callable[[], bool]) -> None:
+    async def _wait_until(self, reached: Callable[[], bool]) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 while not reached():
@@ -56,7 +56,7 @@ class AttemptSweeper(Generic[K]):
     """
 
     def __init__(
-        self, at: Callable[[K], Folder], starter: Starter, leaving: ExitingRunners, beginnings: StepFolders
+        self, at: Callable[[K], AttemptFolder], starter: Starter, leaving: ExitingRunners, beginnings: StepFolders
     ) -> None:
         self.unseen: set[K] = set()
         self.beginnings = beginnings
@@ -75,7 +75,7 @@ class AttemptSweeper(Generic[K]):
         if not self._leaving.is_reaped(key, lambda: self.sweep(key)):
             return
         try:
-            if self._starter.slow and key in self.unseen:
+            if self._starter.is_slow and key in self.unseen:
                 self._clear_beside(key, folder)
                 return
             gone = folder.release()
@@ -92,18 +92,18 @@ class AttemptSweeper(Generic[K]):
             self._loop.call_later(POLL_INTERVAL_S, self.sweep, key)
             return
         # Only a separate PID namespace guarantees that all processes of a step have ended with it.
-        if not self.beginnings.remove(folder, can_reuse=self._starter.isolates_paths and not self._starter.slow):
+        if not self.beginnings.remove(folder, can_reuse=self._starter.isolates_paths and not self._starter.is_slow):
             self._loop.run_in_executor(None, _clear, folder)
         self.unseen.discard(key)
         self._sweeping.discard(key)
 
-    def _clear_beside(self, key: K, folder: Folder) -> None:
+    def _clear_beside(self, key: K, folder: AttemptFolder) -> None:
         """Remove data outside of the folder. The folder stays until then, so that the next server can find it.
 
         Raises:
             OSError: it is unknown now whether a process uses the folder.
         """
-        if folder.locked():
+        if folder.is_locked():
             self._loop.call_later(POLL_INTERVAL_S, self.sweep, key)
             return
         self._clear_by(key, lambda: self._starter.clear(folder))
@@ -112,9 +112,9 @@ class AttemptSweeper(Generic[K]):
         """Run slow work in a thread, then sweep again."""
         clearing = self._loop.create_task(asyncio.to_thread(work))
         self._clearing.add(clearing)
-        clearing.add_done_callback(lambda done: self._cleared(key, done))
+        clearing.add_done_callback(lambda done: self._on_cleared(key, done))
 
-    def _cleared(self, key: K, clearing: asyncio.Task[None]) -> None:
+    def _on_cleared(self, key: K, clearing: asyncio.Task[None]) -> None:
         self._clearing.discard(clearing)
         if fault := clearing.exception():
             log.warning("cannot remove what %s may have left; trying again: %s", key, fault)
@@ -125,20 +125,20 @@ class AttemptSweeper(Generic[K]):
         self._uncleared.discard(key)
         self.sweep(key)
 
-    async def cleared(self) -> None:
+    async def finish_removals(self) -> None:
         """Wait for removals in progress and repeat failed ones once; the next server handles the rest."""
-        await self._tried()
+        await self._wait_tried()
         for key in tuple(self._uncleared):
             self.sweep(key)
-        await self._tried()
-        await self._sweeping.done(besides=self._uncleared)
+        await self._wait_tried()
+        await self._sweeping.wait_done(besides=self._uncleared)
 
-    async def _tried(self) -> None:
+    async def _wait_tried(self) -> None:
         while self._clearing:
             await asyncio.wait(self._clearing)
 
 
-def _clear(folder: Folder) -> None:
+def _clear(folder: AttemptFolder) -> None:
     try:
         clear_step_folder(folder)
     except OSError as error:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from dayfly.embedded.attempt_sweeper import DISK_RETRY_S, AttemptSweeper
-from dayfly.embedded.reaper import POLL_INTERVAL_S, ExitingRunners, ProcessExits, open_pidfd, reap
+from dayfly.embedded.process_exits import POLL_INTERVAL_S, ExitingRunners, ProcessExits, open_pidfd, reap
 from dayfly.embedded.step_logs import drop_older_logs
 from dayfly.execute import receipt
 from dayfly.execute.outputs import mark_binary
@@ -54,7 +54,7 @@ class WatchedAttempt(NamedTuple):
 
     @property
     def is_kept(self) -> bool:
-        return self.record.kept
+        return self.record.is_kept
 
 
 class Attempts:
@@ -64,7 +64,7 @@ class Attempts:
         self.storage = storage
         self.values: dict[UnitAttempt, dict[str, bytes]] = {}
         self._starter = starter
-        self._cached_folder = functools.lru_cache(maxsize=256)(functools.partial(run.Folder, storage))
+        self._cached_folder = functools.lru_cache(maxsize=256)(functools.partial(run.AttemptFolder, storage))
         self.on_change: Callable[[str], None] = lambda _run: None
         self._loop = asyncio.get_running_loop()
         self._facts: dict[str, dict[AttemptKey, Fact]] = {}
@@ -78,13 +78,13 @@ class Attempts:
         self._cancelled: set[UnitAttempt] = set()
         self.busy: set[UnitAttempt] = set()
         self._fork_ended = asyncio.Event()
-        starter.tell(self._sealed)
+        starter.set_sealed_callback(self._on_sealed)
 
     def facts(self, uid: str) -> dict[AttemptKey, Fact]:
         """Return the newest fact of each attempt of a run."""
         return self._facts.get(uid, {})
 
-    def folder(self, key: UnitAttempt) -> run.Folder:
+    def folder(self, key: UnitAttempt) -> run.AttemptFolder:
         """Return the folder of an attempt."""
         return self._cached_folder(*key)
 
@@ -119,12 +119,12 @@ class Attempts:
                 key, NeverRan(reason=Reason.CANNOT_START, message=f"the runner could not be started: {error}")
             )
             return
-        self._started(key, unit, record, child)
+        self._watch_started(key, unit, record, child)
 
-    def _started(self, key: UnitAttempt, unit: Unit, record: UnitRecord, child: int) -> None:
+    def _watch_started(self, key: UnitAttempt, unit: Unit, record: UnitRecord, child: int) -> None:
         # No call of `on_change`: the turn that started the attempt knows this fact.
-        fact: Fact = Running(since=now_ms(), ready=not record.kept)
-        if self._starter.slow and not record.kept:
+        fact: Fact = Running(since=now_ms(), ready=not record.is_kept)
+        if self._starter.is_slow and not record.is_kept:
             fact = Waiting(since=now_ms(), reason=Reason.STARTING, message="its container is being created")
             self._loop.call_later(POLL_INTERVAL_S, self._await_start, key)
         self._facts.setdefault(key.run, {})[key.unit, key.attempt] = fact
@@ -150,8 +150,8 @@ class Attempts:
         self._sweeper.unseen.add(key)
         seen = self.folder(key).observe(record, unit=unit, nonce=nonce(*key), now=now_ms())
         if isinstance(seen, Running):
-            self._watch(key, WatchedAttempt(unit, record, 0, self.folder(key).watch()))
-            self.set_fact(key, Running(since=seen.since, ready=not record.kept))
+            self._watch(key, WatchedAttempt(unit, record, 0, self.folder(key).open_runner_pidfd()))
+            self.set_fact(key, Running(since=seen.since, ready=not record.is_kept))
         else:
             fact = self._with_outputs(key, seen)
             if not isinstance(seen, Stalled):
@@ -192,9 +192,9 @@ class Attempts:
         if watched is None or key in self._cancelled:
             return
         pidfd = watched.pidfd
-        if self._starter.slow and not watched.is_kept:
+        if self._starter.is_slow and not watched.is_kept:
             # Our child is the container engine's client, not the runner.
-            pidfd = self.folder(key).watch()
+            pidfd = self.folder(key).open_runner_pidfd()
         if pidfd is None:
             self.folder(key).kill_holders()
             self._cancelled.add(key)
@@ -217,9 +217,9 @@ class Attempts:
         self._sweeper.unseen.add(key)
         self._sweeper.sweep(key)
 
-    async def cleared(self) -> None:
+    async def finish_removals(self) -> None:
         """Wait for removals in progress and repeat failed ones once; the next server handles the rest."""
-        await self._sweeper.cleared()
+        await self._sweeper.finish_removals()
 
     def drop(self, uid: str) -> None:
         """Drop the facts of a run that has no attempt in flight."""
@@ -257,11 +257,11 @@ class Attempts:
         if not watched.is_kept:
             self.busy.add(key)
         if watched.pidfd is not None:
-            self._ends.watch(watched.pidfd, functools.partial(self._ended, key))
+            self._ends.watch(watched.pidfd, functools.partial(self._on_process_end, key))
         else:
-            self._loop.call_later(POLL_INTERVAL_S, self._ended, key)
+            self._loop.call_later(POLL_INTERVAL_S, self._on_process_end, key)
 
-    def _sealed(self, child: int) -> None:
+    def _on_sealed(self, child: int) -> None:
         """Conclude the attempt on its receipt: no process of the step is left, and the launcher is about to exit."""
         key = self._children.get(child)
         if key is None or (watched := self._watched[key]).pidfd is None:
@@ -270,7 +270,7 @@ class Attempts:
         self._leaving.add(key, watched.child, watched.pidfd)
         self._conclude(key, watched)
 
-    def _ended(self, key: UnitAttempt) -> None:
+    def _on_process_end(self, key: UnitAttempt) -> None:
         watched = self._watched.get(key)
         if watched is None:
             return
@@ -303,7 +303,7 @@ class Attempts:
             # The watched process was killed; processes of the step are still being ended, or hold the lock.
             self._sweeper.unseen.add(key)
             self._cancelled.discard(key)
-            self._watch(key, watched._replace(child=0, pidfd=folder.watch()))
+            self._watch(key, watched._replace(child=0, pidfd=folder.open_runner_pidfd()))
             self.on_change(key.run)
             return
         if isinstance(seen, (Stalled, Unclear)):
@@ -314,20 +314,20 @@ class Attempts:
         self._fork_ended.set()
         self.set_fact(key, fact)
 
-    def _fact_without_marker(self, folder: run.Folder, watched: WatchedAttempt) -> run.Seen:
+    def _fact_without_marker(self, folder: run.AttemptFolder, watched: WatchedAttempt) -> run.AttemptFact:
         """Return the fact of an attempt without a marker whose starter has ended."""
         if not watched.child and watched.pidfd is None:
             # It was running before, and its processes can no longer be found.
-            return folder.removed(watched.record, watched.unit)
+            return folder.removed_fact(watched.record, watched.unit)
         if not watched.child or not folder.exists():
-            return receipt.lost("its folder was removed while it may have been running")
+            return receipt.lost_receipt("its folder was removed while it may have been running")
         try:
             if not folder.fence():
-                return receipt.lost("its runner ended without a receipt")
+                return receipt.lost_receipt("its runner ended without a receipt")
         except OSError as error:
             log.warning("cannot fence %s: %s", folder.path, error)
             return Stalled(since=now_ms())
-        complaint = folder.complaint()
+        complaint = folder.starter_error()
         said = f": {complaint}" if complaint else " before it started the step"
         return NeverRan(reason=Reason.CANNOT_START, message=f"{self._starter.name} ended{said}")
 
@@ -341,11 +341,13 @@ class Attempts:
             folder = self.folder(key)
             try:
                 self.values[key] = {
-                    name: folder.value(name, output.digest) for name, output in fact.result.outputs.items()
+                    name: folder.read_output(name, output.digest) for name, output in fact.result.outputs.items()
                 }
             except (ValueError, OSError) as error:
                 if isinstance(error, OSError) and error.errno in TRANSIENT_ERRNOS:
                     raise
-                return receipt.lost(str(error), started_at=fact.result.started_at, ended_at=fact.result.ended_at)
+                return receipt.lost_receipt(
+                    str(error), started_at=fact.result.started_at, ended_at=fact.result.ended_at
+                )
             return mark_binary(fact, self.values[key])
         return fact

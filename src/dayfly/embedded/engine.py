@@ -22,7 +22,7 @@ from dayfly.execute.process.run import list_attempts
 from dayfly.execute.turn import Scene, turn
 from dayfly.lib.clock import now_ms
 from dayfly.lib.queue import QueueClosedError, WorkQueue
-from dayfly.lib.tasks import cancel
+from dayfly.lib.tasks import cancel_and_wait
 from dayfly.plan.actions import Claim, Decision, Dissolve, Effect, Move, Record, Void
 from dayfly.plan.reasons import Reason
 from dayfly.spec.host_errors import RunDamagedError
@@ -144,7 +144,7 @@ class Engine:
         await asyncio.gather(*self._workers, return_exceptions=True)
         # The last turns may have created probes, so the executors close after the workers.
         await self.executors.close()
-        await cancel(*self._background_tasks)
+        await cancel_and_wait(*self._background_tasks)
         self._alarms.stop()
 
     async def stop_forks(self) -> None:

@@ -13,7 +13,7 @@ from dayfly.embedded.forks import BaselineProcesses, Ports
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.embedded.runs import LiveRun, RunCache
 from dayfly.embedded.state_server import StateServer
-from dayfly.execute.executor import Executor, Known, Registry
+from dayfly.execute.executor import Executor, Observations, Registry
 from dayfly.execute.inputs import Inputs, resolve
 from dayfly.execute.process.launch import Starter
 from dayfly.execute.process.render import declared_paths, overlay_entries, step_order
@@ -22,7 +22,7 @@ from dayfly.execute.state.outcome import resource_of, with_state
 from dayfly.execute.webhook import sender
 from dayfly.execute.webhook.render import SenderSetup, as_exec, secret_variables
 from dayfly.execute.work_order import CannotRenderError
-from dayfly.lib.tasks import cancel
+from dayfly.lib.tasks import cancel_and_wait
 from dayfly.plan.actions import Fence, Launch
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep
@@ -38,10 +38,10 @@ class Executors(Registry[LiveRun]):
     plan and the ledger name them all.
     """
 
-    def concerned(self, live: LiveRun) -> Iterable[Executor[LiveRun]]:
+    def executors_for(self, live: LiveRun) -> Iterable[Executor[LiveRun]]:
         """Return the executors of the kinds that the run desires or ever claimed."""
         kinds = live.kinds
-        return [executor for executor in super().concerned(live) if executor.kind in kinds]
+        return [executor for executor in super().executors_for(live) if executor.kind in kinds]
 
 
 class ProcessStepExecutor(AttemptExecutor):
@@ -95,8 +95,8 @@ class ProcessStepExecutor(AttemptExecutor):
         if self._states is not None:
             await self._states.record_unsaved()
 
-    def known(self, live: LiveRun) -> Known:
-        known = super().known(live)
+    def observations(self, live: LiveRun) -> Observations:
+        known = super().observations(live)
         if self._states is None:
             return known
         states, facts = self._states, dict(known.facts)
@@ -215,7 +215,7 @@ class ProcessForkExecutor(AttemptExecutor):
             raise CannotRenderError(Reason.BASELINE_MISSING, f"its baseline {unit.fork.baseline.name} is not declared")
         port = self._port(key) if workload.port else 0
         if text := forks.ignored_options(unit):
-            self._attempts.folder(key).say(f"not supported here: {text}")
+            self._attempts.folder(key).append_log_line(f"not supported here: {text}")
         elsewhere = {name: self._ports.assign(key.run, name) for name in self._baselines.with_ports(live.plan)}
         attempt = self._attempt(live, key, unit, isolation=self._starter.fork_isolation, apart=False)
         return forks.fork_order(unit, workload, attempt, port, elsewhere)
@@ -267,7 +267,7 @@ class ProcessForkExecutor(AttemptExecutor):
         await super().clear(live)
 
     async def close(self) -> None:
-        await cancel(*self._probes.values())
+        await cancel_and_wait(*self._probes.values())
 
     def _probe(self, live: LiveRun, name: str) -> None:
         """Start a probe that sets the fork's fact to ready once it accepts connections."""
@@ -282,7 +282,7 @@ class ProcessForkExecutor(AttemptExecutor):
 
     async def _answer(self, key: UnitAttempt) -> None:
         port = self._ports.find(key.run, key.unit)
-        if port and not await forks.answered(port, lambda: isinstance(self._fact(key), Running)):
+        if port and not await forks.wait_answering(port, lambda: isinstance(self._fact(key), Running)):
             return
         fact = self._fact(key)
         if isinstance(fact, Running):

@@ -23,7 +23,7 @@ from dayfly.spec.steps import value_from
 from dayfly.spec.workload import Workload
 
 HOST = "127.0.0.1"
-_MOST = 65_535
+_MAX_PORT = 65_535
 # Probes are repeated after a twentieth of the time waited so far, so readiness is at most 5 % late.
 MIN_PROBE_INTERVAL_S, MAX_PROBE_INTERVAL_S, PROBE_DIVISOR = 0.005, 1.0, 20
 CONNECT_TIMEOUT_S = 1.0
@@ -35,7 +35,7 @@ class BaselineProcesses:
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Workload] = {}
 
-    def take(self, workload: Workload) -> None:
+    def put(self, workload: Workload) -> None:
         self._known[workload.namespace, workload.name] = workload
 
     def drop(self, workload: Workload) -> None:
@@ -45,11 +45,11 @@ class BaselineProcesses:
     def get(self, baseline: Baseline) -> Workload | None:
         return self._known.get((baseline.namespace, baseline.name))
 
-    def every(self) -> list[Workload]:
+    def list_all(self) -> list[Workload]:
         """Return all declared workloads."""
         return list(self._known.values())
 
-    def follow(self, plan: Plan) -> Plan:
+    def follow_baselines(self, plan: Plan) -> Plan:
         """Return the plan with forks whose generation also depends on their baseline."""
         return msgspec.structs.replace(plan, kept={name: self._follow(fork) for name, fork in plan.kept.items()})
 
@@ -78,7 +78,7 @@ class Ports:
 
     def __init__(self, storage: AttemptStorage, free_port: Callable[[], int] | None = None) -> None:
         self._storage = storage
-        self._free_port = free_port or _any_free
+        self._free_port = free_port or _any_free_port
         self._ports: dict[str, int] = {}
 
     def assign(self, run: str, fork: str) -> int:
@@ -92,9 +92,9 @@ class Ports:
 
     def find(self, run: str, fork: str) -> int:
         """Return the port of the fork; 0 if none is chosen."""
-        name = _note(run, fork)
+        name = _port_file(run, fork)
         port = self._ports.get(name) or self._storage.read_number(name)
-        if not 0 < port <= _MOST:
+        if not 0 < port <= _MAX_PORT:
             return 0  # the file does not hold a port number
         self._ports[name] = port
         return port
@@ -129,7 +129,7 @@ class Ports:
         # No process may listen yet on a port that is chosen, so the kernel may return it again.
         promised = set(self._ports.values())
         port = next(port for port in iter(self._free_port, None) if port not in promised)
-        name = _note(run, fork)
+        name = _port_file(run, fork)
         self._storage.write_number(name, port)
         self._ports[name] = port
         return port
@@ -225,11 +225,11 @@ def _address(change: EnvChange, elsewhere: Mapping[str, int]) -> bytes:
     return addresses.fill_address(change, HOST, elsewhere[fork_id(of)]).encode()
 
 
-def _note(run: str, fork: str) -> str:
+def _port_file(run: str, fork: str) -> str:
     return f"{run}.{slug(fork)}.port"
 
 
-def _any_free() -> int:
+def _any_free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
@@ -247,7 +247,7 @@ def _is_free(port: int) -> bool:
     return True
 
 
-async def answered(port: int, is_there: Callable[[], bool]) -> bool:
+async def wait_answering(port: int, is_there: Callable[[], bool]) -> bool:
     """Wait until a process accepts connections on the port; return False if `is_there` becomes false before."""
     began = time.monotonic()
     while is_there():

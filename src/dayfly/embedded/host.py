@@ -27,16 +27,16 @@ from dayfly.embedded.run_secrets import RunSecrets
 from dayfly.embedded.run_tracing import TraceExporter
 from dayfly.embedded.runs import RunCache
 from dayfly.embedded.scene_builder import SceneBuilder
-from dayfly.embedded.startup import isolation, open_ledgers, take
+from dayfly.embedded.startup import isolation, lock_home, open_ledgers
 from dayfly.embedded.state_server import Serve, StateServer
 from dayfly.embedded.step_logs import StepLogFiles
 from dayfly.embedded.writer import Writer
 from dayfly.execute.process.attempt_storage import open_storage, remove_storage, sweep_storage
 from dayfly.execute.process.ci_marks import without_ci_marks
-from dayfly.execute.process.launch import Containers, Processes
+from dayfly.execute.process.launch import ContainerStarter, ProcessStarter
 from dayfly.execute.tracing import Tracer
 from dayfly.lib.clock import now_ms
-from dayfly.lib.tasks import cancel
+from dayfly.lib.tasks import cancel_and_wait
 from dayfly.link import run_queries, wire
 from dayfly.link.host_end import HostEnd
 from dayfly.link.wire import Offer, RunStatus, Verdict
@@ -92,8 +92,8 @@ class EmbeddedHost:
         self._session = life
         self.end = HostEnd(self)
         self._tasks = [asyncio.create_task(self._sweep()), asyncio.create_task(self.end.run())]
-        engine.on_change = self._changed
-        engine.on_end = self._ended
+        engine.on_change = self._on_change
+        engine.on_end = self._on_end
 
     @classmethod
     async def open(
@@ -131,13 +131,13 @@ class EmbeddedHost:
             HomeBusyError: another server uses the home.
             LedgerError: the ledger cannot be used.
         """
-        lock = take(home)
+        lock = lock_home(home)
         ledger, reader, life, leases_unextended = open_ledgers(home, hook, now_ms(), LEASE_GRACE_MS)
         writer, place = Writer(ledger), open_storage(home)
         await asyncio.to_thread(sweep_storage)
         environment, allowed = without_ci_marks(environment), frozenset(webhooks)
-        processes = Processes(runner, isolation(runner), environment)
-        starter = Containers(engine, runner, processes) if engine else processes
+        processes = ProcessStarter(runner, isolation(runner), environment)
+        starter = ContainerStarter(engine, runner, processes) if engine else processes
         attempts, baselines, ports = Attempts(place, starter), BaselineProcesses(), Ports(place)
         runs, routing = RunCache(reader, baselines, ports), RouteTable(await open_envoy(proxy, home, forms), baselines)
         states = StateServer(home, reader, serve) if serve is not None else None
@@ -169,7 +169,7 @@ class EmbeddedHost:
 
     async def close(self, *, stop_forks: bool = True) -> None:
         """Stop the server's part: forks stop, and running steps continue until the next server adopts them."""
-        await cancel(*self._tasks)
+        await cancel_and_wait(*self._tasks)
         await self.end.close()
         await self._engine.stop()
         if stop_forks:
@@ -177,7 +177,7 @@ class EmbeddedHost:
         await self._routing.close(stop=stop_forks)
         if self._states is not None:
             await self._states.close()
-        await self._engine.attempts.cleared()
+        await self._engine.attempts.finish_removals()
         self._engine.attempts.close()
         await self._writer.close()
         if not self._engine.reader.live_uids():
@@ -215,7 +215,7 @@ class EmbeddedHost:
 
     async def baseline(self, workload: Workload) -> None:
         """Declare a baseline, or replace it."""
-        self._baselines.take(workload)
+        self._baselines.put(workload)
         self._follow_baselines()
 
     async def forget_baseline(self, workload: Workload) -> None:
@@ -233,18 +233,18 @@ class EmbeddedHost:
         """Create the run if it is new and may be born; otherwise accept its forks and expiry if they are not older."""
         now = now_ms()
         run = Run(uid=offer.uid, target=offer.target, plan=digest(offer.documents), born_at=now)
-        wish = TargetIntent(expires_at=offer.expires_at, lease_until=offer.lease_until)
+        intent = TargetIntent(expires_at=offer.expires_at, lease_until=offer.lease_until)
         stored = StoredRun(
             run=run,
             name=offer.name,
             documents=offer.documents,
             forks=offer.forks,
-            wish=wish,
+            intent=intent,
             generation=offer.generation,
         )
 
         def seal_or_revise() -> bool:
-            if offer.birth and self._ledger.birth(stored):
+            if offer.birth and self._ledger.create(stored):
                 return True
             before = self._ledger.load(offer.uid)
             if before is None:
@@ -252,7 +252,7 @@ class EmbeddedHost:
             if offer.generation >= before.generation:
                 if before.forks != offer.forks:
                     self._ledger.set_forks(offer.uid, offer.forks, now)
-                self._ledger.set_wish(offer.uid, msgspec.structs.replace(before.wish, expires_at=offer.expires_at))
+                self._ledger.set_intent(offer.uid, msgspec.structs.replace(before.intent, expires_at=offer.expires_at))
                 self._ledger.set_generation(offer.uid, offer.generation)
             return True
 
@@ -266,7 +266,7 @@ class EmbeddedHost:
         never = Run(uid=uid, target=UNKNOWN_TARGET, plan="", phase=Phase.CLEANED, closed=request, ended_at=now_ms())
         return await self._change_intent(
             uid,
-            lambda wish: wish if wish.stop else msgspec.structs.replace(wish, stop=request),
+            lambda intent: intent if intent.stop else msgspec.structs.replace(intent, stop=request),
             never=None if known else never,
         )
 
@@ -274,7 +274,7 @@ class EmbeddedHost:
         """Store the request to end the run without cleanup. An unknown run never begins."""
         return await self._change_intent(
             uid,
-            lambda wish: wish if wish.abandon else msgspec.structs.replace(wish, abandon=request),
+            lambda intent: intent if intent.abandon else msgspec.structs.replace(intent, abandon=request),
             never=Run(
                 uid=uid, target=UNKNOWN_TARGET, plan="", phase=Phase.ABANDONED, abandon=request, ended_at=now_ms()
             ),
@@ -284,18 +284,18 @@ class EmbeddedHost:
         """End the back-off after exactly these attempts of units."""
         now = now_ms()
 
-        def newest(wish: TargetIntent) -> TargetIntent:
-            later = {unit: attempt for unit, attempt in attempts.items() if attempt > wish.retry.get(unit, 0)}
+        def newest(intent: TargetIntent) -> TargetIntent:
+            later = {unit: attempt for unit, attempt in attempts.items() if attempt > intent.retry.get(unit, 0)}
             for unit, attempt in later.items():
-                self._ledger.note(uid, now, unit, attempt, "Retry", f"back-off ended by {by}")
-            return msgspec.structs.replace(wish, retry={**wish.retry, **later})
+                self._ledger.add_note(uid, now, unit, attempt, "Retry", f"back-off ended by {by}")
+            return msgspec.structs.replace(intent, retry={**intent.retry, **later})
 
         return await self._change_intent(uid, newest)
 
     async def lease(self, uid: str, until: int) -> Verdict:
         """Renew the lease of an open run."""
         return await self._change_intent(
-            uid, lambda wish: msgspec.structs.replace(wish, lease_until=until), only_open=True
+            uid, lambda intent: msgspec.structs.replace(intent, lease_until=until), only_open=True
         )
 
     async def _change_intent(
@@ -311,10 +311,10 @@ class EmbeddedHost:
         def write() -> bool:
             stored = self._ledger.load(uid)
             if stored is None and never is not None:
-                self._ledger.block_birth(never)
+                self._ledger.block_creation(never)
             if stored is None or (only_open and stored.run.closed is not None):
                 return False
-            return self._ledger.set_wish(uid, change(stored.wish))
+            return self._ledger.set_intent(uid, change(stored.intent))
 
         if not await self._writer.run(write):
             return self._refusal(uid)
@@ -337,7 +337,7 @@ class EmbeddedHost:
         """Return the report of a run, or its last report if it has ended; None if the run is unknown."""
         scene = self._engine.scene(uid)
         if scene is not None:
-            return live_report(scene, self._baselines, routes=self.routes, write_error=self._writer.trouble)
+            return live_report(scene, self._baselines, routes=self.routes, write_error=self._writer.write_error)
         last = self._engine.reader.ended_run(uid)
         return None if last is None else last_report(last)
 
@@ -355,11 +355,11 @@ class EmbeddedHost:
         """Return the version of the run's report; it rises with each change."""
         return self._versions.get(uid, self._first)
 
-    def _changed(self, uid: str) -> None:
+    def _on_change(self, uid: str) -> None:
         self._versions[uid] = self.version(uid) + 1
         self.end.report_change(uid)
 
-    def _ended(self, uid: str) -> None:
+    def _on_end(self, uid: str) -> None:
         self._versions[uid] = self.version(uid) + 1
         self.end.report_end(uid)
 
@@ -385,7 +385,7 @@ class EmbeddedHost:
     def logs(self, uid: str) -> tuple[LogInfo, ...]:
         """Return the run's logs by unit and attempt, also after its end."""
         alive = self._engine.attempts.facts(uid)
-        return self._logs.listed(uid, {key for key, fact in alive.items() if isinstance(fact, Running)})
+        return self._logs.list_logs(uid, {key for key, fact in alive.items() if isinstance(fact, Running)})
 
     def read_log(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:
         """Return bytes of one log from `offset`; None if there is no such log."""

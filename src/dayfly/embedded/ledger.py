@@ -80,7 +80,7 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     documents: tuple[Lifecycle, ...]
     forks: tuple[Unit, ...]
-    wish: TargetIntent
+    intent: TargetIntent
     generation: int = 0
 
     def plan(self) -> Plan:
@@ -187,7 +187,7 @@ class SqliteLedger:
 
     # --- inside a transaction -----------------------------------------------------------------------------------
 
-    def birth(self, stored: StoredRun) -> bool:
+    def create(self, stored: StoredRun) -> bool:
         """Insert a new run: open, without claims. Return False if a run with this UID exists or has existed."""
         uid = stored.run.uid
         if self._db.execute("SELECT 1 FROM ended WHERE uid = ?", (uid,)).fetchone():
@@ -202,7 +202,7 @@ class SqliteLedger:
                 ledger.encode(stored.run),
                 _encode(stored.documents),
                 _encode(stored.forks),
-                _encode(stored.wish),
+                _encode(stored.intent),
                 stored.generation,
             ),
         )
@@ -236,9 +236,9 @@ class SqliteLedger:
         )
         return after
 
-    def set_wish(self, uid: str, wish: TargetIntent) -> bool:
+    def set_intent(self, uid: str, intent: TargetIntent) -> bool:
         """Replace the intent of the run's target; return False if there is no such run."""
-        return bool(self._db.execute("UPDATE run SET wish = ? WHERE uid = ?", (_encode(wish), uid)).rowcount)
+        return bool(self._db.execute("UPDATE run SET wish = ? WHERE uid = ?", (_encode(intent), uid)).rowcount)
 
     def extend_leases(self, until: int) -> None:
         """Extend the leases of open runs that expire before `until`. A damaged intent stays as it is."""
@@ -262,7 +262,7 @@ class SqliteLedger:
         """Store the generation of the intent that was accepted last."""
         self._db.execute("UPDATE run SET generation = ? WHERE uid = ?", (generation, uid))
 
-    def note(self, uid: str, at: int, unit: str, attempt: int, what: str, message: str) -> None:
+    def add_note(self, uid: str, at: int, unit: str, attempt: int, what: str, message: str) -> None:
         """Add a history entry that is not a move of the ledger; no effect if the run has ended."""
         self._db.execute(
             "INSERT INTO history SELECT uid, seq, ?, ?, ?, ?, '', ? FROM run WHERE uid = ?",
@@ -291,7 +291,7 @@ class SqliteLedger:
         self.needs_truncation = True
         self._end(run, name)
 
-    def block_birth(self, run: Run) -> None:
+    def block_creation(self, run: Run) -> None:
         """Record an unknown run as ended before its birth, so that a later offer of it is refused."""
         self._end(run, "")
 
@@ -339,14 +339,14 @@ class SqliteLedger:
         found = self._read("SELECT name, ledger, documents, forks, wish, generation FROM run WHERE uid = ?", uid)
         if not found:
             return None
-        name, run, documents, forks, wish, generation = found[0]
+        name, run, documents, forks, intent, generation = found[0]
         try:
             return StoredRun(
                 run=ledger.decode(run),
                 name=name,
                 documents=_decode_documents(documents),
                 forks=_decode_forks(forks),
-                wish=_decode_intent(wish),
+                intent=_decode_intent(intent),
                 generation=generation,
             )
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -23,13 +23,13 @@ class TraceExporter:
     ) -> None:
         self._reader, self._tracer, self._report, self._history = engine.reader, tracer, report, history
         self._change, self._end = engine.on_change, engine.on_end
-        engine.on_change, engine.on_end = self._changed, self._ended
+        engine.on_change, engine.on_end = self._on_change, self._on_end
 
-    def _changed(self, uid: str) -> None:
+    def _on_change(self, uid: str) -> None:
         self._change(uid)
         self._safely(self._export_change, uid)
 
-    def _ended(self, uid: str) -> None:
+    def _on_end(self, uid: str) -> None:
         self._end(uid)
         self._safely(self._export_end, uid)
 

@@ -48,8 +48,8 @@ class LiveRun:
     @property
     def kinds(self) -> frozenset[str]:
         """The kinds of all units that are desired or were ever claimed."""
-        unwished = self.run.units.keys() - self.plan.steps.keys() - self.plan.kept.keys()
-        return self._kinds.union(map(self.run.kind, unwished)) if unwished else self._kinds
+        undesired = self.run.units.keys() - self.plan.steps.keys() - self.plan.kept.keys()
+        return self._kinds.union(map(self.run.kind, undesired)) if undesired else self._kinds
 
     def traceparent(self, step: str, attempt: int) -> str:
         """Return the W3C `traceparent` for the programs of an attempt."""
@@ -121,7 +121,7 @@ class RunCache:
         return len(self._live)
 
     def _plan(self, stored: StoredRun) -> Plan:
-        plan = pin_generations(self._baselines.follow(stored.plan()), stored.run, {Kind.ROUTE, Kind.PREVIEW})
+        plan = pin_generations(self._baselines.follow_baselines(stored.plan()), stored.run, {Kind.ROUTE, Kind.PREVIEW})
         if stored.run.closed is not None:
             return plan
         try:

@@ -34,14 +34,14 @@ class SceneBuilder:
 
     def build(self, live: LiveRun, slots: int) -> Scene:
         """Return what a turn of the run observes now, with this number of slots for new steps."""
-        known, now = self._executors.known(live, live.plan), now_ms()
+        known, now = self._executors.observations(live, live.plan), now_ms()
         facts = adjust_facts(live.plan, live.run, known.facts, now)
         world = World(
             run=live.run,
-            wish=live.stored.wish,
+            intent=live.stored.intent,
             target=route_group.state(live.run, live.plan.documents, facts),
             facts=facts,
-            gated=self._executors.gated,
+            gated_kinds=self._executors.gated_kinds,
             ref=self._attempts.storage.ref,
             # Without private paths, one step starts at a time, so that the next turn sees the paths in use.
             slots=slots if self._starter.isolates_paths else min(slots, 1),

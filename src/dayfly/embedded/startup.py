@@ -20,7 +20,7 @@ class HomeBusyError(Exception):
     """Another server uses this home."""
 
 
-def take(home: Path) -> int:
+def lock_home(home: Path) -> int:
     """Take the kernel lock of the home. The kernel frees it when the process ends.
 
     Raises:
@@ -29,9 +29,9 @@ def take(home: Path) -> int:
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     end = time.monotonic() + LOCK_TIMEOUT_S
-    while not _flocked(descriptor, fcntl.LOCK_EX):
+    while not _try_flock(descriptor, fcntl.LOCK_EX):
         # A client that checks for a server shares the lock for microseconds; a server's lock is exclusive.
-        if not _flocked(descriptor, fcntl.LOCK_SH) or time.monotonic() > end:
+        if not _try_flock(descriptor, fcntl.LOCK_SH) or time.monotonic() > end:
             with contextlib.suppress(OSError):
                 holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
             os.close(descriptor)
@@ -45,7 +45,7 @@ def take(home: Path) -> int:
     return descriptor
 
 
-def _flocked(descriptor: int, how: int) -> bool:
+def _try_flock(descriptor: int, how: int) -> bool:
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -53,7 +53,7 @@ def _flocked(descriptor: int, how: int) -> bool:
     return True
 
 
-class Opened(NamedTuple):
+class OpenLedgers(NamedTuple):
     """The ledger of a home for writing and reading, the number of this server, and whether leases are unextended."""
 
     ledger: SqliteLedger
@@ -62,7 +62,7 @@ class Opened(NamedTuple):
     leases_unextended: bool
 
 
-def open_ledgers(home: Path, hook: Hook | None, now: int, grace_ms: int) -> Opened:
+def open_ledgers(home: Path, hook: Hook | None, now: int, grace_ms: int) -> OpenLedgers:
     """Open the ledger of a home; extend its leases by at least `grace_ms` from now.
 
     Raises:
@@ -71,7 +71,7 @@ def open_ledgers(home: Path, hook: Hook | None, now: int, grace_ms: int) -> Open
     ledger = SqliteLedger(home / "ledger.db", hook=hook)
     leases_unextended = not renew_leases(ledger, now + grace_ms)
     life = begin_life(ledger, now)
-    return Opened(ledger, SqliteLedger(home / "ledger.db"), life, leases_unextended)
+    return OpenLedgers(ledger, SqliteLedger(home / "ledger.db"), life, leases_unextended)
 
 
 def renew_leases(ledger: SqliteLedger, until: int) -> bool:

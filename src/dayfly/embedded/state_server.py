@@ -18,12 +18,12 @@ from dayfly.embedded.states import StateFiles
 from dayfly.execute.process.files import read_file, replace_file
 from dayfly.execute.state import access
 from dayfly.execute.state.handler import StateHandler
-from dayfly.execute.state.head import DamagedError, Head, damaged
+from dayfly.execute.state.head import DamagedError, Head, damaged_head
 from dayfly.execute.state.service import StateOwner, StateService
 from dayfly.lib.clock import now_ms
 from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.run import Run
-from dayfly.spec.scalars.numbers import port
+from dayfly.spec.scalars.numbers import parse_port
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class StateServer:
         try:
             return self._files.load(StateOwner(run, resource)).head
         except DamagedError as error:
-            return damaged(error, reader)
+            return damaged_head(error, reader)
 
     def clear(self, run: Run) -> None:
         """Remove the states of a run that has ended."""
@@ -144,7 +144,7 @@ class StateServer:
         return states.folder(self._home) / "port"
 
     def _known_port(self) -> int:
-        return port(read_file(str(self._port_file)).decode(errors="replace").strip()) or 0
+        return parse_port(read_file(str(self._port_file)).decode(errors="replace").strip()) or 0
 
 
 def _listen(port: int) -> socket.socket:

@@ -18,7 +18,7 @@ from dayfly.execute.process.files import create_file, private, read_file
 from dayfly.execute.state.access import KEY_BYTES, StateKeys
 from dayfly.execute.state.head import DamagedError, Head, Version, decode
 from dayfly.execute.state.seal import digest
-from dayfly.execute.state.service import Found, FullError, StateOwner
+from dayfly.execute.state.service import FullError, StateOwner, StoredHead
 from dayfly.spec.run import Phase, Run
 
 # Free disk space in bytes that a state must leave to other programs.
@@ -78,10 +78,10 @@ class StateFiles:
         self._reader = reader
         self._swapping = asyncio.Lock()
 
-    async def find(self, owner: StateOwner) -> Found:
+    async def find(self, owner: StateOwner) -> StoredHead:
         return self.load(owner)
 
-    def load(self, owner: StateOwner) -> Found:
+    def load(self, owner: StateOwner) -> StoredHead:
         """Return the head of a state; an empty one if there is none.
 
         Raises:
@@ -91,14 +91,14 @@ class StateFiles:
         data = read_file(str(path))
         # An empty file is damaged, not absent: Terraform would start from scratch and lose its resources.
         if not data and not path.exists():
-            return Found(Head())
-        return Found(decode(data, str(path)), digest(data))
+            return StoredHead(Head())
+        return StoredHead(decode(data, str(path)), digest(data))
 
     async def read_ledger(self, run: str) -> Run | None:
         stored = self._reader.load(run)
         return None if stored is None else stored.run
 
-    async def swap(self, owner: StateOwner, before: Found, after: Head) -> bool:
+    async def swap(self, owner: StateOwner, before: StoredHead, after: Head) -> bool:
         async with self._swapping:
             if (await self.find(owner)).tag != before.tag or self._reader.load(owner.run) is None:
                 return False

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from dayfly.embedded.ledger import LedgerError
-from dayfly.execute.process.run import Folder, delete_logs, kept_logs, list_logs, list_runs_logged_before
+from dayfly.execute.process.run import AttemptFolder, delete_logs, kept_logs, list_logs, list_runs_logged_before
 from dayfly.plan.actions import Record
 from dayfly.spec.run_data import LogInfo
 
@@ -27,11 +27,11 @@ class StepLogFiles:
         self._storage = storage
         self._reader = reader
 
-    def listed(self, uid: str, running: set[tuple[str, int]]) -> tuple[LogInfo, ...]:
+    def list_logs(self, uid: str, running: set[tuple[str, int]]) -> tuple[LogInfo, ...]:
         """Return all logs of a run by unit and attempt."""
         sizes = dict.fromkeys(self._attempts_without_output(uid) | running, 0)
         for key in list_logs(self._storage, uid):
-            if (size := Folder(self._storage, uid, *key).log_size()) is not None:
+            if (size := AttemptFolder(self._storage, uid, *key).log_size()) is not None:
                 sizes[key] = size
         return tuple(
             LogInfo(unit=unit, attempt=number, size=size, sealed=(unit, number) not in running)
@@ -40,12 +40,12 @@ class StepLogFiles:
 
     def read(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:
         """Return bytes of one log from `offset`; None if there is no such log."""
-        data = Folder(self._storage, uid, unit, attempt).read_log(offset, limit)
+        data = AttemptFolder(self._storage, uid, unit, attempt).read_log(offset, limit)
         return b"" if data is None and (unit, attempt) in self._attempts_without_output(uid) else data
 
     def times(self, uid: str, unit: str, attempt: int) -> Sequence[Entry]:
         """Return the times of the lines of one log."""
-        return Folder(self._storage, uid, unit, attempt).log_times()
+        return AttemptFolder(self._storage, uid, unit, attempt).log_times()
 
     def forget(self, uids: Iterable[str], before: int) -> None:
         """Remove the logs of these runs and of unknown runs: a server may have been killed after it deleted their
@@ -72,7 +72,7 @@ class StepLogFiles:
         return {(unit, number) for unit, number in ended if number in kept_logs(newest[unit])}
 
 
-def drop_older_logs(folder: Folder) -> None:
+def drop_older_logs(folder: AttemptFolder) -> None:
     """Remove older logs of the unit to save space. A disk that refuses does not delay the step."""
     try:
         folder.drop_older_logs()

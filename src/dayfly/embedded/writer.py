@@ -23,7 +23,7 @@ class Writer:
 
     def __init__(self, ledger: SqliteLedger) -> None:
         # Why the last write of the ledger failed; empty after a success.
-        self.trouble = ""
+        self.write_error = ""
         self._ledger = ledger
         idle = Idle(lambda: ledger.needs_truncation, ledger.wipe, IDLE_BEFORE_TRUNCATE_S)
         self._commits: GroupCommit[Callable[[], Any]] = GroupCommit(self._commit, "ledger", MAX_GROUP_SIZE, idle)
@@ -45,12 +45,12 @@ class Writer:
             with self._ledger.transaction("commit"):
                 outcomes = [_run(job) for job in jobs]
         except LedgerError as error:
-            self.trouble = str(error)
+            self.write_error = str(error)
             raise
         except Exception as error:
-            self.trouble = f"the ledger could not be written: {error!r}"
+            self.write_error = f"the ledger could not be written: {error!r}"
             raise
-        self.trouble = ""
+        self.write_error = ""
         return outcomes
 
 

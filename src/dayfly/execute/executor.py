@@ -25,18 +25,18 @@ UnitEffect = Prepare | Launch | Fence | Recall | Cancel | Release
 """The effects that executors perform."""
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """The knowledge of an executor about the units of its kind in a run.
+class Observations(msgspec.Struct, frozen=True, kw_only=True):
+    """The observations of an executor about the units of its kind in a run.
 
     `objections` are reasons why units cannot start now. `outputs` are the values of attempts that have ended in
-    `facts`. `made` has the reference of the object that a running attempt has created, for kinds whose claim does not
-    contain it. `definitions` has the CustomResourceDefinitions of objects that units will create, as NAME/UID.
+    `facts`. `object_refs` has the reference of the object that a running attempt has created, for kinds whose claim
+    does not contain it. `definitions` has the CustomResourceDefinitions of objects that units will create, as NAME/UID.
     """
 
     facts: Mapping[AttemptKey, Fact] = {}
     objections: Mapping[str, UnitRefusal] = {}
     outputs: Mapping[AttemptKey, Mapping[str, bytes]] = {}
-    made: Mapping[AttemptKey, str] = {}
+    object_refs: Mapping[AttemptKey, str] = {}
     definitions: Mapping[str, str] = {}
 
 
@@ -44,7 +44,7 @@ class Executor(Protocol[V_contra]):
     """Observes and performs units of one kind on one host. The result of an effect is a fact of a later turn."""
 
     kind: str
-    gated: bool
+    is_gated: bool
     """Whether an attempt is prepared behind a gate before it is claimed."""
 
     def admit(self, name: str, unit: Unit, /) -> None:
@@ -57,7 +57,7 @@ class Executor(Protocol[V_contra]):
     async def observe(self, view: V_contra, /) -> None:
         """Observe the attempts in the ledger whose state is not known yet."""
 
-    def known(self, view: V_contra, /) -> Known:
+    def observations(self, view: V_contra, /) -> Observations:
         """Return what is known, without requests."""
 
     async def prepare(self, view: V_contra, effect: Prepare, /) -> None:
@@ -113,14 +113,14 @@ class Registry(Generic[V_contra]):
         """Return the executor of a kind; None if there is none."""
         return self._by_kind.get(kind)
 
-    def concerned(self, _view: V_contra, /) -> Iterable[Executor[V_contra]]:
+    def executors_for(self, _view: V_contra, /) -> Iterable[Executor[V_contra]]:
         """Return the executors that may have units in the view. By default all."""
         return self._by_kind.values()
 
     @property
-    def gated(self) -> frozenset[str]:
+    def gated_kinds(self) -> frozenset[str]:
         """The kinds whose attempts are prepared before they are claimed."""
-        return frozenset(kind for kind, executor in self._by_kind.items() if executor.gated)
+        return frozenset(kind for kind, executor in self._by_kind.items() if executor.is_gated)
 
     def admit(self, documents: tuple[Lifecycle, ...], kept: tuple[Unit, ...]) -> None:
         """Refuse documents and kept units that this host cannot run.
@@ -152,7 +152,7 @@ class Registry(Generic[V_contra]):
 
         If one fails, `failed` is called with its kind, and the others continue unless `failed` raises.
         """
-        for executor in self.concerned(view):
+        for executor in self.executors_for(view):
             try:
                 await executor.observe(view)
             except Exception as error:
@@ -160,7 +160,9 @@ class Registry(Generic[V_contra]):
                     raise
                 failed(executor.kind, error)
 
-    def known(self, view: V_contra, plan: Plan, unseen: Mapping[str, Known] = MappingProxyType({})) -> Known:
+    def observations(
+        self, view: V_contra, plan: Plan, unseen: Mapping[str, Observations] = MappingProxyType({})
+    ) -> Observations:
         """Return what all executors know. Units of unsupported kinds, which another host sealed, get an objection.
 
         `unseen` has the assumptions for kinds that could not be observed.
@@ -175,14 +177,16 @@ class Registry(Generic[V_contra]):
             for step in every
             if step.unit.kind not in self._by_kind
         }
-        every_kind = [unseen.get(each.kind) or each.known(view) for each in self.concerned(view)]
+        every_kind = [unseen.get(each.kind) or each.observations(view) for each in self.executors_for(view)]
         for known in every_kind:
             facts |= known.facts
             outputs |= known.outputs
-            made |= known.made
+            made |= known.object_refs
             definitions |= known.definitions
             objections |= known.objections
-        return Known(facts=facts, objections=objections, outputs=outputs, made=made, definitions=definitions)
+        return Observations(
+            facts=facts, objections=objections, outputs=outputs, object_refs=made, definitions=definitions
+        )
 
     async def perform(self, view: V_contra, kind: str, effect: UnitEffect) -> None:
         """Perform an effect, or begin to. Unsupported kinds are ignored, because they were never started."""

@@ -17,7 +17,7 @@ from itertools import islice
 
 MIN_VALUE_BYTES = 4
 MIN_LINE_BYTES = 8
-MOST = 64 * 1024
+MAX_VALUE_BYTES = 64 * 1024
 MAX_FORMS = 1024
 # Maximum number of positions at which a truncated value is compared. After that, a possible match counts as a match.
 _MAX_TRIES = 64
@@ -55,7 +55,7 @@ def _truncated_length(form: bytes, log: bytes) -> int:
 def forms(value: bytes) -> Iterator[bytes]:
     """Yield the encodings of a value; none if it is too long, or too short: that would mask half a log."""
     bare = value.rstrip(b"\r\n")
-    if len(bare) < MIN_VALUE_BYTES or len(value) > MOST:
+    if len(bare) < MIN_VALUE_BYTES or len(value) > MAX_VALUE_BYTES:
         return
     yield bare
     for whole in (bare, value):

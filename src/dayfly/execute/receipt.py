@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from dayfly.execute.webhook.read import UNSENT, explain_exit_code
 from dayfly.execute.work_order import UNIT_OUTPUT_LIMIT
-from dayfly.plan.messages import killed_processes, out_of_memory, run_deadline, span
+from dayfly.plan.messages import format_duration, killed_processes, out_of_memory, run_deadline
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, NeverRan
 from dayfly.spec.errors import SpecError
@@ -13,7 +13,7 @@ from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import OutputRecord, Result
 from dayfly.spec.scalars import names
-from dayfly.spec.scalars.numbers import MAX_INTEGER, whole
+from dayfly.spec.scalars.numbers import MAX_INTEGER, parse_whole
 
 
 def read_receipt(data: bytes, *, nonce: str, unit: Unit) -> Ended | NeverRan:
@@ -21,7 +21,7 @@ def read_receipt(data: bytes, *, nonce: str, unit: Unit) -> Ended | NeverRan:
     try:
         records = decode("dayfly-receipt", data)
     except FrameError as error:
-        return lost(f"its receipt is damaged: {error}")
+        return lost_receipt(f"its receipt is damaged: {error}")
     return read_records(records, nonce=nonce, unit=unit)
 
 
@@ -33,13 +33,13 @@ def read_records(records: Iterable[tuple[str, bytes]], *, nonce: str, unit: Unit
     try:
         return _read(list(records), nonce=nonce, unit=unit)
     except (ValueError, SpecError):
-        return lost("its receipt is damaged")
+        return lost_receipt("its receipt is damaged")
 
 
 def _read(records: list[tuple[str, bytes]], *, nonce: str, unit: Unit) -> Ended | NeverRan:
     fields = {key: value.decode(errors="replace") for key, value in records}
     if fields.get("nonce") != nonce:
-        return lost("its receipt belongs to another attempt")
+        return lost_receipt("its receipt belongs to another attempt")
     detail = fields.get("detail", "").removesuffix(".")  # it becomes a part of a sentence
     outcome = fields.get("outcome", "")
     if outcome == "void":
@@ -54,7 +54,7 @@ def _read(records: list[tuple[str, bytes]], *, nonce: str, unit: Unit) -> Ended 
     if outcome == "exited" and unit.kind == Kind.WEBHOOK and reason in UNSENT:
         return NeverRan(reason=reason, message=message)
     if not reason:
-        reason, message = _outputs(states, unit)
+        reason, message = _output_fault(states, unit)
     if reason and reason != Reason.CANCELLED and (kills := _number(fields.get("oom-kills"))):
         limit = format_quantity(_number(fields.get("memory-limit")))
         reason, message = _explain_oom_kill(reason, message, code, kills, limit)
@@ -65,7 +65,7 @@ def _read(records: list[tuple[str, bytes]], *, nonce: str, unit: Unit) -> Ended 
             message=message,
             started_at=_number(fields.get("started-ms")),
             ended_at=_number(fields.get("ended-ms")),
-            outputs=_present(states, unit),
+            outputs=_present_outputs(states, unit),
         )
     )
 
@@ -76,7 +76,7 @@ def contents(records: Iterable[tuple[str, bytes]]) -> dict[str, bytes]:
     return {name.decode(errors="replace"): value for name, end, value in parts if end}
 
 
-def lost(message: str, *, started_at: int = 0, ended_at: int = 0) -> Ended:
+def lost_receipt(message: str, *, started_at: int = 0, ended_at: int = 0) -> Ended:
     """Return the fact of an attempt whose processes have ended without a receipt."""
     return Ended(
         result=Result(
@@ -91,7 +91,7 @@ def _number(text: str | None) -> int:
     Raises:
         ValueError: The text is not such a number.
     """
-    number = whole(text or "0", MAX_INTEGER)
+    number = parse_whole(text or "0", MAX_INTEGER)
     if number is None:
         raise ValueError(text)
     return number
@@ -110,7 +110,7 @@ def _reason(outcome: str, code: int, detail: str, unit: Unit) -> tuple[str, str]
         case "deadline":
             return Reason.RUN_DEADLINE, run_deadline(unit.timeouts.run_ms)
         case "cancelled":
-            return Reason.CANCELLED, f"was cancelled, with a grace period of {span(unit.timeouts.grace_ms)}"
+            return Reason.CANCELLED, f"was cancelled, with a grace period of {format_duration(unit.timeouts.grace_ms)}"
         case _:
             return Reason.RESULT_LOST, detail or f"its receipt has the unknown outcome {outcome!r}"
 
@@ -154,7 +154,7 @@ _FAULTS = {
 }
 
 
-def _outputs(states: list[list[str]], unit: Unit) -> tuple[str, str]:
+def _output_fault(states: list[list[str]], unit: Unit) -> tuple[str, str]:
     """Return reason and message if a declared output of a successful step is missing or invalid."""
     found = {name: (state, size) for name, state, size, _ in states}
     for output in unit.outputs:
@@ -165,7 +165,7 @@ def _outputs(states: list[list[str]], unit: Unit) -> tuple[str, str]:
     return "", ""
 
 
-def _present(states: list[list[str]], unit: Unit) -> dict[str, OutputRecord]:
+def _present_outputs(states: list[list[str]], unit: Unit) -> dict[str, OutputRecord]:
     sensitive = {output.name for output in unit.outputs if output.sensitive}
     for name, *_ in states:
         names.check("output", name)

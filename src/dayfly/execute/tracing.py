@@ -98,16 +98,16 @@ class Tracer:
         moment = max(run_trace.last_change(run), run.closed.at if run.closed else 0)
         # A closed run that is older than this process may have been ready: the previous process has sent that.
         if moment >= self._since and (outcome != "closed" or (run.born_at >= self._since and not before)):
-            self._put(run_trace.creation(run, history(), outcome, report.reason, self._now()))
+            self._put(run_trace.creation_trace(run, history(), outcome, report.reason, self._now()))
 
     def record_end(self, run: Run, history: Callable[[], Iterable[HistoryEntry]] = tuple) -> None:
         """Send the trace of a run's deletion after the run has ended."""
         known = self._sent.pop(run.uid, "")
         lines = tuple(history())
         if not known and run.born_at >= self._since:
-            self._put(run_trace.creation(run, lines, "closed", "", run.ended_at))
+            self._put(run_trace.creation_trace(run, lines, "closed", "", run.ended_at))
         if run.ended_at >= self._since:
-            self._put(run_trace.deletion(run, lines))
+            self._put(run_trace.deletion_trace(run, lines))
 
     def forget(self, uid: str) -> None:
         """Forget a run that another process has ended."""

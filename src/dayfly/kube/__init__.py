@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dayfly.kube.controller import Controller, Resync
     from dayfly.kube.events import Recorder
     from dayfly.kube.forms import Propagation, Style
-    from dayfly.kube.lease import Elector, Terms
+    from dayfly.kube.lease import Elector, LeaseTerms
     from dayfly.kube.manager import Controlled, Manager, Runnable, connect, run_to_signal
     from dayfly.kube.objects import (
         PODS,
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
         Condition,
         ContainerStatus,
         Key,
+        KubeStruct,
         ObjectMeta,
         OwnerReference,
         Pod,
         Resource,
-        Slim,
-        anything,
-        whole,
+        to_json,
+        untyped_resource,
     )
     from dayfly.kube.ownership import (
         NameConflictError,
@@ -51,11 +51,11 @@ _HOMES = {
     "controller": ("Controller", "Resync"),
     "events": ("Recorder",),
     "forms": ("Propagation", "Style"),
-    "lease": ("Elector", "Terms"),
+    "lease": ("Elector", "LeaseTerms"),
     "manager": ("Controlled", "Manager", "Runnable", "connect", "run_to_signal"),
     "objects": (
         "PODS", "SECRETS", "AnnotatedMeta", "Condition", "ContainerStatus", "Key", "ObjectMeta",
-        "OwnerReference", "Pod", "Resource", "Slim", "anything", "whole",
+        "OwnerReference", "Pod", "Resource", "KubeStruct", "untyped_resource", "to_json",
     ),
     "ownership": (
         "NameConflictError", "add_finalizer", "controller_of", "controls", "create_owned", "drop_finalizer",
@@ -80,6 +80,8 @@ __all__ = [
     "Controller",
     "Elector",
     "Key",
+    "KubeStruct",
+    "LeaseTerms",
     "Limits",
     "Manager",
     "NameConflictError",
@@ -91,12 +93,9 @@ __all__ = [
     "Resource",
     "Resync",
     "Runnable",
-    "Slim",
     "StatusWriter",
     "Style",
-    "Terms",
     "add_finalizer",
-    "anything",
     "condition",
     "connect",
     "controller_of",
@@ -106,7 +105,8 @@ __all__ = [
     "errors",
     "owner_reference",
     "run_to_signal",
-    "whole",
+    "to_json",
+    "untyped_resource",
 ]
 
 

@@ -19,9 +19,9 @@ READS = frozenset({"GET"})
 FIRST_REFUSAL = 400
 UNAUTHORIZED = 401
 THROTTLED = 429
-FIRST_TROUBLE = 500
+FIRST_SERVER_ERROR = 500
 
-LONGEST = 4_096
+MAX_MESSAGE_CHARS = 4_096
 """The maximum length of a kept message in characters. It may repeat the refused object, or come from a webhook."""
 _CUT, _END = " [...] ", 1_024
 
@@ -74,7 +74,7 @@ def status_of(body: bytes) -> Status:
         return Status(message=body[:200].decode(errors="replace").strip() or "no explanation was given")
 
 
-def fault(request: Request, answer: Answer, *, changes: bool) -> errors.ApiError:
+def error_of_response(request: Request, answer: Answer, *, changes: bool) -> errors.ApiError:
     """Return the error for a response with a status of 400 or more.
 
     After a 5xx to a change, it is unknown whether the change was stored: `OutcomeUnknown`. A 429 with plain text comes
@@ -89,13 +89,13 @@ def fault(request: Request, answer: Answer, *, changes: bool) -> errors.ApiError
         return errors.Throttled(
             said, message, retry_after=wait, status=answer.status, reason=status.reason, by_all=by_all
         )
-    if answer.status >= FIRST_TROUBLE:
-        family = errors.OutcomeUnknown if changes else errors.ServerTrouble
+    if answer.status >= FIRST_SERVER_ERROR:
+        family = errors.OutcomeUnknown if changes else errors.ServerError
         return family(said, message, status=answer.status, reason=status.reason)
-    return refusal(said, status, answer.status)
+    return error_of_status(said, status, answer.status)
 
 
-def refusal(request: str, status: Status, code: int) -> errors.Refused:
+def error_of_status(request: str, status: Status, code: int) -> errors.Refused:
     """Return the error for a Status with a code of 4xx, also of a Status inside a watch."""
     kind = _KINDS.get(code, errors.Refused)
     if code == 409 and status.reason == "AlreadyExists":
@@ -112,9 +112,9 @@ def refusal(request: str, status: Status, code: int) -> errors.Refused:
 
 def _bounded(message: str) -> str:
     """Truncate a message in the middle: its start names the object, and its end the problem."""
-    if len(message) <= LONGEST:
+    if len(message) <= MAX_MESSAGE_CHARS:
         return message
-    return message[: LONGEST - _END - len(_CUT)] + _CUT + message[-_END:]
+    return message[: MAX_MESSAGE_CHARS - _END - len(_CUT)] + _CUT + message[-_END:]
 
 
 def _seconds(answer: Answer, status: Status) -> float:
@@ -132,7 +132,7 @@ def decode(kind: type[T], answer: Answer, request: Request) -> T:
     """Decode a successful response.
 
     Raises:
-        errors.ServerTrouble: the response to a read cannot be decoded.
+        errors.ServerError: the response to a read cannot be decoded.
         errors.OutcomeUnknown: the response to a change cannot be decoded: the change is done, its result is unknown.
     """
     decoder = _decoder(cast("Any", kind))
@@ -140,17 +140,15 @@ def decode(kind: type[T], answer: Answer, request: Request) -> T:
         try:
             decoded: T = decoder.decode(answer.body)
         except RecursionError:
-            decoded = decoder.decode(cut(answer.body))
+            decoded = decoder.decode(truncate_nested(answer.body))
         return decoded
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         if request.method in READS:
-            raise errors.ServerTrouble(
-                str(request), f"cannot read the answer: {fault}", status=answer.status
-            ) from fault
+            raise errors.ServerError(str(request), f"cannot read the answer: {fault}", status=answer.status) from fault
         raise errors.OutcomeUnknown(str(request), f"cannot read the answer: {fault}", status=answer.status) from fault
 
 
-def cut(body: bytes) -> bytes:
+def truncate_nested(body: bytes) -> bytes:
     """Return well-formed JSON with `CUT` in place of each part that is nested too deeply."""
     kept: list[bytes] = []
     depth = begin = 0
@@ -167,6 +165,6 @@ def cut(body: bytes) -> bytes:
     return b"".join((*kept, body[begin:]))
 
 
-def is_cut(found: Any) -> bool:
+def is_truncated(found: Any) -> bool:
     """Return whether a part of an object was cut. Such an object must not be acted on."""
     return _CUT_JSON in msgspec.json.encode(found)

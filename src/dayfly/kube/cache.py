@@ -23,7 +23,7 @@ from dayfly.kube.watch import Bookmark, Patience, WatchEvent, watch
 T = TypeVar("T", bound=HasMeta)
 log = logging.getLogger(__name__)
 
-_PAUSE_FIRST, _PAUSE_MOST = 0.5, 30.0
+_MIN_PAUSE_S, _MAX_PAUSE_S = 0.5, 30.0
 _FAILURES_TO_RELIST = 5
 
 
@@ -35,14 +35,14 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
     new: T | None
 
     @property
-    def seen(self) -> T:
+    def latest(self) -> T:
         """The object as it is now, or as it was before its deletion."""
         found = self.new or self.old
         assert found is not None, "a change has an old or a new object"
         return found
 
     @property
-    def gone(self) -> T | None:
+    def deleted(self) -> T | None:
         """The last state of a deleted object; otherwise None."""
         return self.old if self.new is None else None
 
@@ -119,7 +119,7 @@ class Cache(Generic[T]):
 
     def put(self, item: T) -> None:
         """Store an object. If its UID differs from that of the stored one, the stored one is reported as gone."""
-        key = Key.of(item)
+        key = Key.from_object(item)
         old = self._items.get(key)
         if old is not None and old.metadata.uid != item.metadata.uid:
             self.drop(key)
@@ -140,7 +140,7 @@ class Cache(Generic[T]):
         seen its deletion. Older events of the watch are reported as a change from the stored object to itself, because
         listeners have not seen it. The response to a change that removes the object has the version before that change.
         """
-        key = Key.of(item)
+        key = Key.from_object(item)
         old = self._items.get(key)
         if old is not None and old.metadata.uid == item.metadata.uid and not is_newer(old, item):
             self._ahead.add(key)
@@ -156,7 +156,7 @@ class Cache(Generic[T]):
 
     def replace(self, items: list[T]) -> None:
         """Replace the whole content. Objects that are missing were deleted unseen, and are reported as gone."""
-        present = {Key.of(item) for item in items}
+        present = {Key.from_object(item) for item in items}
         self._ahead.clear()
         for key in [key for key in self._items if key not in present]:
             self.drop(key)
@@ -166,18 +166,18 @@ class Cache(Generic[T]):
 
     def _set(self, key: Key, old: T | None, item: T) -> None:
         self._items[key] = item
-        if old is not None and _filed_alike(old, item):
+        if old is not None and _has_same_index_values(old, item):
             return  # the usual case
         if old is not None:
             self._unindex(key, old)
-        for index, mark in self._marks(item):
+        for index, mark in self._index_values(item):
             index.add(mark, key)
 
     def _unindex(self, key: Key, item: T) -> None:
-        for index, mark in self._marks(item):
+        for index, mark in self._index_values(item):
             index.remove(mark, key)
 
-    def _marks(self, item: T) -> Iterator[tuple[_Index, str]]:
+    def _index_values(self, item: T) -> Iterator[tuple[_Index, str]]:
         """Yield the indexes of an object, each with the indexed value."""
         for uid in {owner.uid for owner in item.metadata.owner_references or ()}:
             yield self._owned, uid
@@ -191,7 +191,7 @@ class Cache(Generic[T]):
             listener(change)
 
 
-def _filed_alike(one: HasMeta, other: HasMeta) -> bool:
+def _has_same_index_values(one: HasMeta, other: HasMeta) -> bool:
     """Return whether both objects have the same indexed values."""
     former, latter = one.metadata, other.metadata
     return former.owner_references == latter.owner_references and former.labels == latter.labels
@@ -219,9 +219,9 @@ class Reflector(Generic[T]):
         seed: int | None = None,
     ) -> None:
         self.cache = cache
-        self.trouble: errors.ApiError | None = None
+        self.error: errors.ApiError | None = None
         """The current error; None while the watch works."""
-        self.recovered: Callable[[], None] = lambda: None
+        self.on_recovered: Callable[[], None] = lambda: None
         """Called when the cache has become current: after its first list, and after an error."""
         self._client = client
         self._resource = resource
@@ -230,7 +230,7 @@ class Reflector(Generic[T]):
         self._patience = patience or Patience()
         self._random = random.Random(seed)  # noqa: S311 - jitter, no secret
         self._version = ""
-        self._proved_at: float | None = None
+        self._confirmed_at: float | None = None
         self._full = asyncio.Event()
         self._retry = asyncio.Event()
 
@@ -240,7 +240,7 @@ class Reflector(Generic[T]):
         return self._resource.plural
 
     @property
-    def synced(self) -> bool:
+    def is_synced(self) -> bool:
         """Whether the cache has been complete at least once."""
         return self._full.is_set()
 
@@ -254,9 +254,9 @@ class Reflector(Generic[T]):
     @property
     def age(self) -> float:
         """Seconds since the server last confirmed that the cache is current (event, bookmark or list); inf before."""
-        if self._proved_at is None:
+        if self._confirmed_at is None:
             return float("inf")
-        return asyncio.get_running_loop().time() - self._proved_at
+        return asyncio.get_running_loop().time() - self._confirmed_at
 
     async def run(self) -> None:
         """Run until cancelled. After an error, continue from the last known version, with growing pauses."""
@@ -268,20 +268,20 @@ class Reflector(Generic[T]):
                 async with contextlib.aclosing(self._watch()) as events:
                     async for event in events:
                         failures = 0
-                        self._take(event)
+                        self._apply_event(event)
             except errors.Gone:
                 log.info("%s: version %s has expired, listing again", self._resource.plural, self._version)
                 self._version = ""
             except errors.ApiError as fault:
-                self.trouble = fault
+                self.error = fault
                 # A broken or silent connection loses nothing and is reopened, so the first such error is not a warning.
-                heals = isinstance(fault, errors.ServerTrouble) and not failures
+                heals = isinstance(fault, errors.ServerError) and not failures
                 log.log(logging.INFO if heals else logging.WARNING, "%s: %s", self._resource.plural, fault)
                 failures += 1
                 if failures % _FAILURES_TO_RELIST == 0:
                     self._version = ""  # a server restored from a backup may never reach the known version
             # Pause also after a watch that ended normally, as a server may end every watch at once.
-            ceiling = min(_PAUSE_MOST, _PAUSE_FIRST * 2.0 ** min(failures, 10))
+            ceiling = min(_MAX_PAUSE_S, _MIN_PAUSE_S * 2.0 ** min(failures, 10))
             pause = ceiling * self._random.uniform(0.5, 1.0) if failures else self._random.uniform(0, 0.1)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -296,28 +296,28 @@ class Reflector(Generic[T]):
         self._version = listing.resource_version
         is_first = not self._full.is_set()
         self._full.set()
-        self._proved(is_first=is_first)
+        self._record_confirmation(is_first=is_first)
 
     def _watch(self) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
         lifetime = round(self._patience.lifetime * self._random.uniform(1.0, 2.0))
         patience = dataclasses.replace(self._patience, lifetime=lifetime)
         return watch(self._client, self._resource, self._version, **self._selection, patience=patience)
 
-    def _take(self, event: WatchEvent[T] | Bookmark) -> None:
+    def _apply_event(self, event: WatchEvent[T] | Bookmark) -> None:
         if isinstance(event, Bookmark):
             self._version = event.resource_version
         else:
             item = event.object
             if event.type == "DELETED":
-                self.cache.drop(Key.of(item))
+                self.cache.drop(Key.from_object(item))
             else:
                 self.cache.put(item)
             self._version = item.metadata.resource_version
-        self._proved()
+        self._record_confirmation()
 
-    def _proved(self, *, is_first: bool = False) -> None:
-        self._proved_at = asyncio.get_running_loop().time()
-        has_recovered = is_first or self.trouble is not None
-        self.trouble = None
+    def _record_confirmation(self, *, is_first: bool = False) -> None:
+        self._confirmed_at = asyncio.get_running_loop().time()
+        has_recovered = is_first or self.error is not None
+        self.error = None
         if has_recovered:
-            self.recovered()
+            self.on_recovered()

@@ -32,22 +32,22 @@ class Limits:
 
     The API server distributes its capacity among clients (API Priority and Fairness), and the client obeys its requests
     to pause. `rate` and `burst` only bound the damage of a defect, as no process needs that many. A pause
-    applies to all requests, and a proxy may request any length, so `pause_most` limits it.
+    applies to all requests, and a proxy may request any length, so `pause_max` limits it.
     """
 
     rate: float = 1000.0
     burst: int = 1000
     timeout: float = 30.0
     backoff: float = 0.2
-    backoff_most: float = 10.0
-    pause_most: float = 30.0
+    backoff_max: float = 10.0
+    pause_max: float = 30.0
 
 
 class Client:
     """The client of one API server, shared by all controllers of a process.
 
     Reads are repeated with jittered back-off until their deadline. A change is sent once. It succeeds, or raises
-    `errors.Refused` or `errors.Throttled` (nothing changed), `errors.ServerTrouble` (never sent), or
+    `errors.Refused` or `errors.Throttled` (nothing changed), `errors.ServerError` (never sent), or
     `errors.OutcomeUnknown`. If the rate is limited, deletes go before other requests.
     """
 
@@ -170,7 +170,7 @@ class Client:
 
         Raises:
             errors.Refused: status 400: the container has not started yet.
-            errors.ServerTrouble: the connection broke; the pieces so far are only a part.
+            errors.ServerError: the connection broke; the pieces so far are only a part.
         """
         query = query_params(
             container=container,
@@ -312,7 +312,7 @@ class Client:
     @contextlib.asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
         """Open a streaming response: a watch or a log. The caller judges its end."""
-        await self._take(request)
+        await self._wait_for_pace(request)
         try:
             async with self._transport.stream(request) as stream:
                 if stream.status >= answers.FIRST_REFUSAL:
@@ -320,15 +320,17 @@ class Client:
                     with contextlib.suppress(TimeoutError):  # the status is enough for the error
                         async with asyncio.timeout(request.timeout):
                             body = b"".join([chunk async for chunk in stream.chunks])
-                    fault = answers.fault(request, Answer(stream.status, body, stream.headers), changes=False)
+                    fault = answers.error_of_response(
+                        request, Answer(stream.status, body, stream.headers), changes=False
+                    )
                     if isinstance(fault, errors.Throttled):
-                        self._obey(fault)
+                        self._apply_throttling(fault)
                     if isinstance(fault, errors.Unauthorized):
                         await self._transport.renew_credentials()
                     raise fault
                 yield stream
         except (NotSentError, LostError) as fault:
-            raise errors.ServerTrouble(str(request), str(fault)) from fault
+            raise errors.ServerError(str(request), str(fault)) from fault
 
     def _request(
         self,
@@ -357,14 +359,16 @@ class Client:
     async def _send(self, request: Request) -> Answer:
         """Send a request; repeat a read until its deadline."""
         if request.method not in answers.READS:
-            return await self._once(request)
+            return await self._send_once(request)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.timeout
         tries = 0
         while True:
             try:
-                return await self._once(msgspec.structs.replace(request, timeout=max(0.001, deadline - loop.time())))
-            except (errors.ServerTrouble, errors.Throttled) as fault:
+                return await self._send_once(
+                    msgspec.structs.replace(request, timeout=max(0.001, deadline - loop.time()))
+                )
+            except (errors.ServerError, errors.Throttled) as fault:
                 wait = self._jittered(tries)
                 if isinstance(fault, errors.Throttled):
                     wait += fault.retry_after
@@ -373,30 +377,30 @@ class Client:
                     raise
                 await asyncio.sleep(wait)
 
-    async def _once(self, request: Request) -> Answer:
+    async def _send_once(self, request: Request) -> Answer:
         """Send a request once; after a 401, which proves that nothing was executed, again with renewed credentials."""
-        await self._take(request)
+        await self._wait_for_pace(request)
         changes = request.method not in answers.READS
         answer = await self._exchange(request, changes)
         if answer.status == answers.UNAUTHORIZED and await self._transport.renew_credentials():
             answer = await self._exchange(request, changes)
         if answer.status < answers.FIRST_REFUSAL:
             return answer
-        fault = answers.fault(request, answer, changes=changes)
+        fault = answers.error_of_response(request, answer, changes=changes)
         if isinstance(fault, errors.Throttled):
-            self._obey(fault)
+            self._apply_throttling(fault)
         raise fault
 
     async def _exchange(self, request: Request, changes: bool) -> Answer:
         try:
             return await self._transport.send(request)
         except NotSentError as fault:
-            raise errors.ServerTrouble(str(request), f"could not connect, nothing was sent: {fault}") from fault
+            raise errors.ServerError(str(request), f"could not connect, nothing was sent: {fault}") from fault
         except LostError as fault:
-            family = errors.OutcomeUnknown if changes else errors.ServerTrouble
+            family = errors.OutcomeUnknown if changes else errors.ServerError
             raise family(str(request), f"the answer was lost: {fault}") from fault
 
-    async def _take(self, request: Request) -> None:
+    async def _wait_for_pace(self, request: Request) -> None:
         urgent = request.method == "DELETE" or request.path.endswith("/eviction")
         urgency = Urgency.URGENT if urgent else Urgency.NORMAL
         if self._pace.take_at_once(urgency):
@@ -409,10 +413,10 @@ class Client:
                 str(request), "held back by our own rate limit until its deadline; nothing was sent", retry_after=1.0
             ) from None
 
-    def _obey(self, fault: errors.Throttled) -> None:
+    def _apply_throttling(self, fault: errors.Throttled) -> None:
         if fault.by_all:
-            self._pace.pause(min(fault.retry_after, self._limits.pause_most))
+            self._pace.pause(min(fault.retry_after, self._limits.pause_max))
 
     def _jittered(self, tries: int) -> float:
-        ceiling = min(self._limits.backoff_most, self._limits.backoff * 2.0**tries)
+        ceiling = min(self._limits.backoff_max, self._limits.backoff * 2.0**tries)
         return ceiling * self._random.uniform(0.5, 1.0)

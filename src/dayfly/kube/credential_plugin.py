@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 _KINDS = ("v1", "v1beta1")
 
 
-class Obtained(NamedTuple):
+class ObtainedCredentials(NamedTuple):
     """A token, or a certificate with its key in PEM, or both."""
 
     token: str
     certificate: tuple[bytes, bytes] | None
 
 
-async def obtain(plugin: ExecEntry, chosen: ContextChoice) -> Obtained:
+async def obtain(plugin: ExecEntry, chosen: ContextChoice) -> ObtainedCredentials:
     """Run a credential plugin.
 
     Raises:
@@ -58,7 +58,7 @@ async def obtain(plugin: ExecEntry, chosen: ContextChoice) -> Obtained:
     if process.returncode:
         said = f": {errors.decode(errors='replace').strip()}" if errors else ""
         raise KubeconfigError(f"{name} ended with exit code {process.returncode}{said}")
-    return _understood(output, plugin, name)
+    return _parse_output(output, plugin, name)
 
 
 def _is_interactive(plugin: ExecEntry, name: str) -> bool:
@@ -88,7 +88,7 @@ def _environment(plugin: ExecEntry, chosen: ContextChoice, *, interactive: bool)
     }
 
 
-def _understood(output: bytes, plugin: ExecEntry, name: str) -> Obtained:
+def _parse_output(output: bytes, plugin: ExecEntry, name: str) -> ObtainedCredentials:
     try:
         found = json.loads(output)
         version, status = found["apiVersion"], found["status"]
@@ -100,4 +100,4 @@ def _understood(output: bytes, plugin: ExecEntry, name: str) -> Obtained:
         raise KubeconfigError(f"{name} answers in {version}, and the kubeconfig names {plugin.api_version}")
     if not token and not (certificate and key):
         raise KubeconfigError(f"{name} gave neither token nor certificate; run it by hand")
-    return Obtained(token, (certificate.encode(), key.encode()) if certificate and key else None)
+    return ObtainedCredentials(token, (certificate.encode(), key.encode()) if certificate and key else None)

@@ -7,7 +7,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import DEFINITIONS, Resource, ServedKind
 
 
-async def served(client: Client, api_version: str, kind: str) -> ServedKind | None:
+async def find_served_kind(client: Client, api_version: str, kind: str) -> ServedKind | None:
     """Return how the server serves a kind under an API version (`batch/v1`); None if it does not.
 
     Subresources such as `machines/scale`, which also have a kind, are ignored.
@@ -19,11 +19,11 @@ async def served(client: Client, api_version: str, kind: str) -> ServedKind | No
     return next((each for each in every if each.kind == kind and "/" not in each.name), None)
 
 
-async def served_elsewhere(client: Client, api_version: str, kind: str) -> list[str]:
+async def list_other_versions(client: Client, api_version: str, kind: str) -> list[str]:
     """Return the other versions of the group in which the server serves the kind: its objects are the same ones."""
     group = api_version.rpartition("/")[0]
     versions = await client.versions(group) if group else []
-    return [each for each in versions if each != api_version and await served(client, each, kind)]
+    return [each for each in versions if each != api_version and await find_served_kind(client, each, kind)]
 
 
 async def definition_uid(client: Client, resource: Resource[Any]) -> str:

@@ -96,12 +96,12 @@ class Forbidden(Refused):
     """The request is not permitted: by RBAC, an admission rule or a quota, or in a terminating namespace (403)."""
 
     @property
-    def namespace_ending(self) -> bool:
+    def is_namespace_ending(self) -> bool:
         """Whether the only reason is that the namespace is being deleted."""
         return any(cause.reason == "NamespaceTerminating" for cause in self.causes)
 
     @property
-    def not_granted(self) -> bool:
+    def is_not_granted(self) -> bool:
         """Whether an RBAC permission is missing. Admission rules and quotas refuse with other messages."""
         return _NOT_GRANTED.search(self.message) is not None
 
@@ -132,7 +132,7 @@ class Throttled(ApiError):
         self.by_all = by_all
 
 
-class ServerTrouble(ApiError):
+class ServerError(ApiError):
     """The server is unreachable, or a read failed. Nothing was changed."""
 
 

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Terms:
+class LeaseTerms:
     """Times in seconds. `renew_within` < `duration`, so that a disconnected leader stops before another one starts."""
 
     duration: int = 15
@@ -32,7 +32,7 @@ class Terms:
     every: float = 2.0
 
     @classmethod
-    def lasting(cls, seconds: int) -> Terms:
+    def for_duration(cls, seconds: int) -> LeaseTerms:
         """Return proportional terms for another duration."""
         usual = cls()
         part = seconds / usual.duration
@@ -40,7 +40,7 @@ class Terms:
 
 
 class Elector:
-    """A candidate of a leader election. `run` it; `leading` is its state, and `wait_leading` waits for a change."""
+    """A candidate of a leader election. `run` it; `is_leading` is its state, and `wait_leading` waits for a change."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Elector:
         name: str,
         namespace: str,
         identity: str,
-        terms: Terms | None = None,
+        terms: LeaseTerms | None = None,
         *,
         now: Callable[[], dt.datetime] = utc_now,
         seed: int | None = None,
@@ -58,7 +58,7 @@ class Elector:
         self._name = name
         self._namespace = namespace
         self.identity = identity
-        self._terms = terms or Terms()
+        self._terms = terms or LeaseTerms()
         self._now = now
         self._random = random.Random(seed)  # noqa: S311 - jitter, no secret
         self._seen_version = ""
@@ -68,7 +68,7 @@ class Elector:
         self._leading = False
 
     @property
-    def leading(self) -> bool:
+    def is_leading(self) -> bool:
         """Whether this process is the leader; false if the lease was not renewed in time."""
         return self._leading and asyncio.get_running_loop().time() - self._renewed_at < self._terms.renew_within
 
@@ -100,7 +100,9 @@ class Elector:
             held = False  # another process was faster
         except (errors.ApiError, TimeoutError) as fault:
             log.warning("lease %s/%s: %s", self._namespace, self._name, str(fault) or "no answer in time")
-            held = self.leading  # it is unknown whether the renewal succeeded: the earlier one is valid until its end
+            held = (
+                self.is_leading
+            )  # it is unknown whether the renewal succeeded: the earlier one is valid until its end
             started = self._renewed_at
         if held:
             self._renewed_at = started  # the time before the write: other processes count from after it

@@ -22,7 +22,7 @@ from dayfly.kube.status import StatusWriter
 from dayfly.kube.transport import HttpTransport
 from dayfly.kube.watches import Watches
 from dayfly.lib.queue import Backoff, WorkQueue
-from dayfly.lib.tasks import first
+from dayfly.lib.tasks import run_until_first
 
 T = TypeVar("T", bound=HasMeta)
 O = TypeVar("O", bound=HasMeta)  # noqa: E741 - a second kind
@@ -85,7 +85,7 @@ class Manager:
         """Return the cache of a kind; callers with the same arguments share it.
 
         A cache that is requested while the manager runs is filled from then on, and `run` does not wait for it: see
-        `trouble`.
+        `watch_error`.
 
         Args:
             resource: The kind.
@@ -101,13 +101,13 @@ class Manager:
             self._caches[about] = cache, reflector
         return self._caches[about][0]
 
-    def trouble(self, cache: Cache[Any]) -> errors.ApiError | None:
+    def watch_error(self, cache: Cache[Any]) -> errors.ApiError | None:
         """Return the error that keeps a cache from being current; None if there is none."""
-        return next(reflector.trouble for each, reflector in self._caches.values() if each is cache)
+        return next(reflector.error for each, reflector in self._caches.values() if each is cache)
 
-    def synced(self, cache: Cache[Any]) -> bool:
+    def is_synced(self, cache: Cache[Any]) -> bool:
         """Return whether a cache has been complete once. Before, objects that it lacks may exist."""
-        return next(reflector.synced for each, reflector in self._caches.values() if each is cache)
+        return next(reflector.is_synced for each, reflector in self._caches.values() if each is cache)
 
     def control(
         self,
@@ -142,13 +142,13 @@ class Manager:
                 return None
             return await reconcile(item)
 
-        every = Resync(resync, lambda: [Key.of(item) for item in cache])
+        every = Resync(resync, lambda: [Key.from_object(item) for item in cache])
         expected = (NameConflictError,)
         controller = Controller(resource.kind, reconcile_key, queue, workers=workers, expected=expected, resync=every)
 
         def changed(change: Change[T]) -> None:
             queue.add(change.key)
-            if queue.paused and change.gone is not None:
+            if queue.is_paused and change.deleted is not None:
                 gone(change.key)
 
         def stand_by() -> None:
@@ -180,9 +180,9 @@ class Manager:
         return self._watches.age
 
     @property
-    def leading(self) -> bool:
+    def is_leading(self) -> bool:
         """Whether this process works; always true without an elector."""
-        return self._elector is None or self._elector.leading
+        return self._elector is None or self._elector.is_leading
 
     def stop(self) -> None:
         """Stop in order: running `reconcile` calls finish, and no others start."""
@@ -196,7 +196,7 @@ class Manager:
         try:
             async with asyncio.TaskGroup() as tasks:
                 background = [tasks.create_task(self._watches.watch()), tasks.create_task(self.events.run())]
-                await first(self._watches.wait_synced(), self._stopping.wait())
+                await run_until_first(self._watches.wait_synced(), self._stopping.wait())
                 if not self._stopping.is_set():
                     working = tasks.create_task(self._work_while_leading())
                     background.append(working)
@@ -215,11 +215,11 @@ class Manager:
             return
         async with run_election(elector):
             while not self._stopping.is_set():
-                await first(elector.wait_leading(), self._stopping.wait())
+                await run_until_first(elector.wait_leading(), self._stopping.wait())
                 if not self._stopping.is_set():
                     log.info("%s leads", elector.identity)
                     self._take_over()
-                    await first(self._work(), elector.wait_leading(False))
+                    await run_until_first(self._work(), elector.wait_leading(False))
                     self._stand_by()
 
     async def _work(self) -> None:

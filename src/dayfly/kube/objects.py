@@ -16,11 +16,11 @@ import msgspec
 from dayfly.kube import errors
 
 
-class Slim(msgspec.Struct, rename="camel", frozen=True, gc=False, omit_defaults=True):
+class KubeStruct(msgspec.Struct, rename="camel", frozen=True, gc=False, omit_defaults=True):
     """A part of an object. Unknown fields are ignored, missing ones have defaults. Immutable, compared by value."""
 
 
-class OwnerReference(Slim, frozen=True):
+class OwnerReference(KubeStruct, frozen=True):
     """An owner of an object; the garbage collector compares the UID."""
 
     api_version: str
@@ -31,7 +31,7 @@ class OwnerReference(Slim, frozen=True):
     block_owner_deletion: bool = False
 
 
-class ObjectMeta(Slim, frozen=True):
+class ObjectMeta(KubeStruct, frozen=True):
     """Metadata without annotations and managed fields. Times are RFC 3339 text, as sent."""
 
     name: str = ""
@@ -67,14 +67,14 @@ class Key(NamedTuple):
     name: str
 
     @classmethod
-    def of(cls, item: HasMeta) -> Key:
+    def from_object(cls, item: HasMeta) -> Key:
         return cls(item.metadata.namespace, item.metadata.name)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class ListMeta(Slim, frozen=True):
+class ListMeta(KubeStruct, frozen=True):
     """The metadata of a list: the version to watch from, and the start of the next page."""
 
     resource_version: str = ""
@@ -82,7 +82,7 @@ class ListMeta(Slim, frozen=True):
     remaining_item_count: int = 0
 
 
-class PartialObjectMetadata(Slim, frozen=True):
+class PartialObjectMetadata(KubeStruct, frozen=True):
     """Only the metadata of an object; the server sends no more on request (`Resource.metadata_only`)."""
 
     metadata: AnnotatedMeta
@@ -90,7 +90,7 @@ class PartialObjectMetadata(Slim, frozen=True):
     kind: str = ""
 
 
-class StateTerminated(Slim, frozen=True):
+class StateTerminated(KubeStruct, frozen=True):
     """The end of a container; `started_at` is None if it never started."""
 
     exit_code: int = 0
@@ -102,20 +102,20 @@ class StateTerminated(Slim, frozen=True):
     container_id: str = msgspec.field(default="", name="containerID")
 
 
-class StateWaiting(Slim, frozen=True):
+class StateWaiting(KubeStruct, frozen=True):
     """The reason why a container is not running yet."""
 
     reason: str = ""
     message: str = ""
 
 
-class StateRunning(Slim, frozen=True):
+class StateRunning(KubeStruct, frozen=True):
     """The start time of a running container."""
 
     started_at: str | None = None
 
 
-class ContainerState(Slim, frozen=True):
+class ContainerState(KubeStruct, frozen=True):
     """The state of a container: at most one of the three is set."""
 
     waiting: StateWaiting | None = None
@@ -123,13 +123,13 @@ class ContainerState(Slim, frozen=True):
     terminated: StateTerminated | None = None
 
 
-class ContainerResources(Slim, frozen=True):
+class ContainerResources(KubeStruct, frozen=True):
     """The resource limits of a container, as quantities."""
 
     limits: dict[str, str] | None = None
 
 
-class ContainerStatus(Slim, frozen=True):
+class ContainerStatus(KubeStruct, frozen=True):
     """The kubelet's status of a container. `resources` is set since Kubernetes 1.33."""
 
     name: str
@@ -140,7 +140,7 @@ class ContainerStatus(Slim, frozen=True):
     restart_count: int = 0
 
 
-class Condition(Slim, frozen=True):
+class Condition(KubeStruct, frozen=True):
     """One of an object's conditions."""
 
     type: str
@@ -150,19 +150,19 @@ class Condition(Slim, frozen=True):
     last_transition_time: str | None = None
 
 
-class SchedulingGate(Slim, frozen=True):
+class SchedulingGate(KubeStruct, frozen=True):
     """A gate of a pod; the server does not schedule or bind a pod with a gate."""
 
     name: str
 
 
-class EphemeralContainer(Slim, frozen=True):
+class EphemeralContainer(KubeStruct, frozen=True):
     """A container that was added to a pod."""
 
     name: str
 
 
-class PodSpec(Slim, frozen=True):
+class PodSpec(KubeStruct, frozen=True):
     """The fields of a pod's spec that the operator reads."""
 
     node_name: str = ""
@@ -170,7 +170,7 @@ class PodSpec(Slim, frozen=True):
     ephemeral_containers: list[EphemeralContainer] | None = None
 
 
-class PodStatus(Slim, frozen=True):
+class PodStatus(KubeStruct, frozen=True):
     """The kubelet's status of a pod."""
 
     phase: Literal["", "Pending", "Running", "Succeeded", "Failed", "Unknown"] = ""
@@ -183,7 +183,7 @@ class PodStatus(Slim, frozen=True):
     ephemeral_container_statuses: list[ContainerStatus] | None = None
 
 
-class Pod(Slim, frozen=True):
+class Pod(KubeStruct, frozen=True):
     """A pod: metadata, gates, node and status."""
 
     metadata: ObjectMeta
@@ -191,7 +191,7 @@ class Pod(Slim, frozen=True):
     status: PodStatus = PodStatus()
 
 
-class Secret(Slim, frozen=True):
+class Secret(KubeStruct, frozen=True):
     """A Secret with its data, which `repr` hides."""
 
     metadata: AnnotatedMeta
@@ -200,10 +200,10 @@ class Secret(Slim, frozen=True):
     immutable: bool = False
 
     def __repr__(self) -> str:
-        return f"Secret({Key.of(self)}, keys={sorted(self.data or ())})"
+        return f"Secret({Key.from_object(self)}, keys={sorted(self.data or ())})"
 
 
-class ObjectReference(Slim, frozen=True):
+class ObjectReference(KubeStruct, frozen=True):
     """A reference to an object."""
 
     api_version: str = ""
@@ -213,14 +213,14 @@ class ObjectReference(Slim, frozen=True):
     uid: str = ""
 
 
-class EventSeries(Slim, frozen=True):
+class EventSeries(KubeStruct, frozen=True):
     """The number of occurrences of an Event, and the last one."""
 
     count: int
     last_observed_time: str
 
 
-class Event(Slim, frozen=True):
+class Event(KubeStruct, frozen=True):
     """An Event of events.k8s.io/v1. Events of the core API also appear there, with `deprecated_count`."""
 
     metadata: ObjectMeta
@@ -236,7 +236,7 @@ class Event(Slim, frozen=True):
     deprecated_last_timestamp: str | None = None
 
 
-class LeaseSpec(Slim, frozen=True):
+class LeaseSpec(KubeStruct, frozen=True):
     """The holder of a Lease, and the duration after each renewal."""
 
     holder_identity: str = ""
@@ -246,14 +246,14 @@ class LeaseSpec(Slim, frozen=True):
     lease_transitions: int = 0
 
 
-class Lease(Slim, frozen=True):
+class Lease(KubeStruct, frozen=True):
     """A Lease. It indicates which process works, but does not fence others."""
 
     metadata: ObjectMeta
     spec: LeaseSpec = LeaseSpec()
 
 
-class StatusCause(Slim, frozen=True):
+class StatusCause(KubeStruct, frozen=True):
     """One cause of a refusal."""
 
     reason: str = ""
@@ -261,7 +261,7 @@ class StatusCause(Slim, frozen=True):
     message: str = ""
 
 
-class StatusDetails(Slim, frozen=True):
+class StatusDetails(KubeStruct, frozen=True):
     """Details of a refusal."""
 
     causes: list[StatusCause] | None = None
@@ -270,7 +270,7 @@ class StatusDetails(Slim, frozen=True):
     uid: str = ""
 
 
-class Status(Slim, frozen=True):
+class Status(KubeStruct, frozen=True):
     """The response of the server if there is no object to return."""
 
     status: str = ""
@@ -280,7 +280,7 @@ class Status(Slim, frozen=True):
     details: StatusDetails | None = None
 
 
-class ServedKind(Slim, frozen=True):
+class ServedKind(KubeStruct, frozen=True):
     """A served kind: `name` is the plural, with a subresource after a slash."""
 
     name: str
@@ -288,19 +288,19 @@ class ServedKind(Slim, frozen=True):
     namespaced: bool = False
 
 
-class ServedKinds(Slim, frozen=True):
+class ServedKinds(KubeStruct, frozen=True):
     """The kinds that a server serves under one API version."""
 
     resources: list[ServedKind]
 
 
-class ServedVersion(Slim, frozen=True):
+class ServedVersion(KubeStruct, frozen=True):
     """One API version of a group, such as `batch/v1`."""
 
     group_version: str
 
 
-class ServedGroup(Slim, frozen=True):
+class ServedGroup(KubeStruct, frozen=True):
     """The API versions that a server serves of a group, the preferred one first."""
 
     versions: list[ServedVersion]
@@ -407,20 +407,20 @@ DEFINITIONS = Resource(
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
 
 
-def anything(api_version: str, kind: str, plural: str, *, namespaced: bool = True) -> Resource[dict[str, Any]]:
+def untyped_resource(api_version: str, kind: str, plural: str, *, namespaced: bool = True) -> Resource[dict[str, Any]]:
     """Return a kind that is decoded into a dict."""
     group, _, version = api_version.rpartition("/")
     return Resource(group, version, plural, kind, dict[str, Any], namespaced)
 
 
-def whole(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """Return a value as JSON with all fields that are not None, for objects that the caller writes and owns.
 
-    Encoding a `Slim` omits fields with default values, but a patch without a field does not change it.
+    Encoding a `KubeStruct` omits fields with default values, but a patch without a field does not change it.
     """
     if isinstance(value, msgspec.Struct):
         fields = {field.encode_name: getattr(value, field.name) for field in msgspec.structs.fields(value)}
-        return {name: whole(each) for name, each in fields.items() if each is not None}
+        return {name: to_json(each) for name, each in fields.items() if each is not None}
     if isinstance(value, list):
-        return [whole(each) for each in value]
+        return [to_json(each) for each in value]
     return msgspec.to_builtins(value)

@@ -28,17 +28,17 @@ async def id_token(config: dict[str, str]) -> str:
         KubeconfigError: it has expired, and cannot be refreshed.
     """
     token = config.get("id-token", "")
-    if token and not _expires(token, time.time() + _EARLY_S):
+    if token and not _is_expired_at(token, time.time() + _EARLY_S):
         return token
     if not config.get("refresh-token"):
         raise KubeconfigError("oidc: the id-token has expired, and there is no refresh-token; log in again")
     try:
-        return await _refreshed(config)
+        return await _refresh(config)
     except (aiohttp.ClientError, TimeoutError, ValueError, LookupError, TypeError) as error:
         raise KubeconfigError(f"oidc: the id-token cannot be refreshed: {error!r}; log in again") from None
 
 
-def _expires(token: str, at: float) -> bool:
+def _is_expired_at(token: str, at: float) -> bool:
     """Whether a token expires before that Unix time; one without an expiry never does."""
     try:
         claims = token.split(".")[1]
@@ -48,7 +48,7 @@ def _expires(token: str, at: float) -> bool:
         raise KubeconfigError("oidc: the id-token is not a JSON Web Token") from None
 
 
-async def _refreshed(config: dict[str, str]) -> str:
+async def _refresh(config: dict[str, str]) -> str:
     data, file = config.get("idp-certificate-authority-data"), config.get("idp-certificate-authority")
     tls = ssl.create_default_context(cafile=file, cadata=base64.b64decode(data).decode() if data else None)
     client = aiohttp.encode_basic_auth(config.get("client-id", ""), config.get("client-secret", ""))

@@ -61,7 +61,7 @@ class ServerClock:
         return self._read[1]
 
 
-class Dated:
+class ClockTransport:
     """A transport that passes the Date headers of responses to a clock."""
 
     def __init__(self, inner: Transport, clock: ServerClock) -> None:

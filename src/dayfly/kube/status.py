@@ -14,19 +14,19 @@ import msgspec
 
 from dayfly.kube.client import Client
 from dayfly.kube.events import Recorder
-from dayfly.kube.objects import Condition, HasMeta, ObjectMeta, Resource, whole
+from dayfly.kube.objects import Condition, HasMeta, ObjectMeta, Resource, to_json
 from dayfly.kube.ownership import reference
 from dayfly.lib.clock import utc_now
 
 
 class HasConditions(Protocol):
-    """A status with conditions; a `Slim` with any other fields."""
+    """A status with conditions; a `KubeStruct` with any other fields."""
 
     @property
     def conditions(self) -> list[Condition] | None: ...
 
 
-class Spoken(HasMeta, Protocol):
+class HasStatus(HasMeta, Protocol):
     """An object with conditions in its status."""
 
     @property
@@ -35,7 +35,7 @@ class Spoken(HasMeta, Protocol):
     def status(self) -> HasConditions: ...
 
 
-T = TypeVar("T", bound=Spoken)
+T = TypeVar("T", bound=HasStatus)
 
 
 class StatusWriter:
@@ -68,10 +68,10 @@ class StatusWriter:
             errors.NotFound: the object is gone.
         """
         before = item.status
-        dated = [_dated(each, before.conditions or (), self._now()) for each in status.conditions or ()]
+        dated = [_with_transition_time(each, before.conditions or (), self._now()) for each in status.conditions or ()]
         # A first status includes all fields, so that users also see `false` and `0`.
-        said = whole(before) if before.conditions else {}
-        patch = _difference(said, whole(msgspec.structs.replace(status, conditions=dated)))
+        said = to_json(before) if before.conditions else {}
+        patch = _difference(said, to_json(msgspec.structs.replace(status, conditions=dated)))
         if not patch:
             return item
         meta = item.metadata
@@ -79,7 +79,7 @@ class StatusWriter:
         body = {"metadata": precisely, "status": patch}
         written = await self._client.patch(resource, body, meta.name, meta.namespace, subresource="status")
         for each in dated:
-            if not any(_same(each, other) for other in before.conditions or ()):
+            if not any(_is_same_condition(each, other) for other in before.conditions or ()):
                 warns = each.reason in self._warnings
                 about = reference(resource, item)
                 self._events.record(about, each.type, each.reason, each.message, "Warning" if warns else "Normal")
@@ -91,12 +91,12 @@ def condition(item: HasConditions, kind: str) -> Condition | None:
     return next((each for each in item.conditions or () if each.type == kind), None)
 
 
-def _same(one: Condition, other: Condition) -> bool:
+def _is_same_condition(one: Condition, other: Condition) -> bool:
     """Return whether both conditions have the same status and reason; the message alone is not a change."""
     return (one.type, one.status, one.reason) == (other.type, other.status, other.reason)
 
 
-def _dated(new: Condition, before: Collection[Condition], now: dt.datetime) -> Condition:
+def _with_transition_time(new: Condition, before: Collection[Condition], now: dt.datetime) -> Condition:
     """Set the transition time; a condition with an unchanged status keeps its time."""
     old = next((each for each in before if each.type == new.type and each.status == new.status), None)
     since = old.last_transition_time if old and old.last_transition_time else now.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -12,17 +12,17 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from dayfly.kube import answers, errors
-from dayfly.kube.answers import cut
+from dayfly.kube.answers import truncate_nested
 from dayfly.kube.client import Client
 from dayfly.kube.forms import accept, query_params
-from dayfly.kube.objects import HasMeta, ObjectMeta, Resource, Slim, Status
+from dayfly.kube.objects import HasMeta, KubeStruct, ObjectMeta, Resource, Status
 from dayfly.kube.transport import LostError, Request
 
 T = TypeVar("T", bound=HasMeta)
 Kind = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
 
 
-class WatchEvent(Slim, Generic[T], frozen=True):
+class WatchEvent(KubeStruct, Generic[T], frozen=True):
     """A change with the object after it; for DELETED, the last state with the resource version of the deletion."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED"]
@@ -43,7 +43,7 @@ class _WatchLine(msgspec.Struct, gc=False):
     object: msgspec.Raw
 
 
-class _OnlyMeta(Slim, frozen=True):
+class _OnlyMeta(KubeStruct, frozen=True):
     metadata: ObjectMeta
 
 
@@ -69,7 +69,7 @@ async def watch(
 
     Raises:
         errors.Gone: the version has expired (as a response or an event): list again.
-        errors.ServerTrouble: the stream broke or was silent for too long: continue from the last version.
+        errors.ServerError: the stream broke or was silent for too long: continue from the last version.
     """
     patience = patience or Patience()
     query = query_params(
@@ -100,9 +100,9 @@ async def _lines(request: Request, chunks: AsyncIterator[bytes], silence: float)
         except StopAsyncIteration:
             return
         except TimeoutError:
-            raise errors.ServerTrouble(str(request), f"the watch was silent for {silence:g} s") from None
+            raise errors.ServerError(str(request), f"the watch was silent for {silence:g} s") from None
         except LostError as fault:
-            raise errors.ServerTrouble(str(request), f"the watch broke: {fault}") from fault
+            raise errors.ServerError(str(request), f"the watch broke: {fault}") from fault
         *whole, last = chunk.split(b"\n")
         for line in whole:
             rest.append(line)
@@ -118,7 +118,7 @@ def _event(request: Request, resource: Resource[T], line: bytes) -> WatchEvent[T
     try:
         return _decoded(request, resource, line)
     except RecursionError:
-        return _decoded(request, resource, cut(line))
+        return _decoded(request, resource, truncate_nested(line))
 
 
 def _decoded(request: Request, resource: Resource[T], line: bytes) -> WatchEvent[T] | Bookmark:
@@ -131,7 +131,7 @@ def _decoded(request: Request, resource: Resource[T], line: bytes) -> WatchEvent
             raise
         return event
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        raise errors.ServerTrouble(str(request), f"cannot read an event: {fault}") from fault
+        raise errors.ServerError(str(request), f"cannot read an event: {fault}") from fault
 
 
 def _other(request: Request, line: bytes) -> Bookmark | None:
@@ -143,9 +143,9 @@ def _other(request: Request, line: bytes) -> Bookmark | None:
 
 
 def _trouble(request: Request, status: Status) -> errors.ApiError:
-    if answers.FIRST_REFUSAL <= status.code < answers.FIRST_TROUBLE and status.code != answers.THROTTLED:
-        return answers.refusal(str(request), status, status.code)
-    return errors.ServerTrouble(str(request), status.message, status=status.code, reason=status.reason)
+    if answers.FIRST_REFUSAL <= status.code < answers.FIRST_SERVER_ERROR and status.code != answers.THROTTLED:
+        return answers.error_of_status(str(request), status, status.code)
+    return errors.ServerError(str(request), status.message, status=status.code, reason=status.reason)
 
 
 _LINE = msgspec.json.Decoder(_WatchLine)

@@ -80,4 +80,4 @@ class Watches:
 
         A cache that was added after the first synchronisation counts from its first list.
         """
-        return max(reflector.age for reflector in self.reflectors if reflector.synced or not self._whole)
+        return max(reflector.age for reflector in self.reflectors if reflector.is_synced or not self._whole)

@@ -11,7 +11,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol, TypeAlias
 
-from dayfly.lib.tasks import cancel
+from dayfly.lib.tasks import cancel_and_wait
 
 MAX_CONCURRENT = 8
 MIN_PAUSE_S, MAX_PAUSE_S = 0.5, 60.0
@@ -29,7 +29,7 @@ class DeliveryResult(NamedTuple):
     """The result of one delivery: an empty `problem` if it was accepted, and whether it may be tried again."""
 
     problem: str = ""
-    again: bool = False
+    may_retry: bool = False
 
 
 Post: TypeAlias = Callable[[bytes], Awaitable[DeliveryResult]]
@@ -53,10 +53,10 @@ class Outbox(Protocol):
         """Remove a message that is accepted or dropped."""
 
 
-def answered(status: int) -> DeliveryResult:
+def result_of_status(status: int) -> DeliveryResult:
     """Return the result for an HTTP status. Redirects are not followed and count as refusals."""
     if status >= 500 or status in _RETRY_STATUSES:
-        return DeliveryResult(f"status {status}", again=True)
+        return DeliveryResult(f"status {status}", may_retry=True)
     return DeliveryResult(f"status {status}" if status >= 300 else "")
 
 
@@ -90,7 +90,7 @@ class Delivery:
 
     async def stop(self) -> None:
         """Stop all deliveries."""
-        await cancel(*self.tasks.values())
+        await cancel_and_wait(*self.tasks.values())
         self.tasks.clear()
         self._more.clear()
         self._retrying.clear()
@@ -119,14 +119,14 @@ class Delivery:
             return False
         async with self._slots:
             answer = await self._post(found.body)
-        if answer.again and not self._is_expired(owner, found.id):
+        if answer.may_retry and not self._is_expired(owner, found.id):
             if not self._retrying:
                 log.warning("events for %s are retried: %s", self._name, answer.problem)
             self._retrying.add(owner)
             pause = min(MAX_PAUSE_S, MIN_PAUSE_S * 2 ** min(failures, 10))
             await self._pause(pause * (0.5 + random.random() / 2))  # noqa: S311 # no secret
             return True
-        if answer.again:
+        if answer.may_retry:
             log.warning("%s has not accepted the event %s for a day: the event is dropped", self._name, found.id)
         else:
             self._retrying.discard(owner)

@@ -127,26 +127,26 @@ class BoundedHttp(HttpToolsProtocol):
     waits_since = 0.0
     """Since when it waits for its client, by the loop's clock; 0 while its client waits for us."""
     _timer: asyncio.TimerHandle | None = None
-    _takes: asyncio.TimerHandle | None = None
+    _read_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as the library's own
         super().connection_made(transport)
         self._wait(HEAD_S)
-        if len(self.connections) > most_connections():
+        if len(self.connections) > max_connections():
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._wait_no_more()
-        self._has_taken()
+        self._stop_waiting()
+        self._stop_read_check()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._has_taken()
+        self._stop_read_check()
         self._expect_read(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        self._has_taken()
+        self._stop_read_check()
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
@@ -186,7 +186,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._unended = 0
         self._is_in_request = False
         if self._refusal is None:
-            self._wait_no_more()
+            self._stop_waiting()
             super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -201,11 +201,11 @@ class BoundedHttp(HttpToolsProtocol):
             self._end(*self._refusal)
 
     def _wait(self, seconds: float) -> None:
-        self._wait_no_more()
+        self._stop_waiting()
         self.waits_since = self.loop.time()
-        self._timer = self.loop.call_later(seconds, self._too_slow)
+        self._timer = self.loop.call_later(seconds, self._on_timeout)
 
-    def _wait_no_more(self) -> None:
+    def _stop_waiting(self) -> None:
         self.waits_since = 0.0
         if self._timer is not None:
             self._timer.cancel()
@@ -213,7 +213,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _expect_read(self, left: int) -> None:
         """Check later whether less than `left` bytes are buffered; nothing is added until then."""
-        self._takes = self.loop.call_later(READ_INTERVAL_S, self._check_read, left)
+        self._read_timer = self.loop.call_later(READ_INTERVAL_S, self._check_read, left)
 
     def _check_read(self, before: int) -> None:
         if (left := self.transport.get_write_buffer_size()) < before:
@@ -221,12 +221,12 @@ class BoundedHttp(HttpToolsProtocol):
         else:
             self.transport.abort()
 
-    def _has_taken(self) -> None:
-        if self._takes is not None:
-            self._takes.cancel()
-            self._takes = None
+    def _stop_read_check(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
-    def _too_slow(self) -> None:
+    def _on_timeout(self) -> None:
         if self._refusal is not None:
             self.transport.close()
         elif self._has_spoken:
@@ -265,7 +265,7 @@ class BoundedHttp(HttpToolsProtocol):
         if is_idle and not is_behind_others:
             self._end(status, sentence)
         else:
-            self._wait_no_more()
+            self._stop_waiting()
             self.flow.pause_reading()
 
     def _end(self, status: http.HTTPStatus, sentence: str) -> None:
@@ -289,6 +289,6 @@ class BoundedHttp(HttpToolsProtocol):
             self.transport.close()
 
 
-def most_connections() -> int:
+def max_connections() -> int:
     """Half of the descriptors that this process may have: the rest is for the work."""
     return min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, MAX_CONNECTIONS)

@@ -36,11 +36,11 @@ class Backoff:
     """Seconds between retries of a key, doubled each time and jittered by up to a half."""
 
     first: float = 0.2
-    most: float = 300.0
+    maximum: float = 300.0
 
     def longest(self, failures: int) -> float:
         """Return the seconds until the next try without jitter, after `failures` failures before the latest one."""
-        return min(self.most, self.first * 2.0 ** min(failures, 60))
+        return min(self.maximum, self.first * 2.0 ** min(failures, 60))
 
     def wait(self, failures: int, dice: random.Random) -> float:
         """Return the seconds until the next try, after `failures` failures before the latest one."""
@@ -121,7 +121,7 @@ class _Shares:
         if self._workers:
             self._requesting.add(owner)
 
-    def may(self, owner: Hashable) -> bool:
+    def may_work_for(self, owner: Hashable) -> bool:
         """Return whether another worker may work for the owner."""
         if not self._workers:
             return True
@@ -155,7 +155,7 @@ def _single_owner(_: object) -> None:
     return None
 
 
-def _task() -> asyncio.Task[object] | None:
+def _current_task() -> asyncio.Task[object] | None:
     """Return the calling task; None for a timer or a callback."""
     try:
         return asyncio.current_task()
@@ -221,7 +221,7 @@ class WorkQueue(Generic[K]):
         if after > 0:
             self._schedule(key, urgency, asyncio.get_running_loop().time() + after)
         elif key in self._working:
-            asked = self._own_requests if _task() is self._tasks[key] else self._other_requests
+            asked = self._own_requests if _current_task() is self._tasks[key] else self._other_requests
             asked[key] = min(urgency, asked.get(key, urgency))
         else:
             self._enqueue(key, urgency)
@@ -265,7 +265,7 @@ class WorkQueue(Generic[K]):
         A request for the key by its own failed worker is dropped: it must wait as well. Requests by others stay, as
         they report changes.
         """
-        if _task() is self._tasks.get(key, self):
+        if _current_task() is self._tasks.get(key, self):
             self._own_requests.pop(key, None)
         wait = self.backoff(self._failures[key])
         self._failures[key] += 1
@@ -310,7 +310,7 @@ class WorkQueue(Generic[K]):
         return dropped
 
     @property
-    def paused(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether new keys are ignored."""
         return self._paused
 
@@ -359,7 +359,7 @@ class WorkQueue(Generic[K]):
         """Return the next key and its urgency; None if no key waits, or all owners have their share of workers."""
         chosen = None
         for urgency, line in self._lines.items():
-            if line and (key := line.first(self._shares.may)) is not None:
+            if line and (key := line.first(self._shares.may_work_for)) is not None:
                 if chosen is None:
                     chosen = urgency, key
                 elif self._overtaken[urgency] >= _MAX_OVERTAKES[urgency]:
@@ -372,7 +372,7 @@ class WorkQueue(Generic[K]):
             if line and urgency > chosen:
                 self._overtaken[urgency] += 1
         owner = self._working[key] = self._lines[chosen].take(key)
-        self._tasks[key] = _task()
+        self._tasks[key] = _current_task()
         self._shares.acquire(owner)
         return key
 

@@ -10,18 +10,18 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def first(*awaitables: Awaitable[Any]) -> None:
+async def run_until_first(*awaitables: Awaitable[Any]) -> None:
     """Wait until one of them ends, and cancel the others. Raise the error of that one, if any."""
     tasks = [asyncio.ensure_future(each) for each in awaitables]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await cancel(*tasks)
+        await cancel_and_wait(*tasks)
     for task in done:
         task.result()
 
 
-async def cancel(*tasks: asyncio.Future[Any]) -> None:
+async def cancel_and_wait(*tasks: asyncio.Future[Any]) -> None:
     """Cancel tasks and wait until they have ended. Their errors are dropped."""
     for task in tasks:
         task.cancel()
@@ -35,7 +35,7 @@ async def background(work: Coroutine[Any, Any, T], name: str = "") -> AsyncItera
     try:
         yield task
     finally:
-        await cancel(task)
+        await cancel_and_wait(task)
 
 
 async def attempt_all(awaitables: Iterable[Awaitable[object]], errors: tuple[type[Exception], ...]) -> None:

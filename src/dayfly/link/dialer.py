@@ -19,7 +19,7 @@ import msgspec
 
 from dayfly import __version__
 from dayfly.kube import errors
-from dayfly.lib.tasks import first
+from dayfly.lib.tasks import run_until_first
 from dayfly.link import wire
 from dayfly.link.envelope import (
     FROZEN_STATUS,
@@ -37,7 +37,7 @@ from dayfly.link.envelope import (
     has_room,
 )
 from dayfly.link.http import HttpResponse, ServerConnection, TransportError
-from dayfly.spec.scalars.numbers import MAX_INTEGER, whole
+from dayfly.spec.scalars.numbers import MAX_INTEGER, parse_whole
 
 LONG_POLL_S = 25
 REQUEST_TIMEOUT_S = 40.0
@@ -167,7 +167,7 @@ class Dialer:
                 try:
                     await self._open_session()
                     failures = 0
-                    await first(self._listen(), self._send_queued())
+                    await run_until_first(self._listen(), self._send_queued())
                 except NewSessionError:
                     self.session = None
                 except ServerUnavailableError as fault:
@@ -367,7 +367,7 @@ class Dialer:
                 raise AccessDeniedError(text)
             case 409 if SESSION_HEADER.lower() in answer.headers:
                 there = answer.headers[SESSION_HEADER.lower()]
-                raise NewSessionError(whole(there, MAX_INTEGER) or 0)
+                raise NewSessionError(parse_whole(there, MAX_INTEGER) or 0)
             case status if status == FROZEN_STATUS:
                 raise ServerFrozenError(text)
         raise TransportError(f"it returned status {answer.status}: {text}")

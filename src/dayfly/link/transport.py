@@ -50,7 +50,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from dayfly.link.wire import AnyToHost, AnyToServer
-from dayfly.spec.unsupported_fields import ToLocal
+from dayfly.spec.unsupported_fields import LocalRouting
 
 
 class CompileTarget(NamedTuple):
@@ -68,11 +68,11 @@ class CompileTarget(NamedTuple):
     routes: bool = False
 
     @property
-    def to_local(self) -> ToLocal:
+    def to_local(self) -> LocalRouting:
         """Whether the host can route requests to programs on the developer's machine; only that machine itself can."""
         if not self.declares:
-            return ToLocal.CLUSTER
-        return ToLocal.YES if self.routes else ToLocal.UNROUTED
+            return LocalRouting.CLUSTER
+        return LocalRouting.YES if self.routes else LocalRouting.UNROUTED
 
 
 LOCAL_TARGET = CompileTarget()

@@ -49,8 +49,8 @@ def scripts(source: Source) -> Iterator[tuple[Path, str]]:
 
 def check(source: Source, shellchecked: Iterable[Shellchecked] = ()) -> list[Finding]:
     """Return the findings for one document, in line order, without those that a comment silences."""
-    found = [(finding, False) for fault in _refused(source) for finding in refusal(fault)]
-    for plugin, unreadable in _read(source):
+    found = [(finding, False) for fault in _faults(source) for finding in fault_findings(fault)]
+    for plugin, unreadable in _read_plugins(source):
         for code, rule in RULES.items():
             if rule.find is not None:
                 spots = (spot for spot in rule.find(plugin) if not _is_unreadable(spot.keys, unreadable))
@@ -62,27 +62,27 @@ def check(source: Source, shellchecked: Iterable[Shellchecked] = ()) -> list[Fin
     return sorted(dict.fromkeys(kept), key=lambda each: (each.file, each.line, each.column, each.code))
 
 
-def refusal(fault: SpecError) -> Iterator[Finding]:
+def fault_findings(fault: SpecError) -> Iterator[Finding]:
     """Return a fault and its further faults as findings."""
     for each in (fault, *fault.others):
         advice = RULES[REFUSED].advice
         yield Finding(REFUSED, each.file, each.line, each.column, each.path, each.problem, advice)
 
 
-def _refused(source: Source) -> Iterator[SpecError]:
+def _faults(source: Source) -> Iterator[SpecError]:
     """Return the faults for which `apply` refuses the document, its steps, or the references between them."""
     faults = Faults()
     with faults:
-        wish = documents.load(source.document)
-        if isinstance(wish, Plugin):
-            check_plugin(wish, source=source.document)
-        elif isinstance(wish, LifecycleHook):
-            check_hook(wish, source=source.document)
-    for plugin, unreadable in _read(source):
+        document = documents.load(source.document)
+        if isinstance(document, Plugin):
+            check_plugin(document, source=source.document)
+        elif isinstance(document, LifecycleHook):
+            check_hook(document, source=source.document)
+    for plugin, unreadable in _read_plugins(source):
         try:
             (check_steps if plugin.whole else check_plugin_spec)(plugin.spec, plugin.keys)
         except SpecError as fault:
-            told = (source.document.placed(each) for each in (fault, *fault.others))
+            told = (source.document.with_positions(each) for each in (fault, *fault.others))
             faults.found += [each for each in told if not _is_unreadable(each.keys, unreadable)]
     for each in faults.found:
         # A variable without a value here may have a valid one when the file is applied.
@@ -100,10 +100,10 @@ def _is_unreadable(keys: Path, unreadable: Iterable[Path]) -> bool:
 
 
 def _plugins(source: Source) -> Iterator[PluginView]:
-    return (plugin for plugin, _ in _read(source))
+    return (plugin for plugin, _ in _read_plugins(source))
 
 
-def _read(source: Source) -> Iterator[tuple[PluginView, list[Path]]]:
+def _read_plugins(source: Source) -> Iterator[tuple[PluginView, list[Path]]]:
     """Return the plugins of a document, despite its faults, with the paths of parts that could not be read.
 
     Nothing can be reported about those parts: for a step with a misspelt `script`, not that it has none.
@@ -132,7 +132,7 @@ def _read(source: Source) -> Iterator[tuple[PluginView, list[Path]]]:
 
 
 def _finding(source: Source, code: str, keys: Path, problem: str, line: int) -> tuple[Finding, bool]:
-    place = source.place(keys, line)
+    place = source.position_of(keys, line)
     fault = source.written.error(problem, keys)
     finding = Finding(code, place.file, place.line, place.column, fault.path, problem, RULES[code].advice)
     return finding, source.silences(place, code)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _KNOWS_WHAT_IS_ABSENT = re.compile(r"DAYFLY_ABSENT_INPUTS|DAYFLY_OUTPUTS_COMPLETE")
 _IDENTIFIES = re.compile(r"DAYFLY_RESOURCE_ID|SIGNADOT_SANDBOX_ID")
-_SAYS = ("echo", "printf", "logger")
+_PRINT_COMMANDS = ("echo", "printf", "logger")
 _MISSING_OK = {
     "rm": re.compile(r"\s(-\w*f|--force)"),
     "rmdir": re.compile(r"^$"),
@@ -35,7 +35,7 @@ _MISSING_OK = {
     ),
 }
 _DROP = re.compile(r"\bDROP\s+(DATABASE|ROLE|USER|SCHEMA|TABLE|VIEW)\s+(?!IF\s+EXISTS)[\"'`:$\\\w]", re.IGNORECASE)
-_ASKS = re.compile(r"\\if\b|IF\s+EXISTS|pg_roles|pg_database|information_schema|pg_namespace", re.IGNORECASE)
+_EXISTENCE_CHECK = re.compile(r"\\if\b|IF\s+EXISTS|pg_roles|pg_database|information_schema|pg_namespace", re.IGNORECASE)
 _GIVES_UP = re.compile(r"ON_ERROR_STOP")
 _PSQL_COMMAND = re.compile(r"\s(-\w*c\b|--command\b)")
 _PSQL_READS = re.compile(r"<<|<\s*\S|\s(-\w*f\b|--file\b)")
@@ -63,7 +63,7 @@ def _in_script(step: StepView, item: Input) -> Iterator[Spot]:
     name = item.env
     if name and not any(is_guarded(step.script.text, each) for each in (name, *_copies(step, name))):
         for statement in step.statements:
-            if _uses(statement, name) and not _finds_it_anyway(step, statement):
+            if _uses(statement, name) and not _has_resource_id(step, statement):
                 problem = f"uses ${name}, which is empty if the create step never wrote it, without a fallback"
                 yield Spot(step.script_keys, problem, statement.line)
                 break
@@ -111,7 +111,7 @@ def _copies(step: StepView, name: str) -> Iterator[str]:
                 yield match[1]
 
 
-def _finds_it_anyway(step: StepView, statement: Statement) -> bool:
+def _has_resource_id(step: StepView, statement: Statement) -> bool:
     """Return whether a statement also has the resource's id in its arguments: `rm -rf "$FOLDER" "/srv/$ID"`."""
     return IDENTITY in shell.text_sources(f"{statement.text}\n{statement.body}", step.variable_sources)
 
@@ -127,12 +127,12 @@ def _uses(statement: Statement, name: str) -> bool:
     if name in shell.variables(statement.body):
         return True
     return any(
-        name in shell.expanded_variables(command.text) for command in statement.commands if not _only_says(command)
+        name in shell.expanded_variables(command.text) for command in statement.commands if not _only_prints(command)
     )
 
 
-def _only_says(command: Command) -> bool:
-    return command.word in _SAYS and command.shows
+def _only_prints(command: Command) -> bool:
+    return command.program in _PRINT_COMMANDS and command.is_logged
 
 
 @rule(
@@ -146,7 +146,7 @@ def delete_fails_when_gone(plugin: PluginView) -> Iterator[Spot]:
         if re.search(r"^\s*set\s+\+e\b", step.script.text, re.MULTILINE):
             continue
         for statement in step.statements:
-            if not statement.guarded and (what := _fails(step, statement)):
+            if not statement.is_guarded and (what := _fails(step, statement)):
                 yield Spot(step.script_keys, f"{what} fails if the thing is already gone", statement.line)
         webhook = step.step.webhook
         if webhook is not None and webhook.method == "DELETE":
@@ -158,12 +158,12 @@ def delete_fails_when_gone(plugin: PluginView) -> Iterator[Spot]:
 
 def _fails(step: StepView, statement: Statement) -> str:
     for command in statement.commands:
-        accepts = _MISSING_OK.get(command.word)
+        accepts = _MISSING_OK.get(command.program)
         if accepts is not None and not accepts.search(command.text):
-            return command.word
+            return command.program
     whole = f"{statement.text}\n{statement.body}"
-    if (match := _DROP.search(whole)) and not _ASKS.search(whole):
-        programs = {command.word for command in statement.commands}
+    if (match := _DROP.search(whole)) and not _EXISTENCE_CHECK.search(whole):
+        programs = {command.program for command in statement.commands}
         stops = _GIVES_UP.search(step.script.text) or _PSQL_COMMAND.search(statement.text)
         if programs & {"mysql", "mariadb"} or ("psql" in programs and stops):
             return f"DROP {match[1].upper()}"
@@ -184,6 +184,6 @@ def sql_errors_pass(plugin: PluginView) -> Iterator[Spot]:
         for statement in step.statements:
             for command in statement.commands:
                 reads = _PSQL_READS.search(command.text) and not _PSQL_COMMAND.search(command.text)
-                if command.word == "psql" and reads:
+                if command.program == "psql" and reads:
                     problem = "psql continues after an error and its exit code is 0: failed statements count as done"
                     yield Spot(step.script_keys, problem, statement.line)

@@ -42,7 +42,9 @@ def makes(statement: Statement) -> bool:
     whole = f"{statement.text}\n{statement.body}"
     if _SPEAKS_SQL.search(statement.text) and _SQL.search(whole):
         return True
-    return any(command.word in _MAKERS and _MAKERS[command.word].search(command.text) for command in statement.commands)
+    return any(
+        command.program in _MAKERS and _MAKERS[command.program].search(command.text) for command in statement.commands
+    )
 
 
 def makers(step: StepView) -> Iterator[tuple[Statement, frozenset[str]]]:

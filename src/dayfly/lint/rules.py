@@ -98,7 +98,7 @@ def selected_codes(select: Iterable[str], ignore: Iterable[str]) -> frozenset[st
     Raises:
         ValueError: A prefix matches no code.
     """
-    wanted = [list(_parts(each)) for each in (select, ignore)]
+    wanted = [list(_split_codes(each)) for each in (select, ignore)]
     for prefix in (*wanted[0], *wanted[1]):
         if not any(code.startswith(prefix) for code in RULES):
             raise ValueError(f"no rule has a code that begins with {quote(prefix)}")
@@ -108,5 +108,5 @@ def selected_codes(select: Iterable[str], ignore: Iterable[str]) -> frozenset[st
     )
 
 
-def _parts(words: Iterable[str]) -> Iterator[str]:
+def _split_codes(words: Iterable[str]) -> Iterator[str]:
     return (part.strip().upper() for word in words for part in word.split(",") if part.strip())

@@ -35,7 +35,7 @@ def goes_on_after_error(plugin: PluginView) -> Iterator[Spot]:
         doing = [each for each in step.statements if _may_fail(each)]
         # The exit code of the last command is that of the script, so that command alone would not matter.
         last = step.statements[-1] if step.statements else None
-        missed = [each for each in doing if each is not last and not each.guarded]
+        missed = [each for each in doing if each is not last and not each.is_guarded]
         if missed:
             problem = "continues if this command fails: the script has no set -e"
             yield Spot(step.script_keys, problem, missed[0].line)
@@ -99,7 +99,7 @@ def _in_step(plugin: PluginView, step: StepView, kinds: list[re.Pattern[str]], p
 
 
 def _only_prints(statement: Statement) -> bool:
-    return all(command.word in ("echo", "printf") and command.shows for command in statement.commands)
+    return all(command.program in ("echo", "printf") and command.is_logged for command in statement.commands)
 
 
 @rule(

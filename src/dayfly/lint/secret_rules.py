@@ -41,9 +41,9 @@ def _printed_by_shell(step: StepView) -> Iterator[Spot]:
         return
     for statement in step.statements:
         for command in statement.commands:
-            if not command.shows:
+            if not command.is_logged:
                 continue
-            if command.word in ("echo", "printf"):
+            if command.program in ("echo", "printf"):
                 for name in sorted(shell.expanded_variables(_lengths_left_out(command.text)) & step.secret_variables):
                     yield Spot(step.script_keys, f"prints the secret ${name} into the log", statement.line)
             for path in sorted(step.secret_files):
@@ -56,12 +56,12 @@ def _printed_by_shell(step: StepView) -> Iterator[Spot]:
 def _shows_file(command: Command, statement: Statement, path: str) -> bool:
     """Return whether a command prints a file unchanged, or text with its content."""
     file = rf"\s*[\"']?{re.escape(path)}(?![\w./-])"
-    if command.word == "cat":
+    if command.program == "cat":
         return re.search(rf"\s{file}", command.text) is not None
-    if command.word not in ("echo", "printf"):
+    if command.program not in ("echo", "printf"):
         return False
     told, within = re.subn(rf"\$\((?:cat\s|<){file}[\"']?\s*\)|`cat\s{file}[\"']?\s*`", "", statement.text)
-    return bool(within) and statement._replace(text=told).commands[-1].shows
+    return bool(within) and statement._replace(text=told).commands[-1].is_logged
 
 
 def _lengths_left_out(text: str) -> str:
@@ -77,11 +77,13 @@ def _printed_by_python(step: StepView) -> Iterator[Spot]:
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "print":
             if any(keyword.arg == "file" for keyword in call.keywords):
                 continue
-            for name in sorted(_shown(call) & step.secret_variables | {n for n in _shown(call) if names_a_secret(n)}):
+            for name in sorted(
+                _printed_names(call) & step.secret_variables | {n for n in _printed_names(call) if names_a_secret(n)}
+            ):
                 yield Spot(step.script_keys, f"prints the secret {name} into the log", call.lineno)
 
 
-def _shown(call: ast.Call) -> set[str]:
+def _printed_names(call: ast.Call) -> set[str]:
     """Return the names and environment variables whose values a call prints unchanged."""
     found: set[str] = set()
     parts: list[ast.AST] = list(call.args)

@@ -37,12 +37,12 @@ class Command(NamedTuple):
     then: str
 
     @property
-    def word(self) -> str:
+    def program(self) -> str:
         """The program or builtin."""
         return (self.text.split(maxsplit=1) or [""])[0]
 
     @property
-    def shows(self) -> bool:
+    def is_logged(self) -> bool:
         """Whether its output reaches the log: it is not piped, captured, or written to a file."""
         redirected = re.sub(r"\d?>&[12]\b|2>\s*\S+", "", blank(self.text))
         return ">" not in redirected and self.then not in ("|", ")")
@@ -57,7 +57,7 @@ class Statement(NamedTuple):
     guards: tuple[str, ...] = ()
 
     @property
-    def guarded(self) -> bool:
+    def is_guarded(self) -> bool:
         """Whether its failure may be intended: it depends on a condition, or handles the failure."""
         return any(not guard.startswith("for") for guard in self.guards) or bool(
             re.search(r"\|\||&&|^\s*(!|if|while|until)\s", self.text)
@@ -163,7 +163,7 @@ def _statements(text: str) -> Iterator[Statement]:
         begin, parts, state = at, [_uncommented(lines[at])], ""
         at += 1
         # Each part is scanned once, with the quote that is open before it: a whole script may be one quote.
-        while at < len(lines) and _goes_on(parts[-1], state := _open_quote(parts[-1], state)):
+        while at < len(lines) and _is_continued(parts[-1], state := _open_quote(parts[-1], state)):
             parts[-1] = parts[-1].removesuffix("\\") + ("\n" if state else " ")
             parts.append(_uncommented(lines[at], within=state))
             at += 1
@@ -197,13 +197,13 @@ def _enter(text: str, guards: list[str]) -> None:
         guards.append(text.strip())
 
 
-def _goes_on(text: str, quote: str) -> bool:
+def _is_continued(text: str, quote: str) -> bool:
     return bool(quote) or text.endswith("\\") or text.rstrip().endswith(("|", "&&"))
 
 
 def _open_quote(text: str, within: str) -> str:
     """Return the quote that is still open at the end of a text."""
-    *_, last = within, *_states(text, within)
+    *_, last = within, *_quote_states(text, within)
     return last
 
 
@@ -213,19 +213,19 @@ def _uncommented(line: str, *, within: str = "") -> str:
     for at, char in enumerate(line):
         if not state and char == "#" and (at == 0 or line[at - 1].isspace()):
             return line[:at].rstrip()
-        state = _after(state, char, line[at - 1] if at else "")
+        state = _quote_after(state, char, line[at - 1] if at else "")
     return line
 
 
-def _states(text: str, within: str = "") -> Iterator[str]:
+def _quote_states(text: str, within: str = "") -> Iterator[str]:
     state, before = within, ""
     for char in text:
-        state = _after(state, char, before)
+        state = _quote_after(state, char, before)
         yield state
         before = "" if before == "\\" else char
 
 
-def _after(state: str, char: str, before: str) -> str:
+def _quote_after(state: str, char: str, before: str) -> str:
     """Return the quote that is open after a character."""
     if char == state and (char == "'" or before != "\\"):
         return ""
@@ -236,14 +236,14 @@ def _after(state: str, char: str, before: str) -> str:
 
 def _quoted(text: str) -> Iterator[tuple[str, bool]]:
     before = ""
-    for char, state in zip(text, _states(text), strict=True):
+    for char, state in zip(text, _quote_states(text), strict=True):
         yield char, bool(state or before)
         before = state
 
 
 def _without_single_quoted(text: str) -> str:
     before, kept = "", []
-    for char, state in zip(text, _states(text), strict=True):
+    for char, state in zip(text, _quote_states(text), strict=True):
         kept.append(" " if "'" in (state, before) else char)
         before = state
     return "".join(kept)

@@ -46,13 +46,13 @@ class Source(NamedTuple):
     text: str = ""
     embedded: Mapping[str, Embedded] = {}
 
-    def place(self, keys: Path, line: int = 0) -> SourcePosition:
+    def position_of(self, keys: Path, line: int = 0) -> SourcePosition:
         """Return the place of a value, or of a line (from 1) of a script."""
         fault = self.written.error("", keys)
         here = SourcePosition(fault.file, fault.line, fault.column)
         if not line:
             return here
-        written = _at(self.written.data, keys)
+        written = _value_at(self.written.data, keys)
         if isinstance(written, str) and (match := _EMBED.fullmatch(written)):
             found = self.embedded.get(match[1])
             return SourcePosition(found.file, line) if found else here
@@ -77,11 +77,11 @@ class Source(NamedTuple):
 
 def has_directive(document: ParsedDocument, keys: Path) -> bool:
     """Return whether a value is, or contains, a variable without a value."""
-    found = _at(document.data, keys)
+    found = _value_at(document.data, keys)
     return isinstance(found, str) and "@{" in found
 
 
-def _at(data: Any, keys: Path) -> Any:
+def _value_at(data: Any, keys: Path) -> Any:
     for key in keys:
         try:
             data = data[key]

@@ -21,7 +21,7 @@ class SandboxExtension(Protocol):
     def applied_spec(self, seen: SandboxObject) -> AppliedSpec:
         """Return which generation of a Sandbox's spec its run uses."""
 
-    def ended(self) -> None:
+    def on_run_end(self) -> None:
         """Handle the end of a run."""
 
     def reset(self) -> None:
@@ -38,7 +38,7 @@ class Extension(Protocol):
     """Creates runs for LifecycleHooks or RouteGroups. Without it, these objects stay as they are."""
 
     @property
-    def frozen(self) -> int:
+    def frozen_count(self) -> int:
         """Number of objects that are not processed any longer."""
 
     def reset(self) -> None:
@@ -57,7 +57,7 @@ class AgentExtension(ControlPlane, Protocol):
     def why_waiting(self, seen: SandboxObject, /) -> SandboxNotReadyError | None:
         """Return why a Sandbox of the server does not start."""
 
-    def figures(self) -> dict[str, Callable[[], float]]:
+    def gauges(self) -> dict[str, Callable[[], float]]:
         """Return gauges for the metrics."""
 
 

@@ -14,11 +14,11 @@ from dayfly import __version__
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.lease import Elector, Terms
+from dayfly.kube.lease import Elector, LeaseTerms
 from dayfly.kube.manager import Manager, Runnable
 from dayfly.lib.clock import now_ms
 from dayfly.lib.queue import WorkQueue, work
-from dayfly.lib.tasks import background, first
+from dayfly.lib.tasks import background, run_until_first
 from dayfly.operator.cluster.caches import WORKERS, ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, SandboxObject
 from dayfly.operator.cluster.route_kinds import RoutingSettings
@@ -41,7 +41,7 @@ from dayfly.operator.pods.images import FallbackImage, WebhookSenders
 from dayfly.operator.pods.namespaces import RunnerConfigMap
 from dayfly.operator.pods.step_slots import DEFAULT_LIMIT
 from dayfly.operator.reconciler import Reconciler
-from dayfly.operator.refusals import failures_until_report, hindrance
+from dayfly.operator.refusals import error_message, failures_until_report
 from dayfly.operator.retries import RequestKey, Retries, attempt
 from dayfly.operator.states import state_server
 from dayfly.operator.states.state_access import StateAccess
@@ -100,7 +100,7 @@ class Operator:
             SandboxEvents(self.cluster, receivers.receiver, self._sandbox_status) if receivers.receiver else None
         )
         self._front = front(self.cluster, self._sandbox_status) if front else None
-        for queue in () if self._front else (self.cluster.wishes, self.cluster.published):
+        for queue in () if self._front else (self.cluster.sandbox_queue, self.cluster.published):
             queue.close()
         reporter = _SandboxReporter(self.cluster, self._sandbox_status, self._applied_spec)
         self._agent = agent(self.cluster, self._admit) if agent else None
@@ -116,7 +116,7 @@ class Operator:
             runner=runner,
             fallback=fallback or FallbackImage(client),
             senders=senders or WebhookSenders(FallbackImage(client)),
-            ended=self._ended,
+            ended=self._on_run_end,
             limit=steps,
             states=states,
             routing=routing,
@@ -131,11 +131,13 @@ class Operator:
         return Metrics(
             self.cluster,
             orphans=lambda: len(self._reconciler.sweeper.orphans),
-            frozen=lambda: len(self._sandbox_status.frozen) + sum(extension.frozen for extension in self._extensions),
+            frozen=lambda: (
+                len(self._sandbox_status.frozen) + sum(extension.frozen_count for extension in self._extensions)
+            ),
             events_lost=lambda: self._manager.events.lost,
             nodes_without_logs=self._reconciler.followers.nodes.count_unreachable,
-            leading=lambda: self._manager.leading,
-            **(self._agent.figures() if self._agent else {}),
+            leading=lambda: self._manager.is_leading,
+            **(self._agent.gauges() if self._agent else {}),
         )
 
     def _extension(self, make: ExtensionFactory | None, *queues: WorkQueue[Any]) -> list[Extension]:
@@ -197,9 +199,9 @@ class Operator:
     def _applied_spec(self, seen: SandboxObject) -> AppliedSpec:
         return self._front.applied_spec(seen) if self._front else AppliedSpec(seen.metadata.generation)
 
-    def _ended(self) -> None:
+    def _on_run_end(self) -> None:
         if self._front is not None:
-            self._front.ended()
+            self._front.on_run_end()
 
     async def _take_turn(self, run: str) -> None:
         began, result, decision, is_complete = time.perf_counter(), "error", None, False
@@ -218,7 +220,7 @@ class Operator:
                 await self._report_waiting(run, self._agent)
             refused = bool(self._reconciler.retries(run))
             if decision is not None and not refused and decision.is_idle_after(done):
-                self._reconciler.rest(run)
+                self._reconciler.shrink_memory(run)
             result = "error" if refused else "done"
         except (errors.ApiError, ForeignSecretError) as error:
             log.warning("run %s: %s", run, error)
@@ -294,7 +296,7 @@ class Operator:
         self, run: str, target: Adapter, scene: Scene, report: RunReport, hindrance: str = ""
     ) -> None:
         retries = self._reconciler.retries(run)
-        hindrance = hindrance or retries.hindrance(_STATUS)
+        hindrance = hindrance or retries.reportable_refusal(_STATUS)
         await self._write(run, retries, _STATUS, partial(target.report_status, scene, report, hindrance=hindrance))
 
     async def _report_waiting(self, run: str, agent: AgentExtension) -> None:
@@ -317,7 +319,7 @@ class Operator:
         scene, found = self._reconciler.latest_scene(run), self.cluster.ledger.get(run)
         if found is None or self.cluster.queue.failures(run) < failures_until_report(error):
             return
-        message = str(error) if isinstance(error, ForeignSecretError) else hindrance(error)
+        message = str(error) if isinstance(error, ForeignSecretError) else error_message(error)
         if scene is None:
             await self.targets.report_blocked(found, message)
             return
@@ -365,7 +367,7 @@ class ProcessIdentity(NamedTuple):
     identity: str
     namespace: str
     port: int = 8080
-    lease_s: int = Terms().duration
+    lease_s: int = LeaseTerms().duration
     pod: str = ""
     fallback_image: str = ""
     steps: int = DEFAULT_LIMIT
@@ -390,7 +392,7 @@ async def operate(
 ) -> None:
     """Run an operator until `stop` is set, then stop it gracefully, so that another one takes over at once."""
     began = time.monotonic()
-    terms = Terms.lasting(process.lease_s)
+    terms = LeaseTerms.for_duration(process.lease_s)
     elector = (
         Elector(client, "dayfly-operator", process.namespace, process.identity, terms) if process.lease_s else None
     )
@@ -426,6 +428,6 @@ async def operate(
     states_server = state_server.serve_states(states, process.state_port, now) if states else contextlib.nullcontext()
     async with health, states_server, background(operator.run(), "operator") as task:
         log.info("%s serves health checks and metrics on port %d", process.identity, process.port)
-        await first(stop.wait(), asyncio.shield(task))
+        await run_until_first(stop.wait(), asyncio.shield(task))
         operator.stop()
         await task

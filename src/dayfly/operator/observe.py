@@ -1,14 +1,14 @@
 """Collects the world of a run: its documents, its target's intent, and the facts of its executors."""
 
 from dayfly.execute import inputs
-from dayfly.execute.executor import Known, Registry
+from dayfly.execute.executor import Observations, Registry
 from dayfly.execute.inputs import unfit_messages
 from dayfly.execute.turn import Scene, adjust_facts, pin_generations
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.fork_values import teller
+from dayfly.operator.cluster.fork_values import fork_evaluator
 from dayfly.operator.cluster.objects import DOCUMENTS, RunObject
 from dayfly.operator.pods.step_slots import StepSlots
-from dayfly.operator.refusals import AGAIN_S, hindrance, is_down
+from dayfly.operator.refusals import RETRY_AFTER_S, error_message, is_down
 from dayfly.operator.run_memory import RunMemory, Sight
 from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.operator.targets.targets import Targets
@@ -46,46 +46,46 @@ class Observer:
             PlanLostError: a document is missing or was changed.
             errors.ApiError: the API server failed.
         """
-        wish = await self._targets.read_intent(run)
-        sealed = await self._plan(run, memory, given_up=wish.abandon is not None)
+        intent = await self._targets.read_intent(run)
+        sealed = await self._plan(run, memory, given_up=intent.abandon is not None)
         plan = pin_generations(sealed, run.ledger, CHANGED_IN_PLACE)
         now = self._cluster.now()
-        closing = run.ledger.phase is not Phase.OPEN or wish.stop or wish.abandon or 0 < wish.expires_at <= now
-        sight = Sight(run, memory, plan, now, closing=bool(closing), abandoned=wish.abandon is not None)
+        closing = run.ledger.phase is not Phase.OPEN or intent.stop or intent.abandon or 0 < intent.expires_at <= now
+        sight = Sight(run, memory, plan, now, closing=bool(closing), abandoned=intent.abandon is not None)
         unseen = await self._read_units(sight)
-        known = self._executors.known(sight, plan, unseen)
+        known = self._executors.observations(sight, plan, unseen)
         sight.outputs |= {key: dict(values) for key, values in known.outputs.items()}
-        objections, refused = memory.refusals.of(run.ledger, now)
+        objections, refused = memory.refusals.current(run.ledger, now)
         facts = adjust_facts(plan, run.ledger, known.facts, now)
         hindered = {**_without_room(plan, run.ledger, now), **sight.missing_fields, **objections, **known.objections}
         share = await self._slots.share(run, plan, facts, hindered, cleaning=sight.closing)
         world = World(
             run=run.ledger,
-            wish=wish,
+            intent=intent,
             facts=facts | refused,
             target=await self._targets.adapter_for(run).read_state(run),
-            gated=self._executors.gated,
-            made=dict(known.made),
+            gated_kinds=self._executors.gated_kinds,
+            object_refs=dict(known.object_refs),
             definitions=dict(known.definitions),
             slots=share.slots,
             objections=share.objections | hindered,
-            remarks=unfit_messages(plan, run.ledger, teller(self._cluster, run)),
+            remarks=unfit_messages(plan, run.ledger, fork_evaluator(self._cluster, run)),
         )
         return Scene(plan=plan, world=world, now=now), sight
 
-    async def _read_units(self, sight: Sight) -> dict[str, Known]:
+    async def _read_units(self, sight: Sight) -> dict[str, Observations]:
         """Read the units of a run, and return the assumptions for kinds that cannot be read.
 
         A closing run continues without a kind: it starts nothing new, so only units that depend on that kind wait. Any
         other run fails.
         """
-        unseen: dict[str, Known] = {}
+        unseen: dict[str, Observations] = {}
 
         def failed(kind: str, error: Exception) -> None:
             if not sight.closing or is_down(error):
                 raise error
             sight.first_error = sight.first_error or error
-            unseen[kind] = _assume_unreadable(sight, kind, hindrance(error))
+            unseen[kind] = _assume_unreadable(sight, kind, error_message(error))
 
         await self._read_target_fields(sight)
         await self._executors.observe(sight, failed)
@@ -103,7 +103,7 @@ class Observer:
                     reason=Reason.WAITING_FOR_FIELD, message=message, since=sight.now
                 )
                 # The field may be written by a change that the operator does not watch.
-                self._cluster.queue.add(run.metadata.name, after=AGAIN_S)
+                self._cluster.queue.add(run.metadata.name, after=RETRY_AFTER_S)
 
     async def _plan(self, run: RunObject, memory: RunMemory, *, given_up: bool) -> Plan:
         """Return the sealed documents if they are the pinned ones. A run that is over needs none."""
@@ -129,7 +129,7 @@ class Observer:
         return memory.work.plan[1]
 
 
-def _assume_unreadable(sight: Sight, kind: str, problem: str) -> Known:
+def _assume_unreadable(sight: Sight, kind: str, problem: str) -> Observations:
     """Return assumptions for units that cannot be read: none may begin, and a recorded attempt may still exist.
 
     There is no new fact about a running unit, and an abandoned run does not wait for it.
@@ -145,7 +145,7 @@ def _assume_unreadable(sight: Sight, kind: str, problem: str) -> Known:
     objection = UnitRefusal(reason=Reason.BLOCKED, message=message, since=sight.now)
     every = {step.id: step.unit.kind for step in sight.plan.steps.values()}
     every |= {step.id: step.unit.kind for step in sight.plan.kept.values()}
-    return Known(
+    return Observations(
         facts=dict.fromkeys(doubtful, doubt),
         objections={name: objection for name, of in every.items() if of == kind},
     )

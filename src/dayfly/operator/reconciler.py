@@ -11,7 +11,7 @@ from dayfly.execute.executor import Registry
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.log_masks import mask
 from dayfly.execute.pod import names
-from dayfly.execute.pod.logs import Printed
+from dayfly.execute.pod.logs import PrintedOutput
 from dayfly.execute.pod.read import has_started
 from dayfly.execute.pod.run import Pods
 from dayfly.execute.turn import Scene, turn
@@ -83,7 +83,7 @@ class Reconciler:
         self._outputs = AttemptSecrets(cluster.client)
         pods = Pods(cluster.client, cluster.pods.advance)
         self.memories = RunMemories(self._stop_following)
-        cluster.made_ahead = self.memories.made_ahead
+        cluster.is_prepared_ahead = self.memories.is_prepared_ahead
         self.logs = StepLogWriter(cluster)
         self.slots = StepSlots(cluster, limit)
         forks = ForkReconciler(cluster)
@@ -116,7 +116,7 @@ class Reconciler:
         memory = self.memories.find(found)
         if found is None or memory is None or (scene := memory.work.scene) is None:
             return None
-        objections = scene.world.objections | memory.refusals.of(found.ledger, self._cluster.now())[0]
+        objections = scene.world.objections | memory.refusals.current(found.ledger, self._cluster.now())[0]
         world = msgspec.structs.replace(scene.world, run=found.ledger, objections=objections)
         return msgspec.structs.replace(scene, world=world)
 
@@ -137,7 +137,7 @@ class Reconciler:
         `wake_at` is the decision's own time, in unix milliseconds.
         """
         memory = self.memories.find(self._cluster.ledger.get(run))
-        moments = [wake_at, memory.refusals.again_at() if memory else 0]
+        moments = [wake_at, memory.refusals.retry_at() if memory else 0]
         # One millisecond later, so that the time has certainly come.
         return min((max(at - self._cluster.now(), 0) / 1000 + 0.001 for at in moments if at), default=0.0)
 
@@ -196,10 +196,10 @@ class Reconciler:
         if sight.run.metadata.resource_version == found.metadata.resource_version:
             await self.executors.keep(sight)
 
-    def rest(self, run: str) -> None:
+    def shrink_memory(self, run: str) -> None:
         """Drop most of the memory of a run in which nothing happens; most runs are idle most of the time."""
-        self.memories.rest(run)
-        self._cluster.rest(run)
+        self.memories.shrink(run)
+        self._cluster.share_equal_parts(run)
 
     def reset(self) -> None:
         """Forget all runs, orphans and nodes: another process is active now."""
@@ -278,7 +278,7 @@ class Reconciler:
             await self._outputs.write(sight.run, (namespace, *key), move.result, values, printed)
         except (errors.NotFound, errors.Forbidden) as error:
             # The namespace is gone or being deleted. Recording the result is more important than the tail of its log.
-            if isinstance(error, errors.Forbidden) and not error.namespace_ending:
+            if isinstance(error, errors.Forbidden) and not error.is_namespace_ending:
                 raise
             return not move.result.outputs
         if self.targets.adapter_for(sight.run).copies:
@@ -328,7 +328,7 @@ def _may_stop(scene: Scene) -> bool:
     return is_past_pre_stop(scene.plan, run) and not any(lingers(facts.get(key), scene.now) for key in steps)
 
 
-def _masked(printed: Printed | None, sensitive: list[bytes]) -> Printed | None:
+def _masked(printed: PrintedOutput | None, sensitive: list[bytes]) -> PrintedOutput | None:
     """Return the tail of a log without values that only the step's outputs declare as sensitive."""
     if printed is None:
         return None

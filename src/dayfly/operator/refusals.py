@@ -10,15 +10,15 @@ from dayfly.lib.tasks import attempt_all
 from dayfly.plan.world import AttemptKey, Fact, NeverRan, UnitRefusal
 from dayfly.spec.run import Run
 
-AGAIN_S = 5.0
+RETRY_AFTER_S = 5.0
 # Retry interval for changes of an existing object.
-KEPT_AGAIN_S = 30.0
+KEPT_RETRY_AFTER_S = 30.0
 # Number of failed turns in a row over a run until an error is reported: a refusal of the API server rarely passes by
 # itself, other errors usually do. With the queue's backoff these take half a second, and three to six seconds.
 REPORT_REFUSAL_AFTER, REPORT_ERROR_AFTER = 3, 6
 
 
-def hindrance(error: Exception) -> str:
+def error_message(error: Exception) -> str:
     """Return the error as a message for a status. Only messages of the API server are repeated."""
     if isinstance(error, errors.ApiError):
         return error.message
@@ -67,16 +67,16 @@ class Refusals:
         """Forget the refusal of an attempt that was accepted."""
         self._refusals.pop(key, None)
 
-    def again_at(self) -> int:
+    def retry_at(self) -> int:
         """Return when the next refused unit is tried again, in unix milliseconds; 0 if there is none."""
-        return min((_again(each) for each in self._refusals.values() if isinstance(each, UnitRefusal)), default=0)
+        return min((_retry_at(each) for each in self._refusals.values() if isinstance(each, UnitRefusal)), default=0)
 
-    def of(self, run: Run, now: int) -> tuple[dict[str, UnitRefusal], dict[AttemptKey, Fact]]:
+    def current(self, run: Run, now: int) -> tuple[dict[str, UnitRefusal], dict[AttemptKey, Fact]]:
         """Return the current objections against units, and the facts about attempts that never run."""
         objections: dict[str, UnitRefusal] = {}
         facts: dict[AttemptKey, Fact] = {}
         for (name, attempt), refusal in list(self._refusals.items()):
-            passed = isinstance(refusal, UnitRefusal) and not refusal.since <= now < _again(
+            passed = isinstance(refusal, UnitRefusal) and not refusal.since <= now < _retry_at(
                 refusal
             )  # a clock may be set back
             if run.unit(name).attempt >= attempt or passed:
@@ -88,15 +88,15 @@ class Refusals:
         return objections, facts
 
 
-def kept_again(before: UnitRefusal | None, refusal: UnitRefusal) -> float:
+def seconds_until_kept_retry(before: UnitRefusal | None, refusal: UnitRefusal) -> float:
     """Return the seconds until a kept unit is tried again, given its objections at the previous try and now.
 
     A new objection is reported at once. The message may differ at each try (a webhook that numbers its answers, a quota
     with a count), so a different message does not make the next try earlier.
     """
-    waited = before is None or not before.since <= refusal.since < before.since + round(KEPT_AGAIN_S * 1000)
-    return 0.0 if waited and (before is None or before.message != refusal.message) else KEPT_AGAIN_S
+    waited = before is None or not before.since <= refusal.since < before.since + round(KEPT_RETRY_AFTER_S * 1000)
+    return 0.0 if waited and (before is None or before.message != refusal.message) else KEPT_RETRY_AFTER_S
 
 
-def _again(refusal: UnitRefusal) -> int:
-    return refusal.since + round(AGAIN_S * 1000)
+def _retry_at(refusal: UnitRefusal) -> int:
+    return refusal.since + round(RETRY_AFTER_S * 1000)

@@ -13,7 +13,7 @@ import msgspec
 from dayfly.kube import errors
 from dayfly.kube.objects import HasMeta
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.refusals import failures_until_report, hindrance, is_down
+from dayfly.operator.refusals import error_message, failures_until_report, is_down
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Retries:
         """Record a refusal at `now`: the request may be tried again `wait` seconds later."""
         count, due = self.failures(key) + 1, now + round(wait * 1000)
         self._wanted.add(key)
-        self._refused[key] = _Refused(count, now, due, hindrance(error), failures_until_report(error))
+        self._refused[key] = _Refused(count, now, due, error_message(error), failures_until_report(error))
 
     def drop(self, key: RequestKey) -> None:
         """Forget a request that succeeded."""
@@ -80,7 +80,7 @@ class Retries:
             self._refused = {key: found for key, found in self._refused.items() if key in self._wanted}
         self._wanted.clear()
 
-    def hindrance(self, besides: RequestKey | None = None) -> str:
+    def reportable_refusal(self, besides: RequestKey | None = None) -> str:
         """Return the first refusal that has lasted long enough to be reported; empty if there is none.
 
         `besides` is the request that writes the report: if that succeeds, its own refusal is over.

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from dayfly.execute.executor import Known
+from dayfly.execute.executor import Observations
 from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
 from dayfly.kube.objects import Pod
@@ -38,7 +38,7 @@ class Sight(msgspec.Struct):
     """Whether the run is closed, or will be in this turn."""
     abandoned: bool
     """Whether the cleanup was abandoned, so that nothing waits for results that only cleanup needs."""
-    known: dict[str, Known] = {}
+    known: dict[str, Observations] = {}
     """Results of the executors, by kind of unit."""
     given: dict[str, dict[str, bytes]] = {}
     """Values of the target for the units that may start and read them."""
@@ -164,13 +164,13 @@ class RunMemories:
             found.routes.woven_at = dict.fromkeys(woven, 0)
         return found
 
-    def made_ahead(self, run: RunObject, pod: Pod) -> bool:
+    def is_prepared_ahead(self, run: RunObject, pod: Pod) -> bool:
         """Return whether we have created this pod before its step's turn."""
         found = self.find(run)
         ahead = found.ahead if found is not None else ()
         return any(pod.metadata.name == names.pod_name(run.ledger.uid, *key) for key in ahead)
 
-    def rest(self, name: str) -> None:
+    def shrink(self, name: str) -> None:
         """Reduce the memory of an idle run. Most runs are idle, so their number determines memory use."""
         found = self._by_name.get(name)
         if found is None:

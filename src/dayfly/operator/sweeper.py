@@ -91,9 +91,9 @@ class OrphanSweeper:
             return
         if self._cluster.ledger.get(run) or await self._cluster.ledger.read_current(run):
             return
-        await all_done(self._parts(run))
+        await all_done(self._removals(run))
 
-    def _parts(self, run: str) -> Iterator[Awaitable[None]]:
+    def _removals(self, run: str) -> Iterator[Awaitable[None]]:
         yield self._routes.clear(run)
         yield self._forks.clear(run)
         for pod in owned_by_run(self._cluster.pods, run):
@@ -108,12 +108,12 @@ class OrphanSweeper:
             if uid not in self.orphans:
                 stored = await self._pods.read_stored(pod)
                 self.orphans[uid] = read.dead_by_order(stored) if stored else 0
-                text = f"pod {Key.of(pod)} belongs to run {run}, which is gone, and may still be running"
+                text = f"pod {Key.from_object(pod)} belongs to run {run}, which is gone, and may still be running"
                 log.warning("%s; it is kept until it has ended", text)
             if not 0 < self.orphans[uid] <= self._cluster.now():
                 return
             # The node may be lost forever, and only the operator removes our finalizer.
-            log.warning("pod %s of run %s is released: its deadline has passed", Key.of(pod), run)
+            log.warning("pod %s of run %s is released: its deadline has passed", Key.from_object(pod), run)
         await self._pods.release(pod)
 
     async def _check_document(self, document: DocumentObject) -> None:

@@ -21,14 +21,14 @@ def proceed(draft: DecisionDraft) -> None:
         return
     if not _end_attempts(draft, creating):
         return
-    if draft.run.has_started and not _pre_stop(draft):
+    if draft.run.has_started and not _run_pre_stop(draft):
         return
     if not _end_kept(draft):
         return
     if not _has_target_stopped(draft):
         return
-    if _post_stop(draft):
-        draft.move(Finish(at=draft.now))
+    if _run_post_stop(draft):
+        draft.add_move(Finish(at=draft.now))
 
 
 def target_survives(run: Run) -> bool:
@@ -40,7 +40,7 @@ def _give_up(draft: DecisionDraft) -> None:
     """End an abandoned run: stop running attempts, then finish the ledger, without waiting for unobserved attempts."""
     names = [name for name, record in draft.run.units.items() if record.state is State.CLAIMED]
     if _end_attempts(draft, names):
-        draft.move(Finish(at=draft.now))
+        draft.add_move(Finish(at=draft.now))
 
 
 def _end_attempts(draft: DecisionDraft, names: list[str]) -> bool:
@@ -53,14 +53,14 @@ def _end_attempts(draft: DecisionDraft, names: list[str]) -> bool:
             end_attempt(draft, name, record, Reason.CANCELLED, messages.cancelled(request))
             resting = False
         elif draft.lingers(name):
-            draft.wait(wait_for_end(draft, name))
+            draft.add_wait(wait_for_end(draft, name))
             resting = False
     return resting
 
 
 def _end_kept(draft: DecisionDraft) -> bool:
     """End kept units in reverse order of their start. Return true once nothing of them is left."""
-    every = draft.run.kept
+    every = draft.run.kept_units
     going = [name for name in every if not waits_for_later(draft, name, every)]
     return _end_attempts(draft, going) and len(going) == len(every)
 
@@ -71,49 +71,49 @@ def _has_target_stopped(draft: DecisionDraft) -> bool:
     if target is None or draft.run.stopped_at or target_survives(draft.run):
         return True
     if target.stopped:
-        draft.move(Stopped(at=draft.now))
+        draft.add_move(Stopped(at=draft.now))
         return True
     message = messages.waits_for_stop(target.message)
     for name in tuple(step.id for step in draft.plan.events[LifecycleEvent.POST_STOP]) or ("",):
-        draft.wait(Wait(unit=name, reason=Reason.WAITING_FOR_TARGET, message=message))
+        draft.add_wait(Wait(unit=name, reason=Reason.WAITING_FOR_TARGET, message=message))
     return False
 
 
-def _pre_stop(draft: DecisionDraft) -> bool:
+def _run_pre_stop(draft: DecisionDraft) -> bool:
     """Run the preStop units. Return true once each has succeeded or has used up its attempts."""
     done = True
     for step in draft.plan.events[LifecycleEvent.PRE_STOP]:
         at = unit_state(step, draft.unit(step.id))
-        if (at in ENDED_STATES and not draft.lingers(step.id)) or not is_due(draft.run, step):
+        if (at in ENDED_STATES and not draft.lingers(step.id)) or not applies_to_end(draft.run, step):
             continue
         done = False
-        _stop_step(draft, step, at)
+        _advance_stop_step(draft, step, at)
     return done
 
 
-def _post_stop(draft: DecisionDraft) -> bool:
+def _run_post_stop(draft: DecisionDraft) -> bool:
     """Run the necessary postStop units. Return true once all of them have succeeded."""
-    unfinished = {document.resource: _unfinished(draft, document.resource) for document in draft.plan.documents}
+    unfinished = {document.resource: _unfinished_steps(draft, document.resource) for document in draft.plan.documents}
     for resource, steps in unfinished.items():
         readers = tuple(sorted(name for name in draft.plan.readers.get(resource, ()) if unfinished.get(name)))
         for step in steps:
             if readers:
                 message = messages.waits_for_readers(tuple(name or "the sandbox's hooks" for name in readers))
                 on = tuple(other.id for name in readers for other in unfinished[name])
-                draft.wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_READERS, message=message, on=on))
+                draft.add_wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_READERS, message=message, on=on))
             else:
-                _stop_step(draft, step, unit_state(step, draft.unit(step.id)))
+                _advance_stop_step(draft, step, unit_state(step, draft.unit(step.id)))
     return not any(unfinished.values())
 
 
-def _unfinished(draft: DecisionDraft, resource: str) -> tuple[SealedStep, ...]:
+def _unfinished_steps(draft: DecisionDraft, resource: str) -> tuple[SealedStep, ...]:
     if not needs_post_stop(draft, resource):
         return ()
     return tuple(
         step
-        for step in draft.plan.parts[resource][LifecycleEvent.POST_STOP]
+        for step in draft.plan.steps_by_resource[resource][LifecycleEvent.POST_STOP]
         if (unit_state(step, draft.unit(step.id)) is not UnitState.SUCCEEDED or draft.lingers(step.id))
-        and is_due(draft.run, step)
+        and applies_to_end(draft.run, step)
     )
 
 
@@ -126,7 +126,7 @@ def is_past_pre_stop(plan: Plan, run: Run) -> bool:
     return all(unit_state(step, run.unit(step.id)) in ENDED_STATES for step in plan.events[LifecycleEvent.PRE_STOP])
 
 
-def is_due(run: Run, step: SealedStep) -> bool:
+def applies_to_end(run: Run, step: SealedStep) -> bool:
     """Return whether a stop unit applies to this kind of end. If the target survives, only units that undo a step
     apply.
     """
@@ -152,25 +152,25 @@ def needs_post_stop(draft: DecisionDraft, resource: str) -> bool:
     )
 
 
-def _stop_step(draft: DecisionDraft, step: SealedStep, at: UnitState) -> None:
+def _advance_stop_step(draft: DecisionDraft, step: SealedStep, at: UnitState) -> None:
     if at in ENDED_STATES:
-        draft.wait(wait_for_end(draft, step.id))
+        draft.add_wait(wait_for_end(draft, step.id))
         return
-    if at not in (UnitState.FRESH, UnitState.AGAIN):
+    if at not in (UnitState.FRESH, UnitState.RETRYABLE):
         report_attempt(draft, step, at)
         return
-    missing = tuple(name for name in step.needs if not _is_over_for_readers(draft, draft.plan.steps[name]))
+    missing = tuple(name for name in step.needs if not _may_start_readers(draft, draft.plan.steps[name]))
     if missing:
         message = messages.waits_for_input(missing)
-        draft.wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_INPUT, message=message, on=missing))
+        draft.add_wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_INPUT, message=message, on=missing))
     elif is_ready_to_retry(draft, step):
         draft.claim(step)
 
 
-def _is_over_for_readers(draft: DecisionDraft, step: SealedStep) -> bool:
+def _may_start_readers(draft: DecisionDraft, step: SealedStep) -> bool:
     """Return whether the readers of a stop unit may start."""
     at = unit_state(step, draft.unit(step.id))
-    if at is UnitState.SUCCEEDED or not is_due(draft.run, step):
+    if at is UnitState.SUCCEEDED or not applies_to_end(draft.run, step):
         return True
     # preStop ends after its attempts, and is skipped if the target never started. postStop never ends without success.
     if step.event is not LifecycleEvent.PRE_STOP:

@@ -24,7 +24,7 @@ from dayfly.plan.actions import (
 from dayfly.plan.decision import DecisionDraft, lingers
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
-from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Stalled, Unclear, Waiting, World
+from dayfly.plan.world import Ended, NeverRan, Prepared, Running, Sealed, Stalled, Unclear, Waiting, World
 from dayfly.spec.lifecycle import UnitTimeouts
 from dayfly.spec.run import ALIVE, EndRequest, Phase, Result, State, UnitRecord
 
@@ -36,27 +36,27 @@ def decide(plan: Plan, world: World, now: int) -> Decision:
     """Return the moves, effects and waits that follow from everything known at `now` (unix milliseconds)."""
     draft = DecisionDraft(plan, world, now)
     if world.run.phase in (Phase.CLEANED, Phase.ABANDONED):
-        _release(draft)
+        _release_evidence(draft)
         draft.effects.append(Dissolve())
         return draft.decision()
     _apply_intent(draft)
-    _bind(draft)
+    _bind_objects(draft)
     _apply_facts(draft)
     _record_start(draft)
     if draft.phase is Phase.OPEN:
         open_run.proceed(draft)
     else:
         closed_run.proceed(draft)
-    _release(draft)
+    _release_evidence(draft)
     return draft.decision()
 
 
-def _bind(draft: DecisionDraft) -> None:
+def _bind_objects(draft: DecisionDraft) -> None:
     """Bind live attempts to the objects they created, as soon as seen. A later object of that name is another one."""
-    for (name, attempt), ref in draft.world.made.items():
+    for (name, attempt), ref in draft.world.object_refs.items():
         record = draft.unit(name)
         if record.attempt == attempt and record.state in ALIVE and not record.ref:
-            draft.move(Bind(unit=name, attempt=attempt, ref=ref))
+            draft.add_move(Bind(unit=name, attempt=attempt, ref=ref))
 
 
 def _apply_facts(draft: DecisionDraft) -> None:
@@ -67,12 +67,12 @@ def _apply_facts(draft: DecisionDraft) -> None:
         fact = draft.world.facts.get((name, record.attempt))
         match fact:
             case Ended(result=result) | Sealed(result=result):
-                draft.move(Record(unit=name, attempt=record.attempt, result=result))
+                draft.add_move(Record(unit=name, attempt=record.attempt, result=result))
             case NeverRan(reason=reason, message=message):
-                draft.move(Void(unit=name, attempt=record.attempt, reason=reason, message=message, at=draft.now))
+                draft.add_move(Void(unit=name, attempt=record.attempt, reason=reason, message=message, at=draft.now))
             case Unclear():
-                _doubt(draft, name, record, fact)
-            case Held(ref=ref) if ref == record.ref and (draft.phase is Phase.OPEN or not draft.plan.creates(name)):
+                _apply_unclear_fact(draft, name, record, fact)
+            case Prepared(ref=ref) if ref == record.ref and (draft.phase is Phase.OPEN or not draft.plan.creates(name)):
                 # Another process claimed it and ended before it released it. Any process may finish that.
                 draft.effects.append(Launch(unit=name, attempt=record.attempt))
             case Stalled():
@@ -82,14 +82,14 @@ def _apply_facts(draft: DecisionDraft) -> None:
                     )
                 )
             case Waiting():
-                _start_deadline(draft, name, record, fact)
+                _enforce_start_deadline(draft, name, record, fact)
             case Running(since=since):
-                _run_deadline(draft, name, record, since)
+                _enforce_run_deadline(draft, name, record, since)
             case _:
                 pass
 
 
-def _doubt(draft: DecisionDraft, name: str, record: UnitRecord, fact: Unclear) -> None:
+def _apply_unclear_fact(draft: DecisionDraft, name: str, record: UnitRecord, fact: Unclear) -> None:
     if draft.now >= fact.dead_by:
         result = Result(
             outcome="failed",
@@ -98,9 +98,9 @@ def _doubt(draft: DecisionDraft, name: str, record: UnitRecord, fact: Unclear) -
             started_at=record.claimed_at,
             ended_at=draft.now,
         )
-        draft.move(Record(unit=name, attempt=record.attempt, result=result))
+        draft.add_move(Record(unit=name, attempt=record.attempt, result=result))
     elif record.state is State.CLAIMED:
-        draft.move(Doubt(unit=name, attempt=record.attempt, reason=fact.reason, message=fact.message))
+        draft.add_move(Doubt(unit=name, attempt=record.attempt, reason=fact.reason, message=fact.message))
 
 
 def _timeouts(draft: DecisionDraft, name: str) -> UnitTimeouts | None:
@@ -108,7 +108,7 @@ def _timeouts(draft: DecisionDraft, name: str) -> UnitTimeouts | None:
     return step.unit.timeouts if step else None
 
 
-def _start_deadline(draft: DecisionDraft, name: str, record: UnitRecord, fact: Waiting) -> None:
+def _enforce_start_deadline(draft: DecisionDraft, name: str, record: UnitRecord, fact: Waiting) -> None:
     """Enforce two deadlines in turn: until the attempt is scheduled, and until its image is pulled and it starts."""
     limits = _timeouts(draft, name)
     if limits is None:
@@ -116,8 +116,8 @@ def _start_deadline(draft: DecisionDraft, name: str, record: UnitRecord, fact: W
     limit = limits.pull_ms if fact.placed else limits.schedule_ms
     due = max(record.claimed_at, fact.since) + limit
     if draft.now < due:
-        draft.wake(due)
-    elif not open_run.asks_for_proof(draft, name, fact):
+        draft.wake_at(due)
+    elif not open_run.requests_proof(draft, name, fact):
         draft.effects.append(
             Fence(
                 unit=name,
@@ -128,7 +128,7 @@ def _start_deadline(draft: DecisionDraft, name: str, record: UnitRecord, fact: W
         )
 
 
-def _run_deadline(draft: DecisionDraft, name: str, record: UnitRecord, since: int) -> None:
+def _enforce_run_deadline(draft: DecisionDraft, name: str, record: UnitRecord, since: int) -> None:
     limits = _timeouts(draft, name)
     if limits is None or not limits.run_ms:
         return
@@ -143,36 +143,36 @@ def _run_deadline(draft: DecisionDraft, name: str, record: UnitRecord, since: in
             )
         )
     else:
-        draft.wake(due)
+        draft.wake_at(due)
 
 
 def _apply_intent(draft: DecisionDraft) -> None:
     """Close the run if its owner, its time to live or its lease requires that. Record an abandon request."""
-    wish = draft.world.wish
+    intent = draft.world.intent
     if draft.phase is Phase.OPEN:
-        request = wish.stop or wish.abandon
-        if request is None and 0 < wish.expires_at <= draft.now:
+        request = intent.stop or intent.abandon
+        if request is None and 0 < intent.expires_at <= draft.now:
             request = EndRequest(at=draft.now, reason=Reason.EXPIRED, message=messages.ttl_expired())
-        if request is None and 0 < wish.lease_until <= draft.now:
+        if request is None and 0 < intent.lease_until <= draft.now:
             request = EndRequest(at=draft.now, reason=Reason.LEASE_EXPIRED, message=messages.lease_expired())
         if request is not None:
-            draft.move(Close(request=request))
+            draft.add_move(Close(request=request))
         else:
-            draft.wake(wish.expires_at)
-            draft.wake(wish.lease_until)
+            draft.wake_at(intent.expires_at)
+            draft.wake_at(intent.lease_until)
     # An abandoned run was closed above, if not before.
-    if wish.abandon is not None and draft.abandon is None:
-        draft.move(GiveUp(request=wish.abandon))
+    if intent.abandon is not None and draft.abandon is None:
+        draft.add_move(GiveUp(request=intent.abandon))
 
 
 def _record_start(draft: DecisionDraft) -> None:
     """Record that the target has started by itself, as soon as it is observed and unless it has stopped for good."""
     target = draft.world.target
     if target is not None and target.started and not (draft.run.started_at or draft.run.stopped_at):
-        draft.move(Started(at=draft.now))
+        draft.add_move(Started(at=draft.now))
 
 
-def _release(draft: DecisionDraft) -> None:
+def _release_evidence(draft: DecisionDraft) -> None:
     """Release evidence whose result will be in the ledger when effects are performed.
 
     Evidence without a proven end is kept.

@@ -5,7 +5,7 @@ from dayfly.plan.actions import Claim, Decision, Effect, Launch, Move, Prepare, 
 from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import UnitState, unit_state
 from dayfly.plan.sealed import KeptStep, Plan, SealedStep
-from dayfly.plan.world import Ended, Fact, Held, NeverRan, Unclear, World
+from dayfly.plan.world import Ended, Fact, NeverRan, Prepared, Unclear, World
 from dayfly.spec.run import ALIVE, EndRequest, Phase, Run, State, UnitRecord
 
 
@@ -13,12 +13,12 @@ def lingers(fact: Fact | None, now: int) -> bool:
     """Return whether a fact leaves it open that something of a recorded attempt is alive. A host never loses such a
     fact.
 
-    An attempt that is `Held` under that name is a different one: a paused process prepared it, and it is never
+    An attempt that is `Prepared` under that name is a different one: a paused process prepared it, and it is never
     released.
     """
     if isinstance(fact, Unclear):
         return now < fact.dead_by
-    return not (fact is None or isinstance(fact, (Ended, NeverRan, Held)))
+    return not (fact is None or isinstance(fact, (Ended, NeverRan, Prepared)))
 
 
 class DecisionDraft:
@@ -54,7 +54,7 @@ class DecisionDraft:
         """Return the fact about the ledger's current attempt of a unit."""
         return self.world.facts.get((name, self._run.unit(name).attempt))
 
-    def move(self, move: Move) -> None:
+    def add_move(self, move: Move) -> None:
         """Add a move and continue as if it were written."""
         self.moves.append(move)
         self._run = transitions.apply(self._run, (move,), self.plan.creates)
@@ -63,7 +63,7 @@ class DecisionDraft:
         """Return whether a recorded attempt may still have processes. No retry and no cleanup may run beside them."""
         return self.unit(name).state is State.DONE and lingers(self.fact(name), self.now)
 
-    def is_there(self, name: str) -> bool:
+    def may_be_active(self, name: str) -> bool:
         """Return whether the unit has a live attempt, or processes of a recorded one."""
         return self.unit(name).state in ALIVE or self.lingers(name)
 
@@ -73,12 +73,12 @@ class DecisionDraft:
 
     def skips_backoff(self, name: str) -> bool:
         """Return whether the target's owner skips the back-off after the ledger's current attempt."""
-        return self.world.wish.retry.get(name, 0) == self.unit(name).attempt
+        return self.world.intent.retry.get(name, 0) == self.unit(name).attempt
 
-    def wait(self, wait: Wait) -> None:
+    def add_wait(self, wait: Wait) -> None:
         self.waits.append(wait)
 
-    def wake(self, at: int) -> None:
+    def wake_at(self, at: int) -> None:
         """Decide again at that time even without an event. 0 and past times have no effect."""
         if at > self.now:
             self.waits.append(Wait(unit="", reason="", message="", until=at))
@@ -89,11 +89,11 @@ class DecisionDraft:
         """
         objection = self.world.objections.get(step.id)
         if objection is not None:
-            self.wait(Wait(unit=step.id, reason=objection.reason, message=objection.message, since=objection.since))
+            self.add_wait(Wait(unit=step.id, reason=objection.reason, message=objection.message, since=objection.since))
             return
         is_kept = isinstance(step, KeptStep)
         if self.slots <= 0 and not is_kept:
-            self.wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_SLOT, message=messages.waits_for_slot()))
+            self.add_wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_SLOT, message=messages.waits_for_slot()))
             return
         attempt = self.unit(step.id).attempt + 1
         generation = step.generation if isinstance(step, KeptStep) else ""
@@ -101,24 +101,24 @@ class DecisionDraft:
         if isinstance(fact, NeverRan):
             self._prepare(step, attempt, generation, fact)
             return
-        if step.unit.kind in self.world.gated:
-            if not isinstance(fact, Held):
+        if step.unit.kind in self.world.gated_kinds:
+            if not isinstance(fact, Prepared):
                 self._prepare(step, attempt, generation, fact)
                 return
             ref = fact.ref
         self.slots -= not is_kept
-        self.move(self._claim(step, attempt, ref, generation))
+        self.add_move(self._claim(step, attempt, ref, generation))
         self.effects.append(Launch(unit=step.id, attempt=attempt))
         if isinstance(step, SealedStep):
             # If the host never reports on it, its start deadline is still checked.
-            self.wake(self.now + step.unit.timeouts.schedule_ms + step.unit.timeouts.pull_ms)
+            self.wake_at(self.now + step.unit.timeouts.schedule_ms + step.unit.timeouts.pull_ms)
 
     def prepare_ahead(self, step: SealedStep, missing: tuple[str, ...]) -> None:
         """Prepare a first attempt while its inputs are still being made, which saves a write and a wait later.
 
         A host drops the prepared attempt if it does not match the inputs.
         """
-        if step.unit.kind not in self.world.gated or step.id in self.world.objections:
+        if step.unit.kind not in self.world.gated_kinds or step.id in self.world.objections:
             return
         # A unit whose input does not exist yet has never been tried.
         made = all(self.unit(name).state is State.CLAIMED for name in missing)
@@ -142,14 +142,14 @@ class DecisionDraft:
         name = step.id
         if fact is None:
             self.effects.append(Prepare(unit=name, attempt=attempt))
-            self.wait(Wait(unit=name, reason=Reason.STARTING, message=messages.preparing(attempt)))
+            self.add_wait(Wait(unit=name, reason=Reason.STARTING, message=messages.preparing(attempt)))
         elif isinstance(fact, NeverRan):
             # It was removed before it was claimed, or it can never be created. The ledger records that the attempt is
             # used up.
-            self.move(self._claim(step, attempt, "", generation))
-            self.move(Void(unit=name, attempt=attempt, reason=fact.reason, message=fact.message, at=self.now))
+            self.add_move(self._claim(step, attempt, "", generation))
+            self.add_move(Void(unit=name, attempt=attempt, reason=fact.reason, message=fact.message, at=self.now))
             if isinstance(step, KeptStep) or not self.has_failed(step):
-                self.wait(
+                self.add_wait(
                     Wait(
                         unit=name,
                         reason=Reason.WAITING_TO_RETRY,
@@ -158,7 +158,7 @@ class DecisionDraft:
                     )
                 )
         else:
-            self.wait(Wait(unit=name, reason=Reason.NAME_CONFLICT, message=messages.name_conflict(attempt)))
+            self.add_wait(Wait(unit=name, reason=Reason.NAME_CONFLICT, message=messages.name_conflict(attempt)))
 
     def decision(self) -> Decision:
         return Decision(moves=tuple(self.moves), effects=tuple(self.effects), waits=tuple(self.waits))

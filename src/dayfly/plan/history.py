@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Move, Record, Started, Stopped, Void
-from dayfly.spec.lifecycle import CREATING, LifecycleEvent, workload_of
+from dayfly.spec.lifecycle import CREATE_EVENTS, LifecycleEvent, workload_of
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import EndRequest, Run
 from dayfly.spec.run_data import HistoryEntry
@@ -54,7 +54,7 @@ def leftovers_in_report(report: RunReport) -> tuple[str, ...]:
     return tuple(
         unit.id
         for unit in report.units
-        if unit.event in CREATING and unit.started_at and (unit.resource in owed or unit.resource not in undone)
+        if unit.event in CREATE_EVENTS and unit.started_at and (unit.resource in owed or unit.resource not in undone)
     )
 
 

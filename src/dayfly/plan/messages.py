@@ -37,7 +37,7 @@ def render(text: Text, since: int, until: int, now: int) -> str:
     """Return the sentence as of `now`, with clocks as durations. All times are unix milliseconds."""
     if isinstance(text, str):
         return text
-    return fill_clocks(text.template, f"for {span(now - since)}", f"in {span(until - now)}")
+    return fill_clocks(text.template, f"for {format_duration(now - since)}", f"in {format_duration(until - now)}")
 
 
 def fill_clocks(template_of: str, since: str, until: str) -> str:
@@ -63,7 +63,7 @@ def with_remark(text: Text, remark: str) -> Text:
     return "; ".join(filter(None, (text, remark)))
 
 
-def span(milliseconds: int) -> str:
+def format_duration(milliseconds: int) -> str:
     """Return a duration in its two largest units: `350 ms`, `4 s`, `3 min 20 s`, `2 h 5 min`."""
     if milliseconds < 1000:
         return f"{max(milliseconds, 0)} ms"
@@ -312,6 +312,11 @@ def name_conflict(attempt: int) -> str:
     )
 
 
+def foreign_object(kind: str, namespace: str, name: str) -> str:
+    """Return the sentence for an object that has the name of one of Dayfly's and another owner."""
+    return f"{kind} {namespace}/{name} exists and does not belong to Dayfly; delete it"
+
+
 def processes_ending(attempt: int) -> str:
     return f"the outcome of attempt {attempt} is known; its processes are still ending"
 
@@ -345,8 +350,8 @@ def stopped_by_unknown(units: tuple[str, ...]) -> str:
 
 def start_deadline(limit_ms: int, *, placed: bool) -> str:
     if placed:
-        return f"was scheduled but did not start within {span(limit_ms)}"
-    return f"was not scheduled within {span(limit_ms)}"
+        return f"was scheduled but did not start within {format_duration(limit_ms)}"
+    return f"was not scheduled within {format_duration(limit_ms)}"
 
 
 def out_of_memory(how: str, limit: str | None) -> str:
@@ -388,7 +393,7 @@ def recalled(attempt: int, message: str, wait_ms: int) -> str:
     lack = f"attempt {attempt} cannot start{f' ({message})' if message else ''}"
     return (
         f"{lack}, so the runner, in another container of its pod, was asked to confirm that it never "
-        f"began; without an answer within {span(wait_ms)} it is ended and cleaned up as if it had begun"
+        f"began; without an answer within {format_duration(wait_ms)} it is ended and cleaned up as if it had begun"
     )
 
 
@@ -411,7 +416,7 @@ def pulling(image: str, since: str) -> str:
 
 
 def run_deadline(limit_ms: int) -> str:
-    return f"ran longer than its limit of {span(limit_ms)}"
+    return f"ran longer than its limit of {format_duration(limit_ms)}"
 
 
 def cancelled(request: EndRequest | None) -> str:

@@ -15,20 +15,20 @@ from dayfly.plan.retry import (
     unit_state,
 )
 from dayfly.plan.sealed import KeptStep, SealedStep
-from dayfly.plan.world import Held, Running, Unclear, Unread, Waiting
+from dayfly.plan.world import Prepared, Running, Unclear, Unread, Waiting
 from dayfly.spec.lifecycle import LifecycleEvent
 from dayfly.spec.run import ALIVE, Phase, State, UnitRecord
 
 
 def proceed(draft: DecisionDraft) -> None:
     """Claim each unit that is ready and state what every other unit waits for."""
-    if not _event(draft, LifecycleEvent.PRE_START):
+    if not _advance_event(draft, LifecycleEvent.PRE_START):
         return
-    waiting = tuple(kept.id for kept in draft.plan.kept.values() if not _keep(draft, kept))
+    waiting = tuple(kept.id for kept in draft.plan.kept.values() if not _keep_unit(draft, kept))
     _end_obsolete(draft)
     if waiting:
         for step in draft.plan.events[LifecycleEvent.POST_START]:
-            draft.wait(
+            draft.add_wait(
                 Wait(
                     unit=step.id, reason=Reason.WAITING_FOR_FORKS, message=messages.waits_for_forks(waiting), on=waiting
                 )
@@ -37,12 +37,12 @@ def proceed(draft: DecisionDraft) -> None:
     if draft.world.target is not None and not draft.run.started_at:
         message = messages.waits_for_start(draft.world.target.message)
         for step in draft.plan.events[LifecycleEvent.POST_START]:
-            draft.wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_TARGET, message=message))
+            draft.add_wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_TARGET, message=message))
         return
-    _event(draft, LifecycleEvent.POST_START)
+    _advance_event(draft, LifecycleEvent.POST_START)
 
 
-def _event(draft: DecisionDraft, event: LifecycleEvent) -> bool:
+def _advance_event(draft: DecisionDraft, event: LifecycleEvent) -> bool:
     """Advance each unit of the event. Return true once all of them have succeeded."""
     steps, records = draft.plan.events[event], draft.run.units
     where = {step.id: unit_state(step, records[step.id]) if step.id in records else UnitState.FRESH for step in steps}
@@ -52,8 +52,8 @@ def _event(draft: DecisionDraft, event: LifecycleEvent) -> bool:
     doubtful = tuple(step.id for step in draft.plan.steps.values() if step.id in unknown) if unknown else ()
     for step in steps:
         at = where[step.id]
-        if at is UnitState.FRESH or at is UnitState.AGAIN:
-            _try(draft, step, failed, doubtful)
+        if at is UnitState.FRESH or at is UnitState.RETRYABLE:
+            _advance_unit(draft, step, failed, doubtful)
             if draft.has_failed(step):
                 failed = (*failed, step.id)  # failed in this turn; earlier units are already claimed
         elif at is not UnitState.SUCCEEDED:
@@ -61,19 +61,19 @@ def _event(draft: DecisionDraft, event: LifecycleEvent) -> bool:
     return all(at is UnitState.SUCCEEDED for at in where.values())
 
 
-def _try(draft: DecisionDraft, step: SealedStep, failed: tuple[str, ...], doubtful: tuple[str, ...]) -> None:
+def _advance_unit(draft: DecisionDraft, step: SealedStep, failed: tuple[str, ...], doubtful: tuple[str, ...]) -> None:
     missing = tuple([name for name in step.needs if not _has_succeeded(draft, name)])
     if failed:
         message = messages.stopped_by_failure(failed)
-        draft.wait(Wait(unit=step.id, reason=Reason.STOPPED_BY_FAILURE, message=message, on=failed))
+        draft.add_wait(Wait(unit=step.id, reason=Reason.STOPPED_BY_FAILURE, message=message, on=failed))
     elif missing:
         message = messages.waits_for_input(missing)
-        draft.wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_INPUT, message=message, on=missing))
+        draft.add_wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_INPUT, message=message, on=missing))
         if not doubtful:
             draft.prepare_ahead(step, missing)
     elif doubtful:
         message = messages.stopped_by_unknown(doubtful)
-        draft.wait(Wait(unit=step.id, reason=Reason.STOPPED_BY_UNKNOWN, message=message, on=doubtful))
+        draft.add_wait(Wait(unit=step.id, reason=Reason.STOPPED_BY_UNKNOWN, message=message, on=doubtful))
     elif is_ready_to_retry(draft, step):
         draft.claim(step)
 
@@ -89,12 +89,12 @@ def is_ready_to_retry(draft: DecisionDraft, step: SealedStep) -> bool:
     if record.attempt == 0:
         return True
     if draft.lingers(step.id):
-        draft.wait(wait_for_end(draft, step.id))
+        draft.add_wait(wait_for_end(draft, step.id))
         return False
     due = retry_at(step, record, draft.now)
     if draft.now < due and not draft.skips_backoff(step.id):
         message = messages.waits_to_retry(record)
-        draft.wait(
+        draft.add_wait(
             Wait(unit=step.id, reason=Reason.WAITING_TO_RETRY, message=message, since=record.ended_at, until=due)
         )
         return False
@@ -114,14 +114,14 @@ def report_attempt(draft: DecisionDraft, step: SealedStep | KeptStep, at: UnitSt
     """State what a live attempt, or one with an unknown outcome, does."""
     record, fact = draft.unit(step.id), draft.fact(step.id)
     if at is UnitState.ALIVE:
-        draft.wait(_wait_of_attempt(step.id, record, fact, draft.now))
+        draft.add_wait(_wait_of_attempt(step.id, record, fact, draft.now))
     elif at is UnitState.UNKNOWN and isinstance(fact, Unclear):
         message = messages.outcome_unknown(record, fact.message)
-        draft.wait(
+        draft.add_wait(
             Wait(unit=step.id, reason=Reason.OUTCOME_UNKNOWN, message=message, since=fact.since, until=fact.dead_by)
         )
     elif at is UnitState.UNKNOWN:
-        draft.wait(_wait_of_attempt(step.id, record, fact, draft.now))
+        draft.add_wait(_wait_of_attempt(step.id, record, fact, draft.now))
 
 
 def _wait_of_attempt(name: str, record: UnitRecord, fact: object, now: int) -> Wait:
@@ -147,12 +147,12 @@ def _wait_of_attempt(name: str, record: UnitRecord, fact: object, now: int) -> W
             )
 
 
-def _keep(draft: DecisionDraft, fork: KeptStep) -> bool:
+def _keep_unit(draft: DecisionDraft, fork: KeptStep) -> bool:
     """Keep one unit in its desired state. Return true when it answers."""
     record = draft.unit(fork.id)
     match record.state:
         case State.CLAIMED:
-            return _watch(draft, fork, record)
+            return _check_kept_unit(draft, fork, record)
         case State.UNKNOWN:
             report_attempt(draft, fork, UnitState.UNKNOWN)
         case _:
@@ -167,7 +167,7 @@ def _answers(draft: DecisionDraft, kept: KeptStep) -> bool:
     return alive and isinstance(fact, Running) and fact.ready
 
 
-def _watch(draft: DecisionDraft, fork: KeptStep, record: UnitRecord) -> bool:
+def _check_kept_unit(draft: DecisionDraft, fork: KeptStep, record: UnitRecord) -> bool:
     if record.generation != fork.generation:
         end_attempt(draft, fork.id, record, Reason.REPLACED, messages.replaced())
         return False
@@ -175,30 +175,34 @@ def _watch(draft: DecisionDraft, fork: KeptStep, record: UnitRecord) -> bool:
     if _answers(draft, fork):
         return True
     if isinstance(fact, Running) and not fact.message:
-        draft.wait(Wait(unit=fork.id, reason=Reason.NOT_ANSWERING, message=messages.not_answering(), since=fact.since))
+        draft.add_wait(
+            Wait(unit=fork.id, reason=Reason.NOT_ANSWERING, message=messages.not_answering(), since=fact.since)
+        )
     else:
-        draft.wait(_wait_of_attempt(fork.id, record, fact, draft.now))
+        draft.add_wait(_wait_of_attempt(fork.id, record, fact, draft.now))
     return False
 
 
 def _start_fork(draft: DecisionDraft, fork: KeptStep, record: UnitRecord) -> None:
     if draft.lingers(fork.id):
-        draft.wait(wait_for_end(draft, fork.id))
+        draft.add_wait(wait_for_end(draft, fork.id))
         return
     missing = tuple(name for name in fork.after if not _answers(draft, draft.plan.kept[name]))
     if missing:
         message = messages.waits_for_forks(missing)
-        draft.wait(Wait(unit=fork.id, reason=Reason.WAITING_FOR_FORKS, message=message, on=missing))
+        draft.add_wait(Wait(unit=fork.id, reason=Reason.WAITING_FOR_FORKS, message=message, on=missing))
         return
-    due = _fork_due(record, draft.now) if record.generation == fork.generation else 0
+    due = _fork_retry_at(record, draft.now) if record.generation == fork.generation else 0
     if draft.now < due and not draft.skips_backoff(fork.id):
         said = messages.waits_to_retry(record)
-        draft.wait(Wait(unit=fork.id, reason=Reason.WAITING_TO_RETRY, message=said, since=record.ended_at, until=due))
+        draft.add_wait(
+            Wait(unit=fork.id, reason=Reason.WAITING_TO_RETRY, message=said, since=record.ended_at, until=due)
+        )
     else:
         draft.claim(fork)
 
 
-def _fork_due(record: UnitRecord, now: int) -> int:
+def _fork_retry_at(record: UnitRecord, now: int) -> int:
     """Return when a fork may start again. The back-off grows unless its process had run for a while."""
     lived = record.started_at and record.ended_at - record.started_at >= FORK_BACKOFF_MAX_MS
     return latest_end(record, now) + (
@@ -208,7 +212,7 @@ def _fork_due(record: UnitRecord, now: int) -> int:
 
 def _end_obsolete(draft: DecisionDraft) -> None:
     """End kept units that the target no longer wants, in reverse order of their start."""
-    dismissed = [name for name in draft.run.kept if name not in draft.plan.kept]
+    dismissed = [name for name in draft.run.kept_units if name not in draft.plan.kept]
     for name in dismissed:
         record = draft.unit(name)
         if waits_for_later(draft, name, dismissed):
@@ -216,7 +220,7 @@ def _end_obsolete(draft: DecisionDraft) -> None:
         if record.state in ALIVE:
             end_attempt(draft, name, record, Reason.REPLACED, messages.removed())
         elif draft.lingers(name):
-            draft.wait(wait_for_end(draft, name))
+            draft.add_wait(wait_for_end(draft, name))
 
 
 def waits_for_later(draft: DecisionDraft, name: str, going: list[str]) -> bool:
@@ -224,20 +228,22 @@ def waits_for_later(draft: DecisionDraft, name: str, going: list[str]) -> bool:
 
     For units that are no longer wanted the ledger has the order. Units that stay are not waited for.
     """
-    if not draft.is_there(name):
+    if not draft.may_be_active(name):
         return False
-    later = tuple(other for other in going if name in _after(draft, other) and draft.is_there(other))
+    later = tuple(other for other in going if name in _earlier_units(draft, other) and draft.may_be_active(other))
     if later:
-        draft.wait(Wait(unit=name, reason=Reason.WAITING_FOR_LATER, message=messages.waits_for_later(later), on=later))
+        draft.add_wait(
+            Wait(unit=name, reason=Reason.WAITING_FOR_LATER, message=messages.waits_for_later(later), on=later)
+        )
     return bool(later)
 
 
-def _after(draft: DecisionDraft, name: str) -> tuple[str, ...]:
+def _earlier_units(draft: DecisionDraft, name: str) -> tuple[str, ...]:
     kept = draft.plan.kept.get(name)
     return kept.after if kept else draft.unit(name).after
 
 
-def asks_for_proof(draft: DecisionDraft, name: str, fact: Waiting) -> bool:
+def requests_proof(draft: DecisionDraft, name: str, fact: Waiting) -> bool:
     """Return whether an attempt must first prove that it never began, and still has time to do so.
 
     Only create steps need that proof: a step that may have run requires a cleanup, which may lack the same image. A
@@ -253,7 +259,7 @@ def asks_for_proof(draft: DecisionDraft, name: str, fact: Waiting) -> bool:
             draft.effects.append(Recall(unit=name, attempt=draft.unit(name).attempt))
         return fact.recallable
     due = fact.recalled + RECALL_TIMEOUT_MS
-    draft.wake(due)
+    draft.wake_at(due)
     return draft.now < due
 
 
@@ -261,13 +267,13 @@ def end_attempt(draft: DecisionDraft, name: str, record: UnitRecord, reason: str
     """End an attempt that the ledger considers live: fence it if it has not started, cancel it if it runs."""
     fact = draft.fact(name)
     match fact:
-        case Waiting() if asks_for_proof(draft, name, fact):
-            draft.wait(_wait_of_attempt(name, record, fact, draft.now))
+        case Waiting() if requests_proof(draft, name, fact):
+            draft.add_wait(_wait_of_attempt(name, record, fact, draft.now))
             return
         case Unread():
-            draft.wait(_wait_of_attempt(name, record, fact, draft.now))
+            draft.add_wait(_wait_of_attempt(name, record, fact, draft.now))
             return
-        case Held() | Waiting():
+        case Prepared() | Waiting():
             draft.effects.append(Fence(unit=name, attempt=record.attempt, reason=reason, message=message))
         case Running():
             draft.effects.append(Cancel(unit=name, attempt=record.attempt, reason=reason, message=message))
@@ -275,9 +281,11 @@ def end_attempt(draft: DecisionDraft, name: str, record: UnitRecord, reason: str
             pass
     if isinstance(fact, Unclear):
         text = messages.outcome_unknown(record, fact.message)
-        draft.wait(Wait(unit=name, reason=Reason.OUTCOME_UNKNOWN, message=text, since=fact.since, until=fact.dead_by))
+        draft.add_wait(
+            Wait(unit=name, reason=Reason.OUTCOME_UNKNOWN, message=text, since=fact.since, until=fact.dead_by)
+        )
     else:
         said = messages.with_remark(message, fact.message) if isinstance(fact, Running) else message
         held = isinstance(fact, Running) and reason_catalog.blocks_ending(fact.reason)
         why = fact.reason if isinstance(fact, Running) and held else Reason.STOPPING
-        draft.wait(Wait(unit=name, reason=why, message=said, since=record.claimed_at))
+        draft.add_wait(Wait(unit=name, reason=why, message=said, since=record.claimed_at))

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from dayfly.plan.reason_catalog import Severity, severity
-from dayfly.spec.lifecycle import CREATING
+from dayfly.spec.lifecycle import CREATE_EVENTS
 from dayfly.spec.report import UnitReport
 
 _DONE = ("succeeded", "stopped")
@@ -45,7 +45,7 @@ def resource_progress(units: Iterable[UnitReport], resource: str, *, closed: boo
     counted = [
         unit
         for unit in units
-        if unit.resource == resource and (unit.event in CREATING) != closed and unit.state != "skipped"
+        if unit.resource == resource and (unit.event in CREATE_EVENTS) != closed and unit.state != "skipped"
     ]
     pending = [unit for unit in counted if unit.state not in _DONE]
     worst = min(pending, key=_rank, default=None)

@@ -34,7 +34,7 @@ _PERMANENT_REASONS: Final = frozenset(
     }
 )
 # A fork with one of these reasons waits for a change of the sandbox.
-FORK_REFUSED: Final = frozenset(
+FORK_REFUSAL_REASONS: Final = frozenset(
     {
         Reason.UNSUPPORTED_KIND,
         Reason.KIND_NOT_FORKED,
@@ -61,7 +61,7 @@ class UnitState(enum.Enum):
     FRESH = "fresh"  # never claimed
     ALIVE = "alive"  # claimed, not known to have ended
     UNKNOWN = "unknown"  # may have run, outcome unknown
-    AGAIN = "again"  # ended without success, may be retried
+    RETRYABLE = "again"  # ended without success, may be retried
     SUCCEEDED = "succeeded"
     FAILED = "failed"  # ended without success, is not retried
 
@@ -80,13 +80,13 @@ def unit_state(step: SealedStep, record: UnitRecord) -> UnitState:
                 hopeless = (
                     record.voids >= max(MAX_NEVER_RAN, attempt_limit(step)) or record.reason in _PERMANENT_REASONS
                 )
-                return UnitState.FAILED if hopeless else UnitState.AGAIN
-            return UnitState.AGAIN if record.unsuccessful < attempt_limit(step) else UnitState.FAILED
+                return UnitState.FAILED if hopeless else UnitState.RETRYABLE
+            return UnitState.RETRYABLE if record.unsuccessful < attempt_limit(step) else UnitState.FAILED
         case State.DONE:
             if record.outcome == "succeeded":
                 return UnitState.SUCCEEDED
             spent = record.failures if step.creates else record.unsuccessful
-            return UnitState.AGAIN if spent < attempt_limit(step) else UnitState.FAILED
+            return UnitState.RETRYABLE if spent < attempt_limit(step) else UnitState.FAILED
 
 
 def attempt_limit(step: SealedStep) -> float:

@@ -57,7 +57,7 @@ class AttemptSpan(NamedTuple):
     outcome: str = "running"
     reason: str = ""
     kind: str = ""
-    kept: bool = False
+    is_kept: bool = False
 
 
 def trace_id(uid: str, part: str) -> int:
@@ -88,26 +88,26 @@ def last_change(run: Run) -> int:
     return max([run.born_at, *(max(unit.claimed_at, unit.ended_at) for unit in run.units.values())])
 
 
-def creation(run: Run, history: Iterable[HistoryEntry], outcome: str, reason: str, at: int) -> tuple[Span, ...]:
+def creation_trace(run: Run, history: Iterable[HistoryEntry], outcome: str, reason: str, at: int) -> tuple[Span, ...]:
     """Return the trace of a run's creation, which ended with this outcome at that time."""
     until = run.closed.at if run.closed else at
-    ours = [each for each in attempts(run, history) if not run.closed or each.claimed_at < until]
-    if outcome != "ready" or not any(each.kept for each in ours):  # the ledger does not record when a fork answered
+    ours = [each for each in attempt_spans(run, history) if not run.closed or each.claimed_at < until]
+    if outcome != "ready" or not any(each.is_kept for each in ours):  # the ledger does not record when a fork answered
         until = max([run.born_at, *(each.ended_at for each in ours)]) if outcome != "closed" else until
     error = reason if outcome == "failed" else ""
     return _spans(run, CREATE, ours, (run.born_at, until), outcome, error)
 
 
-def deletion(run: Run, history: Iterable[HistoryEntry]) -> tuple[Span, ...]:
+def deletion_trace(run: Run, history: Iterable[HistoryEntry]) -> tuple[Span, ...]:
     """Return the trace of the deletion of a run that has ended."""
     asked = run.closed or run.abandon
     since = asked.at if asked else run.ended_at
-    ours = [each for each in attempts(run, history) if each.claimed_at >= since]
+    ours = [each for each in attempt_spans(run, history) if each.claimed_at >= since]
     error = "Abandoned" if run.phase is Phase.ABANDONED else ""
     return _spans(run, DELETE, ours, (since, run.ended_at), run.phase.value, error)
 
 
-def attempts(run: Run, history: Iterable[HistoryEntry]) -> list[AttemptSpan]:
+def attempt_spans(run: Run, history: Iterable[HistoryEntry]) -> list[AttemptSpan]:
     """Return all known attempts in the order of their claims: those of the history, and each unit's latest."""
     found: dict[tuple[str, int], AttemptSpan] = {}
     for entry in history:
@@ -121,14 +121,14 @@ def attempts(run: Run, history: Iterable[HistoryEntry]) -> list[AttemptSpan]:
             found[key] = found[key]._replace(ended_at=entry.at, outcome=outcome, reason=reason)
     for unit, record in run.units.items():
         if record.claimed_at:
-            found[unit, record.attempt] = _latest(unit, record)
+            found[unit, record.attempt] = _latest_attempt_span(unit, record)
     return sorted(found.values(), key=lambda each: (each.claimed_at, each.unit, each.number))
 
 
 _ENDS: Final = {Record.__name__: "", Doubt.__name__: "unknown", Void.__name__: "void"}
 
 
-def _latest(unit: str, record: UnitRecord) -> AttemptSpan:
+def _latest_attempt_span(unit: str, record: UnitRecord) -> AttemptSpan:
     return AttemptSpan(
         unit=unit,
         number=record.attempt,
@@ -138,7 +138,7 @@ def _latest(unit: str, record: UnitRecord) -> AttemptSpan:
         outcome=record.outcome or _OUTCOMES.get(record.state, "running"),
         reason=record.reason,
         kind=record.kind,
-        kept=record.kept,
+        is_kept=record.is_kept,
     )
 
 
@@ -164,7 +164,7 @@ def _spans(
 
 def _unit_spans(run: Run, part: str, unit: str, tries: list[AttemptSpan], end: int) -> list[Span]:
     trace, own, last = trace_id(run.uid, part), span_id(run.uid, part, unit), tries[-1]
-    resource, _, step = unit.rpartition("/") if not last.kept else ("", "", unit)
+    resource, _, step = unit.rpartition("/") if not last.is_kept else ("", "", unit)
     known = {"dayfly.unit": unit, "dayfly.resource": resource, "dayfly.step": step, "dayfly.kind": run.kind(unit)}
     attributes = {name: value for name, value in known.items() if value}
     error = last.reason if last.outcome in _FAILED_OUTCOMES else ""

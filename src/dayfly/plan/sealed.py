@@ -2,7 +2,7 @@
 
 import msgspec
 
-from dayfly.spec.lifecycle import CREATING, Lifecycle, LifecycleEvent, Ref, Unit, digest, kept_id, unit_id
+from dayfly.spec.lifecycle import CREATE_EVENTS, Lifecycle, LifecycleEvent, Ref, Unit, digest, kept_id, unit_id
 
 
 class SealedStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -36,15 +36,15 @@ class KeptStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The create and delete units of a run, by digest, and the units that its target wants to keep at this revision.
 
-    `parts` has the units of each document by resource ('' is the target's own). `readers` names, for a resource, the
-    documents whose units read its outputs: their postStop runs first.
+    `steps_by_resource` has the units of each document by resource ('' is the target's own). `readers` names, for a
+    resource, the documents whose units read its outputs: their postStop runs first.
     """
 
     documents: tuple[Lifecycle, ...]
     digest: str
     steps: dict[str, SealedStep]
     events: dict[LifecycleEvent, tuple[SealedStep, ...]]
-    parts: dict[str, dict[LifecycleEvent, tuple[SealedStep, ...]]]
+    steps_by_resource: dict[str, dict[LifecycleEvent, tuple[SealedStep, ...]]]
     kept: dict[str, KeptStep]
     readers: dict[str, frozenset[str]]
 
@@ -59,7 +59,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def creators(self, resource: str) -> tuple[SealedStep, ...]:
         """Return the create units of one document."""
-        return tuple(step for event in CREATING for step in self.parts[resource][event])
+        return tuple(step for event in CREATE_EVENTS for step in self.steps_by_resource[resource][event])
 
 
 def seal(documents: tuple[Lifecycle, ...], kept: tuple[Unit, ...] = ()) -> Plan:
@@ -78,7 +78,7 @@ def seal(documents: tuple[Lifecycle, ...], kept: tuple[Unit, ...] = ()) -> Plan:
     }
     for event in LifecycleEvent:
         for document in documents:
-            own = tuple(_step(document.resource, unit, event, where) for unit in document.units(event))
+            own = tuple(_seal_step(document.resource, unit, event, where) for unit in document.units(event))
             parts[document.resource][event] = own
             steps |= {step.id: step for step in own}
             for ref in (ref for step in own for ref in references(step.unit)):
@@ -89,8 +89,8 @@ def seal(documents: tuple[Lifecycle, ...], kept: tuple[Unit, ...] = ()) -> Plan:
         digest=digest(documents),
         steps=steps,
         events={event: tuple(step for step in steps.values() if step.event is event) for event in LifecycleEvent},
-        parts=parts,
-        kept=_kept(kept),
+        steps_by_resource=parts,
+        kept=_seal_kept(kept),
         readers={name: frozenset(who) for name, who in readers.items()},
     )
 
@@ -120,21 +120,21 @@ def sensitive_inputs(plan: Plan, unit: Unit, resource: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _step(resource: str, unit: Unit, event: LifecycleEvent, where: dict[str, LifecycleEvent]) -> SealedStep:
+def _seal_step(resource: str, unit: Unit, event: LifecycleEvent, where: dict[str, LifecycleEvent]) -> SealedStep:
     reads = tuple(dict.fromkeys(unit_id(ref.resource or resource, ref.unit) for ref in references(unit)))
-    creates = event in CREATING
+    creates = event in CREATE_EVENTS
     return SealedStep(
         id=unit_id(resource, unit.name),
         unit=unit,
         event=event,
         resource=resource,
         reads=reads,
-        needs=tuple(name for name in reads if (where.get(name) in CREATING) == creates),
+        needs=tuple(name for name in reads if (where.get(name) in CREATE_EVENTS) == creates),
         creates=creates,
     )
 
 
-def _kept(units: tuple[Unit, ...]) -> dict[str, KeptStep]:
+def _seal_kept(units: tuple[Unit, ...]) -> dict[str, KeptStep]:
     names = {kept_id(unit) for unit in units}
     steps = (
         KeptStep(

@@ -6,13 +6,13 @@ import msgspec
 
 from dayfly.plan import messages
 from dayfly.plan.actions import Decision, Wait
-from dayfly.plan.closed_run import is_due, needs_post_stop
+from dayfly.plan.closed_run import applies_to_end, needs_post_stop
 from dayfly.plan.decision import DecisionDraft
 from dayfly.plan.reasons import Reason
-from dayfly.plan.retry import FORK_REFUSED, STUCK_AFTER, UnitState, unit_state
+from dayfly.plan.retry import FORK_REFUSAL_REASONS, STUCK_AFTER, UnitState, unit_state
 from dayfly.plan.sealed import KeptStep, Plan, SealedStep, program
 from dayfly.plan.world import Running, World
-from dayfly.spec.lifecycle import CREATING, LifecycleEvent
+from dayfly.spec.lifecycle import CREATE_EVENTS, LifecycleEvent
 from dayfly.spec.report import RunReport, UnitReport, with_reason
 from dayfly.spec.run import Phase, State, UnitRecord
 from dayfly.spec.steps.webhook import DEFINITE
@@ -24,17 +24,17 @@ def describe(plan: Plan, world: World, decision: Decision, now: int) -> RunRepor
     remarks = {**_same_programs(plan, world), **world.remarks}
     world = msgspec.structs.replace(world, remarks=remarks) if remarks else world
     draft = DecisionDraft(plan, world, now)
-    units = tuple(_step(draft, step, waits.get(step.id)) for step in plan.steps.values())
-    forks = tuple(_fork(world, fork, waits.get(fork.id), now) for fork in plan.kept.values())
+    units = tuple(_step_report(draft, step, waits.get(step.id)) for step in plan.steps.values())
+    forks = tuple(_fork_report(world, fork, waits.get(fork.id), now) for fork in plan.kept.values())
     run = world.run
     open_ = run.phase is Phase.OPEN
     units, forks = _with_earlier_units(units, forks, open_=open_)
-    counted = [unit for unit in units if (unit.event in CREATING) == open_ and unit.state != "skipped"]
+    counted = [unit for unit in units if (unit.event in CREATE_EVENTS) == open_ and unit.state != "skipped"]
     done = sum(unit.state in ("succeeded", "stopped") for unit in counted)
     total = len(counted)
     if open_:
         done, total = done + sum(fork.state == "running" for fork in forks), total + len(forks)
-    reason, said = _opening(units, forks) if open_ else _closing(world, units, forks)
+    reason, said = _explain_open(units, forks) if open_ else _explain_closed(world, units, forks)
     about, others = ("", 0) if isinstance(said, str) else (said[0].id, len(said) - 1)
     return RunReport(
         uid=run.uid,
@@ -50,7 +50,7 @@ def describe(plan: Plan, world: World, decision: Decision, now: int) -> RunRepor
         closed=run.closed,
         abandon=run.abandon,
         born_at=run.born_at,
-        unsupported=world.wish.ignored if open_ else (),
+        unsupported=world.intent.ignored if open_ else (),
     )
 
 
@@ -64,8 +64,8 @@ def _same_programs(plan: Plan, world: World) -> dict[str, str]:
     found: dict[str, str] = {}
     for step in broken:
         of_stop = (
-            *plan.parts[step.resource][LifecycleEvent.PRE_STOP],
-            *plan.parts[step.resource][LifecycleEvent.POST_STOP],
+            *plan.steps_by_resource[step.resource][LifecycleEvent.PRE_STOP],
+            *plan.steps_by_resource[step.resource][LifecycleEvent.POST_STOP],
         )
         if alike := tuple(each.id for each in of_stop if program(each.unit) == program(step.unit)):
             found[step.id] = messages.also_fails(alike)
@@ -97,21 +97,21 @@ def with_current_clocks(report: RunReport, now: int) -> RunReport:
     return msgspec.structs.replace(report, units=units, message=message)
 
 
-def sentence(unit: UnitReport, said: str) -> str:
+def describe_unit(unit: UnitReport, said: str) -> str:
     """Return the sentence about a unit for a place without its reason. `said` is its message."""
     return with_reason(unit.reason, said) if unit.state == "failed" else said or unit.state
 
 
 def unit_sentence(unit: UnitReport, said: str, others: int) -> str:
     """Return the sentence of a run whose reason is a unit's. `others` is as in `RunReport`."""
-    return f"{unit.id}: {sentence(unit, said)}" + (f" (and {others} more)" if others else "")
+    return f"{unit.id}: {describe_unit(unit, said)}" + (f" (and {others} more)" if others else "")
 
 
 # Either a sentence, or units whose first one determines the message.
-_Said = str | list[UnitReport]
+_Explanation = str | list[UnitReport]
 
 
-def _opening(units: tuple[UnitReport, ...], forks: tuple[UnitReport, ...]) -> tuple[Reason, _Said]:
+def _explain_open(units: tuple[UnitReport, ...], forks: tuple[UnitReport, ...]) -> tuple[Reason, _Explanation]:
     """Return the reason of an open run and its message: the first that applies, because later ones follow from it."""
     before = [unit for unit in units if unit.event == LifecycleEvent.PRE_START]
     after = [unit for unit in units if unit.event == LifecycleEvent.POST_START]
@@ -133,7 +133,9 @@ def _opening(units: tuple[UnitReport, ...], forks: tuple[UnitReport, ...]) -> tu
     return Reason.READY, "All desired workloads are available."
 
 
-def _closing(world: World, units: tuple[UnitReport, ...], forks: tuple[UnitReport, ...]) -> tuple[Reason, _Said]:
+def _explain_closed(
+    world: World, units: tuple[UnitReport, ...], forks: tuple[UnitReport, ...]
+) -> tuple[Reason, _Explanation]:
     run = world.run
     if run.abandon is not None:
         why = run.abandon.message or run.abandon.reason
@@ -200,10 +202,10 @@ def _answers(unit: UnitReport, *, open_: bool) -> bool:
     return open_ and unit.event == "start" and unit.state == "running"
 
 
-def _step(draft: DecisionDraft, step: SealedStep, wait: Wait | None) -> UnitReport:
+def _step_report(draft: DecisionDraft, step: SealedStep, wait: Wait | None) -> UnitReport:
     world, now = draft.world, draft.now
     record = world.run.unit(step.id)
-    state = _state(draft, step, record)
+    state = _step_state(draft, step, record)
     text: messages.Text = record.message
     reason, since, until = record.reason, record.claimed_at, 0
     if wait is not None:
@@ -225,7 +227,7 @@ def _step(draft: DecisionDraft, step: SealedStep, wait: Wait | None) -> UnitRepo
         template=messages.template_of(text),
         since=since,
         until=until,
-        started_at=_started(world, step.id, record),
+        started_at=_started_at(world, step.id, record),
         ended_at=record.ended_at,
         reads=step.reads,
         waits_on=wait.on if wait else (),
@@ -233,7 +235,7 @@ def _step(draft: DecisionDraft, step: SealedStep, wait: Wait | None) -> UnitRepo
     )
 
 
-def _state(draft: DecisionDraft, step: SealedStep, record: UnitRecord) -> str:
+def _step_state(draft: DecisionDraft, step: SealedStep, record: UnitRecord) -> str:
     closed = draft.run.phase is not Phase.OPEN
     match unit_state(step, record):
         case UnitState.FRESH:
@@ -243,7 +245,7 @@ def _state(draft: DecisionDraft, step: SealedStep, record: UnitRecord) -> str:
             return "running"
         case UnitState.UNKNOWN:
             return "unknown"
-        case UnitState.AGAIN:
+        case UnitState.RETRYABLE:
             return "stopped" if closed and step.creates else "retrying"
         case UnitState.SUCCEEDED:
             return "succeeded"
@@ -253,12 +255,12 @@ def _state(draft: DecisionDraft, step: SealedStep, record: UnitRecord) -> str:
 
 def _will_run(draft: DecisionDraft, step: SealedStep) -> bool:
     """Return whether a step that has not begun when its run closes will still run."""
-    if step.creates or not is_due(draft.run, step):
+    if step.creates or not applies_to_end(draft.run, step):
         return False
     return draft.run.has_started if step.event is LifecycleEvent.PRE_STOP else needs_post_stop(draft, step.resource)
 
 
-def _fork(world: World, fork: KeptStep, wait: Wait | None, now: int) -> UnitReport:
+def _fork_report(world: World, fork: KeptStep, wait: Wait | None, now: int) -> UnitReport:
     record = world.run.unit(fork.id)
     fact = world.facts.get((fork.id, record.attempt))
     answering = isinstance(fact, Running) and fact.ready and record.generation == fork.generation
@@ -267,7 +269,7 @@ def _fork(world: World, fork: KeptStep, wait: Wait | None, now: int) -> UnitRepo
             state = "running"
         case State.UNKNOWN:
             state = "unknown"
-        case _ if wait is not None and wait.reason in FORK_REFUSED and world.run.phase is Phase.OPEN:
+        case _ if wait is not None and wait.reason in FORK_REFUSAL_REASONS and world.run.phase is Phase.OPEN:
             state = "failed"
         case State.DONE | State.VOID if world.run.phase is Phase.OPEN:
             state = "retrying"
@@ -290,13 +292,13 @@ def _fork(world: World, fork: KeptStep, wait: Wait | None, now: int) -> UnitRepo
         template=messages.template_of(text),
         since=since,
         until=until,
-        started_at=_started(world, fork.id, record),
+        started_at=_started_at(world, fork.id, record),
         ended_at=record.ended_at,
         reads=fork.reads,
         waits_on=wait.on if wait else (),
     )
 
 
-def _started(world: World, name: str, record: UnitRecord) -> int:
+def _started_at(world: World, name: str, record: UnitRecord) -> int:
     fact = world.facts.get((name, record.attempt))
     return fact.since if isinstance(fact, Running) else record.started_at

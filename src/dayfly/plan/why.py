@@ -6,7 +6,7 @@ from dayfly.plan import messages, reason_catalog
 from dayfly.plan.history import leftovers_in_report
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import resource_id
-from dayfly.spec.lifecycle import CREATING, Kind, WireStruct
+from dayfly.spec.lifecycle import CREATE_EVENTS, Kind, WireStruct
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run import EndRequest, Phase
 from dayfly.spec.run_data import LogInfo
@@ -28,7 +28,7 @@ _NO_LOG = "see its message (it never ran, so it has no log)"
 _EMPTY_LOG = "see its message (it printed nothing)"
 
 
-def why(
+def find_obstacles(
     report: RunReport,
     sandbox: str,
     units_without_output: Collection[str] = (),
@@ -48,21 +48,21 @@ def why(
         ids: Whether the report's UID is the ledger's, so that the ids of resources can be derived from it.
     """
     if report.abandon is not None or report.reason == Reason.ABANDONED:
-        return _abandoned(report, _Search(report, sandbox, units_without_output), left, ids=ids)
+        return _explain_abandoned(report, _Search(report, sandbox, units_without_output), left, ids=ids)
     if report.phase is Phase.CLEANED or report.reason == Reason.CLEANED:
-        return _ended(report, sandbox)
+        return _explain_ended(report, sandbox)
     if report.ready and report.unsupported:
         message = messages.unsupported(report.unsupported)
         next_step = reason_catalog.advice(Reason.UNSUPPORTED)
-        return Obstacle(subject=subject(sandbox), reason=Reason.UNSUPPORTED, message=message, next=next_step)
+        return Obstacle(subject=obstacle_subject(sandbox), reason=Reason.UNSUPPORTED, message=message, next=next_step)
     if report.ready:
         return None
     search = _Search(report, sandbox, units_without_output)
     waited_on = {name for unit in report.units for name in unit.waits_on}
-    pending = [unit for unit in report.units if _open(unit, report)]
+    pending = [unit for unit in report.units if _is_pending(unit, report)]
     because = tuple(search.blocker(unit) for unit in [unit for unit in pending if unit.id not in waited_on] or pending)
     return Obstacle(
-        subject=subject(sandbox),
+        subject=obstacle_subject(sandbox),
         reason=report.reason,
         message=report.message,
         since=report.closed.at if report.closed else report.born_at,
@@ -71,13 +71,13 @@ def why(
     )
 
 
-def records_dropped(sandbox: str, *, abandoned: bool, ended_at: int) -> Obstacle:
+def explain_dropped_records(sandbox: str, *, abandoned: bool, ended_at: int) -> Obstacle:
     """Return the answer for a run that has ended and whose host has dropped its records."""
     if not abandoned:
         text = "it has ended, and its cluster has dropped its records"
-        return Obstacle(subject=subject(sandbox), reason=Reason.CLEANED, message=text, since=ended_at)
+        return Obstacle(subject=obstacle_subject(sandbox), reason=Reason.CLEANED, message=text, since=ended_at)
     return Obstacle(
-        subject=subject(sandbox),
+        subject=obstacle_subject(sandbox),
         reason=Reason.ABANDONED,
         message="its cleanup was abandoned, and its cluster has dropped the records that name what may be left",
         since=ended_at,
@@ -85,16 +85,16 @@ def records_dropped(sandbox: str, *, abandoned: bool, ended_at: int) -> Obstacle
     )
 
 
-def _ended(report: RunReport, sandbox: str) -> Obstacle:
+def _explain_ended(report: RunReport, sandbox: str) -> Obstacle:
     """Return how a run ended that was cleaned up."""
     closed = report.closed
     said = f": {closed.message or closed.reason}{messages.by_author(closed.by)}" if closed else ""
     message = "; ".join(filter(None, (f"it has ended{said}", report.message)))
     since = closed.at if closed else 0
-    return Obstacle(subject=subject(sandbox), reason=report.reason, message=message, since=since)
+    return Obstacle(subject=obstacle_subject(sandbox), reason=report.reason, message=message, since=since)
 
 
-def _abandoned(report: RunReport, search: "_Search", left: Sequence[str] | None, *, ids: bool) -> Obstacle:
+def _explain_abandoned(report: RunReport, search: "_Search", left: Sequence[str] | None, *, ids: bool) -> Obstacle:
     """Return who abandoned the cleanup, when and why, and the units that still run or may have left something."""
     left = leftovers_in_report(report) if report.units else left
     running = [unit for unit in report.units if report.closed and unit.state in ("running", "unknown")]
@@ -115,7 +115,7 @@ def _abandoned(report: RunReport, search: "_Search", left: Sequence[str] | None,
         for name, made in steps.items()
     )
     return Obstacle(
-        subject=subject(search.sandbox),
+        subject=obstacle_subject(search.sandbox),
         reason=Reason.ABANDONED,
         message=said,
         since=asked.at,
@@ -126,10 +126,10 @@ def _abandoned(report: RunReport, search: "_Search", left: Sequence[str] | None,
 
 def next_step(report: RunReport, sandbox: str, unit: UnitReport, units_without_output: Collection[str] = ()) -> str:
     """Return the next step for a person about one unit; empty if there is none or the unit's message has it."""
-    return _Search(report, sandbox, units_without_output).of_unit(unit)
+    return _Search(report, sandbox, units_without_output).next_step(unit)
 
 
-def ended_logs(report: RunReport) -> dict[str, int]:
+def ended_attempts_with_logs(report: RunReport) -> dict[str, int]:
     """Return the attempt of each unit whose attempt has ended and may have a log."""
     return {unit.id: unit.attempt for unit in report.units if _may_print(unit) and unit.state in ("failed", "retrying")}
 
@@ -145,12 +145,12 @@ def units_without_output(logs: Iterable[LogInfo]) -> set[str]:
     return {unit for unit, info in newest.items() if info.sealed and not info.size}
 
 
-def subject(name: str) -> str:
+def obstacle_subject(name: str) -> str:
     """Return the subject of the outermost obstacle: `sandbox NAME`, or a name with its kind, `routegroup/NAME`."""
     return name if "/" in name else f"sandbox {name}"
 
 
-def _open(unit: UnitReport, report: RunReport) -> bool:
+def _is_pending(unit: UnitReport, report: RunReport) -> bool:
     """Return whether the unit has not reached the state that the run requires."""
     if unit.state in ("succeeded", "skipped", "stopped"):
         return False
@@ -159,12 +159,12 @@ def _open(unit: UnitReport, report: RunReport) -> bool:
     return unit.event in ("preStop", "postStop") or unit.state in ("running", "unknown")
 
 
-def nothing_to_retry(report: RunReport, wanted: str = "", kind: str = "sandbox") -> str:
+def explain_no_retry(report: RunReport, wanted: str = "", kind: str = "sandbox") -> str:
     """Return why the unit, or any unit, has no back-off to skip. `kind` is the kind of the run's target."""
     unit = next((unit for unit in report.units if unit.id == wanted), None)
     if unit is None:
         return f"nothing in it is waiting for a retry: {report.message}"
-    if unit.state == "failed" and unit.event in CREATING:
+    if unit.state == "failed" and unit.event in CREATE_EVENTS:
         text = f"it failed, and a failed create step never runs again in its {kind}"
         return f"{unit.id} is not waiting for a retry: {text}; delete the {kind} and apply it again"
     return f"{unit.id} is not waiting for a retry: its state is {unit.state}"
@@ -174,7 +174,7 @@ class _Search:
     """A search from units to the units that they wait for. Each unit is visited once."""
 
     def __init__(self, report: RunReport, sandbox: str, units_without_output: Collection[str]) -> None:
-        self.mute = units_without_output
+        self.units_without_output = units_without_output
         self.stuck = report.reason == Reason.CLEANUP_STUCK
         self.closing = report.closed is not None
         self.sandbox = sandbox
@@ -192,15 +192,15 @@ class _Search:
             reason=reason,
             message=unit.message or unit.state,
             since=unit.since,
-            next="" if deeper else self.of_unit(unit),
+            next="" if deeper else self.next_step(unit),
             because=deeper,
         )
 
-    def of_unit(self, unit: UnitReport) -> str:
+    def next_step(self, unit: UnitReport) -> str:
         """Return the next step for a person about the unit."""
-        return self.advice(self._advised(unit), _words(unit), self._no_log(unit))
+        return self.advice(self._advised_reason(unit), _unit_arguments(unit), self._why_no_log(unit))
 
-    def _advised(self, unit: UnitReport) -> str:
+    def _advised_reason(self, unit: UnitReport) -> str:
         """Return the reason whose advice applies.
 
         The unit's own reason may come from a script or the runner, and then there is no advice for it.
@@ -209,9 +209,9 @@ class _Search:
             return Reason.RESOURCE_FAILED
         return Reason.CLEANUP_STUCK if self.stuck and unit.state == "retrying" else unit.reason
 
-    def _no_log(self, unit: UnitReport) -> str:
+    def _why_no_log(self, unit: UnitReport) -> str:
         """Return why its log has nothing to read; empty if it may have."""
-        return _NO_LOG if not _may_print(unit) else _EMPTY_LOG if unit.id in self.mute else ""
+        return _NO_LOG if not _may_print(unit) else _EMPTY_LOG if unit.id in self.units_without_output else ""
 
     def advice(self, reason: str, unit: tuple[str, ...], no_log: str = "") -> str:
         logs = " ".join(["dayfly logs", self.sandbox, *unit])
@@ -220,6 +220,6 @@ class _Search:
         return template.format(look=look, logs=logs, sandbox=self.sandbox)
 
 
-def _words(unit: UnitReport) -> tuple[str, ...]:
+def _unit_arguments(unit: UnitReport) -> tuple[str, ...]:
     """Return the unit as arguments of the command line: a kept unit by its whole name, a step by resource and name."""
     return (unit.id,) if unit.event == "start" else tuple(unit.id.split("/"))

@@ -9,7 +9,7 @@ class _Fact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pass
 
 
-class Held(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
+class Prepared(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
     """The attempt is prepared behind a gate and has not started. It may start once the ledger holds this `ref`."""
 
     ref: str
@@ -90,7 +90,7 @@ class Unclear(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
     dead_by: int
 
 
-Fact = Held | Stalled | Waiting | Running | Sealed | Ended | Unread | NeverRan | Unclear
+Fact = Prepared | Stalled | Waiting | Running | Sealed | Ended | Unread | NeverRan | Unclear
 AttemptKey = tuple[str, int]
 
 
@@ -136,25 +136,25 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """The observations of one turn. An attempt without a fact has no report.
 
     Facts about live attempts may be late. Facts about attempts that the ledger has recorded must not be: there, no fact
-    means that nothing of the attempt is left. So a host observes these after it has read the ledger. Except for `Held`,
-    which names its own `ref`, a fact concerns the attempt that the ledger claimed and nothing else with the same name.
+    means that nothing of the attempt is left. So a host observes these after it has read the ledger. A fact concerns
+    the attempt that the ledger claimed and nothing else with the same name. Only `Prepared` names its own `ref`.
 
     `target` is None if the target starts and stops with its kept units and has no other active parts.
 
-    `gated` are the kinds whose attempts this host prepares behind a gate before they are claimed. For other kinds the
-    claim comes first, and `ref` is the value that it binds (the boot id). `made` names the objects that live attempts
-    have created, if the claim could not name them. `definitions` names, for units that create objects, the definition
-    of the object's kind. `slots` is the number of claims that this run may make in this turn. `remarks` are sentences
-    that are added to the reports of units and change no decision.
+    `gated_kinds` are the kinds whose attempts this host prepares behind a gate before they are claimed. For other kinds
+    the claim comes first, and `ref` is the value that it binds (the boot id). `object_refs` names the objects that live
+    attempts have created, if the claim could not name them. `definitions` names, for units that create objects, the
+    definition of the object's kind. `slots` is the number of claims that this run may make in this turn. `remarks` are
+    sentences that are added to the reports of units and change no decision.
     """
 
     run: Run
-    wish: TargetIntent = TargetIntent()
+    intent: TargetIntent = TargetIntent()
     facts: dict[AttemptKey, Fact] = {}
     target: TargetState | None = None
-    gated: frozenset[str] = frozenset()
+    gated_kinds: frozenset[str] = frozenset()
     ref: str = ""
-    made: dict[AttemptKey, str] = {}
+    object_refs: dict[AttemptKey, str] = {}
     definitions: dict[str, str] = {}
     slots: int = 1 << 30
     objections: dict[str, UnitRefusal] = {}

@@ -13,7 +13,7 @@ from dayfly.execute.fork.read import ForkService
 from dayfly.execute.fork.render import FORK_LABEL, fork_name
 from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
 from dayfly.kube.cache import Cache, Change
-from dayfly.kube.objects import Key, ObjectMeta, Slim
+from dayfly.kube.objects import Key, KubeStruct, ObjectMeta
 from dayfly.kube.watches import Watches
 from dayfly.operator.cluster.objects import (
     GROUPS,
@@ -36,30 +36,30 @@ if TYPE_CHECKING:
     from dayfly.routeserver.rule_store import RuleStore
 
 
-class _Port(Slim, frozen=True):
+class _Port(KubeStruct, frozen=True):
     """A port of a container."""
 
     container_port: int
     name: str = ""
 
 
-class _Container(Slim, frozen=True):
+class _Container(KubeStruct, frozen=True):
     ports: tuple[_Port, ...] | None = None
 
 
-class _PodSpec(Slim, frozen=True):
+class _PodSpec(KubeStruct, frozen=True):
     containers: tuple[_Container, ...] = ()
 
 
-class _Template(Slim, frozen=True):
+class _Template(KubeStruct, frozen=True):
     spec: _PodSpec = _PodSpec()
 
 
-class _ForkSpec(Slim, frozen=True):
+class _ForkSpec(KubeStruct, frozen=True):
     template: _Template = _Template()
 
 
-class _Fork(Slim, frozen=True):
+class _Fork(KubeStruct, frozen=True):
     """The container ports in a fork's Deployment."""
 
     metadata: ObjectMeta
@@ -127,7 +127,7 @@ class ClusterRuleWatcher:
         self._update(*own, *(other for group in touched for other in self._members.sandboxes_of(group)))
 
     def _group_changed(self, change: Change[RouteGroupObject]) -> None:
-        seen = change.seen
+        seen = change.latest
         uid = seen.metadata.uid
         before = set(self._members.sandboxes_of(uid))
         if change.new is None:

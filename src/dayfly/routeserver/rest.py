@@ -32,7 +32,7 @@ def application(store: RuleStore, *, loopback: bool) -> Starlette:
             return _json({"error": "the Host header must be 127.0.0.1 or localhost"}, 403)
         if not store.is_complete:
             return _json({"error": "the routing rules are not known yet; retry"}, 503)
-        return _json({"routingRules": store.find(Query.of(request.query_params))})
+        return _json({"routingRules": store.find(Query.from_parameters(request.query_params))})
 
     async def healthy(_: Request) -> Response:
         return Response(b"ok\n")

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Literal
 
-from dayfly.spec.routing.rules import by_id
+from dayfly.spec.routing.rules import index_by_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -46,7 +46,7 @@ class RuleStore:
 
     def replace(self, found: Iterable[RoutingRule]) -> None:
         """Replace all rules."""
-        now = by_id(found)
+        now = index_by_id(found)
         self.update({**dict.fromkeys(self._rules), **now})
         self.complete()
 

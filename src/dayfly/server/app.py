@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from dayfly.lib import http_server
-from dayfly.lib.tasks import background, cancel
+from dayfly.lib.tasks import background, cancel_and_wait
 from dayfly.link.server_end import Links
 from dayfly.page import files
 from dayfly.server.access.callers import LOCAL, FirstMatch
@@ -165,7 +165,7 @@ class _Services:
         try:
             yield
         finally:
-            await cancel(*tasks)
+            await cancel_and_wait(*tasks)
 
 
 def _starlette(routes: list[Route], auth: Middleware, lifespan: Callable[[Starlette], Any], *, tls: bool) -> Starlette:

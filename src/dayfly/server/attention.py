@@ -14,7 +14,7 @@ from dayfly.plan.history import leftovers_in_history, leftovers_in_report
 from dayfly.plan.reason_catalog import CATALOGUE, NEEDS_ACTION, Severity
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import unit_sentence
-from dayfly.plan.why import next_step, why
+from dayfly.plan.why import find_obstacles, next_step
 from dayfly.spec.meta import doc
 from dayfly.spec.run import Phase
 from dayfly.spec.scalars import names, ttl
@@ -115,7 +115,7 @@ def _check(found: AttentionSubject, now: int) -> Iterator[Concern]:
     if report.abandon is not None:
         yield describe_abandoned(name, report)
     elif report.reason == Reason.CLEANUP_STUCK or severity(report) is Severity.FAILED:
-        root = _root(why(report, name, mute))
+        root = _root(find_obstacles(report, name, mute))
         yield Concern(
             **about,
             kind="stuck" if report.closed else "failed",
@@ -179,7 +179,7 @@ def _check_held(report: RunReport, name: str, mute: Collection[str]) -> Iterator
             units=tuple(unit.id for unit in units),
         )
     if not by and report.reason in NEEDS_ACTION:
-        root = _root(why(report, name, mute))
+        root = _root(find_obstacles(report, name, mute))
         advice = root.next if root else ""
         yield Concern(
             **about, kind="held", reason=report.reason, message=report.message, since=report.born_at, next=advice

@@ -56,7 +56,7 @@ def classify(document: ParsedDocument) -> Kind:
         raise document.error(f"{quote(str(kind))} is not known; write one of {', '.join(KINDS)}", ("kind",))
     spec = data.get("spec")
     if data.get("name") is None or not isinstance(spec, dict):
-        raise document.error(_lacks(data))
+        raise document.error(_missing_parts(data))
     if "selector" in spec and spec.keys() & set(EVENTS):
         return "LifecycleHook"
     if "match" in spec:
@@ -81,7 +81,7 @@ def load(document: ParsedDocument) -> TypedDocument:
     try:
         return _build(kind, document.data, document.spelled)
     except SpecError as fault:
-        raise document.placed(fault) from None
+        raise document.with_positions(fault) from None
 
 
 def from_wire(body: Any, kind: Kind, *, name: str = "") -> TypedDocument:
@@ -101,33 +101,33 @@ def from_wire(body: Any, kind: Kind, *, name: str = "") -> TypedDocument:
         raise SpecError(f"the body must be a mapping with name and spec, not {text.kind_of(body)}")
     if name and kind in ("Sandbox", "RouteGroup"):
         body = body | {"name": name}
-    wish = _build(kind, body, {})
-    if name and wish.name != name:
-        raise SpecError(f"{quote(wish.name)} is not the name in the URL, {quote(name)}", ("name",))
-    return wish
+    document = _build(kind, body, {})
+    if name and document.name != name:
+        raise SpecError(f"{quote(document.name)} is not the name in the URL, {quote(name)}", ("name",))
+    return document
 
 
-def export(wish: TypedDocument) -> dict[str, Any]:
+def export(document: TypedDocument) -> dict[str, Any]:
     """Return the wire form of a typed document: camelCase, plain data, with all lists and without other defaults."""
-    data: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(wish))
-    if isinstance(wish, Workload):
-        return {"kind": wish.kind, **data}
+    data: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(document))
+    if isinstance(document, Workload):
+        return {"kind": document.kind, **data}
     spec = data["spec"]
-    if isinstance(wish, Plugin):
-        told = {} if wish.readme is None else {"readme": wish.readme}
-        return {"name": wish.wire_name, **told, "spec": _with_lists_of_plugin(spec)}
-    if isinstance(wish, LifecycleHook):
+    if isinstance(document, Plugin):
+        told = {} if document.readme is None else {"readme": document.readme}
+        return {"name": document.wire_name, **told, "spec": _with_lists_of_plugin(spec)}
+    if isinstance(document, LifecycleHook):
         for event in EVENTS:
             _with_lists_of_steps(spec.setdefault(event, []))
-        return {"name": wish.name, "spec": spec}
-    for field in ("endpoints",) if isinstance(wish, RouteGroup) else _LISTS:
+        return {"name": document.name, "spec": spec}
+    for field in ("endpoints",) if isinstance(document, RouteGroup) else _LISTS:
         spec.setdefault(field, [])
     for resource in spec.get("resources", []):
         if "spec" in resource:
             _with_lists_of_plugin(resource["spec"])
     for event in EVENTS:
         _with_lists_of_steps(spec.get("hooks", {}).get(event, []))
-    return {"name": wish.name, "spec": spec}
+    return {"name": document.name, "spec": spec}
 
 
 def only_name(document: ParsedDocument) -> ParsedDocument:
@@ -180,7 +180,7 @@ def _build(kind: Kind, data: dict[str, Any], spelled: Mapping[Path, str]) -> Typ
     name, keys = _name(data, spelled)
     spec = data.get("spec")
     if spec is None:
-        raise SpecError(_lacks(data))
+        raise SpecError(_missing_parts(data))
     if kind == "ResourcePlugin":
         return _plugin(data, name, keys, spelled)
     if kind == "LifecycleHook":
@@ -226,22 +226,24 @@ def _plugin(data: dict[str, Any], name: str, keys: Path, spelled: Mapping[Path, 
 def _name(data: Any, spelled: Mapping[Path, str]) -> tuple[str, Path]:
     """Return the name and its path. In kubectl's form a plugin's name is `spec.name`; `metadata` names the object."""
     ways: list[Path] = [("name",), ("metadata", "name")]
-    if _inner(data, ("kind",)) == "ResourcePlugin" and _inner(data, ("metadata", "name")) is not None:
+    if _value_at(data, ("kind",)) == "ResourcePlugin" and _value_at(data, ("metadata", "name")) is not None:
         ways.insert(1, ("spec", "name"))
     for keys in ways:
-        if (name := _inner(data, keys)) is not None:
+        if (name := _value_at(data, keys)) is not None:
             break
     else:
-        raise SpecError(_lacks(data))
+        raise SpecError(_missing_parts(data))
     if not isinstance(name, str):
         raise wrong_type("str", name, keys, spelled)
     return name, keys
 
 
-def _lacks(data: Any) -> str:
+def _missing_parts(data: Any) -> str:
     """Return a message about the missing parts of a document."""
-    named = any(_inner(data, keys) is not None for keys in (("name",), ("metadata", "name")))
-    lacking = [field for field, there in (("name", named), ("spec", _inner(data, ("spec",)) is not None)) if not there]
+    named = any(_value_at(data, keys) is not None for keys in (("name",), ("metadata", "name")))
+    lacking = [
+        field for field, there in (("name", named), ("spec", _value_at(data, ("spec",)) is not None)) if not there
+    ]
     if not lacking:
         return (
             "its spec must be a mapping"
@@ -251,7 +253,7 @@ def _lacks(data: Any) -> str:
     return f"has no {' and no '.join(lacking)}; write both, name and spec"
 
 
-def _inner(data: Any, keys: Path) -> Any:
+def _value_at(data: Any, keys: Path) -> Any:
     """Return the value at that path, or None."""
     for key in keys:
         data = data.get(key) if isinstance(data, dict) else None

@@ -50,16 +50,16 @@ def read(kind: str, value: str, keys: Path = ()) -> Any:
     try:
         documents = text.parse(value, file="")
     except SpecError as fault:
-        raise _placed(fault, keys) from None
+        raise _with_field_path(fault, keys) from None
     found = documents[0] if len(documents) == 1 else text.ParsedDocument(data=None, marks={}, spelled={})
     try:
         check(kind, found.data)
     except SpecError as fault:
-        raise _placed(found.error(fault.problem, fault.keys), keys) from None
+        raise _with_field_path(found.error(fault.problem, fault.keys), keys) from None
     return found.data
 
 
-def _placed(fault: SpecError, keys: Path) -> SpecError:
+def _with_field_path(fault: SpecError, keys: Path) -> SpecError:
     """Return a fault in the patch as one of the field with the patch."""
     return SpecError((f"line {fault.line} of the patch: " if fault.line else "") + fault.problem, keys)
 
@@ -136,10 +136,10 @@ def apply(document: Any, operations: list[Operation]) -> Any:
     Raises:
         PatchError: an operation does not fit the document, or the patch is too expensive.
     """
-    return _Patching(copy.deepcopy(document)).apply(operations)
+    return _PatchedDocument(copy.deepcopy(document)).apply(operations)
 
 
-class _Patching:
+class _PatchedDocument:
     """One document while operations are applied to it."""
 
     def __init__(self, document: Any) -> None:
@@ -175,39 +175,39 @@ class _Patching:
                 found = self._get(each.path)
                 self._measure(each.value, 0)
                 if not equal(found, each.value):
-                    raise PatchError(f"{_written(each.path)} does not have the value it is tested for")
+                    raise PatchError(f"{_quote_pointer(each.path)} does not have the value it is tested for")
 
     def _get(self, path: Pointer) -> Any:
         holder = self._holder(path)
-        return holder[_place(holder, path)]
+        return holder[_existing_key(holder, path)]
 
     def _remove(self, path: Pointer) -> Any:
         holder = self._holder(path)
-        return holder.pop(_place(holder, path))
+        return holder.pop(_existing_key(holder, path))
 
     def _replace(self, path: Pointer, value: Any) -> None:
         holder = self._holder(path)
-        place = _place(holder, path)
-        holder[place] = self._taken(value, path, count=True)
+        place = _existing_key(holder, path)
+        holder[place] = self._copy_added(value, path, count=True)
 
     def _add(self, path: Pointer, value: Any, *, count: bool) -> None:
         holder = self._holder(path)
         if isinstance(holder, list):
             place = len(holder) if path[-1] == "-" else _index(path, len(holder) + 1)
-            holder.insert(place, self._taken(value, path, count=count))
+            holder.insert(place, self._copy_added(value, path, count=count))
         else:
-            holder[path[-1]] = self._taken(value, path, count=count)
+            holder[path[-1]] = self._copy_added(value, path, count=count)
 
     def _holder(self, path: Pointer) -> Any:
         """Return the mapping or list that holds the last part of a path."""
         found: Any = self._document
         for depth in range(1, len(path)):
-            found = found[_place(found, path[:depth])]
+            found = found[_existing_key(found, path[:depth])]
         if not isinstance(found, dict | list):
-            raise PatchError(f"{_written(path[:-1])} is neither a mapping nor a list")
+            raise PatchError(f"{_quote_pointer(path[:-1])} is neither a mapping nor a list")
         return found
 
-    def _taken(self, value: Any, path: Pointer, *, count: bool) -> Any:
+    def _copy_added(self, value: Any, path: Pointer, *, count: bool) -> Any:
         """Return a copy of a value for its new place. With `count` the document grows by it."""
         size = self._measure(value, len(path))
         if not count:
@@ -249,26 +249,26 @@ def equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _place(holder: Any, path: Pointer) -> Any:
+def _existing_key(holder: Any, path: Pointer) -> Any:
     """Return the key or index of the existing value at the end of a path."""
     if isinstance(holder, dict):
         if path[-1] not in holder:
-            raise PatchError(f"there is no {_written(path)}")
+            raise PatchError(f"there is no {_quote_pointer(path)}")
         return path[-1]
     if isinstance(holder, list):
         return _index(path, len(holder))
-    raise PatchError(f"{_written(path[:-1])} is neither a mapping nor a list")
+    raise PatchError(f"{_quote_pointer(path[:-1])} is neither a mapping nor a list")
 
 
 def _index(path: Pointer, end: int) -> int:
     part = path[-1]
     if not (part.isascii() and part.isdigit()) or (part[0] == "0" and part != "0"):
-        raise PatchError(f"{quote(part)} is not an index of the list {_written(path[:-1])}")
+        raise PatchError(f"{quote(part)} is not an index of the list {_quote_pointer(path[:-1])}")
     if len(part) > 9 or int(part) >= end:
-        raise PatchError(f"the list {_written(path[:-1])} has no item {part[:9]}")
+        raise PatchError(f"the list {_quote_pointer(path[:-1])} has no item {part[:9]}")
     return int(part)
 
 
-def _written(path: Pointer) -> str:
+def _quote_pointer(path: Pointer) -> str:
     """Return a path for a message."""
     return quote("/" + "/".join(path), limit=120)

@@ -32,7 +32,7 @@ class LifecycleEvent(enum.StrEnum):
     POST_STOP = "postStop"
 
 
-CREATING = frozenset({LifecycleEvent.PRE_START, LifecycleEvent.POST_START})
+CREATE_EVENTS = frozenset({LifecycleEvent.PRE_START, LifecycleEvent.POST_START})
 
 
 class Kind(enum.StrEnum):

@@ -66,6 +66,6 @@ def file_path(about: str) -> msgspec.Meta:
     return doc(about, names.MAX_PATH_BYTES, pattern=f"^(/{_PART})+$")
 
 
-def words(field: msgspec.Meta) -> dict[str, Any]:
+def schema_keywords(field: msgspec.Meta) -> dict[str, Any]:
     """Return the keywords of a field's schema."""
     return {"description": field.description, **(field.extra or {})}

@@ -404,7 +404,7 @@ def check_step(
     with faults:
         named.settle()
         if step.webhook is not None or step.object is not None:
-            injections.refuse(step.inputs, (*keys, "inputs"), "an object" if step.object else "a webhook")
+            injections.refuse_injections(step.inputs, (*keys, "inputs"), "an object" if step.object else "a webhook")
         else:
             injections.check_variables(step.inputs, (*keys, "inputs"))
         injections.check(step.inputs, (*keys, "inputs"))
@@ -483,7 +483,7 @@ def _check_plugin_source(wanted: Input, keys: Path) -> None:
         found = "both are" if wanted.value_from_sandbox else "neither is"
         raise SpecError(f"needs exactly one of valueFromSandbox and valueFromStep; {found} given", keys)
     if wanted.value_from_step is not None:
-        param_rules.refuse(wanted, keys)
+        param_rules.refuse_rules(wanted, keys)
         check_step_output(wanted.value_from_step, (*keys, "valueFromStep"))
     else:
         param_rules.check_default(wanted, keys)

@@ -33,7 +33,7 @@ class GroupTtl(Ttl, frozen=True, kw_only=True):
 
     offset_from: Annotated[str, doc("Start of the duration.", enum=list(OFFSETS))] = NO_MATCHED_SANDBOXES
 
-    def until(self, *, born: int, updated: int, unmatched: int) -> int:
+    def end_time(self, *, born: int, updated: int, unmatched: int) -> int:
         """Return the end of a life with these times, in unix milliseconds; 0 while it cannot be determined.
 
         Args:

@@ -80,7 +80,7 @@ class UnitRecord(WireStruct, frozen=True, kw_only=True):
         return self.attempt > self.voids
 
     @property
-    def kept(self) -> bool:
+    def is_kept(self) -> bool:
         """Return whether the unit is a desired state rather than work that is done once."""
         return bool(self.generation)
 
@@ -133,14 +133,14 @@ class Run(WireStruct, frozen=True, kw_only=True):
         return self.unit(uid).kind or kind_by_name(uid)
 
     @property
-    def kept(self) -> list[str]:
+    def kept_units(self) -> list[str]:
         """Return every kept unit that was ever claimed."""
-        return [name for name, record in self.units.items() if record.kept]
+        return [name for name, record in self.units.items() if record.is_kept]
 
     @property
     def has_started(self) -> bool:
         """Return whether the target has started: by itself, or with its first kept unit."""
-        return self.started_at > 0 or any(record.kept for record in self.units.values())
+        return self.started_at > 0 or any(record.is_kept for record in self.units.values())
 
 
 NEVER = UnitRecord()

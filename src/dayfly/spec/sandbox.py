@@ -17,7 +17,7 @@ from dayfly.spec.meta import MAX_VALUES, NAME_PATTERN, dns_label, dns_name, doc,
 from dayfly.spec.plugin import MAX_STEPS, PluginSpec, Runner, Step
 from dayfly.spec.routing import endpoints
 from dayfly.spec.scalars import kube_names
-from dayfly.spec.scalars.numbers import whole
+from dayfly.spec.scalars.numbers import parse_whole
 from dayfly.spec.steps.value_from import ForkExpression, ResourceOutput, ValueFrom, WorkloadRef
 
 EVENTS = ("preStart", "postStart", "preStop", "postStop")
@@ -242,7 +242,7 @@ def ttl_seconds(duration: str, keys: Path = ()) -> int:
         SpecError: Another form.
     """
     number, unit = duration[:-1], duration[-1:]
-    count = whole(number, (1 << 32) - 1)
+    count = parse_whole(number, (1 << 32) - 1)
     if unit not in _TTL_UNITS or count is None:
         raise SpecError(
             f"{quote(duration)} is not a time to live: write a whole number and m, h, d or w, like 8h", keys

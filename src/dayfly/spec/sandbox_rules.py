@@ -225,7 +225,7 @@ def check_hooks(hooks: Hooks | None, runner: Runner | None, root: Path, *, varia
 def _check_hook_source(wanted: Input, keys: Path, event: str) -> None:
     if wanted.value_from_sandbox:
         raise SpecError("a hook has no params; write value, valueFromStep or valueFrom", keys)
-    param_rules.refuse(wanted, keys)
+    param_rules.refuse_rules(wanted, keys)
     given = [source for source in (wanted.value, wanted.value_from_step, wanted.value_from) if source is not None]
     if len(given) != 1:
         raise SpecError(f"needs exactly one of value, valueFromStep and valueFrom; {len(given)} are given", keys)

@@ -16,7 +16,7 @@ PREVIEWED = frozenset({"http", "https", "grpc"})
 """Schemes of endpoints whose requests have headers, and so may have a routing key."""
 
 
-class ToLocal(enum.Enum):
+class LocalRouting(enum.Enum):
     """Whether a host routes requests to programs on the developer's machine; if not, the value is the reason."""
 
     YES = ""
@@ -33,15 +33,15 @@ _FIELDS = {
 }
 
 
-def fields_without_effect(spec: Mapping[str, Any], local: ToLocal) -> Iterator[tuple[str, str]]:
+def fields_without_effect(spec: Mapping[str, Any], local: LocalRouting) -> Iterator[tuple[str, str]]:
     """Yield each field of a sandbox's spec that is set and has no effect on a host, with the reason."""
     for field, why in {"local": local.value, **_FIELDS}.items():
         if why and spec.get(field):
             yield field, why
 
 
-def unsupported(
-    spec: Mapping[str, Any], *, by_name: bool, routes: bool = False, local: ToLocal = ToLocal.CLUSTER
+def unsupported_sandbox_fields(
+    spec: Mapping[str, Any], *, by_name: bool, routes: bool = False, local: LocalRouting = LocalRouting.CLUSTER
 ) -> tuple[str, ...]:
     """Return the paths of fields of a sandbox that have no effect, each with the reason.
 
@@ -68,7 +68,7 @@ class GroupReach(NamedTuple):
     addresses: str | None = ""
 
 
-def group_unsupported(spec: Mapping[str, Any], leads: GroupReach = GroupReach()) -> tuple[str, ...]:  # noqa: B008 - frozen
+def unsupported_group_fields(spec: Mapping[str, Any], leads: GroupReach = GroupReach()) -> tuple[str, ...]:  # noqa: B008 - frozen
     """Return the fields of a route group without effect, each with the reason."""
     if leads.anywhere:
         nowhere = (f"spec.match (in {each} no data plane routes requests by their key)" for each in leads.nowhere)

@@ -15,7 +15,7 @@ from dayfly.spec.parsing import text
 from dayfly.spec.routing.endpoints import check_port
 from dayfly.spec.sandbox import MAX_VALUE_LENGTH
 from dayfly.spec.scalars import kube_names, names
-from dayfly.spec.scalars.numbers import whole
+from dayfly.spec.scalars.numbers import parse_whole
 
 ROUTED_PORT = "dayfly.dev/routed-port"
 """Annotation of a Deployment with the local port for its requests."""
@@ -74,7 +74,7 @@ def from_deployment(data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Pat
     Raises:
         SpecError: There is not exactly one container, or only a cluster could know a value.
     """
-    metadata = _within(data, ("metadata",))
+    metadata = _mapping_at(data, ("metadata",))
     containers = _containers(data)
     if len(containers) != 1:
         found = f"{len(containers)} containers"
@@ -89,8 +89,8 @@ def from_deployment(data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Pat
         "env": _environment(container),
         "workdir": container.get("workingDir", ""),
     }
-    if (routed := _within(metadata, ("annotations",), ("metadata",)).get(ROUTED_PORT)) is not None:
-        number = whole(routed, 99_999) if isinstance(routed, str) else None
+    if (routed := _mapping_at(metadata, ("annotations",), ("metadata",)).get(ROUTED_PORT)) is not None:
+        number = parse_whole(routed, 99_999) if isinstance(routed, str) else None
         short["routedPort"] = routed if number is None else number
     if ports := _list(container, "ports"):
         short["port"] = ports[0].get("containerPort") if isinstance(ports[0], dict) else ports[0]
@@ -107,10 +107,10 @@ def from_deployment(data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Pat
 
 
 def _containers(data: dict[str, Any]) -> list[Any]:
-    return _list(_within(data, CONTAINER[:-2]), "containers", CONTAINER[:-2])
+    return _list(_mapping_at(data, CONTAINER[:-2]), "containers", CONTAINER[:-2])
 
 
-def _within(data: dict[str, Any], keys: Path, before: Path = ()) -> dict[str, Any]:
+def _mapping_at(data: dict[str, Any], keys: Path, before: Path = ()) -> dict[str, Any]:
     """Return the value at a path, if there is one. `before` is the path of the data."""
     value: Any = data
     for depth, key in enumerate(keys):

@@ -91,7 +91,7 @@ def cluster_fault_scenarios(
             creates = step in spec.create
             for webhook_fault in applicable_faults(is_repeated=not creates or is_repeated(step), creates=False):
                 yield SkippedScenario(
-                    webhook_fault.of(step.name),
+                    webhook_fault.scenario_name(step.name),
                     "pods send requests to the server directly: run the test without --context",
                 )
         yield SkippedScenario(f"the node of {step.name} is lost", "the test has no access to nodes")

@@ -71,9 +71,9 @@ def _worst(scenario: Scenario, outcome: Outcome, spec: PluginSpec) -> tuple[Faul
     if not outcome.cleanup_ended:
         return Fault.STUCK, f"the sandbox cannot be deleted: {outcome.message}"
     if outcome.listed_after:
-        return Fault.LEFT, f"after the deletion there is still {_listed(outcome.listed_after)}"
+        return Fault.LEFT, f"after the deletion there is still {_join(outcome.listed_after)}"
     if outcome.lost_of_twin:
-        return Fault.OTHERS, f"the deletion removed things of another sandbox: {_listed(outcome.lost_of_twin)}"
+        return Fault.OTHERS, f"the deletion removed things of another sandbox: {_join(outcome.lost_of_twin)}"
     if scenario.delete_at is DeleteAt.READY and outcome.reached != "ready":
         made = scenario.step in again
         return (
@@ -89,6 +89,6 @@ def _worst(scenario: Scenario, outcome: Outcome, spec: PluginSpec) -> tuple[Faul
     return None, ""
 
 
-def _listed(things: tuple[str, ...]) -> str:
+def _join(things: tuple[str, ...]) -> str:
     shown = ", ".join(things[:3])
     return f"{shown} and {len(things) - 3} more" if len(things) > 3 else shown

@@ -194,7 +194,7 @@ def _webhook_scenarios(builder: ScenarioBuilder, step: Step, *, creates: bool) -
         waits = webhook_fault in (WebhookFault.BEFORE, WebhookFault.AFTER)
         settled = DeleteAt.READY if is_repeated(step) or not creates else DeleteAt.SETTLED
         yield builder.build(
-            webhook_fault.of(step.name),
+            webhook_fault.scenario_name(step.name),
             DeleteAt.WAITS if waits else settled,
             wait_line=fault_scripts.wait_line(step.name) if waits else "",
             step=step.name,

@@ -30,7 +30,7 @@ class WebhookFault(StrEnum):
     BEFORE = "the sandbox is deleted before {} is carried out"
     AFTER = "the sandbox is deleted before {} is answered"
 
-    def of(self, step: str) -> str:
+    def scenario_name(self, step: str) -> str:
         """Return the name of the scenario for a step."""
         return self.value.format(step)
 

@@ -25,11 +25,11 @@ from dayfly.execute.pod.read import is_gated
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Change, Reflector
 from dayfly.kube.client import Client
-from dayfly.kube.objects import LEASES, PODS, SECRETS, Pod, anything
+from dayfly.kube.objects import LEASES, PODS, SECRETS, Pod, untyped_resource
 
 NODE = "node"
 _WHOLE = PODS.read_as(dict[str, Any])
-_NODES = anything("v1", "Node", "nodes", namespaced=False)
+_NODES = untyped_resource("v1", "Node", "nodes", namespaced=False)
 _SECRETS = SECRETS.read_as(dict[str, Any])
 _BEAT_S = 10.0
 _KNOWN_S = 60.0
@@ -134,7 +134,7 @@ class Node:
         self._tasks.create_task(self._bind(pod))
 
     async def _bind(self, pod: Pod) -> None:
-        binding = anything("v1", "Binding", "bindings")
+        binding = untyped_resource("v1", "Binding", "bindings")
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.metadata.name, "uid": pod.metadata.uid}}
         body["target"] = {"kind": "Node", "name": NODE}
         await self._ask(lambda: self._scheduler.create(binding, body, pod.metadata.namespace))
@@ -251,7 +251,7 @@ class Node:
             while True:
                 try:
                     return await _unless_gone(request())
-                except (errors.Forbidden, errors.ServerTrouble, errors.Throttled, errors.OutcomeUnknown):
+                except (errors.Forbidden, errors.ServerError, errors.Throttled, errors.OutcomeUnknown):
                     await asyncio.sleep(0.05)
 
 

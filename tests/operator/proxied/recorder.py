@@ -14,13 +14,13 @@ from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import PODS, SECRETS, Key, Resource, anything
+from dayfly.kube.objects import PODS, SECRETS, Key, Resource, untyped_resource
 from dayfly.kube.watch import Bookmark, Patience, watch
 from dayfly.operator.cluster.objects import DOCUMENTS, RUNS, SANDBOXES, STEP_LOGS
 from dayfly.operator.status.resource_status import RESOURCES
 
 Object = dict[str, Any]
-CONFIG_MAPS = anything("v1", "ConfigMap", "configmaps")
+CONFIG_MAPS = untyped_resource("v1", "ConfigMap", "configmaps")
 _KINDS = (SANDBOXES, RUNS, DOCUMENTS, PODS, SECRETS, RESOURCES, STEP_LOGS, DEPLOYMENTS, SERVICES, CONFIG_MAPS)
 KINDS = tuple(each.read_as(dict[str, Any]) for each in _KINDS)
 # Baselines and their Services do not belong to Dayfly.
@@ -104,7 +104,7 @@ class Recorder:
                         continue
                     version = event.object["metadata"]["resourceVersion"]
                     self._take(kind.plural, event.object, deleted=event.type == "DELETED")
-            except (errors.ServerTrouble, errors.Throttled):
+            except (errors.ServerError, errors.Throttled):
                 await asyncio.sleep(0.1)
 
     async def _proved(self, kind: Resource[Object]) -> str:
@@ -114,7 +114,7 @@ class Recorder:
             try:
                 async for _ in watch(self._client, kind, version, patience=Patience(lifetime=1)):
                     break
-            except (errors.Gone, errors.ServerTrouble, errors.Throttled):
+            except (errors.Gone, errors.ServerError, errors.Throttled):
                 continue
             return version
 

@@ -24,7 +24,7 @@ from tests.operator.proxied.trial import SHOP, Actor, Trial
 
 from dayfly.kube import auth, errors
 from dayfly.kube.client import Client, Limits
-from dayfly.kube.objects import NAMESPACES, anything
+from dayfly.kube.objects import NAMESPACES, untyped_resource
 from dayfly.kube.transport import HttpTransport
 from dayfly.operator.cluster.objects import PLUGINS, RUNS
 from dayfly.operator.main import Operator
@@ -131,12 +131,12 @@ class Trials:
     async def _prepare(self) -> None:
         """Create a namespace for sandboxes in which outputs may be bound, and a plugin for each story."""
         await self._admin.create(NAMESPACES, {"metadata": {"name": SHOP}})
-        bindings = anything("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
+        bindings = untyped_resource("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
         account = {"kind": "ServiceAccount", "name": "dayfly-operator", "namespace": "dayfly-system"}
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "dayfly-forks"}
         binding = {"metadata": {"name": "dayfly-forks"}, "roleRef": role, "subjects": [account]}
         await self._admin.create(bindings, binding, SHOP)
-        roles, name = anything("rbac.authorization.k8s.io/v1", "Role", "roles"), "dayfly-objects"
+        roles, name = untyped_resource("rbac.authorization.k8s.io/v1", "Role", "roles"), "dayfly-objects"
         rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "patch", "delete"]}]
         await self._admin.create(roles, {"metadata": {"name": name}, "rules": rules}, SHOP)
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}

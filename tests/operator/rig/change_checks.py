@@ -14,7 +14,7 @@ from tests.kube.fake import Call, FakeCluster
 from tests.operator.rig.cloud import Object
 
 from dayfly.execute.istio.read import SHARED_LABEL
-from dayfly.execute.istio.rules import others
+from dayfly.execute.istio.rules import rules_of_others
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Request
@@ -178,7 +178,7 @@ def _woven(change: Change) -> Iterator[str]:
         yield f"more of it is changed than its rules: {change.method} {change.body}"
     elif change.metadata.keys() != {"uid", "resourceVersion"}:
         yield f"its metadata is changed: {change.metadata}"
-    elif others(change.body["spec"]["http"]) != others(item["spec"].get("http", [])):
+    elif rules_of_others(change.body["spec"]["http"]) != rules_of_others(item["spec"].get("http", [])):
         yield "rules of others are changed"
 
 

@@ -93,7 +93,7 @@ class Bench:
         self.server.faults = self._fault
         self.caches = ClusterWatches(Client(self.server.transport("operator"), seed=1), now=lambda: 1_000)
         self.looked: list[Any] = []
-        for queue in ("queue", "wishes"):
+        for queue in ("queue", "sandbox_queue"):
             setattr(self.caches, queue, SimpleNamespace(add=lambda key, **_: self.looked.append(key)))
         self.admitted: list[Any] = []
         self.lost = 0
@@ -135,8 +135,8 @@ class Bench:
             for item in there:
                 cache.put(item)
             for item in cache:
-                if Key.of(item) not in {Key.of(each) for each in there}:
-                    cache.drop(Key.of(item))
+                if Key.from_object(item) not in {Key.from_object(each) for each in there}:
+                    cache.drop(Key.from_object(item))
         self.asked.clear()
         self.looked.clear()
 

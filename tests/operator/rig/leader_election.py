@@ -39,8 +39,8 @@ async def elected(world: World) -> list[Elector]:
 async def led(world: World) -> tuple[Process, Process]:
     """Start two operators with a Lease. Return the leader and the standby."""
     electors = await elected(world)
-    await world.until(lambda: any(each.leading for each in electors), "a leader", 60)
-    first = next(number for number, each in enumerate(electors) if each.leading)
+    await world.until(lambda: any(each.is_leading for each in electors), "a leader", 60)
+    first = next(number for number, each in enumerate(electors) if each.is_leading)
     return world.processes[first], world.processes[1 - first]
 
 

@@ -22,7 +22,7 @@ from tests.operator.rig.world import API, Unit, World
 from dayfly.execute.gateway.preview import PreviewGateway
 from dayfly.kube.transport import Request
 from dayfly.operator.cluster.route_kinds import RoutingSettings
-from dayfly.operator.route_groups.extension import Groups
+from dayfly.operator.route_groups.extension import RouteGroupsExtension
 
 GROUPS = f"/apis/{API}/namespaces/shop/routegroups"
 EDGE = PreviewGateway("edges", "edge", "preview.example.com")
@@ -75,7 +75,7 @@ def _mixed() -> World:
 
 def _forks() -> World:
     world = Scene(RETRY, RETRY_UNITS, _nothing, baseline=True).world()
-    world.groups = Groups
+    world.groups = RouteGroupsExtension
     return world
 
 

@@ -25,7 +25,7 @@ class PollRate:
 
     def hold(self, operator: ClusterWatches) -> None:
         """Return the queues of runs, Sandboxes, plugins, hooks, their targets, and route groups."""
-        for name in ("queue", "wishes", "published", "hooked", "pairs", "grouped"):
+        for name in ("queue", "sandbox_queue", "published", "hooked", "pairs", "grouped"):
             self._count(name, getattr(operator, name))
 
     def _count(self, name: str, queue: WorkQueue[Any]) -> None:

@@ -18,7 +18,7 @@ from dayfly.execute.fork.run import Forks
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.istio.read import VirtualService
 from dayfly.execute.pod.names import RUN_LABEL
-from dayfly.execute.pod.read import stamp
+from dayfly.execute.pod.read import format_time
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.forks.baselines import PodLabels
 from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
@@ -55,7 +55,7 @@ class Timed(ForkBench):
         self.clock, self.later = 1_800_000_000_000, list[float]()
         self.caches.now = lambda: self.clock
         self.caches.queue = SimpleNamespace(add=lambda _run, after=0.0, **_: self.later.append(after))
-        self.watch = SimpleNamespace(synced=True, trouble=None)
+        self.watch = SimpleNamespace(is_synced=True, error=None)
         self.caches.follow_also = lambda _kind, _cache: self.watch
         self.caches.unfollow = lambda _cache: None
 
@@ -117,7 +117,7 @@ class Bench(Timed):
     def accept_route(self, name: str, at: int | None = None) -> None:
         """Let the Gateway accept the current version of a route."""
         [route] = [each for each in self.server.objects("httproutes") if each["metadata"]["name"] == name]
-        said = {"status": "True", "reason": "Yes", "message": "", "lastTransitionTime": stamp(at or self.clock)}
+        said = {"status": "True", "reason": "Yes", "message": "", "lastTransitionTime": format_time(at or self.clock)}
         said["observedGeneration"] = route["metadata"]["generation"]
         told = [{"type": kind, **said} for kind in ("Accepted", "ResolvedRefs")]
         parents = [{"parentRef": EDGE, "controllerName": "example.org/gateways", "conditions": told}]
@@ -184,11 +184,11 @@ class Bench(Timed):
 
     async def listing(self, doing: Coroutine[Any, Any, T]) -> T:
         """Return the result if the first list arrives after a second."""
-        self.watch.synced = False
+        self.watch.is_synced = False
         task = asyncio.ensure_future(doing)
         await rest(1)
         self.look()
-        self.watch.synced = True
+        self.watch.is_synced = True
         return await task
 
 

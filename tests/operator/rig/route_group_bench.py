@@ -57,7 +57,7 @@ class Bench:
         self.caches = ClusterWatches(Client(self.server.transport("operator"), seed=1), now=lambda: self.clock)
         self.looked: list[Any] = []
         self.later: list[float] = []
-        for queue in ("queue", "wishes", "grouped"):
+        for queue in ("queue", "sandbox_queue", "grouped"):
             setattr(self.caches, queue, SimpleNamespace(add=self._add))
         self.emptied: list[Key] = []
         self.membership = ClusterMembership(self.caches, self.emptied.append)
@@ -187,7 +187,7 @@ class Bench:
     def scene(self, *, phase: Phase = Phase.OPEN, expires_at: int = 0) -> Any:
         """Return the scene of a turn over its run."""
         ledger = Run(uid=self.uid, target=self.of(), plan="", phase=phase)
-        world = SimpleNamespace(run=ledger, wish=TargetIntent(expires_at=expires_at))
+        world = SimpleNamespace(run=ledger, intent=TargetIntent(expires_at=expires_at))
         return SimpleNamespace(plan=seal((Lifecycle(target=self.of(), pre_start=STEPS),)), world=world, now=self.clock)
 
     async def report_run(self, told: RunReport | None = None, *, hindrance: str = "", **scene: Any) -> float:

@@ -32,7 +32,7 @@ class SandboxBench(Bench):
         self.clock = 9_000
         self.caches.now = lambda: self.clock
         self.caches.queue = SimpleNamespace(add=self._add)
-        self.caches.wishes = SimpleNamespace(add=self._add)
+        self.caches.sandbox_queue = SimpleNamespace(add=self._add)
         self.restart()
         self.replaced: list[RunObject] = []
         self.written = True

@@ -25,7 +25,7 @@ from tests.operator.rig.process_connection import ProcessConnection
 
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
-from dayfly.kube.server_clock import Dated, ServerClock
+from dayfly.kube.server_clock import ClockTransport, ServerClock
 from dayfly.kube.transport import Request
 from dayfly.operator.cluster.route_kinds import RoutingSettings
 from dayfly.operator.extensions import (
@@ -81,7 +81,7 @@ class Process:
         self.name = name
         self.transport = ProcessConnection(world, name)
         clock = ServerClock(world.now, lambda: int(world.cluster.time() * 1000))
-        client = Client(Dated(self.transport, clock), seed=seed)
+        client = Client(ClockTransport(self.transport, clock), seed=seed)
         fallback = FallbackImage(client, world.spare)
         self.operator = Operator(
             client,

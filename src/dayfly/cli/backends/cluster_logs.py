@@ -16,9 +16,9 @@ from dayfly.cli.backends.cluster_report import milliseconds
 from dayfly.cli.backends.protocol import LogChunk
 from dayfly.cli.output.show import print_message
 from dayfly.execute.pod import names
-from dayfly.execute.pod.logs import Splitter
+from dayfly.execute.pod.logs import LogSplitter
 from dayfly.kube import errors
-from dayfly.lib.tasks import cancel
+from dayfly.lib.tasks import cancel_and_wait
 from dayfly.operator.cluster.objects import STEP_LOGS
 from dayfly.spec import log_times
 from dayfly.spec.run_data import LogInfo
@@ -50,7 +50,7 @@ class _LiveLog:
         self.ended = False
         self.times: list[Entry] = []
         self.changed = asyncio.Event()
-        self._splitter = Splitter(timed=True)
+        self._splitter = LogSplitter(timed=True)
 
     def feed(self, chunk: bytes) -> None:
         """Add the next piece of the pod's log, without the lines of the runner."""
@@ -70,7 +70,7 @@ class _LiveLog:
         self.text.clear()
         self.cut = 0
         self.times.clear()
-        self._splitter = Splitter(timed=True)
+        self._splitter = LogSplitter(timed=True)
 
     def _move_output(self) -> None:
         self.text += self._splitter.tail
@@ -129,7 +129,7 @@ class ClusterLogs:
 
     async def close(self) -> None:
         """Stop following logs."""
-        await cancel(*self._tasks)
+        await cancel_and_wait(*self._tasks)
 
     async def attempts(
         self, fetch: Callable[[], Awaitable[Any]], now: Callable[[], int], *, follow: bool

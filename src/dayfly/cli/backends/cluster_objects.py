@@ -17,7 +17,7 @@ from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit, unknown_name_error
 from dayfly.execute.fork.render import FORK_LABEL, fork_name
 from dayfly.execute.pod import names
-from dayfly.execute.pod.read import stamp
+from dayfly.execute.pod.read import format_time
 from dayfly.kube import errors
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.objects import (
@@ -31,7 +31,7 @@ from dayfly.operator.cluster.objects import (
     PluginObject,
     forced_abandonment,
 )
-from dayfly.plan.why import Obstacle, nothing_to_retry
+from dayfly.plan.why import Obstacle, explain_no_retry
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import workload_of
 from dayfly.spec.scalars import semver
@@ -170,7 +170,7 @@ class Objects:
             raise DayflyError(Exit.NOT_FOUND, message, f"it has {', '.join(known) or 'none yet'}")
         waiting = {each.id: each.attempt for each in found.units if each.state == "retrying" and unit in ("", each.id)}
         if not waiting:
-            raise DayflyError(Exit.FAILED, nothing_to_retry(found, unit, subject.kind(name)))
+            raise DayflyError(Exit.FAILED, explain_no_retry(found, unit, subject.kind(name)))
         note = " ".join(f"{each}={attempt}" for each, attempt in waiting.items())
         await self._annotate(name, sandbox["metadata"]["uid"], RETRY_ANNOTATION, note)
         return waiting
@@ -182,7 +182,7 @@ class Objects:
         if duration:
             patch = {"metadata": {"uid": found["metadata"]["uid"]}, "spec": {"ttl": {"duration": duration}}}
             await self._change(name, patch)
-        return stamp(end)
+        return format_time(end)
 
     async def plugin(self, name: str, version: str) -> Plugin:
         """Return a published plugin; the highest version if `version` is empty."""
@@ -250,7 +250,7 @@ def to_dayfly_error(error: errors.ApiError, flags: str) -> DayflyError:
             return DayflyError(
                 Exit.FAILED, f"it is unknown whether the request was carried out: {error.message}", advice
             )
-        case errors.ServerTrouble():
+        case errors.ServerError():
             return DayflyError(
                 Exit.NO_SERVER, f"the cluster cannot be reached: {error.message}", "see: kubectl cluster-info"
             )

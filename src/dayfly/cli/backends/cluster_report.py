@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, TARGET_FINALIZER, abandonment
+from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, TARGET_FINALIZER, parse_abandonment
 from dayfly.plan.messages import ClockedText, render
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import unit_sentence
-from dayfly.plan.why import Obstacle, subject
-from dayfly.plan.why import why as chain
+from dayfly.plan.why import Obstacle, obstacle_subject
+from dayfly.plan.why import find_obstacles as chain
 from dayfly.spec.lifecycle import workload_of
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run import EndRequest, Phase
-from dayfly.spec.unsupported_fields import SUPPORTED, group_unsupported, unsupported
+from dayfly.spec.unsupported_fields import SUPPORTED, unsupported_group_fields, unsupported_sandbox_fields
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -86,11 +86,15 @@ def why(sandbox: Any, now: int, flags: str, name: str = "", mute: Collection[str
         if not status and TARGET_FINALIZER in (meta.get("finalizers") or ()):
             advice = f"check that it runs and read its log: {kubectl} logs deployment/dayfly-operator"
         return Obstacle(
-            subject=subject(name), reason=Reason.WAITING_FOR_OPERATOR, message=message, since=since, next=advice
+            subject=obstacle_subject(name),
+            reason=Reason.WAITING_FOR_OPERATOR,
+            message=message,
+            since=since,
+            next=advice,
         )
     if not found.units and not found.ready and found.abandon is None:
         since = _transition(status) or found.born_at
-        whole = Obstacle(subject=subject(name), reason=found.reason, message=found.message)
+        whole = Obstacle(subject=obstacle_subject(name), reason=found.reason, message=found.message)
         whole = chain(found, name, mute) or whole
         return _with_flags(msgspec.structs.replace(whole, since=since), flags)
     blocker = chain(found, name, mute)
@@ -168,7 +172,7 @@ def _closed_at(meta: Any, status: Any) -> int:
 
 def _abandonment(meta: Any, status: Any, *, closing: bool) -> EndRequest | None:
     """Return the request to give up its cleanup, with the time at which the operator accepted it."""
-    request = abandonment(meta.get("annotations"), closing=closing or bool(meta.get("deletionTimestamp")))
+    request = parse_abandonment(meta.get("annotations"), closing=closing or bool(meta.get("deletionTimestamp")))
     if request is None or not request.applies:
         return None
     at = _transition(status) if status.get("reason") == Reason.ABANDONED else 0
@@ -177,9 +181,9 @@ def _abandonment(meta: Any, status: Any, *, closing: bool) -> EndRequest | None:
 
 def _unsupported_fields(spec: Any, status: Any) -> tuple[str, ...]:
     if "match" not in spec:
-        return unsupported(spec, by_name=False)
+        return unsupported_sandbox_fields(spec, by_name=False)
     messages = [each.get("message", "") for each in status.get("conditions") or () if each["type"] == SUPPORTED]
-    return tuple(each for each in group_unsupported(spec) if each in "".join(messages))
+    return tuple(each for each in unsupported_group_fields(spec) if each in "".join(messages))
 
 
 def add_flags(text: str, flags: str) -> str:

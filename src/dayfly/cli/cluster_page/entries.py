@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from dayfly.cli.backends import cluster_report
-from dayfly.kube.objects import AnnotatedMeta, Slim
+from dayfly.kube.objects import AnnotatedMeta, KubeStruct
 from dayfly.operator.cluster.objects import SANDBOXES
 from dayfly.server import attention
 from dayfly.server.attention import AttentionSubject, Concern
@@ -22,7 +22,7 @@ _NONE = msgspec.Raw(b"{}")
 _LISTED = ("description", "labels", "ttl")
 
 
-class PageSandbox(Slim, frozen=True):
+class PageSandbox(KubeStruct, frozen=True):
     """A Sandbox whose spec and status are decoded on demand, because there may be thousands."""
 
     metadata: AnnotatedMeta

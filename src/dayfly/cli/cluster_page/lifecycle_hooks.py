@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dayfly.cli.backends.cluster_report import milliseconds
 from dayfly.kube import errors
-from dayfly.kube.objects import ObjectMeta, Slim
+from dayfly.kube.objects import KubeStruct, ObjectMeta
 from dayfly.operator.cluster.objects import HOOKS, StoredStatus
 from dayfly.plan import reason_catalog
 from dayfly.plan.reason_catalog import Severity
@@ -23,7 +23,7 @@ class _Status(StoredStatus, frozen=True):
     troubled: int = 0
 
 
-class _HookObject(Slim, frozen=True):
+class _HookObject(KubeStruct, frozen=True):
     metadata: ObjectMeta
     status: _Status | None = None
 

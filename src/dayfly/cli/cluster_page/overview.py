@@ -12,7 +12,7 @@ from dayfly.cli.backends.cluster_logs import ClusterLogs
 from dayfly.cli.backends.cluster_objects import now
 from dayfly.cli.cluster_page import entries, lifecycle_hooks
 from dayfly.kube import errors
-from dayfly.kube.objects import AnnotatedMeta, Slim
+from dayfly.kube.objects import AnnotatedMeta, KubeStruct
 from dayfly.operator.cluster.objects import PLUGINS, PluginObject
 from dayfly.server import attention
 from dayfly.server.api.silent_units import MuteUnits
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dayfly.spec.run_data import LogInfo
 
 
-class _AnnotatedPlugin(Slim, frozen=True):
+class _AnnotatedPlugin(KubeStruct, frozen=True):
     """A plugin with its annotations, which may be long. They are read for one plugin at a time."""
 
     metadata: AnnotatedMeta

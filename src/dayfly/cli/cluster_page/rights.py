@@ -9,14 +9,16 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from dayfly.kube import errors
-from dayfly.kube.objects import anything
+from dayfly.kube.objects import untyped_resource
 
 if TYPE_CHECKING:
     from dayfly.kube.client import Client
 
 _GROUP = "dayfly.dev"
-_REVIEWS = anything("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
-_MYSELF = anything("authentication.k8s.io/v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False)
+_REVIEWS = untyped_resource(
+    "authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False
+)
+_MYSELF = untyped_resource("authentication.k8s.io/v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False)
 # The actions of the page that need each right.
 _ACTIONS = {
     ("delete", _GROUP, "sandboxes"): ("delete",),

@@ -61,12 +61,12 @@ class SandboxWatch(EventFeed):
     @property
     def synced(self) -> bool:
         """Whether the first list is complete."""
-        return self._reflector.synced
+        return self._reflector.is_synced
 
     @property
     def trouble(self) -> str:
         """Why the known state may be missing or stale; empty while the watch works."""
-        fault = self._reflector.trouble
+        fault = self._reflector.error
         return str(to_dayfly_error(fault, self._flags)) if fault else ""
 
     async def wait_until_known(self, seconds: float) -> None:
@@ -136,7 +136,7 @@ class SandboxWatch(EventFeed):
         name = self._page_name(change.key)
         self._version += 1
         if change.new is None:
-            self._remove(name, change.seen)
+            self._remove(name, change.latest)
         else:
             self._update(name, change.new)
         changed, self._changed = self._changed, asyncio.Event()

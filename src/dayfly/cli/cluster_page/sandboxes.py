@@ -14,7 +14,7 @@ from dayfly.kube import errors
 from dayfly.operator.agent import run_reads
 from dayfly.operator.cluster.objects import DOCUMENTS, RUNS, check_depth
 from dayfly.plan.reasons import Reason
-from dayfly.plan.why import records_dropped, units_without_output
+from dayfly.plan.why import explain_dropped_records, units_without_output
 from dayfly.server.api.overview import describe_plan, parse_output
 from dayfly.server.http.errors import SANDBOX_NOT_FOUND, RequestError
 from dayfly.server.http.request_data import read_flag, read_json, read_number, read_wait
@@ -24,7 +24,7 @@ from dayfly.spec.errors import quote
 from dayfly.spec.identity import routing_key
 from dayfly.spec.run import Phase
 from dayfly.spec.sandbox import Sandbox
-from dayfly.spec.unsupported_fields import ToLocal
+from dayfly.spec.unsupported_fields import LocalRouting
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -96,7 +96,7 @@ class SandboxRoutes:
     async def why(self, request: Request) -> Any:
         if (gone := self._find_deleted(_name(request))) is not None:
             ended_at = cluster_report.milliseconds(gone.row["endedAt"])
-            return gone.abandoned or records_dropped(_name(request), abandoned=False, ended_at=ended_at)
+            return gone.abandoned or explain_dropped_records(_name(request), abandoned=False, ended_at=ended_at)
         found = await self._context.find_sandbox(_name(request))
         objects, bare = self._context.objects(_name(request))
         logs = await ClusterLogs(objects.client, objects.namespace).list_stored(found)
@@ -123,14 +123,14 @@ class SandboxRoutes:
         check_depth(found["spec"])
         sandbox = documents.from_wire({"name": meta["name"], "spec": found["spec"]}, "Sandbox", name=meta["name"])
         assert isinstance(sandbox, Sandbox), "the kind is an argument"
-        plugins = [await objects.plugin(*each) for each in compiler.missing(sandbox)]
+        plugins = [await objects.plugin(*each) for each in compiler.required_plugins(sandbox)]
         return compiler.compile(
             sandbox,
             {(plugin.name, plugin.version): plugin for plugin in plugins},
             uid=meta["uid"],
             routing_key=routing_key(meta["uid"]),
             namespace=meta["namespace"],
-            local=ToLocal.CLUSTER,
+            local=LocalRouting.CLUSTER,
         )
 
     async def history(self, request: Request) -> Any:

@@ -80,7 +80,7 @@ def _parse_head(text: str) -> ChainHead:
     from dayfly.server.admin import audit_chain
 
     number, colon, digest = text.partition(":")
-    counted = numbers.whole(number, numbers.MAX_INTEGER)
+    counted = numbers.parse_whole(number, numbers.MAX_INTEGER)
     if not (colon and len(digest) == len(audit_chain.EMPTY_DIGEST)) or counted is None:
         raise DayflyError(
             Exit.USAGE,

@@ -19,7 +19,7 @@ def command(field: str) -> None:
         part, known = fault.args
         if not known:
             raise DayflyError(Exit.NOT_FOUND, f'"{part}" is not a field: its parent has no fields') from None
-        what = "kind" if known == json_schema.words() else "field"
+        what = "kind" if known == json_schema.file_kinds() else "field"
         raise unknown_name_error(f'no {what} "{part}"', part, known, ", ".join(known)) from None
     if found is not None:
         default = found.default or ("required" if found.required else "")
@@ -28,7 +28,7 @@ def command(field: str) -> None:
     if found is None or found.struct is not None:
         if found is not None:
             show.line()
-        show.line(reference.about(struct).replace("\n", " "))
+        show.line(reference.describe_type(struct).replace("\n", " "))
         show.line()
         rows = [
             (each.name, each.holds, "required" if each.required else each.default, each.about)
@@ -37,5 +37,5 @@ def command(field: str) -> None:
         show.table(("FIELD", "HOLDS", "DEFAULT", "MEANING"), rows, elastic="MEANING")
         show.line()
         show.line("Example:")
-        for line in reference.example(struct).splitlines():
+        for line in reference.type_example(struct).splitlines():
             show.line(f"  {line}")

@@ -198,7 +198,7 @@ def _resources_of(one: RunView) -> Iterator[dict[str, Any]]:
     import msgspec
 
     from dayfly.plan.phases import resource_progress
-    from dayfly.plan.status import sentence
+    from dayfly.plan.status import describe_unit
     from dayfly.spec.report import UnitReport
 
     units = msgspec.convert(one.report["units"], list[UnitReport])
@@ -211,7 +211,7 @@ def _resources_of(one: RunView) -> Iterator[dict[str, Any]]:
             "plugin": resource.get("plugin") or "(its own steps)",
             "phase": status.phase if units else _phase(one.report),
             "progress": f"{status.done}/{status.total}",
-            "message": f"{worst.name}: {sentence(worst, worst.message)}" if worst and status.has_trouble else "",
+            "message": f"{worst.name}: {describe_unit(worst, worst.message)}" if worst and status.has_trouble else "",
         }
 
 

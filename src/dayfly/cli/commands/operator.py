@@ -346,11 +346,11 @@ async def _operate(
 ) -> None:
     from dayfly.kube.auth import CredentialsError, load
     from dayfly.kube.client import Client, Limits
-    from dayfly.kube.server_clock import Dated, ServerClock
+    from dayfly.kube.server_clock import ClockTransport, ServerClock
     from dayfly.kube.transport import HttpTransport
     from dayfly.operator.hooks.extension import HooksExtension
     from dayfly.operator.main import operate
-    from dayfly.operator.route_groups.extension import Groups
+    from dayfly.operator.route_groups.extension import RouteGroupsExtension
     from dayfly.operator.sandboxes.extension import SandboxesExtension
 
     stop = asyncio.Event()
@@ -363,11 +363,20 @@ async def _operate(
         raise DayflyError(Exit.FAILED, f"cannot reach a cluster: {error}", "see --context and $KUBECONFIG") from None
     agents, connection = server.connect(identity.namespace) if server else (None, None)
     clock = ServerClock()
-    transport = Dated(HttpTransport(credentials), clock)
+    transport = ClockTransport(HttpTransport(credentials), clock)
     client = Client(transport, Limits(rate=rate, burst=math.ceil(rate)) if rate else None)
     try:
         await operate(
-            client, runner, identity, stop, SandboxesExtension, HooksExtension, Groups, agents, receivers, clock.now
+            client,
+            runner,
+            identity,
+            stop,
+            SandboxesExtension,
+            HooksExtension,
+            RouteGroupsExtension,
+            agents,
+            receivers,
+            clock.now,
         )
     except OSError as error:
         sys.stderr.flush()

@@ -21,7 +21,7 @@ from dayfly.spec.plugin import Plugin
 from dayfly.spec.route_group import RouteGroup
 from dayfly.spec.sandbox import Sandbox
 from dayfly.spec.scalars import semver
-from dayfly.spec.unsupported_fields import ToLocal
+from dayfly.spec.unsupported_fields import LocalRouting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -57,7 +57,7 @@ def command(
     """
     host = functools.cache(lambda: _find_backend(context, namespace))
     find = functools.partial(_fetch_plugin, host)
-    local = ToLocal.CLUSTER if context else ToLocal.UNKNOWN
+    local = LocalRouting.CLUSTER if context else LocalRouting.UNKNOWN
     wishes = reading.load(files, sets)
     plugins = {(w.content.name, w.content.version): w.content for w in wishes if isinstance(w.content, Plugin)}
     sources = {(w.content.name, w.content.version): w.document for w in wishes if isinstance(w.content, Plugin)}
@@ -133,10 +133,10 @@ def _preview(
     plugins: Plugins,
     sources: dict[tuple[str, str], ParsedDocument],
     find: Callable[[str, str], Plugin],
-    local: ToLocal = ToLocal.UNKNOWN,
+    local: LocalRouting = LocalRouting.UNKNOWN,
 ) -> CompilePreview:
     known = dict(plugins)
-    for name, version in compiler.missing(sandbox):
+    for name, version in compiler.required_plugins(sandbox):
         if not any(bare == name and version in ("", semver.LATEST, have) for bare, have in known):
             plugin = find(name, version)
             known[plugin.name, plugin.version] = plugin

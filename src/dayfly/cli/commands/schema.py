@@ -9,11 +9,11 @@ from dayfly.spec.schema import json_schema
 
 
 @click.command("schema")
-@click.argument("kind", type=click.Choice(json_schema.words()))
+@click.argument("kind", type=click.Choice(json_schema.file_kinds()))
 def command(kind: str) -> None:
     """Print the JSON Schema of plugins, sandboxes, route groups, hooks or baselines.
 
     An editor with the YAML language server uses it after a comment at the top of a file:
     # yaml-language-server: $schema=plugin.schema.json
     """
-    show.emit(json_schema.of(kind), "json")
+    show.emit(json_schema.file_schema(kind), "json")

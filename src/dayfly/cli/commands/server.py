@@ -199,7 +199,7 @@ def _open_store(database: str | None) -> Iterator[Store]:
 
 def _parse_address(listen: str) -> tuple[str, int]:
     host, colon, written = listen.rpartition(":")
-    port = numbers.whole(written, numbers.MAX_PORT)
+    port = numbers.parse_whole(written, numbers.MAX_PORT)
     if not (colon and host) or port is None:
         raise DayflyError(Exit.USAGE, f"{listen!r} is not an address to listen on", "write --listen HOST:PORT")
     return host.removeprefix("[").removesuffix("]"), port

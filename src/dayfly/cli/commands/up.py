@@ -305,7 +305,7 @@ def _proxy(*, routing: bool) -> str:
         return ""
     from dayfly.embedded.routes import envoy
 
-    program = envoy.find()
+    program = envoy.find_envoy()
     if not program:
         raise DayflyError(Exit.FAILED, "no Envoy is installed", installed.install_advice("routing"))
     return program

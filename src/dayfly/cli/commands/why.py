@@ -11,7 +11,7 @@ from dayfly.cli import options
 from dayfly.cli.backends import hosts
 from dayfly.cli.output import show
 from dayfly.client import subject
-from dayfly.plan.messages import span
+from dayfly.plan.messages import format_duration
 from dayfly.spec.report import with_reason
 
 if TYPE_CHECKING:
@@ -47,13 +47,17 @@ def _ready(host: Backend, sandbox: str) -> dict[str, Any]:
     from dayfly.plan.reasons import Reason
 
     reason = Reason.ACCEPTED if subject.parse_published(sandbox) else host.report(sandbox)["reason"]
-    return {"subject": why.subject(sandbox), "reason": reason, "message": "it is not waiting for anything"}
+    return {
+        "subject": why.obstacle_subject(sandbox),
+        "reason": reason,
+        "message": "it is not waiting for anything",
+    }
 
 
 def _tree(obstacle: Any, now: int, first: str, rest: str) -> Iterator[str]:
     """Yield the obstacle and its causes. `first` is the prefix of the first line, `rest` that of the others."""
     since = obstacle.get("since", 0)
-    duration = f" (for {span(now - since)})" if since else ""
+    duration = f" (for {format_duration(now - since)})" if since else ""
     explanation = with_reason(obstacle["reason"], obstacle["message"])
     yield f"{first}{obstacle['subject']}: {explanation}{duration}"
     deeper = obstacle.get("because", [])

@@ -17,7 +17,7 @@ from dayfly.cli.backends.target_server import ServerClient, find, is_remote
 from dayfly.cli.local import server_process
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
-from dayfly.spec.scalars.numbers import whole
+from dayfly.spec.scalars.numbers import parse_whole
 
 if TYPE_CHECKING:
     import asyncio
@@ -91,7 +91,7 @@ class UserLock:
     def stored_process(self) -> int:
         """Return the server process that the last user stops; 0 for none."""
         text = b"" if self._descriptor is None else os.pread(self._descriptor, _MAX_TEXT_BYTES, 0)
-        return whole(text.decode(errors="replace").strip(), _MAX_PROCESS_ID) or 0
+        return parse_whole(text.decode(errors="replace").strip(), _MAX_PROCESS_ID) or 0
 
     def _try_lock(self, how: int) -> bool:
         assert self._descriptor is not None, "there is a file to be locked"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 from dayfly.cli.output.show import cut, plain
-from dayfly.plan.messages import span
+from dayfly.plan.messages import format_duration
 
 Report: TypeAlias = "dict[str, Any]"
 """A run's report from the server: `spec.report.RunReport` as JSON."""
@@ -51,7 +51,7 @@ def frame(name: str, report: Report, now: int, *, width: int, height: int, unico
     closed = report.get("closed")
     since = (closed or {}).get("at") or report.get("bornAt", now)
     done = f"{report.get('done', 0)}/{report.get('total', 0)}"
-    heading = f"{name}   {report['reason']}   {done}   {span(now - since)}"
+    heading = f"{name}   {report['reason']}   {done}   {format_duration(now - since)}"
     shown = ordered(report)
     room = max(height - 1, 1)
     folded: set[str] = set()
@@ -99,7 +99,7 @@ def duration(unit: Unit, now: int) -> str:
     ended = unit.get("endedAt", 0) if unit["state"] not in ("running", "unknown") else now
     if ended == started and started % 1000 == 0:
         return "< 1 s"  # times from Kubernetes are in whole seconds
-    return span(ended - started) if ended >= started else ""
+    return format_duration(ended - started) if ended >= started else ""
 
 
 def _count(units: list[Unit], folded: set[str]) -> int:

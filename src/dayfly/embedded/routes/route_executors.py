@@ -6,7 +6,7 @@ from dayfly.embedded.attempts import UnitAttempt
 from dayfly.embedded.forks import BaselineProcesses, Ports
 from dayfly.embedded.routes.route_table import MISSING, DesiredRoute, RouteTable
 from dayfly.embedded.runs import LiveRun
-from dayfly.execute.executor import Known
+from dayfly.execute.executor import Observations
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import UnitRefusal
@@ -21,7 +21,7 @@ class RouteTableExecutor(abc.ABC):
     """Base class of the executors of routes and previews."""
 
     kind: str
-    gated = False
+    is_gated = False
 
     def __init__(self, routing: RouteTable, ports: Ports) -> None:
         self._routing = routing
@@ -58,13 +58,13 @@ class RouteTableExecutor(abc.ABC):
     def _is_ending(self, live: LiveRun, name: str) -> bool:
         return live.run.phase is not Phase.OPEN or name not in live.plan.kept
 
-    def known(self, live: LiveRun) -> Known:
+    def observations(self, live: LiveRun) -> Observations:
         missing = UnitRefusal(reason=Reason.NOT_ROUTED, message=MISSING)
         own = [name for name, step in live.plan.kept.items() if step.unit.kind == self.kind]
         objections = {} if self._routing.works else dict.fromkeys(own, missing)
         misplaced = UnitRefusal(reason=Reason.UNSUPPORTED_KIND, message=f"a {self.kind} cannot be a step")
         objections |= {name: misplaced for name, step in live.plan.steps.items() if step.unit.kind == self.kind}
-        return Known(facts=self._routing.facts(live.run.uid, self.kind), objections=objections)
+        return Observations(facts=self._routing.facts(live.run.uid, self.kind), objections=objections)
 
     async def prepare(self, _live: LiveRun, _effect: Prepare) -> None:
         raise AssertionError("this host has no gate before the claim")
@@ -132,7 +132,7 @@ class EnvoyPreviewExecutor(RouteTableExecutor):
         if preview is None:
             return DesiredRoute(born=live.run.born_at, baseline=None, keys=())
         port = self._ports.assign(key.run, key.unit)
-        return DesiredRoute(live.run.born_at, preview_baseline(preview.host), (preview.key,), listens=port)
+        return DesiredRoute(live.run.born_at, preview_baseline(preview.host), (preview.key,), listen_port=port)
 
 
 def preview_baseline(host: str) -> Baseline:

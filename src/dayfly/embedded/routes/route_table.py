@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from dayfly.embedded.attempts import UnitAttempt
 from dayfly.embedded.forks import BaselineProcesses
 from dayfly.embedded.routes.envoy import Envoy, EnvoyError
-from dayfly.execute.route.envoy import EnvoyEntry, Lead
+from dayfly.execute.route.envoy import EnvoyEntry, KeyRoute
 from dayfly.lib.clock import now_ms
-from dayfly.lib.tasks import cancel
+from dayfly.lib.tasks import cancel_and_wait
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Fact, Running
 from dayfly.spec.lifecycle import Baseline
@@ -30,13 +30,13 @@ MISSING = "this server does not route by routing key; start it with: dayfly up -
 
 @dataclass(frozen=True)
 class DesiredRoute:
-    """A desired route or, with `listens`, a preview. `port` is where the fork listens (0: no port yet)."""
+    """A desired route or, with `listen_port`, a preview. `port` is where the fork listens (0: no port yet)."""
 
     born: int
     baseline: Baseline | None
     keys: tuple[str, ...]
     port: int = 0
-    listens: int = 0
+    listen_port: int = 0
     drain_ms: int = 0
 
 
@@ -84,7 +84,7 @@ class RouteTable:
 
     async def close(self, *, stop: bool) -> None:
         """Stop the updates. With `stop` the proxy ends, otherwise it continues unchanged."""
-        await cancel(*self._tasks)
+        await cancel_and_wait(*self._tasks)
         if self._proxy is not None:
             if stop:
                 await self._proxy.close()
@@ -121,7 +121,7 @@ class RouteTable:
         entry = self._entries.get(key)
         if entry is None or entry.removing:
             return
-        if not any(lead.port == entry.desired.port for each in self.proxy_entries() for lead in each.leads):
+        if not any(lead.port == entry.desired.port for each in self.proxy_entries() for lead in each.key_routes):
             entry.desired = replace(entry.desired, drain_ms=0)  # no route has used the port
         entry.removing, entry.change = True, self.touch()
         if self._proxy is None:
@@ -181,7 +181,7 @@ class RouteTable:
 
     def _problem(self, key: UnitAttempt, entry: _RouteEntry) -> str:
         of = entry.desired.baseline
-        names = (_preview_entry_name(key),) if entry.desired.listens else (_baseline_entry_name(of),) if of else ()
+        names = (_preview_entry_name(key),) if entry.desired.listen_port else (_baseline_entry_name(of),) if of else ()
         problem = next((self._troubles[name] for name in names if name in self._troubles), "")
         return problem or (self._trouble if entry.change > self._applied else "")
 
@@ -189,31 +189,31 @@ class RouteTable:
 
     def proxy_entries(self) -> list[EnvoyEntry]:
         """Return the desired entries of the proxy."""
-        leads: dict[tuple[str, str], list[tuple[int, str, Lead]]] = {}
+        leads: dict[tuple[str, str], list[tuple[int, str, KeyRoute]]] = {}
         previews = []
         for key, entry in self._entries.items():
             desired = entry.desired
             if entry.removing or desired.baseline is None:
                 continue
-            if desired.listens:
+            if desired.listen_port:
                 previews.append((key, desired, desired.baseline))
             elif desired.port:
                 place = desired.baseline.namespace, desired.baseline.name
-                leads.setdefault(place, []).append((desired.born, key.run, Lead(desired.keys, desired.port)))
+                leads.setdefault(place, []).append((desired.born, key.run, KeyRoute(desired.keys, desired.port)))
 
-        def to(of: Workload | Baseline) -> tuple[Lead, ...]:
+        def to(of: Workload | Baseline) -> tuple[KeyRoute, ...]:
             return tuple(lead for _, _, lead in sorted(leads.get((of.namespace, of.name), ())))
 
         found = [
             EnvoyEntry(_baseline_entry_name(each), each.routed_port, each.port, to(each))
-            for each in self._baselines.every()
+            for each in self._baselines.list_all()
             if each.routed_port and each.port
         ]
         for key, desired, of in previews:
             workload = self._baselines.get(of)
             if workload is not None and workload.port:
                 found.append(
-                    EnvoyEntry(_preview_entry_name(key), desired.listens, workload.port, to(of), desired.keys[0])
+                    EnvoyEntry(_preview_entry_name(key), desired.listen_port, workload.port, to(of), desired.keys[0])
                 )
         return found
 

@@ -22,9 +22,9 @@ def apply(manifest: _Object, patch: _Object) -> _Object:
         json_patch.check(kind, value)
         changed = _apply(manifest, kind, value)
     except SpecError as fault:
-        raise _bad(fault.problem) from None
+        raise _bad_patch(fault.problem) from None
     except (MergeError, json_patch.PatchError) as fault:
-        raise _bad(f"does not match the baseline: {fault}") from None
+        raise _bad_patch(f"does not match the baseline: {fault}") from None
     _check_structure(changed)
     return changed
 
@@ -57,20 +57,23 @@ def _merge_patch(target: Any, patch: Any) -> Any:
 
 def _check_structure(changed: Any) -> None:
     """Refuse a manifest without the fields that the following code reads."""
-    meta, spec = _part(changed, "", "metadata"), _part(changed, "", "spec")
-    template = _part(spec, "spec", "template")
-    pod = _part(template, "spec.template", "spec")
+    meta, spec = _mapping_at(changed, "", "metadata"), _mapping_at(changed, "", "spec")
+    template = _mapping_at(spec, "spec", "template")
+    pod = _mapping_at(template, "spec.template", "spec")
     if not isinstance(pod.get("containers"), list):
         raise _no_deployment("spec.template.spec.containers must be a list")
     if template.get("metadata") is None:
         template["metadata"] = {}
-    for owner, where in ((meta, "metadata"), (_part(template, "spec.template", "metadata"), "spec.template.metadata")):
+    for owner, where in (
+        (meta, "metadata"),
+        (_mapping_at(template, "spec.template", "metadata"), "spec.template.metadata"),
+    ):
         for field in ("labels", "annotations"):
             if owner.get(field) is not None:
-                _part(owner, where, field)
+                _mapping_at(owner, where, field)
 
 
-def _part(holder: Any, where: str, field: str) -> _Object:
+def _mapping_at(holder: Any, where: str, field: str) -> _Object:
     found = holder.get(field) if isinstance(holder, dict) else None
     if not isinstance(found, dict):
         raise _no_deployment(f"{where}.{field} must be a mapping".lstrip("."))
@@ -78,8 +81,8 @@ def _part(holder: Any, where: str, field: str) -> _Object:
 
 
 def _no_deployment(problem: str) -> CannotRenderError:
-    return _bad(f"its result is not a Deployment: {problem}")
+    return _bad_patch(f"its result is not a Deployment: {problem}")
 
 
-def _bad(problem: str) -> CannotRenderError:
+def _bad_patch(problem: str) -> CannotRenderError:
     return CannotRenderError(Reason.BAD_PATCH, f"patch: {problem}")

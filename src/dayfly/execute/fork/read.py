@@ -4,23 +4,23 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from dayfly.execute.pod.read import milliseconds
-from dayfly.kube.objects import AnnotatedMeta, Condition, ObjectMeta, Pod, Slim
+from dayfly.execute.pod.read import parse_time
+from dayfly.kube.objects import AnnotatedMeta, Condition, KubeStruct, ObjectMeta, Pod
 from dayfly.plan.reasons import Reason
-from dayfly.plan.world import Ended, Fact, Held, Running, Waiting
+from dayfly.plan.world import Ended, Fact, Prepared, Running, Waiting
 from dayfly.spec.run import Result, UnitRecord
 
 # Reasons of a container during a normal start.
 _NORMAL_REASONS = frozenset({"", Reason.CREATING_CONTAINER, Reason.POD_INITIALIZING})
 
 
-class WorkloadSpec(Slim, frozen=True):
+class WorkloadSpec(KubeStruct, frozen=True):
     """The desired number of pods; one by default."""
 
     replicas: int = 1
 
 
-class WorkloadStatus(Slim, frozen=True):
+class WorkloadStatus(KubeStruct, frozen=True):
     """The status of a workload."""
 
     observed_generation: int = 0
@@ -30,7 +30,7 @@ class WorkloadStatus(Slim, frozen=True):
     conditions: list[Condition] | None = None
 
 
-class ForkDeployment(Slim, frozen=True):
+class ForkDeployment(KubeStruct, frozen=True):
     """The fields of a Deployment that determine a fork's state."""
 
     metadata: AnnotatedMeta
@@ -38,7 +38,7 @@ class ForkDeployment(Slim, frozen=True):
     status: WorkloadStatus = WorkloadStatus()
 
 
-class ServicePort(Slim, frozen=True):
+class ServicePort(KubeStruct, frozen=True):
     """A port of a Service."""
 
     port: int
@@ -48,7 +48,7 @@ class ServicePort(Slim, frozen=True):
     target_port: int | str | None = None
 
 
-class ServiceSpec(Slim, frozen=True):
+class ServiceSpec(KubeStruct, frozen=True):
     """The selector and the ports of a Service."""
 
     selector: dict[str, str] | None = None
@@ -56,7 +56,7 @@ class ServiceSpec(Slim, frozen=True):
     cluster_ip: str = msgspec.field(default="", name="clusterIP")
 
 
-class ForkService(Slim, frozen=True):
+class ForkService(KubeStruct, frozen=True):
     """The fields of a Service that forks and routes use."""
 
     metadata: ObjectMeta
@@ -66,11 +66,11 @@ class ForkService(Slim, frozen=True):
 def read_fork(seen: ForkDeployment, pods: Sequence[Pod], now: int) -> Fact:
     """Return the fact of an existing fork, from its Deployment and its known pods; `now` is unix milliseconds."""
     meta, status, wanted = seen.metadata, seen.status, seen.spec.replicas
-    since = milliseconds(meta.creation_timestamp) or now
+    since = parse_time(meta.creation_timestamp) or now
     if meta.deletion_timestamp:
         return Running(since=since, ready=False)  # the status does not count terminating pods: some may still run
     if not wanted:
-        return Held(ref=meta.uid)
+        return Prepared(ref=meta.uid)
     is_observed = status.observed_generation >= meta.generation
     # Available pods of an older revision do not count.
     all_new = status.updated_replicas >= wanted and status.replicas <= status.updated_replicas

@@ -49,7 +49,7 @@ def fork_name(target: str, uid: str, namespace: str, baseline: str) -> str:
     return derive_name("f", f"{target[:14]}-{baseline}", "fork", uid, namespace, baseline)
 
 
-def form(unit: Unit, baseline: ObjectMeta, hosts: Hosts) -> str:
+def fork_digest(unit: Unit, baseline: ObjectMeta, hosts: Hosts) -> str:
     """Return a digest of everything that a fork depends on: its spec, the baseline's version, addresses of others."""
     answers = [f"{place}={hosts.get(place)}" for place in peer_baselines(unit)]
     return derive_name("", "", digest(unit), baseline.uid, str(baseline.generation), *answers)
@@ -102,14 +102,15 @@ def render_fork(
         _relabel(place, before, identity)
     manifest |= {"apiVersion": baseline["apiVersion"], "kind": baseline["kind"]}
     manifest["spec"] |= {"replicas": 0, "selector": {"matchLabels": {FORK_LABEL: identity.name}}}
-    form_now = form(unit, msgspec.convert(baseline["metadata"], ObjectMeta), hosts)
+    form_now = fork_digest(unit, msgspec.convert(baseline["metadata"], ObjectMeta), hosts)
     own_annotations = {REPLICAS_ANNOTATION: str(replicas), FORM_ANNOTATION: form_now}
     before = baseline["metadata"]
     manifest["metadata"] = {
         "name": identity.name,
         "namespace": before["namespace"],
         "labels": manifest["metadata"]["labels"],
-        "annotations": _without(manifest["metadata"].get("annotations"), before.get("annotations")) | own_annotations,
+        "annotations": _added_entries(manifest["metadata"].get("annotations"), before.get("annotations"))
+        | own_annotations,
         "ownerReferences": [identity.owner],
     }
     values = [_reference(where) for where in inputs.values() if where is not None]
@@ -185,11 +186,11 @@ def _change_env(
     container = _container(pod, change.container, f"env {change.name}")
     env = list(container.get("env") or [])
     at = next((index for index, item in enumerate(env) if item["name"] == change.name), len(env))
-    env[at : at + 1] = [] if change.delete else [{"name": change.name, **_value(change, inputs, hosts)}]
+    env[at : at + 1] = [] if change.delete else [{"name": change.name, **_variable_source(change, inputs, hosts)}]
     container["env"] = env
 
 
-def _value(change: EnvChange, inputs: Mapping[str, PodSecretKey | None], hosts: Hosts) -> dict[str, Any]:
+def _variable_source(change: EnvChange, inputs: Mapping[str, PodSecretKey | None], hosts: Hosts) -> dict[str, Any]:
     if change.input:
         where = inputs.get(change.input)
         if where is None:
@@ -222,8 +223,8 @@ def _address(change: EnvChange, hosts: Hosts) -> str:
 
 def _replicas(manifest: dict[str, Any]) -> int:
     wanted = manifest["spec"].get("replicas", 1)
-    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= shape.MOST_REPLICAS:
-        problem = f"patch: spec.replicas must be a whole number from 1 to {shape.MOST_REPLICAS}"
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= shape.MAX_REPLICAS:
+        problem = f"patch: spec.replicas must be a whole number from 1 to {shape.MAX_REPLICAS}"
         raise CannotRenderError(Reason.BAD_PATCH, problem)
     return wanted
 
@@ -231,10 +232,10 @@ def _replicas(manifest: dict[str, Any]) -> int:
 def _relabel(place: dict[str, Any], before: dict[str, Any], identity: ForkIdentity) -> None:
     """Keep only labels that the patch has added, and add Dayfly's labels."""
     meta = place.get("metadata") or {}
-    labels = _without(meta.get("labels"), (before.get("metadata") or {}).get("labels")) | identity.labels
+    labels = _added_entries(meta.get("labels"), (before.get("metadata") or {}).get("labels")) | identity.labels
     place["metadata"] = {**meta, "labels": labels}
 
 
-def _without(entries: Mapping[str, str] | None, before: Mapping[str, str] | None) -> dict[str, str]:
+def _added_entries(entries: Mapping[str, str] | None, before: Mapping[str, str] | None) -> dict[str, str]:
     """Return new entries. With keys of the baseline, other tools could mistake the fork for the baseline."""
     return {key: value for key, value in (entries or {}).items() if key not in (before or {})}

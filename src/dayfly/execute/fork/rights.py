@@ -34,9 +34,9 @@ _Object = Mapping[str, Any]
 class ForkPermissions(NamedTuple):
     """The permissions of a sandbox's forks in one namespace to differ from their baselines."""
 
-    home: bool
+    is_home: bool
     """Whether it is the sandbox's own namespace."""
-    free: bool = False
+    is_free: bool = False
     """Whether an administrator has labelled the namespace so that forks may differ in every field."""
 
 
@@ -57,8 +57,8 @@ def check(
             the solution.
     """
     problems = list(_reserved_keys(manifest, own))
-    if not permissions.free:
-        problems += _Comparison(values, home=permissions.home).compare(manifest, baseline, own)
+    if not permissions.is_free:
+        problems += _Comparison(values, home=permissions.is_home).compare(manifest, baseline, own)
     if not problems:
         return
     namespace, name = baseline["metadata"]["namespace"], baseline["metadata"]["name"]
@@ -83,21 +83,23 @@ class _Comparison:
             yield key, shape.OTHER
         yield from _metadata(manifest["metadata"], {}, own, "metadata")
         spec, before = manifest["spec"], baseline["spec"]
-        yield from _same_but(shape.SPEC | {"template", "selector", "replicas", "paused"}, spec, before, "spec")
+        yield from _differences_except(
+            shape.SPEC | {"template", "selector", "replicas", "paused"}, spec, before, "spec"
+        )
         if spec.get("paused"):
             yield "spec.paused", "would prevent the fork from starting"
         template, known = spec["template"], before["template"]
-        yield from _same_but({"metadata", "spec"}, template, known, "spec.template")
+        yield from _differences_except({"metadata", "spec"}, template, known, "spec.template")
         meta, known_meta = template["metadata"], known.get("metadata") or {}
-        yield from _same_but({"labels", "annotations"}, meta, known_meta, "spec.template.metadata")
+        yield from _differences_except({"labels", "annotations"}, meta, known_meta, "spec.template.metadata")
         yield from _metadata(meta, known_meta, own, "spec.template.metadata")
         yield from self._pod(template["spec"], known["spec"])
 
     def _pod(self, pod: _Object, before: _Object) -> Iterator[Problem]:
         at_home = {"volumes", "imagePullSecrets"} if self._home else set()
-        yield from _same_but({"containers", "initContainers"} | at_home, pod, before, _POD)
+        yield from _differences_except({"containers", "initContainers"} | at_home, pod, before, _POD)
         if self._home:
-            for path, volume in _new(pod, before, "volumes", _POD):
+            for path, volume in _new_items(pod, before, "volumes", _POD):
                 yield from _check_row(shape.HOME_VOLUME, volume, path)
             secrets = pod.get("imagePullSecrets")
             if secrets is not None and not equal(secrets, before.get("imagePullSecrets")):
@@ -116,23 +118,23 @@ class _Comparison:
 
     def _container(self, item: _Object, before: _Object, closed: Collection[str], here: str) -> Iterator[Problem]:
         lists = {"env", "envFrom", "ports", "resources"} | ({"volumeMounts"} if self._home else set())
-        yield from _same_but({*shape.CONTAINER, *lists}, item, before, here)
+        yield from _differences_except({*shape.CONTAINER, *lists}, item, before, here)
         for field, row in shape.CONTAINER.items():
             if item.get(field) is not None and not equal(item[field], before.get(field)):
                 yield from _check_row(row, item[field], f"{here}.{field}")
-        for path, port in _new(item, before, "ports", here):
+        for path, port in _new_items(item, before, "ports", here):
             yield from _check_row(shape.PORT, port, path)
         yield from _resources(item, before, f"{here}.resources")
         yield from self._environment(item, before, here)
         if self._home:
-            for path, mount in _new(item, before, "volumeMounts", here):
+            for path, mount in _new_items(item, before, "volumeMounts", here):
                 problems = list(_check_row(shape.HOME_MOUNT, mount, path))
                 yield from problems
                 if not problems and mount.get("name") in closed:
                     yield path, shape.MOUNTED
 
     def _environment(self, item: _Object, before: _Object, here: str) -> Iterator[Problem]:
-        for path, variable in _new(item, before, "env", here):
+        for path, variable in _new_items(item, before, "env", here):
             source = variable.get("valueFrom") if isinstance(variable, dict) and len(variable) == 2 else None
             if _canonical(source) in self._values:
                 continue
@@ -141,7 +143,7 @@ class _Comparison:
             else:
                 for place, what in _check_row(shape.VARIABLE, variable, path):
                     yield place, shape.ELSEWHERE if place.endswith(("secretKeyRef", "configMapKeyRef")) else what
-        for path, source in _new(item, before, "envFrom", here):
+        for path, source in _new_items(item, before, "envFrom", here):
             if self._home:
                 yield from _check_row(shape.HOME_VARIABLES, source, path)
             else:
@@ -187,7 +189,7 @@ def _resources(item: _Object, before: _Object, here: str) -> Iterator[Problem]:
     if not isinstance(found, dict):
         yield here, "must be a mapping"
         return
-    yield from _same_but({"requests", "limits"}, found, known, here)
+    yield from _differences_except({"requests", "limits"}, found, known, here)
     for field in ("requests", "limits"):
         amounts, devices = found.get(field) or {}, known.get(field) or {}
         if not isinstance(amounts, dict):
@@ -200,7 +202,7 @@ def _resources(item: _Object, before: _Object, here: str) -> Iterator[Problem]:
                 yield f"{here}.{field}[{name}]", "would use a device of the node"
 
 
-def _same_but(free: Collection[str], found: _Object, before: _Object, here: str) -> Iterator[Problem]:
+def _differences_except(free: Collection[str], found: _Object, before: _Object, here: str) -> Iterator[Problem]:
     """Yield each field that differs from the baseline, except those in `free`."""
     for key in sorted((found.keys() | before.keys()) - set(free)):
         if not equal(found.get(key), before.get(key)):
@@ -208,7 +210,7 @@ def _same_but(free: Collection[str], found: _Object, before: _Object, here: str)
             yield f"{here}.{key}", what
 
 
-def _new(holder: _Object, before: _Object, field: str, here: str) -> Iterator[tuple[str, Any]]:
+def _new_items(holder: _Object, before: _Object, field: str, here: str) -> Iterator[tuple[str, Any]]:
     """Yield the items of a list that are not in the baseline's list, with their paths."""
     known = {_canonical(item) for item in before.get(field) or ()}
     for index, item in enumerate(_items(holder, field)):

@@ -8,14 +8,15 @@ from dayfly.execute.fork.render import FORK_LABEL, FORM_ANNOTATION, REPLICAS_ANN
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.forms import Propagation
-from dayfly.kube.objects import PODS, HasMeta, Resource, anything
-from dayfly.spec.scalars.numbers import whole
+from dayfly.kube.objects import PODS, HasMeta, Resource, untyped_resource
+from dayfly.plan import messages
+from dayfly.spec.scalars.numbers import parse_whole
 
 T = TypeVar("T", bound=HasMeta)
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", ForkDeployment)
 SERVICES = Resource("", "v1", "services", "Service", ForkService)
-REPLICA_SETS = anything("apps/v1", "ReplicaSet", "replicasets").metadata_only()
+REPLICA_SETS = untyped_resource("apps/v1", "ReplicaSet", "replicasets").metadata_only()
 _REVISION = "deployment.kubernetes.io/revision"
 _MAX_REPLICAS = (1 << 31) - 1  # int32 of the API
 _WHOLE = DEPLOYMENTS.read_as(dict[str, Any])
@@ -92,7 +93,7 @@ class Forks:
     async def scale_up(self, seen: ForkDeployment) -> bool:
         """Scale the Deployment with this UID to its number of replicas. The call is idempotent."""
         annotation = (seen.metadata.annotations or {}).get(REPLICAS_ANNOTATION, "")
-        replicas = whole(annotation, _MAX_REPLICAS) or 1  # a user may have edited it
+        replicas = parse_whole(annotation, _MAX_REPLICAS) or 1  # a user may have edited it
         meta = seen.metadata
         return await _succeeds(self._client.scale(DEPLOYMENTS, meta.name, meta.namespace, replicas, uid=meta.uid))
 
@@ -157,7 +158,5 @@ def _check_owner(resource: Resource[T], found: T, owner: dict[str, Any]) -> T:
     """Return the object if it has the owner reference of the run, whose UID other users cannot predict."""
     meta = found.metadata
     if owner["uid"] not in {reference.uid for reference in meta.owner_references or ()}:
-        raise ForeignForkError(
-            f"{resource.kind} {meta.namespace}/{meta.name} exists and does not belong to Dayfly; delete it"
-        )
+        raise ForeignForkError(messages.foreign_object(resource.kind, meta.namespace, meta.name))
     return found

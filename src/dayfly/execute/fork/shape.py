@@ -2,7 +2,7 @@
 
 from dayfly.execute.pod.policy.rows import choice, each, exactly, flag, free, number, quantity, record, text
 
-MOST_REPLICAS = 64
+MAX_REPLICAS = 64
 
 # --- in every namespace ---------------------------------------------------------------------------------------------
 

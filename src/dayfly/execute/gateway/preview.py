@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dayfly.execute.gateway.read import Lack, RouteObject
+from dayfly.execute.gateway.read import RouteObject, RouteProblem
 from dayfly.execute.gateway.render import BESIDE_ANNOTATION, backend_refs
 from dayfly.execute.gateway.run import GROUP, HTTP_ROUTES
 from dayfly.execute.pod.names import GROUP as OURS
@@ -107,11 +107,11 @@ def backends(seen: RouteObject) -> set[str]:
     return {str(ref["name"]) for ref in backend_refs(seen.rules)}
 
 
-def find_lack(ours: RouteObject, edge: PreviewGateway) -> Lack | None:
+def find_problem(ours: RouteObject, edge: PreviewGateway) -> RouteProblem | None:
     """Return why the preview does not work yet; None if its Gateway has accepted the current route."""
     gateway = f"Gateway {edge.namespace}/{edge.gateway}"
     found = [parent.find(type_) for parent in ours.status.parents or () for type_ in ("Accepted", "ResolvedRefs")]
     current = [each for each in found if each is not None and each.observed_generation >= ours.metadata.generation]
     if against := next((each for each in current if each.status != "True"), None):
-        return Lack(f"{gateway} rejects the route: {against.reason}: {against.message}", refused=True)
-    return None if len(current) >= 2 else Lack(f"{gateway} has not accepted the route yet")
+        return RouteProblem(f"{gateway} rejects the route: {against.reason}: {against.message}", is_refused=True)
+    return None if len(current) >= 2 else RouteProblem(f"{gateway} has not accepted the route yet")

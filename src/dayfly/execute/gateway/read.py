@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from dayfly.execute.pod.read import milliseconds
-from dayfly.kube.objects import AnnotatedMeta, Condition, Slim
+from dayfly.execute.pod.read import parse_time
+from dayfly.kube.objects import AnnotatedMeta, Condition, KubeStruct
 
 
 class ParentCondition(Condition, frozen=True):
@@ -14,7 +14,7 @@ class ParentCondition(Condition, frozen=True):
     observed_generation: int = 0
 
 
-class Parent(Slim, frozen=True):
+class Parent(KubeStruct, frozen=True):
     """The status that a controller reports for a route at one parent: a Gateway, a listener, or a Service."""
 
     parent_ref: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -35,19 +35,19 @@ class Parent(Slim, frozen=True):
     def find(self, type_: str) -> ParentCondition | None:
         return next((each for each in self.conditions or () if each.type == type_), None)
 
-    def holds(self, type_: str) -> bool:
+    def is_condition_true(self, type_: str) -> bool:
         """Return whether the condition is true."""
         found = self.find(type_)
         return found is not None and found.status == "True"
 
 
-class RouteStatus(Slim, frozen=True):
+class RouteStatus(KubeStruct, frozen=True):
     """The status of a route."""
 
     parents: list[Parent] | None = None
 
 
-class RouteObject(Slim, frozen=True):
+class RouteObject(KubeStruct, frozen=True):
     """An HTTPRoute or GRPCRoute, created by Dayfly or by another owner."""
 
     metadata: AnnotatedMeta
@@ -60,32 +60,32 @@ class RouteObject(Slim, frozen=True):
         return found if isinstance(found, list) else []
 
 
-class Lack(NamedTuple):
-    """Why requests may not be routed yet; `refused` if a user must act."""
+class RouteProblem(NamedTuple):
+    """Why requests may not be routed yet; `is_refused` if a user must act."""
 
     message: str
-    refused: bool = False
+    is_refused: bool = False
 
 
 _CONDITIONS = ("Accepted", "ResolvedRefs")
 _NEVER = 1 << 60
 
 
-def accepting(route: RouteObject) -> dict[tuple[str, ...], Parent]:
+def accepting_parents(route: RouteObject) -> dict[tuple[str, ...], Parent]:
     """Return the parents that have accepted a route in any generation."""
-    return {parent.key: parent for parent in route.status.parents or () if parent.holds("Accepted")}
+    return {parent.key: parent for parent in route.status.parents or () if parent.is_condition_true("Accepted")}
 
 
 def accepted_at(ours: RouteObject) -> int:
     """Return when the last Gateway accepted a route, in unix milliseconds; 0 if none has reported."""
     found = (parent.find("Accepted") for parent in ours.status.parents or ())
-    return max((moment(each.last_transition_time) for each in found if each is not None), default=0)
+    return max((parse_time_ms(each.last_transition_time) for each in found if each is not None), default=0)
 
 
-def moment(text: str | None) -> int:
+def parse_time_ms(text: str | None) -> int:
     """Return a time as unix milliseconds. Another client may have stored an invalid time: it is in the far future."""
     try:
-        return milliseconds(text)
+        return parse_time(text)
     except (ValueError, OverflowError):
         return _NEVER
 
@@ -96,18 +96,18 @@ def is_newest(ours: RouteObject) -> bool:
     return all(each is not None and each.observed_generation >= ours.metadata.generation for each in found)
 
 
-def find_lack(ours: RouteObject, beside: RouteObject) -> Lack | None:
+def find_problem(ours: RouteObject, beside: RouteObject) -> RouteProblem | None:
     """Return why a route does not work yet; None if it does wherever the existing route `beside` works.
 
     Only conditions that are true for the existing route are required.
     """
     parents = {parent.key: parent for parent in ours.status.parents or ()}
-    for key, parent in accepting(beside).items():
-        for type_ in (each for each in _CONDITIONS if parent.holds(each)):
+    for key, parent in accepting_parents(beside).items():
+        for type_ in (each for each in _CONDITIONS if parent.is_condition_true(each)):
             found = parents[key].find(type_) if key in parents else None
             if found is None or found.observed_generation < ours.metadata.generation:
-                return Lack(f"{parent.title} has not accepted route {ours.metadata.name} yet")
+                return RouteProblem(f"{parent.title} has not accepted route {ours.metadata.name} yet")
             if found.status != "True":
                 message = f"{parent.title} rejects route {ours.metadata.name}: {found.reason}: {found.message}"
-                return Lack(message, refused=True)
+                return RouteProblem(message, is_refused=True)
     return None

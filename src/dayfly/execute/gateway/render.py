@@ -49,13 +49,13 @@ class RouteTarget(NamedTuple):
 class ForkRoutes(NamedTuple):
     """The manifests derived from one route.
 
-    `crowded` has the indexes of its rules without room for a key match. `cut` is true if matches were omitted because
-    of the limit.
+    `full_rules` has the indexes of its rules without room for a key match. `is_cut` is true if matches were omitted
+    because of the limit.
     """
 
     manifests: tuple[dict[str, Any], ...]
-    crowded: tuple[int, ...]
-    cut: bool = False
+    full_rules: tuple[int, ...]
+    is_cut: bool = False
 
 
 def services_for(services: Iterable[ForkService], labels: Mapping[str, str]) -> tuple[ForkService, ...]:
@@ -171,7 +171,7 @@ def render_routes(
         }
         for number, rules in enumerate(made.objects)
     )
-    return ForkRoutes(manifests, made.crowded, made.cut)
+    return ForkRoutes(manifests, made.full_rules, made.is_cut)
 
 
 def render_withdrawn(kind: Resource[RouteObject], seen: RouteObject) -> dict[str, Any]:

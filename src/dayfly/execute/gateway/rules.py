@@ -17,7 +17,7 @@ from dayfly.spec.routing import routing_keys
 from dayfly.spec.routing.routing_keys import Forms
 
 # Limits of all versions of the Gateway API: matches of a rule, rules of a route, matches of all its rules.
-MATCHES, RULES, TOTAL = 8, 16, 120
+MAX_RULE_MATCHES, MAX_RULES, MAX_TOTAL_MATCHES = 8, 16, 120
 MAX_CONDITIONS = 16
 """Maximum number of headers in a match, and of query parameters."""
 MAX_VALUE_CHARS = 4096
@@ -50,18 +50,18 @@ class RuleTargets(NamedTuple):
 class CopiedRules(NamedTuple):
     """The rules of each derived object.
 
-    `crowded` has the indexes of rules without room for a key match. `cut` is true if matches were omitted because of
-    the limit.
+    `full_rules` has the indexes of rules without room for a key match. `is_cut` is true if matches were omitted because
+    of the limit.
     """
 
     objects: tuple[tuple[Rule, ...], ...]
-    crowded: tuple[int, ...]
-    cut: bool = False
+    full_rules: tuple[int, ...]
+    is_cut: bool = False
 
 
 def leads_to(rule: Mapping[str, Any], services: Collection[str], namespace: str) -> bool:
     """Return whether the rule routes requests to one of these Services."""
-    return any(_names(ref, services, namespace) for ref in rule.get("backendRefs") or ())
+    return any(_is_ref_to(ref, services, namespace) for ref in rule.get("backendRefs") or ())
 
 
 def copy_rules(
@@ -84,7 +84,11 @@ def copy_rules(
             matches = _matches(rule)
             body = _to_fork(rule, leads.forks, namespace)
         else:
-            matches = [] if leads_to(rule, leads.others, namespace) else list(_shields(index, rules, leads, namespace))
+            matches = (
+                []
+                if leads_to(rule, leads.others, namespace)
+                else list(_shielding_matches(index, rules, leads, namespace))
+            )
             body = dict(rule)
         each = [list(_add_key(match, key_matches)) for match in matches]
         if key_matches and not all(each):
@@ -100,7 +104,7 @@ def _matches(rule: Rule) -> list[dict[str, Any]]:
     return list(rule.get("matches") or _EVERYTHING)
 
 
-def _names(ref: Mapping[str, Any], services: Collection[str], namespace: str) -> bool:
+def _is_ref_to(ref: Mapping[str, Any], services: Collection[str], namespace: str) -> bool:
     is_service = ref.get("group", "") == "" and ref.get("kind", "Service") == "Service"
     here = ref.get("namespace", namespace) == namespace
     return bool(is_service and here and ref.get("name") in services and ref.get("weight", 1))
@@ -108,7 +112,7 @@ def _names(ref: Mapping[str, Any], services: Collection[str], namespace: str) ->
 
 def _to_fork(rule: Rule, forks: Mapping[str, str], namespace: str) -> Rule:
     """Return the rule with the fork as its only backend, also if it had several."""
-    refs = [ref for ref in rule["backendRefs"] if _names(ref, forks, namespace)]
+    refs = [ref for ref in rule["backendRefs"] if _is_ref_to(ref, forks, namespace)]
     return rule | {"backendRefs": [ref | {"name": forks[ref["name"]]} for ref in refs]}
 
 
@@ -123,7 +127,9 @@ def _add_key(match: Mapping[str, Any], key_matches: Sequence[KeyMatch]) -> Itera
             yield {**match, field: [*present, {"type": how, "name": key.name, "value": key.value}]}
 
 
-def _shields(index: int, rules: Sequence[Rule], leads: RuleTargets, namespace: str) -> Iterator[dict[str, Any]]:
+def _shielding_matches(
+    index: int, rules: Sequence[Rule], leads: RuleTargets, namespace: str
+) -> Iterator[dict[str, Any]]:
     """Yield the matches of a rule to another Service that win against a baseline's rule but not against its copy."""
     ours = [
         (match, at)
@@ -132,11 +138,11 @@ def _shields(index: int, rules: Sequence[Rule], leads: RuleTargets, namespace: s
         for match in _matches(other)
     ]
     for match in _matches(rules[index]):
-        if any(_path(match) == _path(mine) and _before(match, index, mine, at) for mine, at in ours):
+        if any(_path(match) == _path(mine) and _is_preferred(match, index, mine, at) for mine, at in ours):
             yield match
 
 
-def _before(match: Mapping[str, Any], index: int, other: Mapping[str, Any], at: int) -> bool:
+def _is_preferred(match: Mapping[str, Any], index: int, other: Mapping[str, Any], at: int) -> bool:
     """Return whether a Gateway prefers `match` to `other`, which has the same path and method."""
     ours, theirs = _count_conditions(match), _count_conditions(other)
     return ours > theirs or (ours == theirs and index < at)
@@ -160,7 +166,7 @@ def _path(match: Mapping[str, Any]) -> tuple[str, ...]:
 def _split(body: Rule, matches: Sequence[dict[str, Any]]) -> Iterator[Rule]:
     """Split a rule into rules within the limit of matches."""
     body = {key: value for key, value in body.items() if key not in ("matches", "name")}
-    size = 1 if _needs_single_match(body) else MATCHES
+    size = 1 if _needs_single_match(body) else MAX_RULE_MATCHES
     for start in range(0, len(matches), size):
         yield {"matches": list(matches[start : start + size]), **body}
 
@@ -180,7 +186,7 @@ def _pack(rules: Sequence[Rule]) -> Iterator[tuple[Rule, ...]]:
     total = 0
     for rule in rules:
         count = len(rule["matches"])
-        if pack and (len(pack) == RULES or total + count > TOTAL):
+        if pack and (len(pack) == MAX_RULES or total + count > MAX_TOTAL_MATCHES):
             yield tuple(pack)
             pack, total = [], 0
         pack.append(rule)

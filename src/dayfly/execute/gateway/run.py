@@ -8,13 +8,14 @@ from dayfly.execute.gateway.render import BESIDE_ANNOTATION, LABELS_ANNOTATION, 
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import Resource, anything
+from dayfly.kube.objects import Resource, untyped_resource
+from dayfly.plan import messages
 
 GROUP, VERSION = "gateway.networking.k8s.io", "v1"
 HTTP_ROUTES = Resource(GROUP, VERSION, "httproutes", "HTTPRoute", RouteObject)
 GRPC_ROUTES = Resource(GROUP, VERSION, "grpcroutes", "GRPCRoute", RouteObject)
 KINDS = (HTTP_ROUTES, GRPC_ROUTES)
-_SLICES = anything("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
+_SLICES = untyped_resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 
 
 class ForeignRouteError(Exception):
@@ -74,8 +75,7 @@ class Routes:
                 raise fault from None
         owner = meta["ownerReferences"][0]["uid"]
         if owner not in {each.uid for each in found.metadata.owner_references or ()}:
-            name = f"{kind.kind} {meta['namespace']}/{meta['name']}"
-            raise ForeignRouteError(f"{name} exists and does not belong to Dayfly; delete it")
+            raise ForeignRouteError(messages.foreign_object(kind.kind, meta["namespace"], meta["name"]))
         return found
 
     async def update(self, kind: Resource[RouteObject], seen: RouteObject, manifest: Mapping[str, Any]) -> RouteObject:

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from dayfly.execute.gateway.read import moment
+from dayfly.execute.gateway.read import parse_time_ms
 from dayfly.execute.gateway.render import IGNORE_ANNOTATION
 from dayfly.execute.pod.names import GROUP
-from dayfly.kube.objects import AnnotatedMeta, Slim
+from dayfly.kube.objects import AnnotatedMeta, KubeStruct
 
 SHARED_LABEL = f"{GROUP}/mesh"
 """On a VirtualService that Dayfly created: the name of its Service."""
@@ -17,7 +17,7 @@ DOMAIN = "cluster.local"
 _MANAGER = "dayfly"
 
 
-class Write(Slim, frozen=True):
+class Write(KubeStruct, frozen=True):
     """An entry of `managedFields`: the last writer of some fields, and the time."""
 
     manager: str = ""
@@ -30,7 +30,7 @@ class WrittenMeta(AnnotatedMeta, frozen=True):
     managed_fields: list[Write] | None = None
 
 
-class VirtualService(Slim, frozen=True):
+class VirtualService(KubeStruct, frozen=True):
     """A VirtualService, created by Dayfly or by another owner."""
 
     metadata: WrittenMeta
@@ -47,17 +47,17 @@ class VirtualService(Slim, frozen=True):
         return SHARED_LABEL in (self.metadata.labels or {})
 
     @property
-    def is_left_alone(self) -> bool:
+    def is_ignored(self) -> bool:
         """Whether its owner has annotated that Dayfly must not change it."""
         return (self.metadata.annotations or {}).get(IGNORE_ANNOTATION) == "ignore"
 
-    def is_for(self, namespace: str) -> bool:
+    def is_exported_to(self, namespace: str) -> bool:
         """Return whether `exportTo` includes a namespace. By default all are included."""
         wanted = [str(each) for each in self.spec.get("exportTo") or ("*",)]
         return "*" in wanted or namespace in wanted or ("." in wanted and namespace == self.metadata.namespace)
 
     @property
-    def in_mesh(self) -> bool:
+    def is_in_mesh(self) -> bool:
         """Whether it applies to calls between workloads, not only to gateways."""
         return MESH in (self.spec.get("gateways") or (MESH,))
 
@@ -91,14 +91,14 @@ def applies_to(seen: VirtualService, service: ServiceRef) -> bool:
 
     A VirtualService that is not exported to the Service's namespace does not apply to calls from that namespace.
     """
-    if not seen.is_for(service.namespace):
+    if not seen.is_exported_to(service.namespace):
         return False
     whole = f"{service.name}.{service.namespace}.svc.{DOMAIN}"
     for host in map(str, seen.spec.get("hosts") or ()):
         if service_of_host(host, seen.metadata.namespace) == service or (
             host.startswith("*") and whole.endswith(host[1:])
         ):
-            return seen.in_mesh
+            return seen.is_in_mesh
     return False
 
 
@@ -111,4 +111,4 @@ def sort_by_age(every: Iterable[VirtualService]) -> Iterator[VirtualService]:
 def written_at(seen: VirtualService) -> int:
     """Return when Dayfly last changed it, in unix milliseconds; 0 if `managedFields` has no such entry."""
     ours = (each.time for each in seen.metadata.managed_fields or () if each.manager == _MANAGER)
-    return max(map(moment, ours), default=0)
+    return max(map(parse_time_ms, ours), default=0)

@@ -47,13 +47,13 @@ class ForkRules(NamedTuple):
 class EditedRules(NamedTuple):
     """The rules after an insertion.
 
-    `crowded` has the numbers of rules, not counting Dayfly's, that have no room for a key match. `cut` is true if
+    `full_rules` has the numbers of rules, not counting Dayfly's, that have no room for a key match. `is_cut` is true if
     matches were omitted because of the limit.
     """
 
     rules: tuple[Rule, ...]
-    crowded: tuple[int, ...] = ()
-    cut: bool = False
+    full_rules: tuple[int, ...] = ()
+    is_cut: bool = False
 
 
 def owner_of(rule: Mapping[str, Any]) -> RuleOwner | None:
@@ -80,7 +80,7 @@ def group_by_run(rules: Sequence[Rule]) -> dict[str, list[Rule]]:
     return found
 
 
-def others(rules: Sequence[Rule]) -> list[Rule]:
+def rules_of_others(rules: Sequence[Rule]) -> list[Rule]:
     """Return the rules that are not Dayfly's."""
     return [rule for rule in rules if owner_of(rule) is None]
 
@@ -115,13 +115,13 @@ def insert_rules(rules: Sequence[Rule], fork: ForkRules, own: str) -> EditedRule
                 cut = cut or len(found) > left
                 if taken := found[:left]:
                     copy = {**rule, "name": owner.name(at), "match": taken, "route": _fork_route(rule, fork, own)}
-                    made.insert(_place(made, copy["name"]), copy)
+                    made.insert(_insert_index(made, copy["name"]), copy)
                     left, at = left - len(taken), at + 1
         made.append(rule)
     return EditedRules(tuple(made), tuple(crowded), cut)
 
 
-def _place(made: Sequence[Rule], name: str) -> int:
+def _insert_index(made: Sequence[Rule], name: str) -> int:
     """Return the index for a new copy among the copies at the end of `made`, which are sorted by name."""
     place = len(made)
     while place and owner_of(made[place - 1]) is not None and str(made[place - 1]["name"]) > name:

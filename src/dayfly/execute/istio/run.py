@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dayfly.execute.istio.read import SHARED_LABEL, VirtualService
-from dayfly.execute.istio.rules import Rule, others, owner_of, owners_of
+from dayfly.execute.istio.rules import Rule, owner_of, owners_of, rules_of_others
 from dayfly.execute.pod.names import derive_name
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key, Resource
+from dayfly.plan import messages
 
 GROUP, VERSION = "networking.istio.io", "v1"
 VIRTUAL_SERVICES = Resource(GROUP, VERSION, "virtualservices", "VirtualService", VirtualService)
@@ -103,10 +104,8 @@ class VirtualServices:
     async def _change(self, seen: VirtualService, edit: EditRules, owner: Mapping[str, Any] | None = None) -> None:
         meta, rules = seen.metadata, list(edit(seen.rules))
         if owner is not None and not seen.is_ours:
-            raise ForeignVirtualServiceError(
-                f"VirtualService {Key.of(seen)} exists and does not belong to Dayfly; delete it"
-            )
-        if others(rules) != others(seen.rules):
+            raise ForeignVirtualServiceError(messages.foreign_object("VirtualService", meta.namespace, meta.name))
+        if rules_of_others(rules) != rules_of_others(seen.rules):
             raise AssertionError("rules of other owners must not change")
         if seen.is_ours and not owners_of(rules):
             await self._client.delete(
@@ -146,8 +145,8 @@ def _check(kept: VirtualService, rules: Sequence[Rule]) -> None:
     """
     if _owned_matches(kept.rules) != _owned_matches(rules):
         raise AlteredRulesError(
-            f"the API server would store VirtualService {Key.of(kept)} without some matches of its rules, so it is "
-            "not changed: Istio's CustomResourceDefinitions may be too old, or a webhook changes VirtualServices"
+            f"the API server would store VirtualService {Key.from_object(kept)} without some matches of its rules, so "
+            "it is not changed: Istio's CustomResourceDefinitions may be too old, or a webhook changes VirtualServices"
         )
 
 

@@ -24,10 +24,10 @@ class ObjectState(enum.Enum):
     FAILED = "failed"
 
 
-class Judgement(NamedTuple):
+class ObjectJudgement(NamedTuple):
     """The state of an object, and a message."""
 
-    standing: ObjectState
+    state: ObjectState
     message: str = ""
 
 
@@ -55,7 +55,7 @@ def foreign_finalizers(found: Found) -> list[str]:
     return [each for each in found["metadata"].get("finalizers") or () if each != FINALIZER]
 
 
-def judge(found: Found, item: KubeObject) -> Judgement:
+def judge(found: Found, item: KubeObject) -> ObjectJudgement:
     """Return the state of the object. Reports of its controller on earlier generations are ignored.
 
     A failure takes precedence over readiness.
@@ -65,16 +65,16 @@ def judge(found: Found, item: KubeObject) -> Judgement:
     observed = status.get("observedGeneration")
     if _is_late(observed, generation) and (item.ready or item.failed):
         message = f"its controller has observed generation {observed}, and the object has generation {generation}"
-        return Judgement(ObjectState.WAITING, f"waits for {describe(found)}: {message}")
+        return ObjectJudgement(ObjectState.WAITING, f"waits for {describe(found)}: {message}")
     failed = item.failed or (item.ready if item.ready and item.ready.contract else None)
     if failed is not None and (cause := _failure(found, failed)):
-        return Judgement(ObjectState.FAILED, f"{describe(found)} has failed: {cause}"[:_MAX_MESSAGE_CHARS])
+        return ObjectJudgement(ObjectState.FAILED, f"{describe(found)} has failed: {cause}"[:_MAX_MESSAGE_CHARS])
     if item.ready is None:
-        return Judgement(ObjectState.READY)
+        return ObjectJudgement(ObjectState.READY)
     ready, missing = _readiness(found, item.ready)
     if ready:
-        return Judgement(ObjectState.READY)
-    return Judgement(ObjectState.WAITING, f"waits for {describe(found)}: {missing}"[:_MAX_MESSAGE_CHARS])
+        return ObjectJudgement(ObjectState.READY)
+    return ObjectJudgement(ObjectState.WAITING, f"waits for {describe(found)}: {missing}"[:_MAX_MESSAGE_CHARS])
 
 
 def output_value(found: Found, output: UnitOutput) -> bytes | None:
@@ -104,7 +104,7 @@ def _readiness(found: Found, verdict: ReadyRule) -> tuple[bool, str]:
         values = jsonpath.find(verdict.when.path, found)
         wanted = " or ".join(json.dumps(each) for each in verdict.when.in_)
         shown = ", ".join(_as_json(each) for each in values[:3]) or "missing"
-        return _holds(values, verdict.when.in_), f"{verdict.when.path} must be {wanted} and is {shown}"
+        return _contains_any(values, verdict.when.in_), f"{verdict.when.path} must be {wanted} and is {shown}"
     flag = _mapping(found.get("status")).get("ready")
     if verdict.contract and isinstance(flag, bool):
         return flag, "status.ready must be true and is false"
@@ -145,7 +145,7 @@ def _is_late(observed: Any, generation: int) -> bool:
     return type(observed) is int and observed < generation
 
 
-def _holds(values: list[Any], wanted: tuple[Any, ...]) -> bool:
+def _contains_any(values: list[Any], wanted: tuple[Any, ...]) -> bool:
     """Return whether a value is one of the wanted ones; as in JSON, `true` is not `1`."""
     return any(
         isinstance(value, bool) is isinstance(each, bool) and value == each for value in values for each in wanted

@@ -21,7 +21,7 @@ FINALIZER: Final = f"{names.GROUP}/object"
 RELEASE_ANNOTATION: Final = f"{names.GROUP}/release"
 
 
-class Rest(NamedTuple):
+class SuspendField(NamedTuple):
     """The field of `spec` that keeps a kind at rest, the value for that, and the default value."""
 
     field: str
@@ -29,9 +29,9 @@ class Rest(NamedTuple):
     usual: bool | int
 
 
-_REPLICAS = Rest("replicas", 0, 1)
-AT_REST: Final[dict[tuple[str, str], Rest]] = {
-    ("batch", "Job"): Rest("suspend", value=True, usual=False),
+_REPLICAS = SuspendField("replicas", 0, 1)
+SUSPEND_FIELDS: Final[dict[tuple[str, str], SuspendField]] = {
+    ("batch", "Job"): SuspendField("suspend", value=True, usual=False),
     ("apps", "Deployment"): _REPLICAS,
     ("apps", "StatefulSet"): _REPLICAS,
     ("apps", "ReplicaSet"): _REPLICAS,
@@ -64,9 +64,9 @@ def object_name(identity: ObjectIdentity, manifest: Mapping[str, Any]) -> str:
     return fixed or names.derive_name("", identity.unit, "object", identity.run, identity.unit, str(identity.attempt))
 
 
-def rest_field(manifest: Mapping[str, Any]) -> Rest | None:
+def suspend_field(manifest: Mapping[str, Any]) -> SuspendField | None:
     """Return the field that keeps the object at rest; None if its kind has none, or the author wants it at rest."""
-    found = AT_REST.get((group_of(manifest["apiVersion"]), manifest["kind"]))
+    found = SUSPEND_FIELDS.get((group_of(manifest["apiVersion"]), manifest["kind"]))
     meant = (manifest.get("spec") or {}).get(found.field, found.usual) if found else None
     return None if found is None or meant == found.value else found
 
@@ -98,7 +98,7 @@ def render_object(
         raise CannotRenderError(Reason.FIELD_REFUSED, f"{field}: {problem}")
     meta = made.setdefault("metadata", {})
     notes = meta.setdefault("annotations", {})
-    held = rest_field(made)
+    held = suspend_field(made)
     if held is not None:
         spec = made["spec"] = made.get("spec") or {}
         notes[RELEASE_ANNOTATION] = json.dumps({held.field: spec.get(held.field, held.usual)})
@@ -120,7 +120,7 @@ def release_patch(manifest: Mapping[str, Any], found: Mapping[str, Any]) -> dict
     An annotation on the object has the author's value. If someone made it invalid, the default value is used.
     """
     meta = found["metadata"]
-    held = AT_REST.get((group_of(manifest["apiVersion"]), manifest["kind"]))
+    held = SUSPEND_FIELDS.get((group_of(manifest["apiVersion"]), manifest["kind"]))
     note = (meta.get("annotations") or {}).get(RELEASE_ANNOTATION)
     if held is None or note is None:
         return None

@@ -10,9 +10,9 @@ from dayfly.execute.object.render import FINALIZER
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.discovery import definition_uid, is_definition_gone, served, served_elsewhere
+from dayfly.kube.discovery import definition_uid, find_served_kind, is_definition_gone, list_other_versions
 from dayfly.kube.forms import Propagation, Style
-from dayfly.kube.objects import NAMESPACES, SECRETS, Resource, anything
+from dayfly.kube.objects import NAMESPACES, SECRETS, Resource, untyped_resource
 from dayfly.plan import messages
 from dayfly.spec.errors import with_article
 
@@ -46,7 +46,7 @@ class ObjectClient:
         self._clock = clock
         self._kinds: dict[tuple[str, str], tuple[float, Kind]] = {}
 
-    async def kind(self, api_version: str, kind: str) -> Kind:
+    async def discover_kind(self, api_version: str, kind: str) -> Kind:
         """Discover a namespaced kind.
 
         Raises:
@@ -56,18 +56,18 @@ class ObjectClient:
         until, known = self._kinds.get((api_version, kind), (0.0, None))
         if known is not None and self._clock() < until:
             return known
-        seen = await served(self._client, api_version, kind)
+        seen = await find_served_kind(self._client, api_version, kind)
         if seen is None:
             raise NotServedError(messages.kind_not_served(kind, api_version))
         if not seen.namespaced:
             raise NotServedError(
                 f"{with_article(kind)} of {api_version} is cluster-scoped, and steps may not create one", scope=True
             )
-        found = anything(api_version, kind, seen.name)
+        found = untyped_resource(api_version, kind, seen.name)
         self._kinds[api_version, kind] = self._clock() + _KIND_CACHE_S, found
         return found
 
-    async def kind_of_made(self, api_version: str, kind: str, definition: str) -> Kind | None:
+    async def discover_existing_kind(self, api_version: str, kind: str, definition: str) -> Kind | None:
         """Discover the kind of existing objects, in this version or in another one of the group.
 
         Args:
@@ -83,7 +83,7 @@ class ObjectClient:
             errors.ApiError: The request failed.
         """
         try:
-            return await self.kind(api_version, kind)
+            return await self.discover_kind(api_version, kind)
         except NotServedError as missing:
             if missing.scope:
                 raise
@@ -91,21 +91,21 @@ class ObjectClient:
             with contextlib.suppress(errors.Refused):
                 if uid and await is_definition_gone(self._client, name, uid):
                     return None
-            for version in await served_elsewhere(self._client, api_version, kind):
-                return await self.kind(version, kind)
+            for version in await list_other_versions(self._client, api_version, kind):
+                return await self.discover_kind(version, kind)
             raise NotServedError(messages.kind_lost(kind, api_version, name, proves=bool(uid))) from missing
 
-    async def definition(self, kind: Kind) -> str:
+    async def read_definition(self, kind: Kind) -> str:
         """Return the current CustomResourceDefinition of a kind, as NAME/UID; empty if it has none."""
         uid = await definition_uid(self._client, kind) if "." in kind.group else ""
         return f"{kind.plural}.{kind.group}/{uid}" if uid else ""
 
-    def _lost(self, kind: Kind) -> NotServedError:
+    def _forget_kind(self, kind: Kind) -> NotServedError:
         """Remove the kind from the cache and return the error."""
         self._kinds.pop((kind.api_version, kind.kind), None)
         return NotServedError(messages.kind_not_served(kind.kind, kind.api_version))
 
-    def _acting(self, namespace: str) -> Client:
+    def _account_client(self, namespace: str) -> Client:
         return self._client.acting_as(account(namespace), EXTRA)
 
     async def find(self, kind: Kind, name: str, namespace: str) -> Manifest | None:
@@ -116,14 +116,14 @@ class ObjectClient:
             NotServedError: The kind is no longer served, so its objects cannot be read.
         """
         try:
-            return await self._acting(namespace).find(kind, name, namespace)
+            return await self._account_client(namespace).find(kind, name, namespace)
         except errors.Forbidden:
             # The deletion of a namespace deletes the rights in it. A missing namespace has no objects.
             if await self._client.find(NAMESPACES, namespace) is None:
                 return None
             raise
         except errors.NotServed as missing:
-            raise self._lost(kind) from missing
+            raise self._forget_kind(kind) from missing
 
     async def is_ending(self, namespace: str) -> bool:
         """Return whether the namespace is being deleted. Its rights are then gone and cannot be granted again."""
@@ -136,7 +136,7 @@ class ObjectClient:
         Raises:
             errors.Forbidden: The account may not read it.
         """
-        found = await self._acting(namespace).find(SECRETS, name, namespace)
+        found = await self._account_client(namespace).find(SECRETS, name, namespace)
         return None if found is None else found.data or {}
 
     async def dry_run(self, kind: Kind, manifest: Manifest) -> None:
@@ -150,7 +150,7 @@ class ObjectClient:
         """
         meta = manifest["metadata"]
         namespace, name, [owner] = meta["namespace"], meta["name"], meta["ownerReferences"]
-        acting = self._acting(namespace)
+        acting = self._account_client(namespace)
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await acting.patch(kind, {"metadata": {"uid": owner["uid"]}}, name, namespace, dry_run=True)
         with contextlib.suppress(errors.NotFound, errors.Conflict):
@@ -169,13 +169,13 @@ class ObjectClient:
             errors.Refused: The API server refuses the object.
         """
         namespace = manifest["metadata"]["namespace"]
-        return await self._acting(namespace).create(kind, manifest, namespace)
+        return await self._account_client(namespace).create(kind, manifest, namespace)
 
     async def patch(self, kind: Kind, found: Manifest, patch: Manifest) -> None:
         """Patch the object. The patch names its UID, so an object that was replaced is not changed."""
         meta = found["metadata"]
         with contextlib.suppress(errors.NotFound, errors.Conflict):
-            await self._acting(meta["namespace"]).patch(kind, patch, meta["name"], meta["namespace"])
+            await self._account_client(meta["namespace"]).patch(kind, patch, meta["name"], meta["namespace"])
 
     async def delete(self, kind: Kind, found: Manifest, *, unchanged: bool = False) -> None:
         """Delete the object in the foreground; with `unchanged` only if it still has this resource version."""
@@ -183,7 +183,7 @@ class ObjectClient:
         if read.is_ending(found):
             return
         with contextlib.suppress(errors.NotFound, errors.Conflict):
-            await self._acting(meta["namespace"]).delete(
+            await self._account_client(meta["namespace"]).delete(
                 kind,
                 meta["name"],
                 meta["namespace"],
@@ -210,14 +210,14 @@ class ObjectClient:
                 {"op": "test", "path": f"/metadata/finalizers/{at}", "value": FINALIZER},
                 {"op": "remove", "path": f"/metadata/finalizers/{at}"},
             ]
-            acting = self._acting(meta["namespace"])
+            acting = self._account_client(meta["namespace"])
             try:
                 await acting.patch(kind, operations, meta["name"], meta["namespace"], style=Style.JSON)
                 return
             except errors.NotFound:
                 return
             except errors.NotServed as missing:
-                raise self._lost(kind) from missing
+                raise self._forget_kind(kind) from missing
             except (errors.Conflict, errors.Invalid) as fault:
                 refused = fault
             seen = await self.find(kind, meta["name"], meta["namespace"])

@@ -24,7 +24,7 @@ MAX_TIMES = 512
 _STAMP_CHARS_10_MS = 22
 
 
-class Printed(NamedTuple):
+class PrintedOutput(NamedTuple):
     """The end of a step's output, the size of the whole output in bytes, and the print times of the end."""
 
     tail: bytes
@@ -32,7 +32,7 @@ class Printed(NamedTuple):
     times: tuple[Entry, ...] = ()
 
 
-class Splitter:
+class LogSplitter:
     """Splits a log that it receives in pieces. `records` is the runner's sealed receipt after its last line.
 
     With `timed`, the log has timestamps, and `times` are those of the step's output, by offset from its first byte.
@@ -75,7 +75,7 @@ class Splitter:
             self._append(rest[1:])
         self._rest = b""
 
-    def printed(self, total: int = 0) -> Printed:
+    def printed(self, total: int = 0) -> PrintedOutput:
         """Return the end of the output. Offsets of its times are from the first byte of the tail.
 
         `total` is the size of the output according to the runner, 0 if it is not known. A container runtime can lose a
@@ -87,7 +87,7 @@ class Splitter:
         tail = bytes(self.tail[max(len(self.tail) + len(lost) - TAIL_LIMIT, 0) :])
         begin = size - len(tail)
         times = entries_between(self.times, begin, size) if tail else ()
-        return Printed(tail + lost, max(size, total), tuple((max(at - begin, 0), ms) for at, ms in times))
+        return PrintedOutput(tail + lost, max(size, total), tuple((max(at - begin, 0), ms) for at, ms in times))
 
     def _strip_time(self, line: bytes) -> bytes:
         """Return the line without its timestamp, and store the time."""

@@ -20,11 +20,11 @@ from dayfly.kube.objects import Condition, ContainerStatus, Pod, StateTerminated
 from dayfly.plan import reason_catalog
 from dayfly.plan.messages import evicted, never_began, no_record, out_of_memory, start_deadline
 from dayfly.plan.reasons import Reason
-from dayfly.plan.world import Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting
+from dayfly.plan.world import Ended, Fact, NeverRan, Prepared, Running, Sealed, Unclear, Waiting
 from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import Result, UnitRecord
-from dayfly.spec.scalars.numbers import MAX_INTEGER, whole
+from dayfly.spec.scalars.numbers import MAX_INTEGER, parse_whole
 
 # Maximum difference between the clocks of a lost node and of this machine.
 SKEW_MS = 300_000
@@ -86,19 +86,19 @@ def read_pod(seen: Pod, *, unit: Unit, record: UnitRecord, nonce: str, now: int)
     if is_gated(seen):
         if seen.metadata.deletion_timestamp:
             return _never_ran("Deleted", "its pod was deleted before it was released")
-        return PodReading(fact=Held(ref=seen.metadata.uid))
-    main = _main(seen)
+        return PodReading(fact=Prepared(ref=seen.metadata.uid))
+    main = _main_status(seen)
     if proof := _read_recall(seen, main, record, unit, nonce):
         return proof
     if main is not None and main.state.terminated is not None:
-        return _ended(seen, main.state.terminated, unit=unit, record=record, nonce=nonce)
+        return _read_terminated(seen, main.state.terminated, unit=unit, record=record, nonce=nonce)
     if seen.status.phase in ("Failed", "Succeeded"):
         return _failed_early(seen, record, unit)
     if seen.metadata.deletion_timestamp and not seen.spec.node_name:
         return _never_placed(seen, record, unit)
     if main is not None and main.state.running is not None:
-        return PodReading(fact=_running(main, record, unit, now))
-    return PodReading(fact=_waiting(seen, main, unit))
+        return PodReading(fact=_read_running(main, record, unit, now))
+    return PodReading(fact=_read_waiting(seen, main, unit))
 
 
 def read_missing_pod(record: UnitRecord, unit: Unit) -> Unclear:
@@ -120,13 +120,13 @@ def dead_by(record: UnitRecord, unit: Unit) -> int:
 
 def dead_by_order(stored: dict[str, Any]) -> int:
     """Return the same for a pod whose ledger is gone, from its work order; 0 if the order is invalid."""
-    start, run, grace = _ordered(stored, "start-before-ms", "run-ms", "grace-ms")
+    start, run, grace = _order_numbers(stored, "start-before-ms", "run-ms", "grace-ms")
     return start + run + grace + SKEW_MS if start and run else 0
 
 
 def start_before(stored: dict[str, Any]) -> int:
     """Return the latest start that the pod's work order permits; 0 if the order is invalid."""
-    (start,) = _ordered(stored, "start-before-ms")
+    (start,) = _order_numbers(stored, "start-before-ms")
     return start
 
 
@@ -135,7 +135,7 @@ def is_traced(stored: dict[str, Any]) -> bool:
     return any(key == "env" and value.startswith(b"TRACEPARENT=") for key, value in _order(stored))
 
 
-def _ordered(stored: dict[str, Any], *keys: str) -> tuple[int, ...]:
+def _order_numbers(stored: dict[str, Any], *keys: str) -> tuple[int, ...]:
     """Return numbers of a pod's work order; all 0 if one is missing, because any client may have created the pod."""
     records = dict(_order(stored))
     try:
@@ -154,24 +154,25 @@ def _order(stored: dict[str, Any]) -> Sequence[tuple[str, bytes]]:
 
 def has_started(seen: Pod) -> bool:
     """Return whether the kubelet reports that the step's container was started. Before that it has no log."""
-    main = _main(seen)
+    main = _main_status(seen)
     return main is not None and main.state.waiting is None
 
 
 def log_bytes(seen: Pod) -> int:
     """Return the size of the step's output according to the runner's termination message; 0 if it is not known."""
-    main = _main(seen)
+    main = _main_status(seen)
     ended = main.state.terminated if main is not None else None
     records = _message(ended.message) if ended is not None else None
     size = next((value for key, value in records or () if key == "log-bytes"), b"")
-    return whole(size.decode(errors="replace"), MAX_INTEGER) or 0
+    return parse_whole(size.decode(errors="replace"), MAX_INTEGER) or 0
 
 
 def recalled_at(seen: Pod) -> int:
     """Return when the pod was recalled, in unix milliseconds; 0 if it was not."""
     added = (each.name for each in seen.spec.ephemeral_containers or ())
     return max(
-        (whole(name.removeprefix(names.RECALL), MAX_INTEGER) or 0 for name in added if _is_recall(name)), default=0
+        (parse_whole(name.removeprefix(names.RECALL), MAX_INTEGER) or 0 for name in added if _is_recall(name)),
+        default=0,
     )
 
 
@@ -186,7 +187,7 @@ def is_gated(seen: Pod) -> bool:
 
 def is_over(seen: Pod) -> bool:
     """Return whether it is proven that no container runs or will run: all have ended, or the pod was never bound."""
-    main = _main(seen)
+    main = _main_status(seen)
     if main is None and _node_lost(seen):
         return False  # the kubelet may have started it without reporting that
     if seen.status.phase in ("Failed", "Succeeded") or main is not None:
@@ -194,7 +195,7 @@ def is_over(seen: Pod) -> bool:
     return seen.metadata.deletion_timestamp is not None and not seen.spec.node_name
 
 
-def _main(seen: Pod) -> ContainerStatus | None:
+def _main_status(seen: Pod) -> ContainerStatus | None:
     return next((status for status in seen.status.container_statuses or () if status.name == MAIN), None)
 
 
@@ -223,25 +224,27 @@ def is_recallable(seen: Pod, unit: Unit) -> bool:
 
 
 def _never_placed(seen: Pod, record: UnitRecord, unit: Unit) -> PodReading:
-    refused = _placing(seen, "False")
-    since = max(record.claimed_at, milliseconds(refused.last_transition_time)) if refused else 0
+    refused = _scheduled_condition(seen, "False")
+    since = max(record.claimed_at, parse_time(refused.last_transition_time)) if refused else 0
     if refused is None or _removed_at(seen) < since + unit.timeouts.schedule_ms:
         return _never_ran("Deleted", "its pod was deleted before it was placed on a node")
     message = start_deadline(unit.timeouts.schedule_ms, placed=False)
     return _never_ran(Reason.START_DEADLINE, f"{message}: {refused.message}" if refused.message else message)
 
 
-def _placing(seen: Pod, status: str) -> Condition | None:
+def _scheduled_condition(seen: Pod, status: str) -> Condition | None:
     """Return the condition `PodScheduled` if it has this status: "True" means bound, "False" unschedulable."""
     return next(
         (each for each in seen.status.conditions or () if each.type == "PodScheduled" and each.status == status), None
     )
 
 
-def _ended(seen: Pod, terminated: StateTerminated, *, unit: Unit, record: UnitRecord, nonce: str) -> PodReading:
+def _read_terminated(
+    seen: Pod, terminated: StateTerminated, *, unit: Unit, record: UnitRecord, nonce: str
+) -> PodReading:
     records = _message(terminated.message)
     if records is None:
-        if terminated.reason in _NOT_STARTED_REASONS and not milliseconds(terminated.started_at):
+        if terminated.reason in _NOT_STARTED_REASONS and not parse_time(terminated.started_at):
             return _script_never_ran(seen, unit, terminated.reason, terminated.message or "its container never started")
         fact: Fact = Ended(result=_without_receipt(seen, terminated, record, unit.timeouts.pull_ms))
     else:
@@ -250,7 +253,9 @@ def _ended(seen: Pod, terminated: StateTerminated, *, unit: Unit, record: UnitRe
             fact = Ended(result=_evicted(seen, fact.result))
     forgeable = unit.kind != Kind.WEBHOOK  # the program of a webhook is Dayfly's and has other exit codes
     if isinstance(fact, NeverRan) and forgeable and terminated.exit_code not in _UNSTARTED_CODES:
-        fact = receipt.lost("the runner was killed before it sealed a receipt, and this receipt is not the runner's")
+        fact = receipt.lost_receipt(
+            "the runner was killed before it sealed a receipt, and this receipt is not the runner's"
+        )
     if isinstance(fact, NeverRan):
         fact = _script_never_ran(seen, unit, fact.reason, fact.message).fact
     if isinstance(fact, Ended) and not _all_ended(seen):
@@ -276,7 +281,7 @@ def _read_recall(
     fact = receipt.read_records(records, nonce=nonce, unit=unit)
     if not isinstance(fact, NeverRan) or fact.reason != Reason.NEVER_RAN:
         return None
-    due = max(record.claimed_at, milliseconds(seen.status.start_time)) + unit.timeouts.pull_ms
+    due = max(record.claimed_at, parse_time(seen.status.start_time)) + unit.timeouts.pull_ms
     if recalled_at(seen) < due:
         return _never_ran(fact.reason, never_began())
     return _never_ran(Reason.START_DEADLINE, start_deadline(unit.timeouts.pull_ms, placed=True))
@@ -288,7 +293,7 @@ def _reports_result(main: ContainerStatus) -> bool:
     if ended is None:
         return main.state.running is not None
     return _message(ended.message) is not None or (
-        bool(milliseconds(ended.started_at)) and ended.exit_code != _TAKEN_CODE
+        bool(parse_time(ended.started_at)) and ended.exit_code != _TAKEN_CODE
     )
 
 
@@ -311,14 +316,14 @@ def _without_receipt(seen: Pod, terminated: StateTerminated, record: UnitRecord,
         message = out_of_memory("the kernel ended its whole container, without a receipt", _memory_limit(seen))
     elif reason == Reason.NO_RECORD:
         message = no_record()
-        if _removed_at(seen) >= max(record.claimed_at, milliseconds(seen.status.start_time)) + pull_ms:
+        if _removed_at(seen) >= max(record.claimed_at, parse_time(seen.status.start_time)) + pull_ms:
             reason, message = Reason.START_DEADLINE, f"{start_deadline(pull_ms, placed=True)}: {message}"
     result = Result(
         outcome="failed",
         reason=reason,
         message=message,
-        started_at=milliseconds(terminated.started_at),
-        ended_at=milliseconds(terminated.finished_at),
+        started_at=parse_time(terminated.started_at),
+        ended_at=parse_time(terminated.finished_at),
     )
     return _evicted(seen, result) if seen.status.reason == Reason.EVICTED else result
 
@@ -332,12 +337,12 @@ def _evicted(seen: Pod, result: Result) -> Result:
 def _removed_at(seen: Pod) -> int:
     """Return when the deletion was requested, rounded up to the next second; 0 if it was not."""
     meta = seen.metadata
-    due = milliseconds(meta.deletion_timestamp)
+    due = parse_time(meta.deletion_timestamp)
     return due - 1000 * (meta.deletion_grace_period_seconds or 0) + 1000 if due else 0
 
 
 def _memory_limit(seen: Pod) -> str | None:
-    main = _main(seen)
+    main = _main_status(seen)
     return (main.resources.limits or {}).get("memory", "") if main is not None and main.resources is not None else None
 
 
@@ -366,7 +371,7 @@ def _failed_early(seen: Pod, record: UnitRecord, unit: Unit) -> PodReading:
                 since=record.claimed_at, reason=Reason.NODE_LOST, message=message, dead_by=dead_by(record, unit)
             )
         )
-    main = _main(seen)
+    main = _main_status(seen)
     if main is not None and (main.state.running is not None or main.restart_count):
         message = "its pod has ended, but the result of its container is not known"
         return PodReading(
@@ -378,10 +383,10 @@ def _failed_early(seen: Pod, record: UnitRecord, unit: Unit) -> PodReading:
     return _script_never_ran(seen, unit, seen.status.reason or Reason.CANNOT_START, message)
 
 
-def _running(main: ContainerStatus, record: UnitRecord, unit: Unit, now: int) -> Fact:
+def _read_running(main: ContainerStatus, record: UnitRecord, unit: Unit, now: int) -> Fact:
     assert main.state.running is not None, "the caller passes a running container"
     # The start is measured by the node's clock. If it is before the claim, that clock is behind.
-    since = max(milliseconds(main.state.running.started_at), record.claimed_at)
+    since = max(parse_time(main.state.running.started_at), record.claimed_at)
     limits = unit.timeouts
     end = since + limits.run_ms + limits.grace_ms + SKEW_MS
     if limits.run_ms and now >= end:
@@ -390,15 +395,15 @@ def _running(main: ContainerStatus, record: UnitRecord, unit: Unit, now: int) ->
     return Running(since=since)
 
 
-def _waiting(seen: Pod, main: ContainerStatus | None, unit: Unit) -> Waiting:
-    created = milliseconds(seen.metadata.creation_timestamp)
-    if refused := _placing(seen, "False"):
-        since = milliseconds(refused.last_transition_time) or created
+def _read_waiting(seen: Pod, main: ContainerStatus | None, unit: Unit) -> Waiting:
+    created = parse_time(seen.metadata.creation_timestamp)
+    if refused := _scheduled_condition(seen, "False"):
+        since = parse_time(refused.last_transition_time) or created
         return Waiting(
             since=since, reason=refused.reason or Reason.UNSCHEDULABLE, message=refused.message, placed=False
         )
-    bound = _placing(seen, "True")  # a gated pod may be bound long after its creation
-    since = milliseconds(seen.status.start_time or (bound.last_transition_time if bound else None)) or created
+    bound = _scheduled_condition(seen, "True")  # a gated pod may be bound long after its creation
+    since = parse_time(seen.status.start_time or (bound.last_transition_time if bound else None)) or created
     recalled = recalled_at(seen)
     if main is not None and main.state.waiting is not None:
         waiting = main.state.waiting
@@ -416,7 +421,7 @@ def _waiting(seen: Pod, main: ContainerStatus | None, unit: Unit) -> Waiting:
 
 
 @functools.lru_cache(maxsize=1024)  # statuses repeat the same times
-def stamp(milliseconds: int, timespec: str = "seconds") -> str:
+def format_time(milliseconds: int, timespec: str = "seconds") -> str:
     """Return unix milliseconds as RFC 3339, at most the last second of the year 9999; empty for 0.
 
     `timespec` is `seconds`, as in Kubernetes, or `milliseconds` if readers compute a duration.
@@ -428,7 +433,7 @@ def stamp(milliseconds: int, timespec: str = "seconds") -> str:
 
 
 @functools.lru_cache(maxsize=1024)  # each turn reads the same times again
-def milliseconds(text: str | None) -> int:
+def parse_time(text: str | None) -> int:
     """Return an RFC 3339 time as unix milliseconds; 0 for None and for times up to the epoch.
 
     Runtimes write the epoch for a missing time. The API server accepts the year 0, which Python cannot represent.

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from dayfly.execute.pod import names, render
-from dayfly.execute.pod.logs import Splitter
+from dayfly.execute.pod.logs import LogSplitter
 from dayfly.execute.pod.render import MAIN
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.forms import Style
 from dayfly.kube.objects import PODS, Pod
+from dayfly.plan import messages
 
 # A log on the node's disk may have megabytes.
 LOG_TIMEOUT_S = 30.0
@@ -46,9 +47,8 @@ class Pods:
             except errors.NotFound:
                 raise fault from None
             if not _is_ours(found, manifest):
-                raise ForeignPodError(
-                    f"pod {metadata['namespace']}/{metadata['name']} exists and does not belong to Dayfly; delete it"
-                ) from None
+                text = messages.foreign_object("pod", metadata["namespace"], metadata["name"])
+                raise ForeignPodError(text) from None
             return None
 
     async def read_stored(self, pod: Pod) -> dict[str, Any] | None:
@@ -139,13 +139,13 @@ class Pods:
         Raises:
             errors.ApiError: The log cannot be read now, so its content is not known.
         """
-        splitter, log = Splitter(), self._client.log(pod.metadata.name, pod.metadata.namespace, container=MAIN)
+        splitter, log = LogSplitter(), self._client.log(pod.metadata.name, pod.metadata.namespace, container=MAIN)
         try:
             async with asyncio.timeout(LOG_TIMEOUT_S), contextlib.aclosing(log) as chunks:
                 async for chunk in chunks:
                     splitter.feed(chunk)
         except TimeoutError:
-            raise errors.ServerTrouble(
+            raise errors.ServerError(
                 f"log of pod {pod.metadata.name}", f"incomplete after {LOG_TIMEOUT_S:g} s"
             ) from None
         except errors.Refused as no:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dayfly.execute.process.files import is_locked, read_file, replace_file
-from dayfly.spec.scalars.numbers import MAX_INTEGER, whole
+from dayfly.spec.scalars.numbers import MAX_INTEGER, parse_whole
 
 SHARED = "/dev/shm"  # noqa: S108 - folders have mode 0700, and those of other users are refused
 _OWN_FILES = {"epoch", "home"}
@@ -43,7 +43,7 @@ class AttemptStorage(NamedTuple):
 
     def read_number(self, name: str) -> int:
         """Return a stored number; 0 if there is none, or a crash of the machine has damaged it."""
-        return whole(read_file(f"{self.work}/{name}").decode(errors="replace"), MAX_INTEGER) or 0
+        return parse_whole(read_file(f"{self.work}/{name}").decode(errors="replace"), MAX_INTEGER) or 0
 
     def ensure_exists(self) -> None:
         """Create the work folder again if it is gone: systemd deletes the memory files of a user at logout.

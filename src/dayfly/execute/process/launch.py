@@ -9,7 +9,7 @@ from typing import Protocol
 from dayfly.execute.process import podman_monitors
 from dayfly.execute.process.ci_marks import without_ci_marks
 from dayfly.execute.process.resident import DEFAULT_SIGNALS, Resident
-from dayfly.execute.process.run import Folder
+from dayfly.execute.process.run import AttemptFolder
 from dayfly.spec.lifecycle import Unit
 
 _RUNNER = "/dayfly/runner"
@@ -30,10 +30,10 @@ class Starter(Protocol):
     """The isolation in the work order of a fork, which is always a process of this machine."""
     isolates_paths: bool
     """Whether concurrent steps can use the same path."""
-    slow: bool
+    is_slow: bool
     """Whether the start of the runner may take long, for example because an image is pulled."""
 
-    async def start(self, folder: Folder, unit: Unit, /) -> int:
+    async def start(self, folder: AttemptFolder, unit: Unit, /) -> int:
         """Start the runner for the folder and return the process ID of the new child. The step outlives this process.
 
         Raises:
@@ -41,13 +41,13 @@ class Starter(Protocol):
             UnansweredError: The runner may have been started.
         """
 
-    def tell(self, sealed: Callable[[int], None], /) -> None:
+    def set_sealed_callback(self, sealed: Callable[[int], None], /) -> None:
         """Set the callback for the process ID of a child whose receipt is sealed, if that is known before its end.
 
         Notifications can be lost.
         """
 
-    def clear(self, folder: Folder) -> None:
+    def clear(self, folder: AttemptFolder) -> None:
         """Remove everything outside of the folder that an ended attempt may have left.
 
         Raises:
@@ -58,11 +58,11 @@ class Starter(Protocol):
         """Stop starting runners. Running steps continue."""
 
 
-class Processes:
+class ProcessStarter:
     """Starts steps as processes of this machine. They inherit its environment except for Dayfly's own variables."""
 
     name = "the runner"
-    slow = False
+    is_slow = False
 
     def __init__(self, runner: str, isolation: str, environment: Mapping[str, str]) -> None:
         theirs = {name: value for name, value in environment.items() if not name.startswith(_OWN_PREFIXES)}
@@ -70,20 +70,20 @@ class Processes:
         self.isolation = self.fork_isolation = isolation
         self.isolates_paths = isolation != "none"
 
-    async def start(self, folder: Folder, _unit: Unit) -> int:
+    async def start(self, folder: AttemptFolder, _unit: Unit) -> int:
         return await self._resident.fork(folder.path, self.isolation)
 
-    def tell(self, sealed: Callable[[int], None]) -> None:
+    def set_sealed_callback(self, sealed: Callable[[int], None]) -> None:
         self._resident.sealed = sealed
 
-    def clear(self, folder: Folder) -> None:
+    def clear(self, folder: AttemptFolder) -> None:
         pass
 
     def close(self) -> None:
         self._resident.close()
 
 
-class Containers:
+class ContainerStarter:
     """Starts steps in containers of their images with podman or docker, and forks as processes of this machine.
 
     A container uses the PID namespace of the machine, so that the process IDs in the marker are valid outside, and its
@@ -92,9 +92,9 @@ class Containers:
 
     isolation = "none"
     isolates_paths = True
-    slow = True
+    is_slow = True
 
-    def __init__(self, engine: str, runner: str, processes: Processes) -> None:
+    def __init__(self, engine: str, runner: str, processes: ProcessStarter) -> None:
         self._engine = engine
         self.name = Path(engine).name
         self._is_podman = self.name == "podman"
@@ -102,15 +102,15 @@ class Containers:
         self._processes = processes
         self.fork_isolation = processes.isolation
 
-    async def start(self, folder: Folder, unit: Unit) -> int:
+    async def start(self, folder: AttemptFolder, unit: Unit) -> int:
         if unit.exec is None:
             return await self._processes.start(folder, unit)
         return self._run(folder, unit.exec.image)
 
-    def tell(self, sealed: Callable[[int], None]) -> None:
-        self._processes.tell(sealed)
+    def set_sealed_callback(self, sealed: Callable[[int], None]) -> None:
+        self._processes.set_sealed_callback(sealed)
 
-    def _run(self, folder: Folder, image: str) -> int:
+    def _run(self, folder: AttemptFolder, image: str) -> int:
         # Otherwise the engine would create the folder as root.
         folder.make_logs()
         # In rootless podman, root in the container is the current user outside; in docker it is not.
@@ -136,12 +136,12 @@ class Containers:
             setsid=True,
         )
 
-    def clear(self, folder: Folder) -> None:
+    def clear(self, folder: AttemptFolder) -> None:
         self._remove(folder)
         if self._is_podman:
             podman_monitors.end_monitors(_name(folder), folder.path)
 
-    def _remove(self, folder: Folder) -> None:
+    def _remove(self, folder: AttemptFolder) -> None:
         command = [self._engine, "rm", "--force", *(("--time", "0") if self._is_podman else ()), _name(folder)]
         try:
             done = subprocess.run(
@@ -169,7 +169,7 @@ def _quote(field: str) -> str:
     return '"' + field.replace('"', '""') + '"'
 
 
-def _name(folder: Folder) -> str:
+def _name(folder: AttemptFolder) -> str:
     """Return the container's name, which is derived from the folder's name."""
     name = "".join(char if char.isalnum() or char in "_.-" else "-" for char in Path(folder.path).name)
     return f"dayfly-{name}"

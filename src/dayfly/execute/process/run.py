@@ -13,13 +13,13 @@ from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.files import create_file, is_locked, private, read_file, remove_tree
 from dayfly.execute.process.log_times import LogTimes, entry_now
 from dayfly.execute.process.processes import has_open, state_and_start
-from dayfly.execute.receipt import lost, read_receipt
+from dayfly.execute.receipt import lost_receipt, read_receipt
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
 from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import UnitRecord
 
-Seen = Ended | NeverRan | Running | Stalled | Unclear
+AttemptFact = Ended | NeverRan | Running | Stalled | Unclear
 # Maximum time between a deadline of the runner and the end of the last process that it kills.
 MARGIN_MS = 60_000
 # Number of logs that are kept for each unit, so that endless retries do not fill the disk.
@@ -33,7 +33,7 @@ _RUN = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _LOG = re.compile(r"(?P<unit>[^.].*)\.(?P<number>[1-9][0-9]*)\.log")
 
 
-class Folder:
+class AttemptFolder:
     """The folder of one attempt. Its name is derived from the attempt, so no index is needed."""
 
     def __init__(self, place: AttemptStorage, run: str, unit: str, number: int) -> None:
@@ -78,7 +78,7 @@ class Folder:
         Raises:
             OSError: The write failed. Nothing can start from an incomplete order.
         """
-        self._make()
+        self._create()
         self._mark_existence()
         create_file(f"{self.path}/order", order)
 
@@ -86,7 +86,7 @@ class Folder:
         """Return whether the folder exists."""
         return os.path.isdir(self.path)
 
-    def say(self, sentence: str) -> None:
+    def append_log_line(self, sentence: str) -> None:
         """Append a line of Dayfly to the log, before the step starts."""
         self.make_logs()
         with open(self.log, "ab", opener=private) as file, open(self.times, "ab", opener=private) as times:
@@ -100,20 +100,20 @@ class Folder:
             return
         for unit, number in list_logs(self._place, self._run):
             if unit == self._unit and number not in kept:
-                old = Folder(self._place, self._run, unit, number)
+                old = AttemptFolder(self._place, self._run, unit, number)
                 for path in (old.log, old.times):
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(path)
-        self.say(f"the last {KEPT_LOGS} logs are kept; logs before attempt {kept.start} are deleted")
+        self.append_log_line(f"the last {KEPT_LOGS} logs are kept; logs before attempt {kept.start} are deleted")
 
-    def complaint(self) -> str:
+    def starter_error(self) -> str:
         """Return the last line of the starter's output, usually its error; empty if there is none."""
         lines = read_file(self.starter_output).decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
     def fence(self) -> bool:
         """Link a marker `void`; return false if the step's marker exists. After true, the step can never start."""
-        self._make()
+        self._create()
         draft = f"{self.path}/void.tmp"
         with open(draft, "wb", opener=private) as file:
             file.write(b"void\n")
@@ -125,7 +125,7 @@ class Folder:
             os.unlink(draft)
         return True
 
-    def _make(self) -> None:
+    def _create(self) -> None:
         self._place.ensure_exists()
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.path, 0o700)
@@ -152,7 +152,7 @@ class Folder:
         """Create the folder of the run's logs. A runner outside of a container creates it together with its log."""
         _create_folders(self._place.logs, self.logs)
 
-    def observe(self, record: UnitRecord, *, unit: Unit, nonce: str, now: int) -> Seen:
+    def observe(self, record: UnitRecord, *, unit: Unit, nonce: str, now: int) -> AttemptFact:
         """Return a fact on an attempt that is alive according to the ledger, also if an earlier server started it."""
         for _ in range(2):
             if data := read_file(f"{self.path}/receipt"):
@@ -161,26 +161,26 @@ class Folder:
             if marker[0] == "void":
                 return NeverRan(reason=Reason.NEVER_RAN, message="it was fenced before it started")
             if marker[0] != "started":
-                return self._unmarked(record, unit, now)
-            if self.locked():
+                return self._unmarked_fact(record, unit, now)
+            if self.is_locked():
                 since = "".join(marker[4:5])  # a step can change this file
                 return Running(since=int(since) if _UNIX_MS.fullmatch(since) else record.claimed_at)
             # The receipt is written before the lock is released: read it once more.
-        return lost("its runner ended without a receipt", started_at=record.claimed_at, ended_at=now)
+        return lost_receipt("its runner ended without a receipt", started_at=record.claimed_at, ended_at=now)
 
-    def _unmarked(self, record: UnitRecord, unit: Unit, now: int) -> Seen:
+    def _unmarked_fact(self, record: UnitRecord, unit: Unit, now: int) -> AttemptFact:
         if record.ref.split()[0] != self._place.boot:
             message = "the machine was restarted, so the step has ended"
             return Unclear(since=record.claimed_at, reason=Reason.MACHINE_RESTARTED, message=message, dead_by=now)
         # Dayfly creates and removes the folder before its mark. So a mark or a log without a folder means that someone
         # else removed the folder.
         has_existed = os.path.lexists(self._existence_mark) or self.log_size() is not None
-        was_removed = not record.kept and not self.exists() and has_existed
+        was_removed = not record.is_kept and not self.exists() and has_existed
         if record.ref == self._place.ref and not was_removed:
             return Stalled(since=record.claimed_at)
-        return self.removed(record, unit)
+        return self.removed_fact(record, unit)
 
-    def removed(self, record: UnitRecord, unit: Unit) -> Unclear:
+    def removed_fact(self, record: UnitRecord, unit: Unit) -> Unclear:
         """Return the fact for an attempt whose folder is gone: it may be running until its deadline."""
         limits = unit.timeouts
         start = record.claimed_at + limits.schedule_ms + limits.pull_ms
@@ -191,7 +191,7 @@ class Folder:
             dead_by=start + limits.run_ms + limits.grace_ms + MARGIN_MS,
         )
 
-    def locked(self) -> bool:
+    def is_locked(self) -> bool:
         """Return whether any process of the step may still run."""
         return is_locked(f"{self.path}/lock") or self._is_dying()
 
@@ -210,7 +210,7 @@ class Folder:
     def _marker(self) -> list[str]:
         return read_file(f"{self.path}/marker").decode(errors="replace").split("\n")
 
-    def watch(self) -> int | None:
+    def open_runner_pidfd(self) -> int | None:
         """Return a pidfd of the runner that holds the lock, readable once it has ended; None if there is none."""
         marker = self._marker()
         if marker[0] != "started" or not _PROCESS.fullmatch("".join(marker[1:2])):
@@ -221,7 +221,7 @@ class Folder:
             return None
         try:
             # The process ID may have been reused: the runner is the process with the lock file open.
-            is_runner = self.locked() and self._is_holder(marker[1])
+            is_runner = self.is_locked() and self._is_holder(marker[1])
         except OSError:
             os.close(descriptor)
             raise
@@ -257,7 +257,7 @@ class Folder:
                 if has_open(process, lock):
                     os.kill(int(process), signal.SIGKILL)
 
-    def value(self, output: str, digest: str) -> bytes:
+    def read_output(self, output: str, digest: str) -> bytes:
         """Return the bytes of an output.
 
         Raises:

@@ -6,7 +6,7 @@ import stat
 
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.files import remove_tree
-from dayfly.execute.process.run import Folder
+from dayfly.execute.process.run import AttemptFolder
 
 # An unused folder is reused for the next step, because ext4 is slow to create folders after it has deleted many: it
 # skips each inode that was freed within the last minutes.
@@ -30,7 +30,7 @@ class StepFolders:
                     with contextlib.suppress(OSError):
                         os.rmdir(entry.path)
 
-    def make(self, folder: Folder) -> str:
+    def make(self, folder: AttemptFolder) -> str:
         """Create the attempt's empty working directory and return its path.
 
         Raises:
@@ -44,7 +44,7 @@ class StepFolders:
         self._created[path] = _fingerprint(path)
         return path
 
-    def remove(self, folder: Folder, *, can_reuse: bool) -> bool:
+    def remove(self, folder: AttemptFolder, *, can_reuse: bool) -> bool:
         """Remove the folder of a released attempt if it is empty; return false if it cannot be removed.
 
         With `can_reuse`, no process of a step outlives it, so an unchanged folder may be used for another step.
@@ -82,7 +82,7 @@ class StepFolders:
         return True
 
 
-def clear_step_folder(folder: Folder) -> None:
+def clear_step_folder(folder: AttemptFolder) -> None:
     """Remove the working directory of a released attempt with its content; this may take long.
 
     Raises:

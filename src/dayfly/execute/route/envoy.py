@@ -28,7 +28,7 @@ _HEADERS_KB: Final = 96
 _RUNTIME: Final = {f"re2.max_program_size.{level}_level": 1 << 24 for level in ("error", "warn")}
 
 
-class Lead(NamedTuple):
+class KeyRoute(NamedTuple):
     """Requests with one of these keys are routed to a port of this machine."""
 
     keys: tuple[str, ...]
@@ -36,15 +36,15 @@ class Lead(NamedTuple):
 
 
 class EnvoyEntry(NamedTuple):
-    """A listener: its port `listens`, its routes in order, and the baseline's `port` for all other requests.
+    """A listener: its port `listen_port`, its routes in order, and the baseline's `port` for all other requests.
 
     With `key`, Envoy adds this key to each request and routes by it, whatever keys the request has.
     """
 
     name: str
-    listens: int
+    listen_port: int
     port: int
-    leads: tuple[Lead, ...] = ()
+    key_routes: tuple[KeyRoute, ...] = ()
     key: str = ""
 
 
@@ -60,7 +60,7 @@ def bootstrap(*, admin: str, listeners: str, clusters: str) -> dict[str, Any]:
 
 def clusters(entries: Iterable[EnvoyEntry], lingering: Collection[int] = ()) -> list[dict[str, Any]]:
     """Return the clusters for all ports, including `lingering` ones with open requests of removed routes."""
-    ports = {port for entry in entries for port in (entry.port, *(lead.port for lead in entry.leads))}
+    ports = {port for entry in entries for port in (entry.port, *(lead.port for lead in entry.key_routes))}
     return [_cluster(port) for port in sorted({*ports, *lingering})]
 
 
@@ -69,7 +69,7 @@ def listeners(entries: Iterable[EnvoyEntry], tables: str) -> list[dict[str, Any]
     return [_listener(entry, f"{tables}/{file_of(entry.name)}") for entry in entries]
 
 
-def table(entry: EnvoyEntry, forms: Forms, *, token: str, version: int) -> dict[str, Any]:
+def route_table(entry: EnvoyEntry, forms: Forms, *, token: str, version: int) -> dict[str, Any]:
     """Return the route table of an entry. A request with the token receives the version of the active table."""
     probe = {
         "match": {"prefix": "/", "headers": [_exact(PROBE, token)]},
@@ -82,7 +82,7 @@ def table(entry: EnvoyEntry, forms: Forms, *, token: str, version: int) -> dict[
     }
 
 
-def answer(version: int, resources: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def discovery_response(version: int, resources: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the content of a file that Envoy watches, with resources of one kind."""
     return {"version_info": str(version), "resources": list(resources)}
 
@@ -94,13 +94,15 @@ def file_of(name: str) -> str:
 
 def _routes(entry: EnvoyEntry, forms: Forms) -> list[dict[str, Any]]:
     if entry.key:
-        leads = ((lead.keys, lead.port) for lead in entry.leads)
+        leads = ((lead.keys, lead.port) for lead in entry.key_routes)
         port = routing_keys.first_route(tuple(leads), frozenset({entry.key})) or entry.port
-        return [{"match": {"prefix": "/"}, "route": _to(port), "request_headers_to_add": _key_headers(entry.key)}]
+        return [{"match": {"prefix": "/"}, "route": _route_to(port), "request_headers_to_add": _key_headers(entry.key)}]
     found: list[dict[str, Any]] = []
-    for lead in entry.leads:
-        found += ({"match": {"prefix": "/", **match}, "route": _to(lead.port)} for match in _matches(lead.keys, forms))
-    return [*found, {"match": {"prefix": "/"}, "route": _to(entry.port)}]
+    for lead in entry.key_routes:
+        found += (
+            {"match": {"prefix": "/", **match}, "route": _route_to(lead.port)} for match in _matches(lead.keys, forms)
+        )
+    return [*found, {"match": {"prefix": "/"}, "route": _route_to(entry.port)}]
 
 
 def _matches(keys: Sequence[str], forms: Forms) -> Iterable[dict[str, Any]]:
@@ -124,7 +126,7 @@ def _exact(header: str, value: str) -> dict[str, Any]:
     return {"name": header, "string_match": {"exact": value}}
 
 
-def _to(port: int) -> dict[str, Any]:
+def _route_to(port: int) -> dict[str, Any]:
     # Retry requests that were not sent, because a restarting fork refuses connections for a moment.
     retry = {"retry_on": "connect-failure,refused-stream,reset-before-request", "num_retries": 4}
     back_off = {"base_interval": "0.025s", "max_interval": "0.5s"}
@@ -205,7 +207,7 @@ def _listener(entry: EnvoyEntry, table_path: str) -> dict[str, Any]:
     return {
         "@type": f"{_TYPE}config.listener.v3.Listener",
         "name": entry.name,
-        "address": _address(entry.listens),
+        "address": _address(entry.listen_port),
         "filter_chains": [
             {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
         ],

@@ -14,7 +14,7 @@ import msgspec
 
 from dayfly.execute.state.head import Holder
 from dayfly.spec.lifecycle import Exec, Unit, unit_id
-from dayfly.spec.scalars.numbers import whole
+from dayfly.spec.scalars.numbers import parse_whole
 
 KEY_BYTES: Final = 32
 PASSWORD: Final = "TF_HTTP_PASSWORD"  # noqa: S105 - the variable's name
@@ -135,7 +135,7 @@ def identify(keys: StateKeys, path: str, username: str, password: str) -> StateC
     """Return the caller with this path, username and password; None if they are invalid."""
     parts = path.removesuffix(_LOCK).split("/")
     step, _, attempt = username.rpartition(".")
-    number = whole(attempt, _MAX_ATTEMPT)
+    number = parse_whole(attempt, _MAX_ATTEMPT)
     if len(parts) != 4 or parts[:2] != ["", "state"] or number is None:
         return None
     who = state_caller(parts[2], parts[3], unit_id(parts[3], step), number)

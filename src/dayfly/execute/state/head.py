@@ -114,7 +114,7 @@ def decode(data: bytes, where: str) -> Head:
         raise DamagedError(f"the head of a state is damaged ({where}): {error}") from None
 
 
-def damaged(error: DamagedError, reader: tuple[str, int]) -> Head:
+def damaged_head(error: DamagedError, reader: tuple[str, int]) -> Head:
     """Return a replacement for a damaged head, which records a refused write of the attempt `reader`."""
     who = Holder(unit=reader[0], attempt=reader[1])
     return Head(refused=(Refusal(holder=who, at=0, message=str(error), lasts=True),))
@@ -195,7 +195,7 @@ def write(head: Head, run: Run, who: Holder, name: str, version: Version) -> Sta
 
     Without an ID (`-lock=false`), the attempt takes the lock if it is free, and keeps it until the attempt ends.
     """
-    if refusal := _unheld(head, who, name) if name else _unfree(head, run, who, version):
+    if refusal := _refuse_unless_held(head, who, name) if name else _refuse_if_taken(head, run, who, version):
         return refuse(head, who, refusal, version.at)
     keeps = bool(name) or (head.lock is not None and head.lock.holder == who)
     lock = head.lock if keeps else Lock(id="", info="{}", holder=who, at=version.at)
@@ -203,8 +203,8 @@ def write(head: Head, run: Run, who: Holder, name: str, version: Version) -> Sta
     after = msgspec.structs.replace(head, lock=lock, refused=refused)
     if head.newest is not None and head.newest.digest == version.digest:
         return StateStep(OK, None if after == head else after)  # a retry, or an unchanged state
-    every = (*head.versions, msgspec.structs.replace(version, number=_next(head)))
-    kept = _kept(every)
+    every = (*head.versions, msgspec.structs.replace(version, number=_next_number(head)))
+    kept = _newest_within_limits(every)
     return StateStep(OK, msgspec.structs.replace(after, versions=kept), every[: len(every) - len(kept)])
 
 
@@ -222,13 +222,17 @@ def refuse(
 
 def delete(head: Head, who: Holder, name: str, now: int) -> StateStep:
     """Add a version without a state. The earlier versions are kept for inspection."""
-    if refusal := _unheld(head, who, name) if name else _conflict("only the holder of the lock may delete a state"):
+    if (
+        refusal := _refuse_unless_held(head, who, name)
+        if name
+        else _conflict("only the holder of the lock may delete a state")
+    ):
         return StateStep(refusal)
     if head.newest is None:
         return StateStep(OK)
-    gone = Version(number=_next(head), at=now, holder=who, size=0, digest="")
+    gone = Version(number=_next_number(head), at=now, holder=who, size=0, digest="")
     every = (*head.versions, gone)
-    kept = _kept(every)
+    kept = _newest_within_limits(every)
     return StateStep(OK, msgspec.structs.replace(head, versions=kept), every[: len(every) - len(kept)])
 
 
@@ -246,13 +250,13 @@ def describe_lock(held: Lock) -> bytes:
     return msgspec.json.encode(info)
 
 
-def refuse_ended(who: Holder) -> StateResponse:
+def ended_response(who: Holder) -> StateResponse:
     """Return the response to an ended attempt that requests the lock, as lock information that Terraform shows."""
     info = {"ID": f"none ({ended_message(who)})", "Who": "Dayfly", "Operation": "", "Info": ended_message(who)}
     return StateResponse(423, msgspec.json.encode(info), json=True)
 
 
-def _unheld(head: Head, who: Holder, name: str) -> StateResponse | None:
+def _refuse_unless_held(head: Head, who: Holder, name: str) -> StateResponse | None:
     held = head.lock
     if held is None:
         return _conflict("a write needs the lock of this state, which is free")
@@ -261,7 +265,7 @@ def _unheld(head: Head, who: Holder, name: str) -> StateResponse | None:
     return None
 
 
-def _unfree(head: Head, run: Run, who: Holder, version: Version) -> StateResponse | None:
+def _refuse_if_taken(head: Head, run: Run, who: Holder, version: Version) -> StateResponse | None:
     """Refuse a write without a lock if another attempt holds the lock or the state has changed since it was read."""
     held = head.lock
     if held is not None and not has_ended(run, held.holder) and (held.holder != who or held.id):
@@ -286,11 +290,11 @@ def _info(answer: StateResponse) -> str:
     return str(content.get("Info") or answer.body.decode(errors="replace").strip())
 
 
-def _next(head: Head) -> int:
+def _next_number(head: Head) -> int:
     return head.versions[-1].number + 1 if head.versions else 1
 
 
-def _kept(versions: tuple[Version, ...]) -> tuple[Version, ...]:
+def _newest_within_limits(versions: tuple[Version, ...]) -> tuple[Version, ...]:
     """Return the newest versions within the limits of number and size."""
     room = MAX_STORED_BYTES
     kept: list[Version] = []

@@ -50,7 +50,7 @@ def with_state(plan: Plan, run: Run, key: AttemptKey, facts: Mapping[AttemptKey,
         failed = msgspec.structs.replace(result, outcome="failed", reason=reason, message=message)
     elif result.outcome != "succeeded":
         return fact
-    elif found := (_created if step.creates else _deleted)(plan, run, step, facts, head):
+    elif found := (_create_failure if step.creates else _delete_failure)(plan, run, step, facts, head):
         failed = msgspec.structs.replace(result, outcome="failed", reason=found[0], message=found[1])
     else:
         return fact
@@ -62,10 +62,10 @@ def _refusal(head: Head, key: AttemptKey) -> str:
     return next((f"its state was refused: {each.message}" for each in head.refused if each.holder == who), "")
 
 
-def _created(
+def _create_failure(
     plan: Plan, run: Run, step: SealedStep, facts: Mapping[AttemptKey, Fact], head: Head
 ) -> tuple[Reason, str] | None:
-    if head.newest is not None or not _is_last(_stateful(plan, step), step, run, facts):
+    if head.newest is not None or not _is_last(_steps_with_state(plan, step), step, run, facts):
         return None
     message = (
         "Dayfly received no state, so no delete step can know the created objects; the module needs an empty "
@@ -74,10 +74,10 @@ def _created(
     return Reason.STATE_MISSING, message
 
 
-def _deleted(
+def _delete_failure(
     plan: Plan, run: Run, step: SealedStep, facts: Mapping[AttemptKey, Fact], head: Head
 ) -> tuple[Reason, str] | None:
-    for other in _stateful(plan, step, creates=True):
+    for other in _steps_with_state(plan, step, creates=True):
         record = run.unit(other.id)
         if refusal := _refusal(head, (other.id, record.attempt)):
             refused = refusal.removeprefix("its ")
@@ -85,7 +85,7 @@ def _deleted(
         if record.reason == Reason.STATE_MISSING:
             unknown = f"{other.id} left no state, so this step cannot know the objects that it created"
             return Reason.STATE_MISSING, f"{unknown}; {_BY_HAND}"
-    peers = _stateful(plan, step)
+    peers = _steps_with_state(plan, step)
     if not _is_last(peers, step, run, facts):
         return None
     if left := head.newest.resources if head.newest is not None else 0:
@@ -101,7 +101,7 @@ def _deleted(
     return None
 
 
-def _stateful(plan: Plan, step: SealedStep, *, creates: bool | None = None) -> list[SealedStep]:
+def _steps_with_state(plan: Plan, step: SealedStep, *, creates: bool | None = None) -> list[SealedStep]:
     """Return the steps with a state of the same resource that create or delete, by default as this one does."""
     wanted = step.creates if creates is None else creates
     every = plan.steps.values()

@@ -50,7 +50,7 @@ class StateOwner(NamedTuple):
     resource: str
 
 
-class Found(msgspec.Struct, frozen=True):
+class StoredHead(msgspec.Struct, frozen=True):
     """A head in a store. `tag` identifies this version of the head for compare-and-swap."""
 
     head: Head
@@ -92,7 +92,7 @@ class UncertainError(Exception):
 class StateStore(Protocol):
     """The storage of a host for states."""
 
-    async def find(self, owner: StateOwner) -> Found:
+    async def find(self, owner: StateOwner) -> StoredHead:
         """Read the current head; an empty one if there is none.
 
         Raises:
@@ -102,7 +102,7 @@ class StateStore(Protocol):
     async def read_ledger(self, run: str) -> Run | None:
         """Read the current ledger of a run; None if it no longer exists. Callers read the head first."""
 
-    async def swap(self, owner: StateOwner, before: Found, after: Head) -> bool:
+    async def swap(self, owner: StateOwner, before: StoredHead, after: Head) -> bool:
         """Replace the head `before`; return false if it has changed or the run no longer exists.
 
         Raises:
@@ -405,7 +405,7 @@ async def _in_thread_if_large(size: int, work: Callable[..., T], *given: object)
 def _refuse_ended(who: StateCaller, method: str) -> StateResponse:
     log.info("run %s: %s refused: %s", who.run, method, head.ended_message(who.holder))
     return (
-        head.refuse_ended(who.holder)
+        head.ended_response(who.holder)
         if method == "LOCK"
         else StateResponse(_ENDED_STATUS, f"{head.ended_message(who.holder)}\n".encode())
     )

@@ -25,7 +25,7 @@ _UNROUTABLE = tuple(
 ) + tuple(map(ipaddress.ip_network, ("100::/64", "2001:db8::/32", "3fff::/20", "5f00::/16", "fec0::/10")))
 
 
-def refusal(text: str) -> str:
+def why_refused(text: str) -> str:
     """Return why the address is refused; empty if it is allowed."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])

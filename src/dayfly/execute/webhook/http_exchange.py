@@ -113,7 +113,9 @@ def _connect(access: ServerAccess, resolver: Resolve) -> socket.socket:
     until = time.monotonic() + access.connect_s
     origin = access.origin
     found = _resolve_in_time(origin, access.connect_s, resolver)
-    refused = [(address[0], problem) for _, address in found if (problem := address_policy.refusal(str(address[0])))]
+    refused = [
+        (address[0], problem) for _, address in found if (problem := address_policy.why_refused(str(address[0])))
+    ]
     if refused and not access.allowed:
         address, problem = refused[0]
         raise UnsentError(

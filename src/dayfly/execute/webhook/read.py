@@ -67,11 +67,13 @@ def mark_doubtful(plan: Plan, run: Run, facts: Mapping[AttemptKey, Fact], now: i
     need no such delay: they are sent again with the same key. `now` is unix milliseconds.
     """
     ends = {key: fact.result for key, fact in facts.items() if isinstance(fact, (Ended, Sealed))}
-    doubts = {key: doubt for key, result in ends.items() if (doubt := _doubt(plan, run, key, result, now)) is not None}
+    doubts = {
+        key: doubt for key, result in ends.items() if (doubt := _unclear_fact(plan, run, key, result, now)) is not None
+    }
     return {**facts, **doubts}
 
 
-def _doubt(plan: Plan, run: Run, key: AttemptKey, result: Result, now: int) -> Unclear | None:
+def _unclear_fact(plan: Plan, run: Run, key: AttemptKey, result: Result, now: int) -> Unclear | None:
     step, record = plan.steps.get(key[0]), run.unit(key[0])
     if step is None or step.unit.kind != Kind.WEBHOOK or not step.creates or step.unit.retry.idempotent:
         return None

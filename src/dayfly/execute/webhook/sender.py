@@ -131,7 +131,7 @@ class WebhookSender:
                 answer = send(self._access(request), request, self._resolver)
             except UnsentError as unsent:
                 pause = FIRST_PAUSE_S * 2**number
-                if not unsent.can_retry or number == MAX_TRIES - 1 or self._left() < pause:
+                if not unsent.can_retry or number == MAX_TRIES - 1 or self._seconds_left() < pause:
                     raise SenderExit(unsent.end, str(unsent)) from None
                 self._log(f"nothing was sent: {unsent}; retrying in {pause:g} s")
                 self._pause(pause)
@@ -153,7 +153,7 @@ class WebhookSender:
     def _access(self, request: WebhookRequest) -> ServerAccess:
         limits = self._order["limits"]
         ca = (self._written.get("tls") or {}).get("ca", "")
-        left = max(self._left(), 0.001)
+        left = max(self._seconds_left(), 0.001)
         connect_s, answer_s = min(limits["connect"], left), min(limits["answer"], left)
         return ServerAccess(request.origin, self._order["allowed"], ca, connect_s, answer_s, left)
 
@@ -209,8 +209,10 @@ class WebhookSender:
         if self._order["idempotent"]:
             self._log(f"{why}; the request may be sent again with the same key")
             return
-        self._log(f"{why}; it may still be carried out: waiting {self._left():.0f} s before it counts as failed")
-        self._wait(self._left())
+        self._log(
+            f"{why}; it may still be carried out: waiting {self._seconds_left():.0f} s before it counts as failed"
+        )
+        self._wait(self._seconds_left())
 
     # --- a long job -------------------------------------------------------------------------------------------------
 
@@ -258,7 +260,7 @@ class WebhookSender:
         self._show_request(question)
         pause = FIRST_PAUSE_S
         shown: tuple[int, bytes] | None = None
-        while (left := self._left()) > FIRST_PAUSE_S:
+        while (left := self._seconds_left()) > FIRST_PAUSE_S:
             # The last requests are sent shortly before the time limit, whatever the pause is.
             self._wait(min(pause, max(left - LAST_PAUSE_S, left / 2)))
             pause = min(pause * 2, MAX_PAUSE_S)
@@ -276,7 +278,7 @@ class WebhookSender:
             if answer.fault is None:
                 yield answer
         # The server may still be working until the time limit, and cleanup must not start before.
-        self._wait(max(self._left(), 0))
+        self._wait(max(self._seconds_left(), 0))
 
     # --- values of a response ---------------------------------------------------------------------------------------
 
@@ -319,12 +321,12 @@ class WebhookSender:
     def _compare(self, comparison: Mapping[str, Any], answer: WebhookResponse) -> bool:
         """Return whether a comparison is true. It is false for a response of a proxy, which cannot be compared."""
         try:
-            return self._holds(comparison, answer)
+            return self._is_true(comparison, answer)
         except SenderExit as end:
             self._log(f"ignored, because it cannot be compared: {end}")
             return False
 
-    def _holds(self, comparison: Mapping[str, Any], answer: WebhookResponse) -> bool:
+    def _is_true(self, comparison: Mapping[str, Any], answer: WebhookResponse) -> bool:
         found = self._query(comparison["path"], answer)
         return any(isinstance(found, bool) is isinstance(each, bool) and found == each for each in comparison["in"])
 
@@ -346,7 +348,7 @@ class WebhookSender:
 
     # --- time and log -----------------------------------------------------------------------------------------------
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         return self._until - self._clock()
 
     def _wait(self, seconds: float) -> None:

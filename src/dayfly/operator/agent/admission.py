@@ -9,7 +9,7 @@ from dayfly.execute.pod import pod_precheck
 from dayfly.execute.pod.names import namespace_of
 from dayfly.kube.cache import Change
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import SANDBOXES, is_served
+from dayfly.operator.cluster.objects import SANDBOXES, served_uid
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.identity import routing_key
@@ -36,11 +36,11 @@ class LocalKeys:
         return key in self._keys
 
     def _on_change(self, change: Change[Any]) -> None:
-        meta = change.seen.metadata
+        meta = change.latest.metadata
         key = routing_key(meta.uid)
         if change.new is None:
             self._keys.discard(key)
-        elif not is_served(meta):
+        elif not served_uid(meta):
             self._keys.add(key)
 
 

@@ -17,7 +17,7 @@ from dayfly.operator.agent import served_sandboxes
 from dayfly.operator.agent.cluster_host import Admit, ClusterHost
 from dayfly.operator.agent.cursor import SecretCursor
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import SANDBOXES, RunObject, SandboxObject, is_served
+from dayfly.operator.cluster.objects import SANDBOXES, RunObject, SandboxObject, served_uid
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Target
@@ -112,13 +112,13 @@ class Agent:
 
     def why_waiting(self, seen: SandboxObject) -> SandboxNotReadyError | None:
         """Return why a Sandbox of the server cannot start now, if the server is not reachable."""
-        if not is_served(seen.metadata) or self.dial.is_connected:
+        if not served_uid(seen.metadata) or self.dial.is_connected:
             return None
         return SandboxNotReadyError(
             Reason.RESOURCES_PENDING, WAITING_FOR_SERVER.format(why=self.dial.trouble or "not connected yet")
         )
 
-    def figures(self) -> dict[str, Callable[[], float]]:
+    def gauges(self) -> dict[str, Callable[[], float]]:
         """Return the gauges of the connection, by metric name."""
         return {
             "server_connected": lambda: self.dial.is_connected,

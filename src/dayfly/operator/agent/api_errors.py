@@ -29,7 +29,7 @@ def unavailable_on_error(method: _Method[S, P, T]) -> _Method[S, P, T]:
         try:
             return await method(self, *args, **kwargs)
         except errors.Forbidden as fault:
-            if fault.namespace_ending:
+            if fault.is_namespace_ending:
                 raise HostUnavailableError(str(fault)) from fault
             raise HostUnavailableError(
                 f"{fault}: a cluster administrator can grant the right with kubectl create rolebinding dayfly-agent -n "

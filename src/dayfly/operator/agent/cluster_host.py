@@ -29,8 +29,8 @@ from dayfly.operator.cluster.objects import (
     TARGET_FINALIZER,
     RunObject,
     SandboxObject,
-    is_served,
-    retries,
+    parse_retries,
+    served_uid,
 )
 from dayfly.plan.actions import Decision
 from dayfly.plan.reasons import Reason
@@ -160,7 +160,7 @@ class ClusterHost:
         else:
             # Another operator may have sealed the run since, from an earlier offer.
             await self._revise(run := await self._seal(seen, offer), offer)
-        self._keys.setdefault(offer.uid, Key.of(seen))
+        self._keys.setdefault(offer.uid, Key.from_object(seen))
         self._cluster.queue.add(run.metadata.name)
         return Verdict.TAKEN
 
@@ -190,7 +190,7 @@ class ClusterHost:
         if ABANDON_ANNOTATION not in (meta.annotations or {}):
             await self._annotate(seen, {ABANDON_ANNOTATION: f"{request.message or request.reason}{by}"})
         await served_sandboxes.delete(self._client, seen)
-        self._cluster.wishes.add(Key.of(seen))
+        self._cluster.sandbox_queue.add(Key.from_object(seen))
         self._cluster.queue.add(names.run_name(meta.name, meta.uid))
         return Verdict.TAKEN
 
@@ -199,7 +199,7 @@ class ClusterHost:
         seen = await self._find(uid)
         if seen is None or await self._read_run(seen) is None:
             return Verdict.UNKNOWN
-        known = retries((seen.metadata.annotations or {}).get(RETRY_ANNOTATION, ""))
+        known = parse_retries((seen.metadata.annotations or {}).get(RETRY_ANNOTATION, ""))
         newest = {unit: max(attempts.get(unit, 0), known.get(unit, 0)) for unit in {*attempts, *known}}
         note = " ".join(f"{unit}={attempt}" for unit, attempt in sorted(newest.items()))
         await self._annotate(seen, {RETRY_ANNOTATION: note})
@@ -261,7 +261,7 @@ class ClusterHost:
     def record_report(self, target: Target, report: RunReport) -> None:
         """Record the newest report of a Sandbox's run, and send it if it has changed."""
         seen = self._cluster.sandboxes.get(target.name, target.namespace)
-        if seen is None or seen.metadata.uid != target.uid or not (uid := is_served(seen.metadata)):
+        if seen is None or seen.metadata.uid != target.uid or not (uid := served_uid(seen.metadata)):
             return
         urls = self._cluster.urls.get(names.run_name(target.name, target.uid), {})
         # Every host sends complete reports, and the local Sandbox has its own list of unsupported fields.
@@ -270,8 +270,8 @@ class ClusterHost:
             self.end.report_change(uid)
 
     def _on_sandbox_change(self, change: Change[SandboxObject]) -> None:
-        seen = change.seen
-        if not (uid := is_served(seen.metadata)):
+        seen = change.latest
+        if not (uid := served_uid(seen.metadata)):
             return
         if change.new is not None:
             self._keys[uid] = change.key
@@ -284,10 +284,10 @@ class ClusterHost:
             self._ended_reports.pop(uid, None)
 
     def _on_run_change(self, change: Change[RunObject]) -> None:
-        offered = change.gone.spec.offered if change.gone is not None else None
+        offered = change.deleted.spec.offered if change.deleted is not None else None
         if offered is not None and (seen := self._cached_sandbox(offered.uid)) is not None:
             self._report_end_if_over(seen, offered.uid)
-        if offer_dedup.went_back(change):
+        if offer_dedup.has_regressed(change):
             self.on_data_loss()
 
     def _report_end_if_over(self, seen: SandboxObject, uid: str) -> None:
@@ -333,7 +333,7 @@ class ClusterHost:
         """
         key = self._key(uid)
         seen = await self._client.find(SANDBOXES, key.name, key.namespace)
-        if seen is not None and is_served(seen.metadata) != uid:
+        if seen is not None and served_uid(seen.metadata) != uid:
             raise DocumentsRefusedError(f"Sandbox {key} already exists and is not the server's; delete it")
         return seen
 

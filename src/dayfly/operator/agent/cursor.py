@@ -12,7 +12,7 @@ from dayfly.execute.pod import names
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, AnnotatedMeta
 from dayfly.link.dialer import LastSeen
-from dayfly.spec.scalars.numbers import MAX_INTEGER, whole
+from dayfly.spec.scalars.numbers import MAX_INTEGER, parse_whole
 
 NAME = "dayfly-agent"
 
@@ -39,7 +39,7 @@ class SecretCursor:
             data.get(name, b"").decode(errors="replace") for name in ("session", "number", "digest")
         )
         self._meta = found.metadata if found else None
-        self.seen = LastSeen(whole(session, MAX_INTEGER) or 0, whole(number, MAX_INTEGER) or 0, digest)
+        self.seen = LastSeen(parse_whole(session, MAX_INTEGER) or 0, parse_whole(number, MAX_INTEGER) or 0, digest)
 
     async def save(self, seen: LastSeen) -> None:
         """Write the Secret. When this returns, the write is durable.

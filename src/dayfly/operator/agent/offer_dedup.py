@@ -34,7 +34,7 @@ def is_carried_out(cluster: ClusterWatches, seen: SandboxObject | None, offer: O
     return known == (offer.generation, offer.expires_at, offer.forks)
 
 
-def went_back(change: Change[RunObject]) -> bool:
+def has_regressed(change: Change[RunObject]) -> bool:
     """Return whether a server's run has disappeared without being closed, or lacks something it had."""
     old = change.old.spec.offered if change.old is not None else None
     if old is None or change.old is None:

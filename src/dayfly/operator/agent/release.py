@@ -60,7 +60,7 @@ class ReleaseQueue:
             meta, shows = seen.metadata, served_sandboxes.end_evidence(seen)
             await self._cluster.drop_finalizer(SANDBOXES, meta, SERVED_FINALIZER, if_so=shows)
         except errors.ApiError as fault:
-            log.warning("sandbox %s is not released: %s", Key.of(seen), fault)
+            log.warning("sandbox %s is not released: %s", Key.from_object(seen), fault)
 
     async def _release_each(
         self, left: Iterator[str], find_ended: Callable[[str], Awaitable[SandboxObject | None]]

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod.read import parse_time
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta, Key, Resource
 from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
@@ -25,7 +25,7 @@ from dayfly.operator.cluster.objects import (
     RouteGroupObject,
     RunObject,
     SandboxObject,
-    abandonment,
+    parse_abandonment,
 )
 from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import Lifecycle, digest
@@ -68,7 +68,7 @@ async def seal(
         uid=uid,
         target=documents[-1].target,
         plan=digest(tuple(each.spec for each in stored)),
-        born_at=milliseconds(meta.creation_timestamp),
+        born_at=parse_time(meta.creation_timestamp),
     )
     pins = tuple(Pin(name=each.metadata.name, uid=each.metadata.uid, digest=digest(each.spec)) for each in stored)
     body = RunObject(
@@ -76,7 +76,7 @@ async def seal(
         ledger=ledger,
         spec=msgspec.structs.replace(spec, documents=pins),
     )
-    return await cluster.ledger.birth(body)
+    return await cluster.ledger.create(body)
 
 
 async def _document(cluster: ClusterWatches, body: DocumentObject) -> DocumentObject:
@@ -107,9 +107,9 @@ async def recover(cluster: ClusterWatches, resource: Resource[T], seen: T, noun:
     if now is None or not has_finalizer(now.metadata, TARGET_FINALIZER):
         return ""
     meta = now.metadata
-    request = abandonment(meta.annotations, closing=bool(meta.deletion_timestamp))
+    request = parse_abandonment(meta.annotations, closing=bool(meta.deletion_timestamp))
     if request is not None and request.applies:
-        log.warning("%s %s is released without its ledger: %s", noun, Key.of(now), request.reason)
+        log.warning("%s %s is released without its ledger: %s", noun, Key.from_object(now), request.reason)
         if not meta.deletion_timestamp:
             await cluster.client.delete(resource, meta.name, meta.namespace, uid=meta.uid)
         await cluster.drop_finalizer(resource, meta, TARGET_FINALIZER)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from dayfly.execute.fork.read import ForkDeployment, ForkService
 from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
-from dayfly.execute.gateway.read import RouteObject, accepting
+from dayfly.execute.gateway.read import RouteObject, accepting_parents
 from dayfly.execute.gateway.run import KINDS as GATEWAY_KINDS
 from dayfly.execute.istio.read import VirtualService
 from dayfly.execute.istio.run import KINDS as ISTIO_KINDS
@@ -14,7 +14,7 @@ from dayfly.execute.istio.run import VIRTUAL_SERVICES
 from dayfly.execute.pod import names, read
 from dayfly.kube.cache import Cache, Change
 from dayfly.kube.client import Client
-from dayfly.kube.objects import PODS, AnnotatedMeta, HasMeta, Key, ObjectMeta, Pod, Resource, Slim
+from dayfly.kube.objects import PODS, AnnotatedMeta, HasMeta, Key, KubeStruct, ObjectMeta, Pod, Resource
 from dayfly.kube.ownership import drop_finalizer
 from dayfly.kube.watches import Watches
 from dayfly.lib.clock import now_ms
@@ -50,7 +50,7 @@ WORKERS = 16
 T = TypeVar("T", bound=HasMeta)
 
 
-class BaselineMeta(Slim, frozen=True):
+class BaselineMeta(KubeStruct, frozen=True):
     """The metadata of a Deployment that is not a fork."""
 
     metadata: ObjectMeta
@@ -102,13 +102,13 @@ class ClusterWatches(Watches):
         """The addresses that work now, by run and endpoint."""
         self.follows_log: Callable[[Pod], bool] = lambda _: True
         """Whether the log of this pod will be followed as soon as its step starts."""
-        self.made_ahead: Callable[[RunObject, Pod], bool] = lambda _run, _pod: False
+        self.is_prepared_ahead: Callable[[RunObject, Pod], bool] = lambda _run, _pod: False
         """Whether this process has created the pod before the step's turn."""
         self._leaving: set[str] = set()
         self._fork_index, self._target_index = ForkIndex(), TargetIndex()
         self.ledger = RunStore(client, self.runs)
         self.queue: WorkQueue[str] = WorkQueue(owner=self._namespace_of, workers=WORKERS, seed=seed)
-        self.wishes: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, workers=WORKERS, seed=seed)
+        self.sandbox_queue: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, workers=WORKERS, seed=seed)
         self.published: WorkQueue[str] = WorkQueue(seed=seed)
         self.hooked: WorkQueue[str] = WorkQueue(seed=seed)
         self.grouped: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, seed=seed)
@@ -172,7 +172,7 @@ class ClusterWatches(Watches):
         """Return the names of the runs whose target has that UID, according to the cache."""
         return self._target_index.runs_of(uid)
 
-    def when_found(self) -> Urgency:
+    def discovery_urgency(self) -> Urgency:
         """Return the urgency of an object that is reported now.
 
         Objects of a first list, or of a takeover, come after new objects and after runs with pods.
@@ -182,7 +182,7 @@ class ClusterWatches(Watches):
     @property
     def queues(self) -> tuple[WorkQueue[Any], ...]:
         """The work queues."""
-        return self.queue, self.wishes, self.published, self.hooked, self.pairs, self.grouped
+        return self.queue, self.sandbox_queue, self.published, self.hooked, self.pairs, self.grouped
 
     def close(self) -> None:
         """Close the queues."""
@@ -219,22 +219,22 @@ class ClusterWatches(Watches):
 
     def _queue_run(self, change: Change[RunObject]) -> None:
         closed = change.new is not None and change.new.ledger.closed is not None
-        self.queue.add(change.key.name, urgency=Urgency.URGENT if closed else self.when_found())
+        self.queue.add(change.key.name, urgency=Urgency.URGENT if closed else self.discovery_urgency())
 
     def _sandbox_changed(self, change: Change[SandboxObject]) -> None:
         # The last turn of a run writes "ready" before the run rests, so the watch reports it afterwards.
         new = change.new
         if new is not None and new.status is not None and new.status.ready:
-            self.rest(names.run_name(new.metadata.name, new.metadata.uid))
+            self.share_equal_parts(names.run_name(new.metadata.name, new.metadata.uid))
 
     def _owned_changed(self, change: Change[Pod] | Change[ForkDeployment] | Change[ForkService]) -> None:
-        run = (change.seen.metadata.labels or {}).get(names.RUN_LABEL)
+        run = (change.latest.metadata.labels or {}).get(names.RUN_LABEL)
         if run and (after := self._turn_delay(run, change)) is not None:
             self.queue.add(run, after=after)
 
     def _turn_delay(self, run: str, change: Change[Pod] | Change[ForkDeployment] | Change[ForkService]) -> float | None:
         """Return the seconds after which the run needs a turn because of this change; None if it needs none."""
-        found, new, seen = self.ledger.get(run), change.new, change.seen
+        found, new, seen = self.ledger.get(run), change.new, change.latest
         if found is None or found.ledger.closed is not None or not isinstance(seen, Pod):
             return 0.0
         over = (State.DONE, State.VOID)
@@ -246,7 +246,7 @@ class ClusterWatches(Watches):
             if seen.metadata.uid in self._leaving:
                 return None
             return DELETION_CHECK_S if new.metadata.deletion_timestamp else 0.0
-        if new is change.old or (change.old is None and read.is_gated(seen) and self.made_ahead(found, seen)):
+        if new is change.old or (change.old is None and read.is_gated(seen) and self.is_prepared_ahead(found, seen)):
             return BATCH_DELAY_S
         if isinstance(change.old, Pod):
             # The watch may report this before the API server answers our own request that removed the gate.
@@ -284,7 +284,7 @@ class ClusterWatches(Watches):
 
     def _route_changed(self, change: Change[RouteObject]) -> None:
         # The route may be our own, or lead to a baseline now or before this change.
-        run = (change.seen.metadata.labels or {}).get(names.RUN_LABEL)
+        run = (change.latest.metadata.labels or {}).get(names.RUN_LABEL)
         if run:
             self.queue.add(run)
             return
@@ -297,9 +297,9 @@ class ClusterWatches(Watches):
         # Sandboxes without a run may be waiting for this plugin. Publishing is rare, so all of them are queued.
         for sandbox in self.sandboxes:
             if self.ledger.get(names.run_name(sandbox.metadata.name, sandbox.metadata.uid)) is None:
-                self.wishes.add(Key.of(sandbox))
+                self.sandbox_queue.add(Key.from_object(sandbox))
 
-    def rest(self, run: str) -> None:
+    def share_equal_parts(self, run: str) -> None:
         """Share equal parts of a run's objects in memory, because they now stay unchanged for a long time."""
         found = self.ledger.get(run)
         if found is None:
@@ -353,7 +353,7 @@ class TargetIndex:
 
     def update(self, change: Change[RunObject]) -> None:
         """Apply a change of a run."""
-        uid = change.seen.ledger.target.uid
+        uid = change.latest.ledger.target.uid
         if change.old is None:
             self._runs[uid] = *self._runs.get(uid, ()), change.key.name
         elif change.new is None:
@@ -368,7 +368,7 @@ class TargetIndex:
 
 def _relevant_parts(route: RouteObject) -> tuple[Any, ...]:
     meta = route.metadata
-    return route.spec, meta.labels, meta.annotations, bool(meta.deletion_timestamp), set(accepting(route))
+    return route.spec, meta.labels, meta.annotations, bool(meta.deletion_timestamp), set(accepting_parents(route))
 
 
 def _baselines(run: RunObject | None) -> set[Key]:

@@ -9,8 +9,8 @@ import msgspec
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.names import GROUP
-from dayfly.kube.answers import MAX_DEPTH, is_cut
-from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, Resource, Slim
+from dayfly.kube.answers import MAX_DEPTH, is_truncated
+from dayfly.kube.objects import AnnotatedMeta, Key, KubeStruct, ObjectMeta, Resource
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.kinds import RunSpec, StepLogsSpec
@@ -19,7 +19,7 @@ from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.route_group import RouteGroup
 from dayfly.spec.run import Run
-from dayfly.spec.scalars.numbers import whole
+from dayfly.spec.scalars.numbers import parse_whole
 
 VERSION = API_VERSION.removeprefix(f"{GROUP}/")
 RUN_FINALIZER = f"{GROUP}/run"
@@ -45,7 +45,7 @@ SERVED_FINALIZER = f"{GROUP}/served"
 FORGET_ANNOTATION = f"{GROUP}/forget"
 # Units to retry now, each with its latest attempt: `db/drop=3 cache/remove=1`.
 RETRY_ANNOTATION = f"{GROUP}/retry"
-_MOST_ATTEMPTS = 999_999_999
+_MAX_ATTEMPT = 999_999_999
 _FORCE = "force"
 
 
@@ -55,14 +55,14 @@ def check_depth(spec: dict[str, Any]) -> None:
     Raises:
         SpecError: the spec is nested too deeply.
     """
-    if is_cut(spec):
+    if is_truncated(spec):
         raise SpecError(f"is nested too deeply to be read: nest no field more than {MAX_DEPTH} deep", ("spec",))
 
 
-def retries(annotation: str) -> dict[str, int]:
+def parse_retries(annotation: str) -> dict[str, int]:
     """Parse the retry annotation into attempts by unit. Invalid entries are ignored."""
     parts = (entry.rpartition("=") for entry in annotation.split())
-    found = ((unit, whole(number, _MOST_ATTEMPTS)) for unit, _, number in parts)
+    found = ((unit, parse_whole(number, _MAX_ATTEMPT)) for unit, _, number in parts)
     return {unit: number for unit, number in found if unit and number is not None}
 
 
@@ -73,7 +73,7 @@ class AbandonAnnotation(NamedTuple):
     applies: bool
 
 
-def abandonment(annotations: Mapping[str, str] | None, *, closing: bool) -> AbandonAnnotation | None:
+def parse_abandonment(annotations: Mapping[str, str] | None, *, closing: bool) -> AbandonAnnotation | None:
     """Return the request to give up a cleanup, or None if there is none.
 
     It applies once the end has begun (`closing`). The values `force` and `force: REASON` apply before that, too.
@@ -92,7 +92,7 @@ def forced_abandonment(reason: str) -> str:
     return f"{_FORCE}: {reason}"
 
 
-class RunObject(Slim, frozen=True, omit_defaults=False):
+class RunObject(KubeStruct, frozen=True, omit_defaults=False):
     """The ledger as an object. Without a status subresource, one write changes finalizer and ledger together."""
 
     metadata: AnnotatedMeta
@@ -102,7 +102,7 @@ class RunObject(Slim, frozen=True, omit_defaults=False):
     kind: Literal["Run"] = "Run"
 
 
-class DocumentObject(Slim, frozen=True, omit_defaults=False):
+class DocumentObject(KubeStruct, frozen=True, omit_defaults=False):
     """ObjectLifecycleMethods: one compiled document."""
 
     metadata: AnnotatedMeta
@@ -111,7 +111,7 @@ class DocumentObject(Slim, frozen=True, omit_defaults=False):
     kind: Literal["ObjectLifecycleMethods"] = "ObjectLifecycleMethods"
 
 
-class WrittenCondition(Slim, frozen=True):
+class WrittenCondition(KubeStruct, frozen=True):
     """A condition of a status, without reason and message."""
 
     type: str = ""
@@ -119,7 +119,7 @@ class WrittenCondition(Slim, frozen=True):
     last_transition_time: str = ""
 
 
-class WrittenUnit(Slim, frozen=True):
+class WrittenUnit(KubeStruct, frozen=True):
     """The state of a unit in a status."""
 
     id: str
@@ -127,14 +127,14 @@ class WrittenUnit(Slim, frozen=True):
     attempt: int = 0
 
 
-class WrittenEndpoint(Slim, frozen=True):
+class WrittenEndpoint(KubeStruct, frozen=True):
     """A working endpoint in a status."""
 
     name: str = ""
     url: str = ""
 
 
-class StoredStatus(Slim, frozen=True):
+class StoredStatus(KubeStruct, frozen=True):
     """The part of a status that a new process compares before it writes."""
 
     observed_generation: int = 0
@@ -148,7 +148,7 @@ class StoredStatus(Slim, frozen=True):
     endpoints: tuple[WrittenEndpoint, ...] = ()
 
 
-class SandboxObject(Slim, frozen=True):
+class SandboxObject(KubeStruct, frozen=True):
     """A Sandbox as its owner wrote it; `spec.documents` parses the spec.
 
     The status is output only. A new process compares it once, to avoid writing the same status again.
@@ -159,7 +159,7 @@ class SandboxObject(Slim, frozen=True):
     status: StoredStatus | None = None
 
 
-class PluginObject(Slim, frozen=True):
+class PluginObject(KubeStruct, frozen=True):
     """A published ResourcePlugin: `spec.name` is its name with version, the rest the plugin's spec."""
 
     metadata: ObjectMeta
@@ -178,7 +178,7 @@ class PluginObject(Slim, frozen=True):
         return plugin
 
 
-class HookObject(Slim, frozen=True):
+class HookObject(KubeStruct, frozen=True):
     """A LifecycleHook as an administrator wrote it; `spec.documents` parses the spec. The status is output only."""
 
     metadata: AnnotatedMeta
@@ -198,7 +198,7 @@ class HookObject(Slim, frozen=True):
         return hook
 
 
-class RouteGroupObject(Slim, frozen=True):
+class RouteGroupObject(KubeStruct, frozen=True):
     """A RouteGroup as its owner wrote it; `spec.documents` parses the spec. The status is output only."""
 
     metadata: AnnotatedMeta
@@ -218,7 +218,7 @@ class RouteGroupObject(Slim, frozen=True):
         return group
 
 
-class StepLogsObject(Slim, frozen=True):
+class StepLogsObject(KubeStruct, frozen=True):
     """The logs of steps of a Sandbox."""
 
     metadata: ObjectMeta
@@ -236,7 +236,7 @@ GROUPS = Resource(GROUP, VERSION, "routegroups", "RouteGroup", RouteGroupObject)
 HOOKS = Resource(GROUP, VERSION, "lifecyclehooks", "LifecycleHook", HookObject, namespaced=False)
 
 
-def is_served(meta: ObjectMeta) -> str:
+def served_uid(meta: ObjectMeta) -> str:
     """Return the UID of a Sandbox on its server; empty for a Sandbox that was applied in this cluster."""
     return (meta.labels or {}).get(SERVED_LABEL, "")
 
@@ -244,12 +244,12 @@ def is_served(meta: ObjectMeta) -> str:
 def served_for(meta: AnnotatedMeta) -> str:
     """Return organisation and name of such a Sandbox on its server; empty for other Sandboxes."""
     notes = meta.annotations or {}
-    if not is_served(meta):
+    if not served_uid(meta):
         return ""
     return f"{notes.get(SERVED_FOR_ANNOTATION, '')}/{notes.get(SERVED_NAME_ANNOTATION, '')}"
 
 
-def owner(run: RunObject) -> dict[str, Any]:
+def run_owner_reference(run: RunObject) -> dict[str, Any]:
     """Return an owner reference to a run."""
     return {
         "apiVersion": run.api_version,
@@ -260,7 +260,7 @@ def owner(run: RunObject) -> dict[str, Any]:
     }
 
 
-def secret_of(
+def owned_secret(
     run: RunObject, key: Key, type_: str, data: Mapping[str, bytes], labels: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
     """Return a Secret that the run owns."""
@@ -271,7 +271,7 @@ def secret_of(
             "name": key.name,
             "namespace": key.namespace,
             "labels": {names.RUN_LABEL: run.metadata.name, **labels},
-            "ownerReferences": [owner(run)],
+            "ownerReferences": [run_owner_reference(run)],
         },
         "type": type_,
         "data": {name: base64.b64encode(value).decode() for name, value in data.items()},
@@ -283,12 +283,12 @@ def finalizer_of(run: RunObject) -> str:
     return HOOKED_PREFIX + run.spec.hook.name if run.spec.hook is not None else TARGET_FINALIZER
 
 
-def holds(meta: ObjectMeta) -> list[str]:
+def dayfly_finalizers(meta: ObjectMeta) -> list[str]:
     """Return all finalizers of Dayfly on a target, of any run."""
     return [each for each in meta.finalizers or () if each == TARGET_FINALIZER or each.startswith(HOOKED_PREFIX)]
 
 
-def owned(meta: ObjectMeta, run: RunObject) -> bool:
+def is_owned_by(meta: ObjectMeta, run: RunObject) -> bool:
     """Return whether this run owns the object; UIDs are compared, since another run may have had the same name."""
     return any(reference.uid == run.metadata.uid for reference in meta.owner_references or ())
 

@@ -57,9 +57,9 @@ class RouteKinds(Generic[T]):
         return tuple(kind for kind in self._all if kind.plural in self._followed)
 
     @property
-    def trouble(self) -> str:
+    def list_error(self) -> str:
         """The error that prevents the first list of routes; empty if there is none."""
-        found = (each.trouble for each in self._followed.values() if not each.synced)
+        found = (each.error for each in self._followed.values() if not each.is_synced)
         return next((each.message for each in found if each is not None), "")
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -106,5 +106,5 @@ class RouteKinds(Generic[T]):
         await self.wait_discovered()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LIST_TIMEOUT_S):
-                while not all(each.synced or each.trouble for each in self._followed.values()):  # noqa: ASYNC110 - the watches have no event for this
+                while not all(each.is_synced or each.error for each in self._followed.values()):  # noqa: ASYNC110 - the watches have no event for this
                     await asyncio.sleep(_POLL_INTERVAL_S)

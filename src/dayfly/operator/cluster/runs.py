@@ -90,7 +90,7 @@ class RunStore:
         return found
 
     def _handle_change(self, change: Change[RunObject]) -> None:
-        if (gone := change.gone) is not None:
+        if (gone := change.deleted) is not None:
             self._mark_gone(gone)
 
     def _mark_gone(self, run: RunObject) -> None:
@@ -104,7 +104,7 @@ class RunStore:
         if name in self._written and self._written[name][0].metadata.uid == uid:
             del self._written[name]
 
-    async def birth(self, body: RunObject) -> RunObject:
+    async def create(self, body: RunObject) -> RunObject:
         """Create the Run, open and without claims, or return the existing one."""
         try:
             made = await self._client.create(RUNS, body)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from dayfly.execute.istio.read import VirtualService
-from dayfly.execute.istio.rules import group_by_run, others
+from dayfly.execute.istio.rules import group_by_run, rules_of_others
 from dayfly.kube.cache import Cache, Change
 from dayfly.kube.objects import Key
 
@@ -53,7 +53,7 @@ class VirtualServiceIndex:
         woken = {run for run in old.keys() | new.keys() if old.get(run) != new.get(run)}
         if change.old is None or change.new is None or _scope_of(change.old) != _scope_of(change.new):
             woken.update(self._forking_runs.all_runs())
-        elif others(change.old.rules) != others(change.new.rules):
+        elif rules_of_others(change.old.rules) != rules_of_others(change.new.rules):
             woken.update(self._forking_runs.runs_in(change.key.namespace))
         for run in sorted(woken):
             self._wake(run)
@@ -63,4 +63,4 @@ def _scope_of(seen: VirtualService) -> tuple[Any, ...]:
     """Return the parts that decide whose requests use this VirtualService."""
     meta = seen.metadata
     rest = {key: value for key, value in seen.spec.items() if key != "http"}
-    return rest, seen.is_ours, seen.is_left_alone, bool(meta.deletion_timestamp)
+    return rest, seen.is_ours, seen.is_ignored, bool(meta.deletion_timestamp)

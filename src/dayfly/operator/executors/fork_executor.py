@@ -1,6 +1,6 @@
 """The executor of forks; `operator.forks` does the work."""
 
-from dayfly.execute.executor import Known
+from dayfly.execute.executor import Observations
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.run_memory import Sight
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
@@ -11,7 +11,7 @@ class DeploymentForkExecutor:
     """Forks of Deployments: created without replicas, claimed by UID, and then changed in place."""
 
     kind: str = Kind.FORK
-    gated = True
+    is_gated = True
 
     def __init__(self, forks: ForkReconciler) -> None:
         self._forks = forks
@@ -21,9 +21,9 @@ class DeploymentForkExecutor:
 
     async def observe(self, sight: Sight) -> None:
         seen = sight.forks = await self._forks.observe(sight.run, sight.plan, sight.now, sight.memory.forks)
-        sight.known[self.kind] = Known(facts=seen.facts, objections=seen.objections)
+        sight.known[self.kind] = Observations(facts=seen.facts, objections=seen.objections)
 
-    def known(self, sight: Sight) -> Known:
+    def observations(self, sight: Sight) -> Observations:
         return sight.known[self.kind]
 
     async def prepare(self, sight: Sight, effect: Prepare) -> None:

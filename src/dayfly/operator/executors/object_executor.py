@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dayfly.execute.executor import Known
+from dayfly.execute.executor import Observations
 from dayfly.execute.inputs import ForkAddressUnknownError
 from dayfly.execute.object import read, render
 from dayfly.execute.object.run import Kind as ServedKind
@@ -40,7 +40,7 @@ class ObjectExecutor:
     """Objects of any kind, created with the permissions of an account in the target's namespace."""
 
     kind: str = Kind.OBJECT
-    gated = False
+    is_gated = False
 
     def __init__(self, cluster: ClusterWatches, outputs: AttemptSecrets) -> None:
         self._cluster = cluster
@@ -72,15 +72,15 @@ class ObjectExecutor:
                 for step in steps:
                     await self._check_ahead(sight, turn, step, objections)
         sight.objects = turn.found
-        sight.known[self.kind] = Known(
+        sight.known[self.kind] = Observations(
             facts=turn.facts,
             objections=objections,
             outputs=turn.outputs,
-            made=turn.made,
+            object_refs=turn.object_refs,
             definitions=turn.definitions,
         )
 
-    def known(self, sight: Sight) -> Known:
+    def observations(self, sight: Sight) -> Observations:
         return sight.known[self.kind]
 
     async def _observe_step(self, sight: Sight, turn: ObjectTurn, step: SealedStep) -> None:
@@ -116,7 +116,7 @@ class ObjectExecutor:
             objections[step.id] = preparing
             return
         memory = sight.memory.objects.setdefault(key, ObjectMemory())
-        unit_state, never = sight.memory.refusals.of(turn.run.ledger, turn.now)
+        unit_state, never = sight.memory.refusals.current(turn.run.ledger, turn.now)
         if step.id in sight.missing_fields or key in never:
             return
         if refusal := unit_state.get(step.id):
@@ -159,7 +159,7 @@ class ObjectExecutor:
             if maker is not step:
                 await self._remove(sight, where, found)
             elif found is None:
-                kind = await self._objects.kind(where.manifest["apiVersion"], where.manifest["kind"])
+                kind = await self._objects.discover_kind(where.manifest["apiVersion"], where.manifest["kind"])
                 await self._create(sight, kind, where)
             elif patch := render.release_patch(where.manifest, found):
                 await self._objects.patch(await self._kind_of(found), found, patch)
@@ -203,7 +203,7 @@ class ObjectExecutor:
 
     async def _kind_of(self, found: dict[str, Any]) -> ServedKind:
         """Return the kind of an object in the version in which it was found."""
-        return await self._objects.kind(found["apiVersion"], found["kind"])
+        return await self._objects.discover_kind(found["apiVersion"], found["kind"])
 
     async def _remove(self, sight: Sight, where: ObjectRef, found: dict[str, Any] | None) -> None:
         """Delete the object. If the claim is recent, it was not observed yet and is searched for first."""
@@ -220,7 +220,7 @@ class ObjectExecutor:
             errors.ApiError: the API server failed, or the account may not read the object.
         """
         manifest = where.manifest
-        kind = await self._objects.kind_of_made(manifest["apiVersion"], manifest["kind"], record.definition)
+        kind = await self._objects.discover_existing_kind(manifest["apiVersion"], manifest["kind"], record.definition)
         found = await self._objects.find(kind, where.name, where.identity.namespace) if kind is not None else None
         return found if found is not None and read.is_ours(found, ref=record.ref, token=where.identity.token) else None
 
@@ -283,7 +283,7 @@ class ObjectExecutor:
             if object_view.object_spec(step).remove or object_view.was_never_made(record):
                 continue
             where = object_view.object_of(sight.run, step, record.attempt)
-            if render.rest_field(where.manifest) is not None:
+            if render.suspend_field(where.manifest) is not None:
                 continue
             try:
                 if found := await self._find_own(where, record):
@@ -293,8 +293,8 @@ class ObjectExecutor:
                 if isinstance(error, errors.Refused):
                     refusal = grants.explain_refusal(error, where.identity.namespace, sight.now).message
                 if sight.run.ledger.phase is not Phase.ABANDONED:
-                    raise errors.Refused(where.named, f"our finalizer is still on it: {refusal}", status=0) from error
-                log.warning("%s keeps the finalizer %s: %s", where.named, render.FINALIZER, refusal)
+                    raise errors.Refused(where.title, f"our finalizer is still on it: {refusal}", status=0) from error
+                log.warning("%s keeps the finalizer %s: %s", where.title, render.FINALIZER, refusal)
 
     async def close(self) -> None:
         """Do nothing: no task runs between turns."""
@@ -303,4 +303,4 @@ class ObjectExecutor:
 def _is_due(ledger: Run, step: SealedStep) -> bool:
     """Return whether all inputs of the step are recorded and it may be tried."""
     needed = all(ledger.unit(name).outcome == "succeeded" for name in step.needs)
-    return needed and unit_state(step, ledger.unit(step.id)) in (UnitState.FRESH, UnitState.AGAIN)
+    return needed and unit_state(step, ledger.unit(step.id)) in (UnitState.FRESH, UnitState.RETRYABLE)

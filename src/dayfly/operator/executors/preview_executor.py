@@ -3,7 +3,7 @@
 If a preview is not possible, that is reported, and nothing waits for it.
 """
 
-from dayfly.execute.executor import Known
+from dayfly.execute.executor import Observations
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.routes.previews import Previews
 from dayfly.operator.run_memory import Sight
@@ -18,7 +18,7 @@ class GatewayPreviewExecutor:
     """Previews with the Gateway API: claimed first, created by `keep` after that turn, and changed in place."""
 
     kind: str = Kind.PREVIEW
-    gated = False
+    is_gated = False
 
     def __init__(self, cluster: ClusterWatches, previews: Previews) -> None:
         self._cluster = cluster
@@ -45,18 +45,18 @@ class GatewayPreviewExecutor:
                 if url:
                     urls[wished[name].unit.name] = url
             elif await self._previews.is_gone(run, name.partition(":")[2]):
-                facts[key] = Ended(result=_gone(record.claimed_at, sight.now))
+                facts[key] = Ended(result=_gone_result(record.claimed_at, sight.now))
             else:
                 facts[key] = Running(since=record.claimed_at, ready=False)
         self._cluster.set_urls(run.metadata.name, urls)
-        sight.known[self.kind] = Known(facts=facts)
+        sight.known[self.kind] = Observations(facts=facts)
 
     def _alive(self, sight: Sight) -> list[str]:
         ledger = sight.run.ledger
         names = (name for name in ledger.units if ledger.kind(name) == Kind.PREVIEW)
         return [name for name in names if ledger.unit(name).state in ALIVE]
 
-    def known(self, sight: Sight) -> Known:
+    def observations(self, sight: Sight) -> Observations:
         return sight.known[self.kind]
 
     async def prepare(self, sight: Sight, effect: Prepare) -> None:
@@ -94,6 +94,6 @@ class GatewayPreviewExecutor:
         """Do nothing: no task runs between turns."""
 
 
-def _gone(since: int, now: int) -> Result:
+def _gone_result(since: int, now: int) -> Result:
     message = "its address is gone"
     return Result(outcome="failed", reason=Reason.CANCELLED, message=message, started_at=since, ended_at=now)

@@ -1,6 +1,6 @@
 """The executor of routes by routing key; `operator.routes` does the work."""
 
-from dayfly.execute.executor import Known
+from dayfly.execute.executor import Observations
 from dayfly.operator.routes.route_reconciler import RouteReconciler, namespaces_of
 from dayfly.operator.run_memory import Sight
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
@@ -11,7 +11,7 @@ class GatewayRouteExecutor:
     """Routes to forks: claimed first, created by `keep` after that turn, and changed in place."""
 
     kind: str = Kind.ROUTE
-    gated = False
+    is_gated = False
 
     def __init__(self, routes: RouteReconciler) -> None:
         self._routes = routes
@@ -22,9 +22,9 @@ class GatewayRouteExecutor:
     async def observe(self, sight: Sight) -> None:
         sight.routes = await self._routes.observe(sight.run, sight.plan, sight.now, sight.memory.routes)
         sight.ineffective += sight.routes.lacking or self._routes.unrouted(sight.run, sight.plan)
-        sight.known[self.kind] = Known(facts=sight.routes.facts, made=sight.routes.made)
+        sight.known[self.kind] = Observations(facts=sight.routes.facts, object_refs=sight.routes.object_refs)
 
-    def known(self, sight: Sight) -> Known:
+    def observations(self, sight: Sight) -> Observations:
         return sight.known[self.kind]
 
     async def prepare(self, sight: Sight, effect: Prepare) -> None:

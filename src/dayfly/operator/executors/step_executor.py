@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from dayfly.execute.executor import Known
+from dayfly.execute.executor import Observations
 from dayfly.execute.inputs import ForkAddressUnknownError
 from dayfly.execute.pod import read
 from dayfly.execute.pod.run import ForeignPodError, Pods
@@ -13,7 +13,7 @@ from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.objects import Pod
 from dayfly.operator.cluster.caches import DELETION_CHECK_S, ClusterWatches, owned_by_run
-from dayfly.operator.cluster.fork_values import teller
+from dayfly.operator.cluster.fork_values import fork_evaluator
 from dayfly.operator.executors.step_observer import StepObserver
 from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.images import FallbackImage
@@ -21,7 +21,7 @@ from dayfly.operator.pods.log_follower import LogFollowers
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
 from dayfly.operator.pods.step_slots import StepSlots
-from dayfly.operator.refusals import AGAIN_S
+from dayfly.operator.refusals import RETRY_AFTER_S
 from dayfly.operator.run_memory import Sight
 from dayfly.operator.states.state_access import ForeignTokenError, StateAccess
 from dayfly.plan import messages
@@ -46,7 +46,7 @@ class PodStepExecutor:
     """Scripts and commands in pods."""
 
     kind: str = Kind.EXEC
-    gated = True
+    is_gated = True
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class PodStepExecutor:
     async def observe(self, sight: Sight) -> None:
         sight.known[self.kind] = await self._observer.observe(sight)
 
-    def known(self, sight: Sight) -> Known:
+    def observations(self, sight: Sight) -> Observations:
         return sight.known[self.kind]
 
     async def prepare(self, sight: Sight, effect: Prepare) -> None:
@@ -90,7 +90,7 @@ class PodStepExecutor:
 
         Release one with outdated inputs or too little time left.
         """
-        step, forks = sight.plan.steps[effect.unit], teller(self._cluster, sight.run)
+        step, forks = sight.plan.steps[effect.unit], fork_evaluator(self._cluster, sight.run)
         if effect.ahead and not input_pins.pin_label(sight.run, step, forks):
             return False
         pod = sight.pods.get((effect.unit, effect.attempt))
@@ -160,7 +160,7 @@ class PodStepExecutor:
     async def launch(self, sight: Sight, effect: Launch) -> None:
         if not await self._pods.remove_gate(sight.pods[effect.unit, effect.attempt]):
             # The pod may not have changed, and then no event would bring a turn.
-            self._cluster.queue.add(sight.run.metadata.name, after=AGAIN_S)
+            self._cluster.queue.add(sight.run.metadata.name, after=RETRY_AFTER_S)
 
     async def fence(self, sight: Sight, effect: Fence) -> None:
         await self._remove(sight, effect)
@@ -210,8 +210,8 @@ class PodWebhookExecutor(PodStepExecutor):
     async def observe(self, sight: Sight) -> None:
         """Do nothing: the executor of steps observes all pods."""
 
-    def known(self, _sight: Sight) -> Known:
-        return Known()
+    def observations(self, _sight: Sight) -> Observations:
+        return Observations()
 
     async def clear(self, sight: Sight) -> None:
         """Do nothing: the executor of steps clears all pods."""
@@ -237,8 +237,8 @@ def _refusal_of(error: Exception, now: int) -> NeverRan | UnitRefusal:
 
 def _clock_skew(step: SealedStep, stored: dict[str, Any], now: int) -> UnitRefusal | None:
     """Return the objection against a pod that was too old by our clock in the moment of its creation."""
-    created = read.milliseconds(stored["metadata"]["creationTimestamp"])
+    created = read.parse_time(stored["metadata"]["creationTimestamp"])
     if input_pins.has_time_to_start(step, created, now):
         return None
-    message = messages.clock_skew(read.stamp(created), read.stamp(now))
+    message = messages.clock_skew(read.format_time(created), read.format_time(now))
     return UnitRefusal(reason=Reason.CLOCK_SKEW, message=message, since=now)

@@ -7,7 +7,7 @@ of a run between turns only saves reads.
 import msgspec
 
 from dayfly.execute import receipt
-from dayfly.execute.executor import Known
+from dayfly.execute.executor import Observations
 from dayfly.execute.outputs import apply_ends, mark_binary
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.run import Pods
@@ -16,8 +16,8 @@ from dayfly.execute.turn import adjust_facts
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube.objects import PODS, Pod
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.fork_values import teller
-from dayfly.operator.cluster.objects import RunObject, owned
+from dayfly.operator.cluster.fork_values import fork_evaluator
+from dayfly.operator.cluster.objects import RunObject, is_owned_by
 from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, verified_values
 from dayfly.operator.outputs.log_outputs import LogOutputs, LogWait
 from dayfly.operator.pods import input_pins
@@ -29,7 +29,7 @@ from dayfly.operator.run_memory import Sight
 from dayfly.operator.states.state_access import StateAccess
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
-from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Sealed, UnitRefusal, Unread, Waiting
+from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Prepared, Sealed, UnitRefusal, Unread, Waiting
 from dayfly.spec.identity import nonce
 from dayfly.spec.lifecycle import STEP_KINDS, Unit
 from dayfly.spec.run import ALIVE, Result, State, UnitRecord
@@ -58,7 +58,7 @@ class StepObserver:
         self._log_outputs = LogOutputs(pods, cluster.now)
         self._pod_events = PodEvents(cluster.client, cluster.now)
 
-    async def observe(self, sight: Sight) -> Known:
+    async def observe(self, sight: Sight) -> Observations:
         """Return the facts about a run's steps, and store their pods in `sight`.
 
         Raises:
@@ -77,7 +77,7 @@ class StepObserver:
         facts = adjust_facts(sight.plan, run.ledger, facts, sight.now)
         self._drop_outdated(sight, facts)
         changed = await self._find_changed(sight, facts)
-        return Known(facts=facts, objections=changed, outputs=sight.outputs)
+        return Observations(facts=facts, objections=changed, outputs=sight.outputs)
 
     def _cached_pods(self, run: RunObject, plan: Plan) -> dict[AttemptKey, Pod]:
         """Return the cached pods of attempts: the pod of the recorded UID, otherwise one that the run owns."""
@@ -88,7 +88,7 @@ class StepObserver:
             for attempt in range(1, record.attempt + 2):
                 pod = pods.pop(names.pod_name(run.ledger.uid, name, attempt), None)
                 claimed = attempt == record.attempt and record.state not in (State.NONE, State.VOID)
-                if pod is not None and (pod.metadata.uid == record.ref if claimed else owned(pod.metadata, run)):
+                if pod is not None and (pod.metadata.uid == record.ref if claimed else is_owned_by(pod.metadata, run)):
                     found[name, attempt] = pod
         return found
 
@@ -210,10 +210,10 @@ class StepObserver:
         held = [
             (name, attempt)
             for (name, attempt), fact in facts.items()
-            if isinstance(fact, Held) and attempt > sight.run.ledger.unit(name).attempt and name in sight.plan.steps
+            if isinstance(fact, Prepared) and attempt > sight.run.ledger.unit(name).attempt and name in sight.plan.steps
         ]
         then = msgspec.structs.replace(sight.run, ledger=apply_ends(sight.run.ledger, facts)) if held else sight.run
-        forks = teller(self._cluster, then)
+        forks = fork_evaluator(self._cluster, then)
         for name, attempt in held:
             if not input_pins.is_current(then, sight.plan.steps[name], sight.pods[name, attempt], sight.now, forks):
                 del facts[name, attempt]
@@ -224,7 +224,7 @@ class StepObserver:
         plan, now = sight.plan, sight.now
         for (name, attempt), fact in list(facts.items()):
             if (
-                not isinstance(fact, Held)
+                not isinstance(fact, Prepared)
                 or attempt != sight.run.ledger.unit(name).attempt + 1
                 or name not in plan.steps
             ):

@@ -35,7 +35,7 @@ async def read_fork_rights(client: Client, run: RunObject, namespace: str) -> Fo
             f"workloads of namespace {namespace} may not be forked by sandboxes of {home}: an administrator can "
             f"annotate it {SOURCES_ANNOTATION}={home} (separate several names with commas)",
         )
-    return ForkPermissions(home=namespace == home, free=(labels or {}).get(FREE_LABEL) == "free")
+    return ForkPermissions(is_home=namespace == home, is_free=(labels or {}).get(FREE_LABEL) == "free")
 
 
 class PodLabels:

@@ -17,8 +17,8 @@ from dayfly.execute.inputs import UnitOutputRef, resolve
 from dayfly.execute.pod.render import PodSecretKey
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.fork_values import address
-from dayfly.operator.cluster.objects import RunObject, owner
+from dayfly.operator.cluster.fork_values import service_address
+from dayfly.operator.cluster.objects import RunObject, run_owner_reference
 from dayfly.operator.forks.baselines import PodLabels, read_fork_rights
 from dayfly.operator.outputs.resource_secrets import write_resource_secret
 from dayfly.plan.sealed import Plan
@@ -64,7 +64,7 @@ class ForkBuilder:
         hosts: dict[tuple[str, str], tuple[str, int]] = {}
         for namespace, name in peer_baselines(unit):
             if each := await self.service(run, Baseline(kind=KIND, namespace=namespace, name=name)):
-                hosts[namespace, name] = address(each)
+                hosts[namespace, name] = service_address(each)
         inputs = await self._inputs(run, plan, unit)
         meta, key = baseline["metadata"], fork_id(source)
         rendered_from = (digest(unit), meta["uid"], meta["resourceVersion"], inputs, hosts, permissions)
@@ -118,10 +118,10 @@ class ForkBuilder:
         for namespace, name in peer_baselines(unit):
             own = fork_name(run.ledger.target.name, run.ledger.uid, namespace, name)
             if each := self._cluster.services.get(own, namespace):
-                found[namespace, name] = address(each)
+                found[namespace, name] = service_address(each)
         return found
 
 
 def _identity(run: RunObject, source: Baseline) -> ForkIdentity:
     own = fork_name(run.ledger.target.name, run.ledger.uid, source.namespace, source.name)
-    return ForkIdentity(own, run.metadata.name, owner(run))
+    return ForkIdentity(own, run.metadata.name, run_owner_reference(run))

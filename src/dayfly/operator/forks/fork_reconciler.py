@@ -12,8 +12,8 @@ from dayfly.execute.fork.render import (
     FORK_LABEL,
     FORM_ANNOTATION,
     LIKE_LABEL,
+    fork_digest,
     fork_name,
-    form,
 )
 from dayfly.execute.fork.run import ForeignForkError, Forks
 from dayfly.execute.pod import names
@@ -21,16 +21,16 @@ from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, Pod
 from dayfly.operator.cluster.caches import ClusterWatches, owned_by_run
-from dayfly.operator.cluster.objects import RunObject, owned
+from dayfly.operator.cluster.objects import RunObject, is_owned_by
 from dayfly.operator.forks.baselines import read_fork_rights
 from dayfly.operator.forks.fork_builder import KIND, ForkBuilder, ForkRefusal
 from dayfly.operator.pods.namespaces import NotGrantedError
-from dayfly.operator.refusals import KEPT_AGAIN_S, Refusals, all_done, kept_again
+from dayfly.operator.refusals import KEPT_RETRY_AFTER_S, Refusals, all_done, seconds_until_kept_retry
 from dayfly.operator.retries import Request, Retries, attempt_due, deletion
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
-from dayfly.plan.world import AttemptKey, Fact, Held, Running, UnitRefusal, Waiting
+from dayfly.plan.world import AttemptKey, Fact, Prepared, Running, UnitRefusal, Waiting
 from dayfly.spec.errors import with_article
 from dayfly.spec.lifecycle import Baseline, Kind, Unit, kept_id, workload_of
 from dayfly.spec.run import ALIVE, UnitRecord
@@ -90,7 +90,7 @@ class ForkReconciler:
                     await self._observe_claimed(sight, run, name, cached.get(own), now)
                 except errors.Refused as error:
                     sight.facts[name, run.ledger.unit(name).attempt] = _unreadable(run.ledger.unit(name), error)
-                    self._cluster.queue.add(run.metadata.name, after=KEPT_AGAIN_S)
+                    self._cluster.queue.add(run.metadata.name, after=KEPT_RETRY_AFTER_S)
             else:
                 _observe_unclaimed(sight, run, name, cached.get(own))
         for name, step in wanted.items():
@@ -128,9 +128,9 @@ class ForkReconciler:
         Raises:
             errors.ApiError: some of this is not done.
         """
-        await all_done(self._parts(run, plan, sight))
+        await all_done(self._changes(run, plan, sight))
 
-    def _parts(self, run: RunObject, plan: Plan, sight: ForkSight) -> Iterator[Awaitable[None]]:
+    def _changes(self, run: RunObject, plan: Plan, sight: ForkSight) -> Iterator[Awaitable[None]]:
         wanted = _forks(plan) if run.ledger.closed is None else {}
         ledger = run.ledger
         alive = {name for name in ledger.units if ledger.kind(name) == Kind.FORK and ledger.unit(name).state in ALIVE}
@@ -139,7 +139,7 @@ class ForkReconciler:
         yield self._remove_unwanted(run, coming, kept, sight.memory.retries)
         for name in (each for each in wanted if each in alive):  # in the plan's order, the same in every process
             seen, fact = sight.seen.get(name), sight.facts.get((name, run.ledger.unit(name).attempt))
-            if seen is not None and not isinstance(fact, Held) and not seen.metadata.deletion_timestamp:
+            if seen is not None and not isinstance(fact, Prepared) and not seen.metadata.deletion_timestamp:
                 yield self._follow(run, plan, wanted[name], seen, sight.memory)
 
     async def clear(self, run: str) -> None:
@@ -155,7 +155,9 @@ class ForkReconciler:
 
     def _deployments(self, run: RunObject) -> list[read.ForkDeployment]:
         """Return the cached Deployments of the run with that UID."""
-        return [item for item in owned_by_run(self._cluster.forks, run.metadata.name) if owned(item.metadata, run)]
+        return [
+            item for item in owned_by_run(self._cluster.forks, run.metadata.name) if is_owned_by(item.metadata, run)
+        ]
 
     async def _observe_claimed(
         self, sight: ForkSight, run: RunObject, name: str, found: read.ForkDeployment | None, now: int
@@ -170,7 +172,7 @@ class ForkReconciler:
             sight.facts[name, record.attempt] = read.read_fork(found, [pod for pod in known if _is_of(pod, own)], now)
         else:
             # Our unclaimed one goes first (`_remove_unwanted`): its pods look like those of the claimed one.
-            stray = found is not None and owned(found.metadata, run)
+            stray = found is not None and is_owned_by(found.metadata, run)
             sets, pods = await self._forks.count_leftovers(own, namespace)
             if sets:
                 self._cluster.queue.add(run.metadata.name, after=CONFLICT_RETRY_AFTER_S)  # ReplicaSets are not watched
@@ -194,7 +196,7 @@ class ForkReconciler:
         seen, fact = sight.seen.get(name), sight.facts.get((name, record.attempt))
         if baseline is None or seen is None or not isinstance(fact, (Running, Waiting)):
             return  # a fork outlives its baseline
-        wanted = form(unit, baseline.metadata, self._builder.hosts(run, unit))
+        wanted = fork_digest(unit, baseline.metadata, self._builder.hosts(run, unit))
         stuck = sight.memory.stuck.get(name)
         if seen.metadata.deletion_timestamp or (stuck is None and _form(seen) == wanted):
             return
@@ -206,7 +208,7 @@ class ForkReconciler:
         try:
             await read_fork_rights(self._cluster.client, run, source.namespace)
         except (NotGrantedError, errors.Refused) as error:
-            self._cluster.queue.add(run.metadata.name, after=KEPT_AGAIN_S)  # namespaces are not watched
+            self._cluster.queue.add(run.metadata.name, after=KEPT_RETRY_AFTER_S)  # namespaces are not watched
             return _objection(error, 0)
         name = f"{source.namespace}/{source.name}"
         message = f"its baseline, {KIND} {name}, does not exist; the fork is created as soon as it does"
@@ -221,14 +223,14 @@ class ForkReconciler:
         source = _baseline(step.id)
         try:
             own = self._cluster.services.get(_own_name(run, step.id), source.namespace)
-            if own is None or not owned(own.metadata, run):
+            if own is None or not is_owned_by(own.metadata, run):
                 # A peer with a newer run may have removed it: then the two would create and remove it in turns.
                 if await self._is_current(run):
                     await self._builder.service(run, source)
             elif like := self._cluster.services.get((own.metadata.labels or {}).get(LIKE_LABEL, ""), source.namespace):
                 self._requeue_unless(await self._forks.update_service(own, like), run)
             baseline = self._cluster.baselines.get(source.name, source.namespace)
-            if baseline is None or _form(seen) == form(
+            if baseline is None or _form(seen) == fork_digest(
                 step.unit, baseline.metadata, self._builder.hosts(run, step.unit)
             ):
                 self._clear_stuck(memory, step.id, run)
@@ -245,7 +247,7 @@ class ForkReconciler:
             objection = _objection(error, self._cluster.now())
             before = memory.stuck.get(step.id)
             memory.stuck[step.id] = objection
-            self._cluster.queue.add(run.metadata.name, after=kept_again(before, objection))
+            self._cluster.queue.add(run.metadata.name, after=seconds_until_kept_retry(before, objection))
 
     def _clear_stuck(self, memory: ForkMemory, fork: str, run: RunObject) -> None:
         """Forget why the fork could not be updated, and queue the run so that its status changes."""
@@ -297,11 +299,11 @@ def _observe_unclaimed(sight: ForkSight, run: RunObject, name: str, found: read.
     if found is None or found.metadata.uid == record.ref:
         return  # of a recorded attempt: it is gone, and the cache is behind
     if found.metadata.deletion_timestamp:
-        message = f"{KIND} {Key.of(found)} is being deleted; the fork is created again once it is gone"
+        message = f"{KIND} {Key.from_object(found)} is being deleted; the fork is created again once it is gone"
         sight.objections[name] = UnitRefusal(reason=Reason.STOPPING, message=message)
         return
     sight.seen[name] = found
-    fact = Held(ref=found.metadata.uid) if not found.spec.replicas else Running(since=0, ready=False)
+    fact = Prepared(ref=found.metadata.uid) if not found.spec.replicas else Running(since=0, ready=False)
     sight.facts[name, record.attempt + 1] = fact
 
 
@@ -338,7 +340,7 @@ def _objection(error: Exception, now: int) -> UnitRefusal:
         return UnitRefusal(reason=error.reason, message=str(error), since=now)
     if isinstance(error, errors.Refused):
         message = error.message
-        if isinstance(error, errors.Forbidden) and error.not_granted:
+        if isinstance(error, errors.Forbidden) and error.is_not_granted:
             message += "; an administrator can bind the ClusterRole dayfly-forks to the operator in that namespace"
         reason = Reason.FIELD_INVALID if error.is_permanent else error.reason or Reason.REFUSED
         return UnitRefusal(reason=reason, message=message, since=now)

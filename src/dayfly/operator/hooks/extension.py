@@ -8,13 +8,13 @@ from dayfly.kube.controller import Controller, Resync
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Key, PartialObjectMetadata, Resource
 from dayfly.operator.cluster.caches import ClusterWatches, Pair
-from dayfly.operator.cluster.objects import HOOKED_PREFIX, HookObject, RunObject, holds
+from dayfly.operator.cluster.objects import HOOKED_PREFIX, HookObject, RunObject, dayfly_finalizers
 from dayfly.operator.hooks import hook_controller
 from dayfly.operator.hooks.hook_runs import PairReconciler
 from dayfly.operator.hooks.hook_status import HookStatus
 from dayfly.operator.hooks.target_grants import ROLE, ROLES
 from dayfly.operator.hooks.watched_kinds import Kind, WatchedKinds
-from dayfly.operator.status.sandbox_status import SandboxNotReadyError, hindered, reporting
+from dayfly.operator.status.sandbox_status import SandboxNotReadyError, report_on_error, to_status_error
 from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.operator.targets.lifecycle_hook import HookedTarget
 from dayfly.operator.targets.targets import Targets, target_kind
@@ -45,9 +45,9 @@ class HooksExtension:
         self._rights.listen(self._on_rights_change)
 
     @property
-    def frozen(self) -> int:
+    def frozen_count(self) -> int:
         """The number of objects for which nothing is done."""
-        return self._status.frozen
+        return self._status.frozen_count
 
     def reset(self) -> None:
         """Forget what only the active replica keeps up to date."""
@@ -71,7 +71,7 @@ class HooksExtension:
         )
 
     def _on_hook_change(self, change: Change[HookObject]) -> None:
-        seen = change.seen
+        seen = change.latest
         self._cluster.hooked.add(change.key.name)
         if _is_ending(change):
             for run in self._status.runs_of(seen.metadata.uid):
@@ -82,8 +82,8 @@ class HooksExtension:
 
     def _on_run_change(self, change: Change[RunObject]) -> None:
         """Watch the target's kind, also if the hook is gone, so that its run does not wait for the target forever."""
-        if change.old is None and change.seen.spec.hook is not None:
-            self._kinds.watch(target_kind(change.seen))
+        if change.old is None and change.latest.spec.hook is not None:
+            self._kinds.watch(target_kind(change.latest))
 
     def _on_rights_change(self, _change: Change[PartialObjectMetadata]) -> None:
         """Retry the watches at once, and all else once the authorizer has seen the change."""
@@ -106,13 +106,13 @@ class HooksExtension:
 
     def _on_run_missing(self, adapter: HookedTarget, item: PartialObjectMetadata) -> None:
         kind = adapter.resource.group, adapter.resource.plural
-        for finalizer in holds(item.metadata):
+        for finalizer in dayfly_finalizers(item.metadata):
             if finalizer.startswith(HOOKED_PREFIX):
-                self._cluster.pairs.add(Pair(finalizer.removeprefix(HOOKED_PREFIX), kind, Key.of(item)))
+                self._cluster.pairs.add(Pair(finalizer.removeprefix(HOOKED_PREFIX), kind, Key.from_object(item)))
 
     async def _hook(self, name: str) -> None:
         """Reconcile one hook; an error is reported in its status."""
-        async with reporting(lambda: self._cluster.hooked.failures(name), lambda why: self._report(name, why)):
+        async with report_on_error(lambda: self._cluster.hooked.failures(name), lambda why: self._report(name, why)):
             await self._controller.reconcile(name)
 
     async def _report(self, name: str, why: SandboxNotReadyError) -> None:
@@ -125,7 +125,7 @@ class HooksExtension:
         except SpecError as fault:
             log.warning("hook %s of %s: %s", pair.hook, pair.key, fault)  # also in the hook's status
         except Exception as error:
-            if (problem := hindered(error, self._cluster.pairs.failures(pair))) is not None:
+            if (problem := to_status_error(error, self._cluster.pairs.failures(pair))) is not None:
                 self._pairs.report_problem(pair, problem.reason, str(problem))
             raise
 

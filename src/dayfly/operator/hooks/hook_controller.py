@@ -8,8 +8,8 @@ from dayfly import compile as compiler
 from dayfly.execute.pod import pod_precheck
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.discovery import served
-from dayfly.kube.objects import AnnotatedMeta, Key, PartialObjectMetadata, Resource, anything
+from dayfly.kube.discovery import find_served_kind
+from dayfly.kube.objects import AnnotatedMeta, Key, PartialObjectMetadata, Resource, untyped_resource
 from dayfly.kube.ownership import add_finalizer
 from dayfly.operator.cluster.caches import ClusterWatches, Pair, has_finalizer
 from dayfly.operator.cluster.objects import (
@@ -134,7 +134,7 @@ class HookController:
         watched = self._kinds.watch_served(resource)
         self._unwatch_unused()
         await self._add_finalizer(seen)
-        trouble = watched.trouble
+        trouble = watched.error
         # A broken watch restarts by itself; a rejected one stays so until an administrator acts.
         if trouble is not None and (isinstance(trouble, errors.Refused) or not watched.is_listed):
             lack = target_grants.describe_refusal(trouble.message)
@@ -185,13 +185,13 @@ class HookController:
     async def _served(self, selector: Selector) -> Resource[dict[str, Any]]:
         """Return the selected kind as the API server serves it."""
         version, kind = selector.api_version, selector.kind
-        seen = await served(self._client, version, kind)
+        seen = await find_served_kind(self._client, version, kind)
         if seen is None:
             raise HookNotReadyError(Reason.KIND_NOT_SERVED, messages.kind_not_served(kind, version))
         if not seen.namespaced:
             message = f"{with_article(kind)} of {version} is cluster-scoped; hooks can select only namespaced kinds"
             raise HookNotReadyError(Reason.REFUSED, message, retry=False)
-        return anything(version, kind, seen.name)
+        return untyped_resource(version, kind, seen.name)
 
     async def _add_finalizer(self, seen: HookObject) -> None:
         """Add our finalizer to the hook before the first run, so that it outlives its runs.

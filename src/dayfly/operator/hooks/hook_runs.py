@@ -11,7 +11,7 @@ import msgspec
 
 from dayfly import compile as compiler
 from dayfly.execute.pod import names
-from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod.read import parse_time
 from dayfly.kube.cache import Change
 from dayfly.kube.discovery import definition_uid
 from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource
@@ -25,7 +25,7 @@ from dayfly.operator.cluster.objects import (
     HOOKS,
     RUNS,
     HookObject,
-    abandonment,
+    parse_abandonment,
 )
 from dayfly.operator.hooks.hook_status import HookStatus, problem_key
 from dayfly.operator.hooks.watched_kinds import WatchedKinds
@@ -76,7 +76,7 @@ class PairReconciler:
     def on_target_change(self, hook: HookObject, change: Change[PartialObjectMetadata]) -> None:
         """Clear the problem of an object that is gone or that the hook does not hold: it lacks no run now."""
         if change.new is None or not has_finalizer(change.new.metadata, HOOKED_PREFIX + hook.metadata.name):
-            self._status.clear_problem(hook.metadata.uid, _problem_key(change.seen.metadata))
+            self._status.clear_problem(hook.metadata.uid, _problem_key(change.latest.metadata))
 
     async def reconcile(self, pair: Pair) -> None:
         """Reconcile one pair.
@@ -126,7 +126,7 @@ class PairReconciler:
             name=meta.name,
             uid=meta.uid,
         )
-        older = milliseconds(meta.creation_timestamp) < milliseconds(hook.creation_timestamp)
+        older = parse_time(meta.creation_timestamp) < parse_time(hook.creation_timestamp)
         compiled = compiler.compile_hook(found.parsed, target)
         if older:
             compiled = without_pre_start(compiled)
@@ -161,7 +161,7 @@ class PairReconciler:
         now = await self._client.find(resource, pair.key.name, pair.key.namespace)
         if now is None or now.metadata.uid != uid or not has_finalizer(now.metadata, HOOKED_PREFIX + pair.hook):
             return
-        abandon = abandonment(now.metadata.annotations, closing=bool(now.metadata.deletion_timestamp))
+        abandon = parse_abandonment(now.metadata.annotations, closing=bool(now.metadata.deletion_timestamp))
         reason = abandon.reason if abandon is not None and abandon.applies else ""
         if await self._client.find(HOOKS, pair.hook) is None:
             reason = "the hook is gone, and a hook goes only after it has released its objects"

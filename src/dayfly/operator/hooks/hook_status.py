@@ -57,7 +57,7 @@ class HookStatus:
         cluster.runs.listen(self._on_run_change)
 
     @property
-    def frozen(self) -> int:
+    def frozen_count(self) -> int:
         """The number of objects for which nothing is done."""
         every = (problem for known in self._problems.values() for problem in known.values())
         return sum(problem.reason in FROZEN for problem in every)
@@ -88,7 +88,7 @@ class HookStatus:
 
     def _on_run_change(self, change: Change[RunObject]) -> None:
         """Queue the hook if a run is new, has changed its phase, or is gone."""
-        run, hook = change.seen, change.seen.spec.hook
+        run, hook = change.latest, change.latest.spec.hook
         if hook is None:
             return
         known = self._runs.setdefault(hook.uid, set())

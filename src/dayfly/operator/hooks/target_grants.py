@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import PartialObjectMetadata, Resource, anything
+from dayfly.kube.objects import PartialObjectMetadata, Resource, untyped_resource
 
 VERBS = "get,list,watch,patch"
 # A ClusterRole with this label is among the operator's own rights (deploy/base/access.yaml).
 LABEL = f"{names.GROUP}/targets"
 # Kubernetes copies the rules of all such ClusterRoles into this one, which is bound to the operator.
 ROLE = "dayfly-operator-targets"
-ROLES = anything("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", namespaced=False)
+ROLES = untyped_resource("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", namespaced=False)
 CACHE_MS = 60_000
 # The message of the API server's authorizer: the verb, the resource and the API group.
 _WANTED = re.compile(r'cannot (\w+) resource "([^"/]+)" in API group "([^"]*)"')

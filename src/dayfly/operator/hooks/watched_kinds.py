@@ -21,14 +21,14 @@ class WatchedKind(NamedTuple):
     reflector: Reflector[Any]
 
     @property
-    def trouble(self) -> errors.ApiError | None:
+    def error(self) -> errors.ApiError | None:
         """Why the kind cannot be watched; None if there is no error, or none yet."""
-        return self.reflector.trouble
+        return self.reflector.error
 
     @property
     def is_listed(self) -> bool:
         """Whether all its objects have been listed."""
-        return self.reflector.synced
+        return self.reflector.is_synced
 
 
 class WatchedKinds:
@@ -57,7 +57,7 @@ class WatchedKinds:
     def retry_failed(self) -> None:
         """Retry failed watches now: the operator may have got the rights."""
         for watched in self:
-            if watched.trouble is not None:
+            if watched.error is not None:
                 watched.reflector.retry()
 
     def watch(self, resource: Resource[Any]) -> WatchedKind:
@@ -67,7 +67,7 @@ class WatchedKinds:
             adapter = self._make(resource.metadata_only())
             self._targets.register(adapter)
             reflector = self._cluster.follow_also(adapter.resource, adapter.cache)
-            reflector.recovered = lambda: self.on_listed(kind)
+            reflector.on_recovered = lambda: self.on_listed(kind)
             self._watched[kind] = WatchedKind(adapter, reflector)
         return self._watched[kind]
 
@@ -79,7 +79,7 @@ class WatchedKinds:
         kind = resource.group, resource.plural
         known = self._watched.get(kind)
         other = known is not None and known.adapter.resource.version != resource.version
-        if known is not None and other and isinstance(known.trouble, errors.NotServed):
+        if known is not None and other and isinstance(known.error, errors.NotServed):
             self._drop(kind)
         return self.watch(resource)
 

@@ -18,7 +18,7 @@ from dayfly.spec.report import with_reason
 
 log = logging.getLogger(__name__)
 
-Members = dict[str, str | int]
+LogFields = dict[str, str | int]
 """Fields of a line besides its message."""
 
 
@@ -63,7 +63,7 @@ def log_moves(run: RunObject, moves: Iterable[Move]) -> None:
         return
     target, hook = run.ledger.target, run.spec.hook
     place = f"{target.namespace}/{target.name}"
-    fields: Members = {"sandbox": place}
+    fields: LogFields = {"sandbox": place}
     if hook is not None:
         fields = {"hook": hook.name, "object": f"{target.kind} {place}"}
     for move in moves:
@@ -71,14 +71,14 @@ def log_moves(run: RunObject, moves: Iterable[Move]) -> None:
         log_event(message, run=run.metadata.name, **fields, **members)
 
 
-def _describe(move: Move, *, given_up: bool) -> tuple[str, Members]:
+def _describe(move: Move, *, given_up: bool) -> tuple[str, LogFields]:
     match move:
         case Claim(unit=unit, attempt=attempt) | Bind(unit=unit, attempt=attempt):
             claimed = isinstance(move, Claim)
             text = f"{unit}: attempt {attempt} " + ("may start" if claimed else f"has made the object {move.ref}")
             return text, {"event": "claimed" if claimed else "bound", "unit": unit, "attempt": attempt}
         case Record(unit=unit, attempt=attempt, result=result):
-            members: Members = {"event": "recorded", "unit": unit, "attempt": attempt, "outcome": result.outcome}
+            members: LogFields = {"event": "recorded", "unit": unit, "attempt": attempt, "outcome": result.outcome}
             if result.outcome == "succeeded":
                 return f"{unit}: attempt {attempt} succeeded", members
             text = f"{unit}: attempt {attempt} failed: {with_reason(result.reason, result.message)}"

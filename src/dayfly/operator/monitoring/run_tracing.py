@@ -63,6 +63,6 @@ class RunTraces:
                 log.exception("the trace of run %s could not be created", run.metadata.name)
 
     def _handle_change(self, change: Change[RunObject]) -> None:
-        if (gone := change.gone) is not None and self._tracer is not None:
+        if (gone := change.deleted) is not None and self._tracer is not None:
             self._tracer.forget(gone.ledger.uid)
             self._history.pop(gone.ledger.uid, None)

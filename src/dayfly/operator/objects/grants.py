@@ -37,7 +37,7 @@ def grant_commands(namespace: str, resource: str, verbs: str = VERBS, *, ending:
 def explain_refusal(error: errors.Refused, namespace: str, now: int, *, ending: bool = False) -> UnitRefusal:
     """Return the objection for a refused request at `now` (unix milliseconds)."""
     missing = _MISSING.search(error.message)
-    if missing is None or not isinstance(error, errors.Forbidden) or not error.not_granted:
+    if missing is None or not isinstance(error, errors.Forbidden) or not error.is_not_granted:
         return UnitRefusal(reason=error.reason or Reason.REFUSED, message=error.message, since=now)
     verb, plural, group = missing.groups()
     if verb == "impersonate":

@@ -21,7 +21,7 @@ from dayfly.operator.refusals import is_down
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, SealedStep
-from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Running, UnitRefusal
+from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Prepared, Running, UnitRefusal
 from dayfly.spec.lifecycle import UnitOutput
 from dayfly.spec.run import OutputRecord, Phase, Result, UnitRecord
 from dayfly.spec.steps.kube_object import GONE
@@ -75,7 +75,7 @@ class ObjectTurn:
         self.run, self.plan, self.now, self.given = run, plan, now, given
         self.closing, self.abandoned = closing, abandoned
         self.facts: dict[AttemptKey, Fact] = {}
-        self.made: dict[AttemptKey, str] = {}
+        self.object_refs: dict[AttemptKey, str] = {}
         self.outputs: dict[AttemptKey, dict[str, bytes]] = {}
         self.definitions: dict[str, str] = {}
         self.found: dict[AttemptKey, dict[str, Any]] = {}
@@ -95,31 +95,31 @@ class ObjectObserver:
         key = step.id, record.attempt
         where = object_view.object_of(turn.run, step, record.attempt)
         if turn.abandoned:
-            return _over(turn, record, Reason.CANCELLED, f"the run was abandoned before {where.named} was ready")
+            return _failed(turn, record, Reason.CANCELLED, f"the run was abandoned before {where.title} was ready")
         view = await self._reader.read(where, turn.now, record)
-        if view.hindered is not None:
-            return _waiting(record, view.hindered)
+        if view.objection is not None:
+            return _waiting(record, view.objection)
         found = view.found
         if found is None or not read.is_ours(found, ref=record.ref, token=where.identity.token):
-            return self._missing(turn, record, where, memory, taken=found is not None)
+            return self._read_missing(turn, record, where, memory, taken=found is not None)
         turn.found[key] = found
         if not record.ref:
-            turn.made[key] = found["metadata"]["uid"]
+            turn.object_refs[key] = found["metadata"]["uid"]
         if read.is_ending(found):
             return _ending(record, found) or _unready(turn, step, record, where)
         if turn.closing and (hindered := memory.current_objection(turn.now)):
             return _waiting(record, hindered)
         if render.release_patch(where.manifest, found) is not None:
             hindered = memory.current_objection(turn.now)
-            return _waiting(record, hindered) if hindered else Held(ref=found["metadata"]["uid"])
+            return _waiting(record, hindered) if hindered else Prepared(ref=found["metadata"]["uid"])
         judged = read.judge(found, where.item)
-        if judged.standing is ObjectState.FAILED:
-            return _over(turn, record, Reason.OBJECT_FAILED, judged.message)
-        if judged.standing is ObjectState.WAITING:
+        if judged.state is ObjectState.FAILED:
+            return _failed(turn, record, Reason.OBJECT_FAILED, judged.message)
+        if judged.state is ObjectState.WAITING:
             return Running(since=record.claimed_at, reason=Reason.OBJECT_NOT_READY, message=judged.message)
-        return await self._ready(turn, step, record, found)
+        return await self._read_ready(turn, step, record, found)
 
-    def _missing(
+    def _read_missing(
         self, turn: ObjectTurn, record: UnitRecord, where: ObjectRef, memory: ObjectMemory, *, taken: bool
     ) -> Fact:
         """Return the fact for an object that does not exist, or belongs to something else (`taken`)."""
@@ -128,12 +128,12 @@ class ObjectObserver:
             return _unready(turn, step, record, where)
         if taken:
             message = (
-                f"{where.named} exists and does not belong to this step: delete it, or give the object another name"
+                f"{where.title} exists and does not belong to this step: delete it, or give the object another name"
             )
             return NeverRan(reason=Reason.NAME_CONFLICT, message=message)
         # While the run is open, a peer may be about to create the object, so its absence proves nothing.
         if turn.run.ledger.phase is not Phase.OPEN:
-            return NeverRan(reason=Reason.CANCELLED, message=f"the run was closed before {where.named} was made")
+            return NeverRan(reason=Reason.CANCELLED, message=f"the run was closed before {where.title} was made")
         if isinstance(memory.refused, NeverRan):
             return memory.refused
         hindered = memory.current_objection(turn.now)
@@ -142,13 +142,13 @@ class ObjectObserver:
             and turn.now >= record.claimed_at + turn.plan.steps[where.identity.unit].unit.timeouts.run_ms
         ):
             return NeverRan(reason=hindered.reason, message=hindered.message)
-        return _waiting(record, hindered) if hindered else Held(ref=record.ref)
+        return _waiting(record, hindered) if hindered else Prepared(ref=record.ref)
 
-    async def _ready(self, turn: ObjectTurn, step: SealedStep, record: UnitRecord, found: dict[str, Any]) -> Fact:
+    async def _read_ready(self, turn: ObjectTurn, step: SealedStep, record: UnitRecord, found: dict[str, Any]) -> Fact:
         """Return the fact for a ready object: the attempt succeeds when all outputs have values."""
         values: dict[str, bytes] = {}
         for output in step.unit.outputs:
-            value, lack = await self._value(turn, found, output)
+            value, lack = await self._read_value(turn, found, output)
             if isinstance(lack, UnitRefusal):
                 return _waiting(record, lack)
             if value is None:
@@ -156,11 +156,11 @@ class ObjectObserver:
                 return Running(since=record.claimed_at, reason=Reason.OBJECT_NOT_READY, message=message)
             if len(value) > _MAX_VALUE_BYTES:
                 problem = f"output {output.name} has {len(value)} bytes; at most {_MAX_VALUE_BYTES} fit"
-                return _over(turn, record, Reason.OUTPUT_TOO_LARGE, problem)
+                return _failed(turn, record, Reason.OUTPUT_TOO_LARGE, problem)
             values[output.name] = value
         return _succeeded(turn, step, record, values)
 
-    async def _value(
+    async def _read_value(
         self, turn: ObjectTurn, found: dict[str, Any], output: UnitOutput
     ) -> tuple[bytes | None, UnitRefusal | str]:
         """Return the value of an output, or None and the reason why it has none."""
@@ -172,7 +172,7 @@ class ObjectObserver:
         try:
             held = await self._objects.read_secret(name, namespace)
         except errors.Forbidden as error:
-            if not error.not_granted:
+            if not error.is_not_granted:
                 return None, error.message
             return None, grants.explain_secret_refusal(namespace, name, turn.now)
         if held is None:
@@ -183,7 +183,7 @@ class ObjectObserver:
         """Return the fact about a claimed attempt to delete an object."""
         record, maker = turn.run.ledger.unit(step.id), object_view.creating_step(turn.plan, step)
         if turn.abandoned:
-            return _over(turn, record, Reason.CANCELLED, "its cleanup was abandoned")
+            return _failed(turn, record, Reason.CANCELLED, "its cleanup was abandoned")
         made = turn.run.ledger.unit(maker.id) if maker is not None else UnitRecord()
         told = {GONE: b"true"} if any(output.name == GONE for output in step.unit.outputs) else {}
         gone = _succeeded(turn, step, record, told)
@@ -191,8 +191,8 @@ class ObjectObserver:
             return gone
         where = object_view.object_of(turn.run, maker, made.attempt)
         view = await self._reader.read(where, turn.now, made)
-        if view.hindered is not None:
-            return _waiting(record, view.hindered)
+        if view.objection is not None:
+            return _waiting(record, view.objection)
         found = view.found
         if found is None or not read.is_ours(found, ref=made.ref, token=where.identity.token):
             return gone
@@ -200,7 +200,7 @@ class ObjectObserver:
         if read.is_ending(found):
             return _ending(record, found) or gone
         hindered = memory.current_objection(turn.now)
-        return _waiting(record, hindered) if hindered else Held(ref=record.ref)
+        return _waiting(record, hindered) if hindered else Prepared(ref=record.ref)
 
     async def check_create(
         self, turn: ObjectTurn, step: SealedStep, memory: ObjectMemory
@@ -222,21 +222,21 @@ class ObjectObserver:
         except CannotRenderError as error:
             return NeverRan(reason=error.reason, message=str(error))
         view = await self._reader.read(where, turn.now)
-        if view.hindered is not None and view.hindered.reason == Reason.KIND_REFUSED:
-            return NeverRan(reason=view.hindered.reason, message=view.hindered.message)
-        if view.hindered is not None or view.kind is None:
-            return view.hindered
+        if view.objection is not None and view.objection.reason == Reason.KIND_REFUSED:
+            return NeverRan(reason=view.objection.reason, message=view.objection.message)
+        if view.objection is not None or view.kind is None:
+            return view.objection
         try:
             if view.found is None:
                 await self._objects.dry_run(view.kind, manifest)
-                memory.definition = await self._objects.definition(view.kind)
+                memory.definition = await self._objects.read_definition(view.kind)
                 memory.admitted_at = turn.now
                 return None
         except errors.AlreadyExists:
             pass
         except (errors.Refused, errors.OutcomeUnknown) as error:
             return _refusal(error, namespace, turn.now)
-        message = f"{where.named} exists and does not belong to this step: delete it, or give the object another name"
+        message = f"{where.title} exists and does not belong to this step: delete it, or give the object another name"
         return UnitRefusal(reason=Reason.NAME_CONFLICT, message=message, since=turn.now)
 
 
@@ -273,16 +273,16 @@ def _unready(turn: ObjectTurn, step: SealedStep, record: UnitRecord, where: Obje
     """Return the result for an object that was deleted before it was ready."""
     limit = step.unit.timeouts.run_ms
     if turn.closing:
-        return _over(turn, record, Reason.CANCELLED, f"{where.named} was deleted before it was ready")
+        return _failed(turn, record, Reason.CANCELLED, f"{where.title} was deleted before it was ready")
     if turn.now >= record.claimed_at + limit:
-        message = f"{where.named} was not ready within {messages.span(limit)} and was deleted"
-        return _over(turn, record, Reason.RUN_DEADLINE, message)
-    return _over(
-        turn, record, Reason.OBJECT_DELETED, f"{where.named} was deleted by another client before it was ready"
+        message = f"{where.title} was not ready within {messages.format_duration(limit)} and was deleted"
+        return _failed(turn, record, Reason.RUN_DEADLINE, message)
+    return _failed(
+        turn, record, Reason.OBJECT_DELETED, f"{where.title} was deleted by another client before it was ready"
     )
 
 
-def _over(turn: ObjectTurn, record: UnitRecord, reason: str, message: str) -> Ended:
+def _failed(turn: ObjectTurn, record: UnitRecord, reason: str, message: str) -> Ended:
     result = Result(outcome="failed", reason=reason, message=message, started_at=record.claimed_at, ended_at=turn.now)
     return Ended(result=result)
 

@@ -9,8 +9,8 @@ from dayfly.execute.object.run import Kind, NotServedError, ObjectClient
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.fork_values import teller
-from dayfly.operator.cluster.objects import RunObject, owner
+from dayfly.operator.cluster.fork_values import fork_evaluator
+from dayfly.operator.cluster.objects import RunObject, run_owner_reference
 from dayfly.operator.objects import grants
 from dayfly.operator.outputs.attempt_secrets import AttemptSecrets
 from dayfly.plan.reasons import Reason
@@ -37,7 +37,7 @@ class ObjectRef(NamedTuple):
         return render.object_name(self.identity, self.manifest)
 
     @property
-    def named(self) -> str:
+    def title(self) -> str:
         """Kind, namespace and name for messages, such as `Job shop/db-make-x`."""
         return f"{self.manifest['kind']} {self.identity.namespace}/{self.name}"
 
@@ -50,7 +50,7 @@ class ObjectView(NamedTuple):
 
     kind: Kind | None = None
     found: dict[str, Any] | None = None
-    hindered: UnitRefusal | None = None
+    objection: UnitRefusal | None = None
 
 
 def object_spec(step: SealedStep) -> Object:
@@ -76,7 +76,7 @@ def was_never_made(record: UnitRecord) -> bool:
 
 def object_of(run: RunObject, step: SealedStep, attempt: int) -> ObjectRef:
     """Return the object of an attempt."""
-    identity = ObjectIdentity(run.ledger.uid, step.id, attempt, run.ledger.target.namespace, owner(run))
+    identity = ObjectIdentity(run.ledger.uid, step.id, attempt, run.ledger.target.namespace, run_owner_reference(run))
     return ObjectRef(render.parse_object(object_spec(step)), identity)
 
 
@@ -102,13 +102,13 @@ class ObjectReader:
         version, name = where.manifest["apiVersion"], where.manifest["kind"]
         try:
             if made is None:
-                kind: Kind | None = await self._objects.kind(version, name)
+                kind: Kind | None = await self._objects.discover_kind(version, name)
             else:
-                kind = await self._objects.kind_of_made(version, name, made.definition)
+                kind = await self._objects.discover_existing_kind(version, name, made.definition)
             return ObjectView() if kind is None else await self._find(kind, where, now)
         except NotServedError as error:
             reason = Reason.KIND_REFUSED if error.scope else Reason.KIND_NOT_SERVED
-            return ObjectView(hindered=UnitRefusal(reason=reason, message=str(error), since=now))
+            return ObjectView(objection=UnitRefusal(reason=reason, message=str(error), since=now))
 
     async def _find(self, kind: Kind, where: ObjectRef, now: int) -> ObjectView:
         namespace = where.identity.namespace
@@ -116,7 +116,7 @@ class ObjectReader:
             return ObjectView(kind, await self._objects.find(kind, where.name, namespace))
         except errors.Refused as error:
             ending = isinstance(error, errors.Forbidden) and await self._objects.is_ending(namespace)
-            return ObjectView(kind, hindered=grants.explain_refusal(error, namespace, now, ending=ending))
+            return ObjectView(kind, objection=grants.explain_refusal(error, namespace, now, ending=ending))
 
     async def render_manifest(
         self, run: RunObject, plan: Plan, where: ObjectRef, given: TargetValues
@@ -129,7 +129,7 @@ class ObjectReader:
             errors.ApiError: the API server failed.
         """
         values: dict[str, bytes | None] = {}
-        step, forks = plan.steps[where.identity.unit], teller(self._cluster, run)
+        step, forks = plan.steps[where.identity.unit], fork_evaluator(self._cluster, run)
         sources = resolve(run.ledger, step.unit, step.resource, cleans=False, given=given, forks=forks).sources
         for name, source in sources.items():
             if isinstance(source, UnitOutputRef):

@@ -5,12 +5,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.logs import Printed
+from dayfly.execute.pod.logs import PrintedOutput
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, Key
-from dayfly.operator.cluster.objects import RunObject, owned, secret_of
+from dayfly.operator.cluster.objects import RunObject, is_owned_by, owned_secret
+from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.spec.log_times import Entry, entries_from, flatten
 from dayfly.spec.run import Result
@@ -49,7 +50,7 @@ class AttemptSecrets:
         location: tuple[str, str, int],
         result: Result,
         values: dict[str, bytes],
-        printed: Printed | None,
+        printed: PrintedOutput | None,
     ) -> None:
         """Write the outputs of a result and the tail of the log.
 
@@ -72,10 +73,8 @@ class AttemptSecrets:
                 raise fault from None
             if verified_values(found.data or {}, result) is not None:
                 return
-            if not owned(found.metadata, run):
-                raise ForeignSecretError(
-                    f"Secret {namespace}/{name} exists and does not belong to Dayfly; delete it"
-                ) from None
+            if not is_owned_by(found.metadata, run):
+                raise ForeignSecretError(messages.foreign_object("Secret", namespace, name)) from None
             await self._client.delete(SECRETS, name, namespace, uid=found.metadata.uid)
             await self._client.create(SECRETS, body, namespace)
 
@@ -106,7 +105,7 @@ class AttemptSecrets:
 
 def outputs_secret(run: RunObject, namespace: str, name: str, values: dict[str, bytes]) -> dict[str, Any]:
     """Return the manifest of an immutable Secret with outputs that the run owns."""
-    return secret_of(run, Key(namespace, name), names.OUTPUTS_TYPE, values) | {"immutable": True}
+    return owned_secret(run, Key(namespace, name), names.OUTPUTS_TYPE, values) | {"immutable": True}
 
 
 def verified_values(values: dict[str, bytes], result: Result) -> dict[str, bytes] | None:

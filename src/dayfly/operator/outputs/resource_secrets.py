@@ -12,8 +12,9 @@ from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import RunObject, owned, resource_name
+from dayfly.operator.cluster.objects import RunObject, is_owned_by, resource_name
 from dayfly.operator.outputs.attempt_secrets import outputs_secret, verified_values
+from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Lifecycle, unit_id
 from dayfly.spec.run import Result
@@ -42,7 +43,7 @@ class ResourceSecrets:
         except errors.Forbidden as error:
             # The administrator has not granted access in this namespace, so readers of outputs get none. If a quota or
             # a webhook has refused this Secret, others in the namespace may still be accepted.
-            if error.not_granted:
+            if error.is_not_granted:
                 self._refused_until[namespace] = now + REFUSED_CACHE_MS
             else:
                 log.warning(
@@ -92,8 +93,6 @@ async def _exists(client: Client, run: RunObject, namespace: str, name: str) -> 
         CannotRenderError: another program's Secret has the name.
     """
     found = await client.find(SECRETS, name, namespace)
-    if found is not None and not owned(found.metadata, run):
-        raise CannotRenderError(
-            Reason.NAME_CONFLICT, f"Secret {namespace}/{name} exists and does not belong to Dayfly; delete it"
-        )
+    if found is not None and not is_owned_by(found.metadata, run):
+        raise CannotRenderError(Reason.NAME_CONFLICT, messages.foreign_object("Secret", namespace, name))
     return found is not None

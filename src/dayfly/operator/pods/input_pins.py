@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from dayfly.execute.inputs import Forks, is_fit, reads_forks, resolve
 from dayfly.execute.pod import names
-from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod.read import parse_time
 from dayfly.execute.pod.render import PodSecretKey
 from dayfly.kube.objects import Pod
 from dayfly.operator.cluster.objects import RunObject
@@ -57,7 +57,7 @@ def is_current(run: RunObject, step: SealedStep, pod: Pod, now: int, forks: Fork
     return (
         is_fit(run.ledger, step)
         and _pinned(pod) == pin_label(run, step, forks)
-        and has_time_to_start(step, milliseconds(pod.metadata.creation_timestamp), now)
+        and has_time_to_start(step, parse_time(pod.metadata.creation_timestamp), now)
     )
 
 

@@ -9,12 +9,12 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable
 
 from dayfly.execute.pod import read
-from dayfly.execute.pod.logs import Printed, Splitter
+from dayfly.execute.pod.logs import LogSplitter, PrintedOutput
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Pod
 from dayfly.lib.queue import Backoff
-from dayfly.lib.tasks import cancel
+from dayfly.lib.tasks import cancel_and_wait
 from dayfly.operator.pods.node_access import NodeAccess
 
 # Maximum number of followed logs. Beyond that, only the pod's status is used.
@@ -25,7 +25,7 @@ MAX_REQUESTS_PER_S = 100.0
 # Retry interval of one follower, for the time that follows it.
 RETRY_S, FAST_RETRIES_FOR_S = 0.03, 5.0
 # After that time the request is refused for another reason, such as a missing permission.
-SLOW_RETRY = Backoff(first=1.0, most=60.0)
+SLOW_RETRY = Backoff(first=1.0, maximum=60.0)
 # The whole log of an ended pod may have megabytes.
 READ_TIMEOUT_S = 5.0
 
@@ -37,7 +37,7 @@ class LogFollowers:
         self._client = client
         self._on_receipt = on_receipt
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._logs: dict[str, Splitter] = {}
+        self._logs: dict[str, LogSplitter] = {}
         self.nodes = NodeAccess()
 
     def follow(self, pod: Pod, run: str) -> None:
@@ -45,7 +45,7 @@ class LogFollowers:
         if not self.would_follow(pod):
             return
         uid = pod.metadata.uid
-        splitter = self._logs[uid] = Splitter(timed=True)
+        splitter = self._logs[uid] = LogSplitter(timed=True)
         task = self._tasks[uid] = asyncio.create_task(self._follow(pod, run, splitter))
         task.add_done_callback(lambda _: self._tasks.pop(uid, None))
 
@@ -54,12 +54,12 @@ class LogFollowers:
         silent = self.nodes.pause(pod.spec.node_name)
         return pod.metadata.uid not in self._logs and len(self._tasks) < MAX_FOLLOWED and not silent
 
-    def sealed_log(self, uid: str) -> Splitter | None:
+    def sealed_log(self, uid: str) -> LogSplitter | None:
         """Return the log of that pod if it contains the complete receipt and the receipt names the pod."""
         found = self._logs.get(uid)
         return found if found is not None and found.is_complete and found.field("pod") == uid else None
 
-    async def read_tail(self, pod: Pod) -> Printed | None:
+    async def read_tail(self, pod: Pod) -> PrintedOutput | None:
         """Return the tail of the log of an ended pod's step; None if the log cannot be read.
 
         If the log was not followed to its end, it is read now.
@@ -70,11 +70,11 @@ class LogFollowers:
             found = await self._read(pod) or (found if found is not None and found.tail else None)
         return found.printed(read.log_bytes(pod)) if found is not None else None
 
-    async def _read(self, pod: Pod) -> Splitter | None:
+    async def _read(self, pod: Pod) -> LogSplitter | None:
         node = pod.spec.node_name
         if self.nodes.pause(node):
             return None
-        splitter = Splitter(timed=True)
+        splitter = LogSplitter(timed=True)
         self.nodes.begin_request(node)
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
@@ -95,9 +95,9 @@ class LogFollowers:
 
     async def close(self) -> None:
         """Stop all followers."""
-        await cancel(*self._tasks.values())
+        await cancel_and_wait(*self._tasks.values())
 
-    async def _follow(self, pod: Pod, run: str, splitter: Splitter) -> None:
+    async def _follow(self, pod: Pod, run: str, splitter: LogSplitter) -> None:
         node, began, slow_retries = pod.spec.node_name, asyncio.get_running_loop().time(), 0
         while pod.metadata.uid in self._logs:
             if pause := self.nodes.pause(node):
@@ -119,7 +119,7 @@ class LogFollowers:
             except errors.ApiError as fault:
                 self._record_failure(node, fault)
                 # Not there yet, or interrupted: start again, since logs have no position to resume from.
-                splitter = self._logs[pod.metadata.uid] = Splitter(timed=True)
+                splitter = self._logs[pod.metadata.uid] = LogSplitter(timed=True)
                 waited = asyncio.get_running_loop().time() - began
                 delay = max(RETRY_S, len(self._tasks) / MAX_REQUESTS_PER_S)
                 is_slow = waited >= FAST_RETRIES_FOR_S
@@ -137,5 +137,5 @@ class LogFollowers:
         """
         if isinstance(fault, errors.Refused) and not isinstance(fault, errors.NotFound):
             self.nodes.record_answer(node)
-        elif isinstance(fault, TimeoutError) or (isinstance(fault, errors.ServerTrouble) and fault.status):
+        elif isinstance(fault, TimeoutError) or (isinstance(fault, errors.ServerError) and fault.status):
             self.nodes.record_failure(node, fault)

@@ -10,7 +10,7 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.policy import Level
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import NAMESPACES, anything
+from dayfly.kube.objects import NAMESPACES, untyped_resource
 from dayfly.plan.reasons import Reason
 
 GRANT_LABEL = f"{names.GROUP}/runners"
@@ -18,7 +18,7 @@ GRANT_LABEL = f"{names.GROUP}/runners"
 SANDBOX_NAMESPACES_ANNOTATION = f"{names.GROUP}/runners-from"
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
 _MACHINES = {62: "amd64", 183: "arm64"}  # e_machine of an ELF file, by Kubernetes' names
-CONFIG_MAPS = anything("v1", "ConfigMap", "configmaps")
+CONFIG_MAPS = untyped_resource("v1", "ConfigMap", "configmaps")
 # Maximum time until a revoked grant stops new steps.
 GRANT_CACHE_MS = 30_000
 

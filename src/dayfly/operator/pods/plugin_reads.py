@@ -12,7 +12,7 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.policy import Reference
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import AnnotatedMeta, Resource, Slim
+from dayfly.kube.objects import AnnotatedMeta, KubeStruct, Resource
 from dayfly.operator.pods.namespaces import GRANT_CACHE_MS, NotGrantedError, comma_separated
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import StepOrigin
@@ -21,7 +21,7 @@ from dayfly.spec.lifecycle import StepOrigin
 PLUGINS_ANNOTATION = f"{names.GROUP}/plugins"
 
 
-class _ObjectHead(Slim, frozen=True):
+class _ObjectHead(KubeStruct, frozen=True):
     """Metadata of an object, the type of a Secret, and its keys. Values are not kept."""
 
     metadata: AnnotatedMeta

@@ -13,8 +13,8 @@ from dayfly.execute.state import access
 from dayfly.execute.webhook.render import as_exec
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.fork_values import teller
-from dayfly.operator.cluster.objects import RunObject, owner
+from dayfly.operator.cluster.fork_values import fork_evaluator
+from dayfly.operator.cluster.objects import RunObject, run_owner_reference
 from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.images import NoSenderError, WebhookSenders
 from dayfly.operator.pods.namespaces import Namespaces, RunnerConfigMap
@@ -183,7 +183,7 @@ class PodBuilder:
         self, run: RunObject, plan: Plan, key: AttemptKey, given: TargetValues, start_before: int, restricted: bool
     ) -> PodAttempt:
         unit, number = key
-        step, forks = plan.steps[unit], teller(self._cluster, run)
+        step, forks = plan.steps[unit], fork_evaluator(self._cluster, run)
         read = resolve(run.ledger, step.unit, step.resource, cleans=not step.creates, given=given, forks=forks)
         inputs = {
             name: input_pins.secret_key(run, source.unit, source.output)
@@ -195,7 +195,7 @@ class PodBuilder:
         return PodAttempt(
             run=run.ledger.uid,
             run_name=run.metadata.name,
-            owner=owner(run),
+            owner=run_owner_reference(run),
             resource=step.resource,
             unit=unit,
             number=number,

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from dayfly.execute.pod.read import milliseconds, stamp
+from dayfly.execute.pod.read import format_time, parse_time
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import EVENTS, Event, Pod
@@ -134,7 +134,7 @@ class PodEvents:
         if latest.reason != _PULLING:
             return _PodMessage(latest.reason or reason, latest.note, is_pulling=False)
         image = latest.note.removeprefix("Pulling image ").strip('"')
-        return _PodMessage(_PULLING, messages.pulling(image, stamp(_occurrence(latest)[0])), is_pulling=True)
+        return _PodMessage(_PULLING, messages.pulling(image, format_time(_occurrence(latest)[0])), is_pulling=True)
 
     async def _events(self, pod: Pod) -> list[Event]:
         began = self._now()
@@ -142,7 +142,7 @@ class PodEvents:
             page = await self._client.page(
                 EVENTS, pod.metadata.namespace, fields=f"regarding.uid={pod.metadata.uid}", limit=50
             )
-        except (errors.Refused, errors.Throttled, errors.ServerTrouble):
+        except (errors.Refused, errors.Throttled, errors.ServerError):
             return []
         finally:
             # The effect of a single slow answer is halved each time.
@@ -153,7 +153,7 @@ class PodEvents:
 def _occurrence(event: Event) -> tuple[int, int]:
     """Return the time of the latest occurrence in unix milliseconds, and its order within that second."""
     series = event.series.last_observed_time if event.series else None
-    at = milliseconds(series or event.deprecated_last_timestamp or event.event_time)
+    at = parse_time(series or event.deprecated_last_timestamp or event.event_time)
     return at, _ORDER.get(event.reason, 0)
 
 

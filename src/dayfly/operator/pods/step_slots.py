@@ -21,10 +21,10 @@ from dayfly.plan import messages, reason_catalog
 from dayfly.plan.actions import Claim, Decision, Move, Prepare, Record, Void
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
-from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Sealed, UnitRefusal, Waiting
+from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Prepared, Sealed, UnitRefusal, Waiting
 from dayfly.spec import lifecycle
 from dayfly.spec.run import ALIVE, UnitRecord
-from dayfly.spec.scalars.numbers import whole
+from dayfly.spec.scalars.numbers import parse_whole
 
 # On a namespace of sandboxes: its limit of concurrent steps. Only users who may grant namespaces may set it.
 STEPS_ANNOTATION = f"{names.GROUP}/steps"
@@ -272,7 +272,7 @@ class _Limits:
             return
         seen = await self._client.find(NAMESPACES, namespace)
         text = ((seen.metadata.annotations if seen else None) or {}).get(STEPS_ANNOTATION, "")
-        limit = whole(text, _MAX_LIMIT)
+        limit = parse_whole(text, _MAX_LIMIT)
         self._known[namespace] = self._now() + LIMIT_CACHE_MS, self._default if limit is None else limit
 
     def retain(self, namespaces: Collection[str]) -> None:
@@ -300,4 +300,4 @@ def _is_held(run: RunObject, unit: str, facts: Mapping[AttemptKey, Fact], hinder
     """Return whether a slot is still reserved for the unit's next attempt. Its pod may not be in the cache yet."""
     record: UnitRecord = run.ledger.unit(unit)
     fact = facts.get((unit, record.attempt + 1))
-    return record.state not in ALIVE and unit not in hindered and (fact is None or isinstance(fact, Held))
+    return record.state not in ALIVE and unit not in hindered and (fact is None or isinstance(fact, Prepared))

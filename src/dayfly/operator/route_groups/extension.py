@@ -16,7 +16,7 @@ from dayfly.operator.targets.targets import Targets
 WORKERS = 4
 
 
-class Groups:
+class RouteGroupsExtension:
     """Reconciles RouteGroups, and reports their status."""
 
     def __init__(self, cluster: ClusterWatches, targets: Targets, events: Recorder) -> None:
@@ -31,7 +31,7 @@ class Groups:
         cluster.istio.listen(self._on_routing_change)
 
     @property
-    def frozen(self) -> int:
+    def frozen_count(self) -> int:
         """The number of groups for which nothing is done."""
         return len(self._status.frozen)
 
@@ -44,14 +44,14 @@ class Groups:
         await Workers("route group", self._reconcile, self._cluster.grouped, workers=WORKERS).run()
 
     def _on_group_change(self, change: Change[RouteGroupObject]) -> None:
-        if (gone := change.gone) is not None:
+        if (gone := change.deleted) is not None:
             self._status.forget(gone.metadata.uid)
 
     def _on_routing_change(self) -> None:
         """Queue the groups with endpoints: the cluster can now route by key, or no longer can."""
         for each in self._cluster.groups:
             if each.spec.get("endpoints"):
-                self._cluster.grouped.add(Key.of(each))
+                self._cluster.grouped.add(Key.from_object(each))
 
     async def _reconcile(self, key: Key) -> None:
         await reconcile_and_report(self._cluster.grouped, key, self._controller.reconcile, self._status.report)

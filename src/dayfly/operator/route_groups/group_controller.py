@@ -74,7 +74,7 @@ class GroupController:
         if spec is not run.spec and not await self._cluster.ledger.replace(
             run, msgspec.structs.replace(run, spec=spec)
         ):
-            self._cluster.grouped.add(Key.of(seen), after=0.1)
+            self._cluster.grouped.add(Key.from_object(seen), after=0.1)
             return
         self._cluster.queue.add(run.metadata.name)
 
@@ -91,7 +91,7 @@ class GroupController:
     async def _seal(self, seen: RouteGroupObject, document: Lifecycle) -> None:
         if await births.find_without_run(self._cluster, GROUPS, seen) is None:
             # The cache is behind: the group may already have a run.
-            self._cluster.grouped.add(Key.of(seen), after=1.0)
+            self._cluster.grouped.add(Key.from_object(seen), after=1.0)
             return
         unmatched = 0 if self._membership.has_any(seen.metadata.uid) else self._cluster.now()
         spec = RunSpec(forks=self._previews(seen), plural=GROUPS.plural, unmatched_since=unmatched)

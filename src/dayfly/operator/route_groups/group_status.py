@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.read import stamp
+from dayfly.execute.pod.read import format_time
 from dayfly.execute.turn import Scene
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Key
@@ -24,7 +24,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.route_groups import BaselineConflict, GroupState
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import RunReport, UnitReport
-from dayfly.spec.unsupported_fields import SUPPORTED, GroupReach, group_unsupported
+from dayfly.spec.unsupported_fields import SUPPORTED, GroupReach, unsupported_group_fields
 
 # Sandboxes listed in a status; the count includes all.
 MAX_LISTED = 256
@@ -50,7 +50,7 @@ class _GroupMessage(NamedTuple):
     def units(self) -> Sequence[UnitReport]:
         return self.about[1].units if self.about else ()
 
-    def rest(self) -> tuple[Any, ...]:
+    def deferred_parts(self) -> tuple[Any, ...]:
         """Return the parts whose changes may be written later. Matched sandboxes are not urgent either."""
         standing = tuple((unit.id, unit.state, unit.attempt) for unit in self.units)
         state, expiry = self.state, self.expiry
@@ -68,7 +68,7 @@ class _GroupMessage(NamedTuple):
             "message": self.message,
             "progress": f"{report.done}/{report.total}" if report else "0/0",
             "routingKey": routing_key(meta.uid),
-            "expiresAt": stamp(self.expiry.at) or None,
+            "expiresAt": format_time(self.expiry.at) or None,
             "matchedSandboxes": list(state.matched[:MAX_LISTED]),
             "matched": len(state.matched),
             "conflicts": _listed(state.conflicts),
@@ -143,7 +143,7 @@ class GroupStatus:
             state.reason,
             saying.message,
             (saying.phase, seen.metadata.generation),
-            saying.rest(),
+            saying.deferred_parts(),
             phases.has_trouble(saying.units),
             lambda since: saying.status(seen, since, now),
             saying.expiry,
@@ -154,7 +154,7 @@ class GroupStatus:
         self, seen: RouteGroupObject, state: GroupState, about: tuple[Scene, RunReport] | None, now: int
     ) -> _GroupMessage:
         leads, report = GroupReach(anywhere=self._cluster.can_route, addresses=None), about[1] if about else None
-        lacking = (*group_unsupported(seen.spec, leads), *(report.unsupported if report else ()))
+        lacking = (*unsupported_group_fields(seen.spec, leads), *(report.unsupported if report else ()))
         meta = seen.metadata
         return _GroupMessage(
             state=state,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod.read import parse_time
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -46,10 +46,10 @@ class ClusterMembership:
         """Queue the sandboxes of these groups and the others: the forks behind a key may have changed."""
         uids = {*others, *(uid for group in groups for uid in self._members.sandboxes_of(group))}
         for key in sorted(self._sandboxes[uid] for uid in uids):
-            self._cluster.wishes.add(key)
+            self._cluster.sandbox_queue.add(key)
 
     def _on_group_change(self, change: Change[RouteGroupObject]) -> None:
-        seen = change.seen
+        seen = change.latest
         uid = seen.metadata.uid
         before = set(self._members.sandboxes_of(uid))
         if change.new is None:
@@ -74,7 +74,7 @@ class ClusterMembership:
             self._on_emptied(change.key)
 
     def _on_sandbox_change(self, change: Change[SandboxObject]) -> None:
-        seen = change.seen
+        seen = change.latest
         uid = seen.metadata.uid
         before = self._members.groups_of(uid)
         if change.new is None or change.new.metadata.deletion_timestamp:
@@ -104,4 +104,4 @@ def to_member(seen: SandboxObject) -> Member:
     labels = {key: value for key, value in (spec.get("labels") or {}).items() if isinstance(value, str)}
     forked = [fork.get("forkOf") or {} for fork in spec.get("forks") or () if isinstance(fork, dict)]
     baselines = tuple(f"{source.get('namespace', '')}/{source.get('name', '')}" for source in forked)
-    return Member(meta.name, meta.namespace, labels, baselines, milliseconds(meta.creation_timestamp))
+    return Member(meta.name, meta.namespace, labels, baselines, parse_time(meta.creation_timestamp))

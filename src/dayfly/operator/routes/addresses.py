@@ -11,8 +11,8 @@ from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import RunObject, owned
-from dayfly.operator.refusals import KEPT_AGAIN_S
+from dayfly.operator.cluster.objects import RunObject, is_owned_by
+from dayfly.operator.refusals import KEPT_RETRY_AFTER_S
 from dayfly.operator.routes.differences import SETTLE_MS, propagated_at
 from dayfly.operator.routes.route_builder import fork_of
 from dayfly.operator.routes.route_memory import RouteMemory
@@ -41,12 +41,12 @@ class EndpointAddresses:
             return ""  # the fork answers no requests, or there are no addresses
         name, now = run.metadata.name, self._cluster.now()
         fork, led = fork_of(run, baseline).name, memory.address_left_at.get(key, {})
-        there = {each.metadata.uid: each for each in await self._shown(baseline.namespace)}
+        there = {each.metadata.uid: each for each in await self._list_addresses(baseline.namespace)}
         leading = [each for each in there.values() if fork in preview.backends(each)]
         if leading:
             memory.address_left_at[key] = led | {each.metadata.uid: [0, 0] for each in leading}
-            self._cluster.queue.add(name, after=KEPT_AGAIN_S)  # `GroupKeyIndex` wakes it sooner
-            return messages.kept_by_address(str(Key.of(leading[0])))
+            self._cluster.queue.add(name, after=KEPT_RETRY_AFTER_S)  # `GroupKeyIndex` wakes it sooner
+            return messages.kept_by_address(str(Key.from_object(leading[0])))
         due = max((self._propagated_at(there.get(uid), noted, now) for uid, noted in led.items()), default=now)
         if now >= due:
             return ""
@@ -58,7 +58,7 @@ class EndpointAddresses:
         noted[0] = noted[0] or now
         return propagated_at(seen, noted, now) if seen is not None else noted[0] + SETTLE_MS
 
-    async def _shown(self, namespace: str) -> list[RouteObject]:
+    async def _list_addresses(self, namespace: str) -> list[RouteObject]:
         """List the addresses by a quorum read. Routes that other users have made must not block a fork's end."""
         try:
             found = (await self._cluster.client.list_all(HTTP_ROUTES, namespace, labels=preview.PREVIEW_LABEL)).items
@@ -68,4 +68,4 @@ class EndpointAddresses:
 
     def _is_ours(self, seen: RouteObject) -> bool:
         run = self._cluster.ledger.get((seen.metadata.labels or {}).get(RUN_LABEL, ""))
-        return run is not None and owned(seen.metadata, run)
+        return run is not None and is_owned_by(seen.metadata, run)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from dayfly.execute.fork.run import ForeignForkError
 from dayfly.execute.gateway import read, render
-from dayfly.execute.gateway.read import Lack, RouteObject
+from dayfly.execute.gateway.read import RouteObject, RouteProblem
 from dayfly.execute.gateway.run import AlteredRouteError, ForeignRouteError, differs
 from dayfly.execute.istio.read import VirtualService
 from dayfly.execute.istio.run import AlteredRulesError, ForeignVirtualServiceError
@@ -54,16 +54,16 @@ def is_outdated(
     return differs(found[1], wanted.manifest) and memory.written_generation.get(meta.uid) != meta.generation
 
 
-def find_lacks(desired: DesiredRoutes, ours: Ours, memory: RouteMemory) -> Iterator[Lack]:
+def find_problems(desired: DesiredRoutes, ours: Ours, memory: RouteMemory) -> Iterator[RouteProblem]:
     """Yield why requests with a key may not reach the fork yet."""
     for wanted in desired.routes:
         found = ours.get((wanted.kind.plural, wanted.key))
         if found is None or found[1].metadata.deletion_timestamp or is_outdated(wanted, found, memory):
-            yield Lack(messages.route_written(wanted.kind.kind, str(Key.of(wanted.beside))))
-        elif lack := read.find_lack(found[1], wanted.beside):
+            yield RouteProblem(messages.route_written(wanted.kind.kind, str(Key.from_object(wanted.beside))))
+        elif lack := read.find_problem(found[1], wanted.beside):
             yield lack
     if any(place not in {(each.kind.plural, each.key) for each in desired.routes} for place in ours):
-        yield Lack(messages.route_being_removed())
+        yield RouteProblem(messages.route_being_removed())
 
 
 def propagated_at(seen: RouteObject, noted: list[int], now: int) -> int:
@@ -77,7 +77,7 @@ def propagated_at(seen: RouteObject, noted: list[int], now: int) -> int:
     return min(newest + SETTLE_MS if newest else since + PATIENCE_MS, since + PATIENCE_MS)
 
 
-def unrouted(name: str, trouble: str) -> str:
+def unrouted_message(name: str, trouble: str) -> str:
     why = f"routes cannot be read: {trouble}" if trouble else "neither the Gateway API nor Istio is installed"
     return f"{name} ({why}: requests with its key reach the baseline)"
 
@@ -87,7 +87,7 @@ def new_services(namespace: str, differences: RouteDifferences) -> set[Key]:
     new = [each.manifest for each in differences.changed if (each.kind.plural, each.key) not in differences.ours]
     rules = [rule for manifest in new for rule in manifest["spec"]["rules"]]
     names = {ref["name"] for ref in render.backend_refs(rules) if ref["name"].startswith("f-")}
-    names |= {name for each in differences.outdated if each.is_new for name in each.thread.leads.values()}
+    names |= {name for each in differences.outdated if each.is_new for name in each.fork_rules.leads.values()}
     return {Key(namespace, name) for name in names}
 
 
@@ -97,7 +97,7 @@ def to_objection(error: Exception, now: int) -> UnitRefusal:
         return UnitRefusal(reason=error.reason, message=str(error), since=now)
     if isinstance(error, errors.Refused):
         message = error.message
-        if isinstance(error, errors.Forbidden) and error.not_granted:
+        if isinstance(error, errors.Forbidden) and error.is_not_granted:
             message += "; an administrator can bind the ClusterRole dayfly-forks to the operator in that namespace"
         return UnitRefusal(reason=error.reason or Reason.REFUSED, message=message, since=now)
     reason = Reason.REFUSED if isinstance(error, _ALTERED) else Reason.NAME_CONFLICT

@@ -11,13 +11,13 @@ from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.gateway.render import services_for
 from dayfly.execute.gateway.run import HTTP_ROUTES, Routes, differs
 from dayfly.execute.pod.names import RUN_LABEL
-from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod.read import parse_time
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches, owned_by_run
-from dayfly.operator.cluster.objects import RunObject, owned, owner
+from dayfly.operator.cluster.objects import RunObject, is_owned_by, run_owner_reference
 from dayfly.operator.forks.baselines import PodLabels, read_fork_rights
 from dayfly.operator.pods.namespaces import NotGrantedError
-from dayfly.operator.refusals import KEPT_AGAIN_S, kept_again
+from dayfly.operator.refusals import KEPT_RETRY_AFTER_S, seconds_until_kept_retry
 from dayfly.operator.retries import attempt, deletion
 from dayfly.operator.routes.differences import PATIENCE_MS, REFUSALS, SETTLE_MS, to_objection
 from dayfly.operator.routes.group_keys import GroupKeyIndex
@@ -61,11 +61,11 @@ class Previews:
         ours = next((each for each in self.list_cached(run) if each.metadata.name == name), None)
         if ours is not None and ours.spec.get("hostnames") != [f"{name}.{self._edge.domain}"]:
             ours = None  # a user has changed it, and it is restored
-        lack = preview.find_lack(ours, self._edge) if ours is not None else None
-        if ours is None or (lack is not None and not lack.refused):
+        lack = preview.find_problem(ours, self._edge) if ours is not None else None
+        if ours is None or (lack is not None and not lack.is_refused):
             # The memory is dropped when the run rests and when the process ends, so the age of the route counts, too.
             first_seen = memory.accepted_at.setdefault(step.id, now)
-            made = milliseconds(ours.metadata.creation_timestamp) if ours is not None else 0
+            made = parse_time(ours.metadata.creation_timestamp) if ours is not None else 0
             begun = min(made or first_seen, first_seen)
             message = lack.message if lack is not None else "its route is being written"
             if now >= begun + PATIENCE_MS:
@@ -89,7 +89,7 @@ class Previews:
             if namespace != run.ledger.target.namespace:
                 await read_fork_rights(self._cluster.client, run, namespace)
         except (NotGrantedError, errors.Refused) as error:
-            self._requeue(run, round(KEPT_AGAIN_S * 1000))  # namespaces are not watched
+            self._requeue(run, round(KEPT_RETRY_AFTER_S * 1000))  # namespaces are not watched
             return to_objection(error, 0).message
         return ""
 
@@ -129,7 +129,7 @@ class Previews:
             else:
                 if memory.stuck.pop(step.id, None):
                     self._cluster.queue.add(run.metadata.name)
-        own = (each for each in self.list_cached(run) if owned(each.metadata, run))
+        own = (each for each in self.list_cached(run) if is_owned_by(each.metadata, run))
         await self._remove(run, (each for each in own if each.metadata.name not in names), memory)
 
     async def _remove(self, run: RunObject, unwanted: Iterable[RouteObject], memory: RouteMemory) -> None:
@@ -140,7 +140,7 @@ class Previews:
     def _record_stuck(self, run: RunObject, name: str, blocker: UnitRefusal, memory: RouteMemory) -> None:
         before = memory.stuck.get(name)
         memory.stuck[name] = blocker
-        self._cluster.queue.add(run.metadata.name, after=kept_again(before, blocker))
+        self._cluster.queue.add(run.metadata.name, after=seconds_until_kept_retry(before, blocker))
 
     async def _keep_one(self, run: RunObject, plan: Plan, step: KeptStep) -> None:
         assert self._edge is not None, "otherwise it is impossible"
@@ -152,7 +152,7 @@ class Previews:
         name = preview.label(run.ledger.target.name, run.ledger.uid, step.unit.name)
         to = (namespace, service.metadata.name, endpoint.port)
         made = preview.render_preview(
-            self._edge, name, step.unit.name, run.metadata.name, owner(run), key=endpoint.key, to=to
+            self._edge, name, step.unit.name, run.metadata.name, run_owner_reference(run), key=endpoint.key, to=to
         )
         found = next((each for each in self.list_cached(run) if each.metadata.name == name), None)
         if found is not None and (found.metadata.deletion_timestamp or not differs(found, made)):
@@ -207,7 +207,7 @@ class Previews:
         Raises:
             errors.ApiError: the API server does not answer.
         """
-        left = await self._left(run, endpoint)
+        left = await self._remaining(run, endpoint)
         await self._remove(run, left, memory)
         return not left
 
@@ -217,15 +217,15 @@ class Previews:
         Raises:
             errors.ApiError: the API server does not answer.
         """
-        return not await self._left(run, endpoint)
+        return not await self._remaining(run, endpoint)
 
-    async def _left(self, run: RunObject, endpoint: str) -> list[RouteObject]:
+    async def _remaining(self, run: RunObject, endpoint: str) -> list[RouteObject]:
         which = f"{RUN_LABEL}={run.metadata.name},{preview.PREVIEW_LABEL}={endpoint}"
         try:
             found = (await self._cluster.client.list_all(HTTP_ROUTES, labels=which)).items
         except errors.NotServed:
             return []  # the Gateway API has been removed
-        return [each for each in found if owned(each.metadata, run)]
+        return [each for each in found if is_owned_by(each.metadata, run)]
 
 
 def _namespace(endpoint: PreviewUnit) -> str:

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 from dayfly.execute.fork.read import ForkService
 from dayfly.execute.fork.render import LIKE_LABEL, fork_name
 from dayfly.execute.gateway import render
-from dayfly.execute.gateway.read import RouteObject, accepting
+from dayfly.execute.gateway.read import RouteObject, accepting_parents
 from dayfly.execute.gateway.render import RouteTarget
 from dayfly.execute.gateway.rules import RuleTargets, build_key_matches
 from dayfly.execute.istio.rules import MAX_PATTERN_CHARS, ForkRules, RuleOwner
 from dayfly.kube.objects import Key, Resource
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import RunObject, owned, owner
+from dayfly.operator.cluster.objects import RunObject, is_owned_by, run_owner_reference
 from dayfly.operator.forks.baselines import PodLabels
 from dayfly.operator.routes.vs_edits import RelevantServices, VirtualServiceEdit, build_edits, find_relevant, leads_of
 from dayfly.plan import messages
@@ -140,7 +140,7 @@ class RouteBuilder:
     def _foreign_route_remarks(self, services: list[str], namespace: str) -> Iterator[str]:
         """Yield remarks on routes of other namespaces. There can be thousands, so only the first are named."""
         relevant = [
-            f"{kind.kind} {Key.of(each)}"
+            f"{kind.kind} {Key.from_object(each)}"
             for kind in self._cluster.gateway.kinds
             for each in render.routes_of_other_namespaces(
                 self._cluster.gateway.routes[kind.plural], services, namespace
@@ -154,7 +154,7 @@ class RouteBuilder:
     def _service_name(self, run: RunObject, baseline: Baseline, fork: RouteTarget, like: str) -> str:
         """Return the fork's Service for one of the baseline's: the fork's own one if it has the same ports."""
         own = self._cluster.services.get(fork.name, baseline.namespace)
-        if own is not None and owned(own.metadata, run) and (own.metadata.labels or {}).get(LIKE_LABEL) == like:
+        if own is not None and is_owned_by(own.metadata, run) and (own.metadata.labels or {}).get(LIKE_LABEL) == like:
             return fork.name
         return render.service_name(fork, like)
 
@@ -162,7 +162,7 @@ class RouteBuilder:
 def fork_of(run: RunObject, baseline: Baseline) -> RouteTarget:
     """Return the fork that a route leads to."""
     name = fork_name(run.ledger.target.name, run.ledger.uid, baseline.namespace, baseline.name)
-    return RouteTarget(name, run.metadata.name, owner(run))
+    return RouteTarget(name, run.metadata.name, run_owner_reference(run))
 
 
 def _oldest(services: tuple[ForkService, ...]) -> tuple[tuple[ForkService, ...], int]:
@@ -178,12 +178,12 @@ def _join_remarks(remarks: list[str]) -> str:
 
 
 def _remarks(kind: Resource[RouteObject], route: RouteObject, made: render.ForkRoutes) -> Iterator[str]:
-    called = f"{kind.kind} {Key.of(route)}"
-    if not accepting(route):
+    called = f"{kind.kind} {Key.from_object(route)}"
+    if not accepting_parents(route):
         yield f"no Gateway has accepted {called}"
-    if made.crowded:
-        rules, one = ", ".join(str(number + 1) for number in made.crowded), len(made.crowded) == 1
+    if made.full_rules:
+        rules, one = ", ".join(str(number + 1) for number in made.full_rules), len(made.full_rules) == 1
         what = f"rule {rules} of {called} matches" if one else f"rules {rules} of {called} match"
         yield f"{what} on too many headers to add a routing key"
-    if made.cut:
+    if made.is_cut:
         yield f"{called} has too many rules, or the sandbox too many groups: some keys reach the baseline"

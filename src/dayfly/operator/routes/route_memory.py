@@ -57,5 +57,5 @@ class RouteSight(msgspec.Struct):
     """One turn's view of a run's routes; `lacking` lists routes that lead nowhere, for the message of Ready."""
 
     facts: dict[AttemptKey, Fact] = {}
-    made: dict[AttemptKey, str] = {}
+    object_refs: dict[AttemptKey, str] = {}
     lacking: tuple[str, ...] = ()

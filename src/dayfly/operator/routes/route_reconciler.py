@@ -8,16 +8,16 @@ from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.gateway import read, render
 from dayfly.execute.gateway.preview import PREVIEW_LABEL
-from dayfly.execute.gateway.read import Lack, RouteObject
+from dayfly.execute.gateway.read import RouteObject, RouteProblem
 from dayfly.execute.gateway.render import ROUTE_LABEL
 from dayfly.execute.gateway.run import KINDS, AlteredRouteError, Routes
 from dayfly.execute.istio.read import VirtualService
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, ObjectMeta, Resource
 from dayfly.operator.cluster.caches import ClusterWatches, owned_by_run
-from dayfly.operator.cluster.objects import RunObject, owned
+from dayfly.operator.cluster.objects import RunObject, is_owned_by
 from dayfly.operator.forks.baselines import PodLabels, read_fork_rights
-from dayfly.operator.refusals import all_done, kept_again
+from dayfly.operator.refusals import all_done, seconds_until_kept_retry
 from dayfly.operator.retries import Request, Retries, attempt_due, deletion
 from dayfly.operator.routes.addresses import EndpointAddresses
 from dayfly.operator.routes.differences import (
@@ -25,12 +25,12 @@ from dayfly.operator.routes.differences import (
     SETTLE_MS,
     Ours,
     RouteDifferences,
-    find_lacks,
+    find_problems,
     is_outdated,
     new_services,
     propagated_at,
     to_objection,
-    unrouted,
+    unrouted_message,
 )
 from dayfly.operator.routes.route_builder import DesiredRoutes, RouteBuilder, WantedRoute, fork_of
 from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
@@ -97,15 +97,17 @@ class RouteReconciler:
         record, route = run.ledger.unit(step.id), _route(step)
         key, since = (step.id, record.attempt), record.claimed_at
         sight.facts[key] = Running(since=since)
-        trouble = self._cluster.gateway.trouble or (self._cluster.istio.trouble if self._cluster.uses_istio else "")
+        trouble = self._cluster.gateway.list_error or (
+            self._cluster.istio.list_error if self._cluster.uses_istio else ""
+        )
         if not self._cluster.can_route or trouble:
-            sight.lacking += (unrouted(step.id, trouble),)
+            sight.lacking += (unrouted_message(step.id, trouble),)
             return
         ours = dict(self._ours(run, route.baseline))
         woven = self._rules.list_cached(run.metadata.name, fork_of(run, route.baseline).name, route.baseline.namespace)
         made = [*(seen.metadata.uid for _, seen in ours.values()), *(seen.metadata.uid for seen in woven)]
         if made and not record.ref:
-            sight.made[key] = min(made)
+            sight.object_refs[key] = min(made)
         desired = await self._builder.build(run, plan, route)
         if desired is None:
             return
@@ -114,14 +116,14 @@ class RouteReconciler:
         if stuck := memory.stuck.get(step.id):
             sight.facts[key] = Waiting(since=since, reason=stuck.reason, message=stuck.message)
         elif lack := (
-            next(find_lacks(desired, ours, memory), None)
+            next(find_problems(desired, ours, memory), None)
             or self._settling(run, ours, memory)
-            or self._rules.find_lack(run, desired.edits, memory)
+            or self._rules.find_problem(run, desired.edits, memory)
         ):
-            reason = Reason.ROUTE_NOT_ACCEPTED if lack.refused else Reason.ROUTE_PENDING
+            reason = Reason.ROUTE_NOT_ACCEPTED if lack.is_refused else Reason.ROUTE_PENDING
             sight.facts[key] = Waiting(since=since, reason=reason, message=lack.message)
 
-    def _settling(self, run: RunObject, ours: Ours, memory: RouteMemory) -> Lack | None:
+    def _settling(self, run: RunObject, ours: Ours, memory: RouteMemory) -> RouteProblem | None:
         """Wait after a Gateway has accepted a route until all of its proxies use it."""
         now, until = self._cluster.now(), 0
         for _, seen in ours.values():
@@ -131,7 +133,7 @@ class RouteReconciler:
         if now >= until:
             return None
         self._cluster.queue.add(run.metadata.name, after=(until - now) / 1000 + 0.001)
-        return Lack(messages.waits_for_gateways())
+        return RouteProblem(messages.waits_for_gateways())
 
     def _ours(
         self, run: RunObject, baseline: Baseline
@@ -140,8 +142,8 @@ class RouteReconciler:
         own = fork_of(run, baseline).name
         for kind in KINDS:
             for seen in owned_by_run(self._cluster.gateway.routes[kind.plural], run.metadata.name):
-                if (seen.metadata.labels or {}).get(ROUTE_LABEL) == own and owned(seen.metadata, run):
-                    yield (kind.plural, Key.of(seen)), (kind, seen)
+                if (seen.metadata.labels or {}).get(ROUTE_LABEL) == own and is_owned_by(seen.metadata, run):
+                    yield (kind.plural, Key.from_object(seen)), (kind, seen)
 
     async def _read_routes(self, run: RunObject, baseline: Baseline) -> list[tuple[Resource[RouteObject], RouteObject]]:
         """Return the routes that lead to a fork by quorum reads."""
@@ -151,7 +153,7 @@ class RouteReconciler:
             for kind in self._cluster.gateway.kinds
             for seen in await self._routes.list_of_fork(kind, run.metadata.name, own, baseline.namespace)
         ]
-        return [(kind, seen) for kind, seen in found if owned(seen.metadata, run)]
+        return [(kind, seen) for kind, seen in found if is_owned_by(seen.metadata, run)]
 
     async def _read_rules(self, run: RunObject, baseline: Baseline) -> list[VirtualService]:
         return await self._rules.read_remaining(run.metadata.name, fork_of(run, baseline).name, baseline.namespace)
@@ -270,7 +272,7 @@ class RouteReconciler:
             blocker = to_objection(error, self._cluster.now())
             before = memory.stuck.get(step.id)
             memory.stuck[step.id] = blocker
-            self._cluster.queue.add(run.metadata.name, after=kept_again(before, blocker))
+            self._cluster.queue.add(run.metadata.name, after=seconds_until_kept_retry(before, blocker))
 
     def _compare(
         self, run: RunObject, baseline: Baseline, desired: DesiredRoutes, memory: RouteMemory
@@ -341,7 +343,7 @@ class RouteReconciler:
         meta = manifest["metadata"]
         assert isinstance(meta, dict), "a rendered manifest"
         seen = self._cluster.services.get(meta["name"], meta["namespace"])
-        return seen is not None and owned(seen.metadata, run)
+        return seen is not None and is_owned_by(seen.metadata, run)
 
     async def _remove_strays(self, run: RunObject, stays: set[str], retries: Retries) -> None:
         """Remove routes and Services to forks without a live route: a paused peer may have created them."""
@@ -370,9 +372,9 @@ class RouteReconciler:
         Raises:
             errors.ApiError: some of this is not done.
         """
-        await all_done(self._parts(run, within))
+        await all_done(self._removals(run, within))
 
-    def _parts(self, run: str, within: Collection[str] | None) -> Iterator[Awaitable[object]]:
+    def _removals(self, run: str, within: Collection[str] | None) -> Iterator[Awaitable[object]]:
         for kind in KINDS:
             for seen in owned_by_run(self._cluster.gateway.routes[kind.plural], run):
                 yield self._routes.remove(kind, seen)

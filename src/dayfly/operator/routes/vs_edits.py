@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dayfly.execute.istio.read import ServiceRef, VirtualService, applies_to, sort_by_age
-from dayfly.execute.istio.rules import ForkRules, Rule, insert_rules, leads_to, others, owners_of
+from dayfly.execute.istio.rules import ForkRules, Rule, insert_rules, leads_to, owners_of, rules_of_others
 from dayfly.execute.istio.run import render_shared, shared_name
 from dayfly.kube.objects import Key
 from dayfly.plan import messages
@@ -18,12 +18,12 @@ class VirtualServiceEdit(NamedTuple):
     """The desired rules for a fork in a VirtualService; with `service` the object is ours and serves that Service."""
 
     key: Key
-    thread: ForkRules
+    fork_rules: ForkRules
     seen: VirtualService | None
     service: str = ""
 
     def apply(self, rules: Sequence[Rule]) -> list[Rule]:
-        return list(insert_rules(rules, self.thread, self.key.namespace).rules)
+        return list(insert_rules(rules, self.fork_rules, self.key.namespace).rules)
 
     @property
     def is_outdated(self) -> bool:
@@ -33,17 +33,17 @@ class VirtualServiceEdit(NamedTuple):
     @property
     def is_new(self) -> bool:
         """Whether it has no rule for the fork yet."""
-        return self.seen is None or self.thread.owner not in owners_of(self.seen.rules)
+        return self.seen is None or self.fork_rules.owner not in owners_of(self.seen.rules)
 
     @property
     def remarks(self) -> Iterator[str]:
         rules = self.seen.rules if self.seen is not None else render_shared(self.key, self.service)["spec"]["http"]
-        made = insert_rules(rules, self.thread, self.key.namespace)
+        made = insert_rules(rules, self.fork_rules, self.key.namespace)
         name = f"VirtualService {self.key}"
-        if made.crowded:
-            numbers = ", ".join(map(str, made.crowded))
+        if made.full_rules:
+            numbers = ", ".join(map(str, made.full_rules))
             yield f"rule {numbers} of {name} already matches on all headers that could carry a key"
-        if made.cut:
+        if made.is_cut:
             yield f"{name} has too many rules, or the sandbox too many groups: some keys reach the baseline"
 
 
@@ -59,7 +59,7 @@ class RelevantServices(NamedTuple):
 def find_relevant(every: Iterable[VirtualService], baseline: Baseline, services: Sequence[str]) -> RelevantServices:
     """Find the VirtualServices that lead to a baseline's Services, and the Services that have none."""
     known = list(sort_by_age(every))
-    own = [each for each in known if each.metadata.namespace == baseline.namespace and not each.is_left_alone]
+    own = [each for each in known if each.metadata.namespace == baseline.namespace and not each.is_ignored]
     found = [each for each in own if not each.is_ours and _led_services(each, services)]
     without: list[str] = []
     remarks: list[str] = []
@@ -84,7 +84,7 @@ def build_edits(
 ) -> Iterator[VirtualServiceEdit]:
     """Yield the edits of all VirtualServices that need rules. Our own obsolete ones are left out."""
     for each in relevant.found:
-        yield VirtualServiceEdit(Key.of(each), thread, each)
+        yield VirtualServiceEdit(Key.from_object(each), thread, each)
     for service in relevant.shared:
         if service in thread.leads:
             key = Key(thread.namespace, shared_name(service))
@@ -95,17 +95,19 @@ def build_edits(
 def _led_services(each: VirtualService, services: Sequence[str]) -> list[str]:
     namespace = each.metadata.namespace
     return [
-        name for name in services if any(leads_to(rule, (name,), namespace, namespace) for rule in others(each.rules))
+        name
+        for name in services
+        if any(leads_to(rule, (name,), namespace, namespace) for rule in rules_of_others(each.rules))
     ]
 
 
 def _blocking_remarks(covering: Sequence[VirtualService], found: Sequence[VirtualService]) -> Iterator[str]:
     """Yield why the operator cannot add a VirtualService: if a host has two, Istio uses the older one."""
-    keys = {Key.of(each) for each in found}
+    keys = {Key.from_object(each) for each in found}
     for each in covering:
-        if Key.of(each) not in keys:
-            how = "is left alone because of its annotation" if each.is_left_alone else "does not lead to it"
-            yield f"VirtualService {Key.of(each)} {how} and decides"
+        if Key.from_object(each) not in keys:
+            how = "is left alone because of its annotation" if each.is_ignored else "does not lead to it"
+            yield f"VirtualService {Key.from_object(each)} {how} and decides"
 
 
 def leads_of(wanted: Mapping[str, str], led: frozenset[str]) -> dict[str, str]:

@@ -3,14 +3,14 @@
 import functools
 from collections.abc import Collection
 
-from dayfly.execute.gateway.read import Lack
+from dayfly.execute.gateway.read import RouteProblem
 from dayfly.execute.istio.read import VirtualService, written_at
 from dayfly.execute.istio.rules import owners_of, remove_rules
 from dayfly.execute.istio.run import AlteredRulesError, VirtualServices
 from dayfly.kube import errors
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import RunObject, owner
+from dayfly.operator.cluster.objects import RunObject, run_owner_reference
 from dayfly.operator.refusals import all_done
 from dayfly.operator.routes.route_memory import RouteMemory
 from dayfly.operator.routes.vs_edits import VirtualServiceEdit
@@ -28,27 +28,31 @@ class VirtualServiceWriter:
         self._cluster = cluster
         self._services = VirtualServices(cluster.client)
 
-    def find_lack(self, run: RunObject, edits: tuple[VirtualServiceEdit, ...], memory: RouteMemory) -> Lack | None:
+    def find_problem(
+        self, run: RunObject, edits: tuple[VirtualServiceEdit, ...], memory: RouteMemory
+    ) -> RouteProblem | None:
         """Return why requests may not reach the fork yet."""
         now, until = self._cluster.now(), 0
         for edit in edits:
-            name = f"{edit.key}/{edit.thread.owner.fork}"
+            name = f"{edit.key}/{edit.fork_rules.owner.fork}"
             if edit.is_outdated or edit.seen is None:
                 memory.woven_at.pop(name, None)
-                return Lack(messages.route_written("VirtualService", str(edit.key)))
+                return RouteProblem(messages.route_written("VirtualService", str(edit.key)))
             first_seen = memory.woven_at.setdefault(name, now)
             until = max(until, min(written_at(edit.seen) or first_seen, first_seen) + ISTIO_SETTLE_MS)
         if now >= until:
             return None
         self._cluster.queue.add(run.metadata.name, after=(until - now) / 1000 + 0.001)
-        return Lack(messages.waits_for_istio())
+        return RouteProblem(messages.waits_for_istio())
 
     def list_unwanted(
         self, run: RunObject, fork: str, namespace: str, edits: tuple[VirtualServiceEdit, ...]
     ) -> list[VirtualService]:
         """Return the cached VirtualServices that have rules for a fork and must not."""
         keys = {each.key for each in edits}
-        return [each for each in self.list_cached(run.metadata.name, fork, namespace) if Key.of(each) not in keys]
+        return [
+            each for each in self.list_cached(run.metadata.name, fork, namespace) if Key.from_object(each) not in keys
+        ]
 
     def list_cached(self, run: str, fork: str, namespace: str) -> list[VirtualService]:
         """Return the cached VirtualServices with rules for a fork."""
@@ -62,7 +66,7 @@ class VirtualServiceWriter:
     async def write(self, run: RunObject, edit: VirtualServiceEdit) -> None:
         """Write the rules; raise the errors of `VirtualServices`."""
         if edit.service:
-            await self._services.ensure_shared(edit.key, edit.service, owner(run), edit.apply)
+            await self._services.ensure_shared(edit.key, edit.service, run_owner_reference(run), edit.apply)
         else:
             await self._services.update_rules(edit.key, edit.apply)
 
@@ -74,9 +78,11 @@ class VirtualServiceWriter:
             errors.Refused: the API server rejects the write, or would change rules that are not ours.
         """
         try:
-            await self._services.update_rules(Key.of(seen), functools.partial(remove_rules, run=run, fork=fork))
+            await self._services.update_rules(
+                Key.from_object(seen), functools.partial(remove_rules, run=run, fork=fork)
+            )
         except AlteredRulesError as error:  # a fork's end waits for this as for any other rejection
-            raise errors.Refused(f"VirtualService {Key.of(seen)}", str(error), status=0) from error
+            raise errors.Refused(f"VirtualService {Key.from_object(seen)}", str(error), status=0) from error
 
     async def remove_strays(self, run: str, stays: set[str], within: Collection[str] | None = None) -> None:
         """Remove the rules for forks without a live route: a paused peer may have written them.

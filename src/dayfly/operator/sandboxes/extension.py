@@ -29,7 +29,7 @@ class SandboxesExtension:
         """Return which generation of a Sandbox its run uses, and why a newer one is refused."""
         return self._sandboxes.applied_spec(seen)
 
-    def ended(self) -> None:
+    def on_run_end(self) -> None:
         """Check the labels soon, because a run has ended."""
         self._in_use.schedule_sweep()
 
@@ -40,7 +40,7 @@ class SandboxesExtension:
 
     async def run(self) -> None:
         """Work until the cluster's queues are closed."""
-        sandboxes = Controller("sandbox", self._reconcile, self._cluster.wishes, workers=WORKERS)
+        sandboxes = Controller("sandbox", self._reconcile, self._cluster.sandbox_queue, workers=WORKERS)
         published = Controller("plugin", self._plugins.reconcile, self._cluster.published, workers=1)
         async with asyncio.TaskGroup() as tasks:
             sweeping = tasks.create_task(self._in_use.run())
@@ -48,4 +48,4 @@ class SandboxesExtension:
             sweeping.cancel()
 
     async def _reconcile(self, key: Key) -> None:
-        await reconcile_and_report(self._cluster.wishes, key, self._sandboxes.reconcile, self._status.report)
+        await reconcile_and_report(self._cluster.sandbox_queue, key, self._sandboxes.reconcile, self._status.report)

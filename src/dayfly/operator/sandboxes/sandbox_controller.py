@@ -23,7 +23,7 @@ from dayfly.operator.cluster.objects import (
     RunObject,
     SandboxObject,
     check_depth,
-    is_served,
+    served_uid,
 )
 from dayfly.operator.sandboxes.in_use_labels import InUseLabels
 from dayfly.operator.status.sandbox_status import AppliedSpec, SandboxNotReadyError
@@ -37,7 +37,7 @@ from dayfly.spec.kinds import RunSpec
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
 from dayfly.spec.scalars import semver
-from dayfly.spec.unsupported_fields import ToLocal
+from dayfly.spec.unsupported_fields import LocalRouting
 
 # The publisher of plugins that are objects of this cluster, as grants name it.
 CLUSTER = "cluster"
@@ -70,7 +70,7 @@ class SandboxController:
         self._parsed: dict[tuple[str, int], Plugin | SpecError] = {}  # by UID and generation
 
     def _on_change(self, change: Change[SandboxObject]) -> None:
-        if (gone := change.gone) is not None:
+        if (gone := change.deleted) is not None:
             self._done.pop(gone.metadata.uid, None)
             self._refused.pop(gone.metadata.uid, None)
 
@@ -78,13 +78,13 @@ class SandboxController:
         """Queue refused Sandboxes: the plugin may be what they lacked. The cluster queues Sandboxes without a run."""
         for sandbox in self._cluster.sandboxes if self._refused else ():
             if sandbox.metadata.uid in self._refused:
-                self._cluster.wishes.add(Key.of(sandbox))
+                self._cluster.sandbox_queue.add(Key.from_object(sandbox))
 
     def _on_routing_change(self) -> None:
         """Queue the Sandboxes with forks: the cluster can now route by key, or no longer can."""
         for sandbox in self._cluster.sandboxes:
             if sandbox.spec.get("forks"):
-                self._cluster.wishes.add(Key.of(sandbox))
+                self._cluster.sandbox_queue.add(Key.from_object(sandbox))
 
     def _routing_keys(self, seen: SandboxObject) -> RoutingKeys:
         """Return the additional keys that lead to a Sandbox's forks; None if nothing routes to forks."""
@@ -108,7 +108,7 @@ class SandboxController:
             lost = await births.recover(self._cluster, SANDBOXES, seen, "sandbox")
             return SandboxNotReadyError(Reason.LEDGER_LOST, lost) if lost else None
         meta = seen.metadata
-        if meta.deletion_timestamp or is_served(meta):
+        if meta.deletion_timestamp or served_uid(meta):
             return None  # the agent creates the runs of a server
         await self._cluster.wait_discovered()
         routed = self._routing_keys(seen)
@@ -129,7 +129,7 @@ class SandboxController:
         if run.ledger.closed is None and run.spec.forks != compiled.forks:
             revised = msgspec.structs.replace(run.spec, forks=compiled.forks)
             if not await self._cluster.ledger.replace(run, msgspec.structs.replace(run, spec=revised)):
-                self._cluster.wishes.add(key, after=0.1)
+                self._cluster.sandbox_queue.add(key, after=0.1)
                 return None
         self._accept(seen, run, routed)
         return None
@@ -141,7 +141,7 @@ class SandboxController:
         recorded = msgspec.structs.replace(run, spec=self._with_update_time(run.spec, seen))
         if await self._cluster.ledger.replace(run, recorded):
             self._cluster.queue.add(run.metadata.name)
-        self._cluster.wishes.add(Key.of(seen), after=0.1)
+        self._cluster.sandbox_queue.add(Key.from_object(seen), after=0.1)
         return False
 
     def _with_update_time(self, spec: RunSpec, seen: SandboxObject) -> RunSpec:
@@ -192,7 +192,7 @@ class SandboxController:
             namespace=meta.namespace,
             publisher=CLUSTER,
             routed=routed,
-            local=ToLocal.CLUSTER,
+            local=LocalRouting.CLUSTER,
         )
         if new:
             _check_pods(seen, compiled)
@@ -203,7 +203,7 @@ class SandboxController:
 
         An invalid plugin is an error only for Sandboxes that use it.
         """
-        wanted = compiler.missing(sandbox)
+        wanted = compiler.required_plugins(sandbox)
         published = self._published({name for name, _ in wanted})
         for (name, version), place in wanted.items():
             versions = sorted((v for n, v in published if n == name), key=semver.order)
@@ -238,7 +238,7 @@ class SandboxController:
         now = await births.find_without_run(self._cluster, SANDBOXES, seen)
         if now is None:
             # The cache is behind: the Sandbox may already have a run.
-            self._cluster.wishes.add(Key.of(seen), after=1.0)
+            self._cluster.sandbox_queue.add(Key.from_object(seen), after=1.0)
             return
         await self._in_use.label_used(now)
         spec = self._with_update_time(RunSpec(forks=compiled.forks), now)

@@ -45,9 +45,9 @@ class BoundedSocket(socket.socket):
             taken.close()
             raise ConnectionAbortedError
         self._by_address[peer] += 1
-        return _Connection(taken, partial(self._gone, peer)), address
+        return _Connection(taken, partial(self._on_close, peer)), address
 
-    def _gone(self, peer: str) -> None:
+    def _on_close(self, peer: str) -> None:
         self._by_address[peer] -= 1
         self._by_address += Counter()  # remove addresses without connections
 

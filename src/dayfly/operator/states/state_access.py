@@ -7,19 +7,19 @@ from typing import Any, NamedTuple
 from dayfly.execute.pod import names
 from dayfly.execute.pod.render import PodSecretKey
 from dayfly.execute.state import access
-from dayfly.execute.state.head import DamagedError, Head, damaged
+from dayfly.execute.state.head import DamagedError, Head, damaged_head
 from dayfly.execute.state.service import StateOwner
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import SECRETS, Key, anything
-from dayfly.operator.cluster.objects import RunObject, owned, secret_of
+from dayfly.kube.objects import SECRETS, Key, untyped_resource
+from dayfly.operator.cluster.objects import RunObject, is_owned_by, owned_secret
 from dayfly.operator.states import authority
 from dayfly.operator.states.authority import Authority
 from dayfly.operator.states.state_secrets import TYPE, StateSecrets
 from dayfly.plan.sealed import SealedStep
 from dayfly.spec.run import Phase
 
-_SERVICES = anything("v1", "Service", "services")
+_SERVICES = untyped_resource("v1", "Service", "services")
 _TOKEN = "token"  # noqa: S105 - the key's name
 
 
@@ -106,14 +106,14 @@ class StateAccess:
             await self.client.create(SECRETS, _secret(run, namespace, name, token), namespace)
         except (errors.AlreadyExists, errors.OutcomeUnknown):
             found = await self.client.get(SECRETS, name, namespace)
-            if not owned(found.metadata, run) or (found.type, found.data) != (TYPE, {_TOKEN: token.encode()}):
+            if not is_owned_by(found.metadata, run) or (found.type, found.data) != (TYPE, {_TOKEN: token.encode()}):
                 raise ForeignTokenError(f"Secret {namespace}/{name} does not belong to Dayfly; delete it") from None
 
     async def revoke(self, run: RunObject, unit: str, number: int, namespace: str) -> None:
         """Delete the token of an ended attempt, which is invalid from then on."""
         name = _name(run, unit, number)
         found = await self.client.find(SECRETS.metadata_only(), name, namespace)
-        if found is not None and owned(found.metadata, run):
+        if found is not None and is_owned_by(found.metadata, run):
             with contextlib.suppress(errors.NotFound, errors.Conflict):
                 await self.client.delete(SECRETS, name, namespace, uid=found.metadata.uid)
 
@@ -126,7 +126,7 @@ class StateAccess:
         try:
             return (await self._secrets.find(StateOwner(run, resource))).head
         except DamagedError as error:
-            return damaged(error, reader)
+            return damaged_head(error, reader)
 
     async def end_run(self, run: RunObject) -> None:
         """End the states of a run: they are deleted with it, unless the run was abandoned."""
@@ -143,4 +143,4 @@ def _name(run: RunObject, unit: str, number: int) -> str:
 
 
 def _secret(run: RunObject, namespace: str, name: str, token: str) -> dict[str, Any]:
-    return secret_of(run, Key(namespace, name), TYPE, {_TOKEN: token.encode()}) | {"immutable": True}
+    return owned_secret(run, Key(namespace, name), TYPE, {_TOKEN: token.encode()}) | {"immutable": True}

@@ -11,11 +11,11 @@ import msgspec
 from dayfly.execute.pod import names
 from dayfly.execute.pod.names import GROUP
 from dayfly.execute.state.head import DamagedError, Head, Version, decode
-from dayfly.execute.state.service import Found, FullError, StateOwner, UncertainError
+from dayfly.execute.state.service import FullError, StateOwner, StoredHead, UncertainError
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, Key, Secret
-from dayfly.operator.cluster.objects import RUNS, RunObject, secret_of
+from dayfly.operator.cluster.objects import RUNS, RunObject, owned_secret
 from dayfly.spec.run import Run
 
 TYPE: Final = names.STATE_TYPE
@@ -36,15 +36,15 @@ class StateSecrets:
         self._client = client
         self._namespace = namespace
 
-    async def find(self, place: StateOwner) -> Found:
+    async def find(self, place: StateOwner) -> StoredHead:
         found = await self._client.find(SECRETS, head_name(place), self._namespace)
-        return Found(Head()) if found is None else Found(head_of(found), found.metadata.resource_version)
+        return StoredHead(Head()) if found is None else StoredHead(head_of(found), found.metadata.resource_version)
 
     async def read_ledger(self, run: str) -> Run | None:
         found = await self._client.find(RUNS, run)
         return None if found is None else found.ledger
 
-    async def swap(self, place: StateOwner, before: Found, after: Head) -> bool:
+    async def swap(self, place: StateOwner, before: StoredHead, after: Head) -> bool:
         run = await self._client.find(RUNS, place.run)
         if run is None:
             return False
@@ -116,7 +116,7 @@ class StateSecrets:
         return body
 
     def _secret(self, run: RunObject, name: str, labels: dict[str, str], data: dict[str, bytes]) -> dict[str, Any]:
-        return secret_of(run, Key(self._namespace, name), TYPE, data, labels)
+        return owned_secret(run, Key(self._namespace, name), TYPE, data, labels)
 
 
 async def heads(client: Client, namespace: str) -> dict[StateOwner, Head | DamagedError]:

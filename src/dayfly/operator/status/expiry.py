@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from dayfly.execute.pod.read import stamp
+from dayfly.execute.pod.read import format_time
 from dayfly.operator.cluster.objects import StoredStatus
 from dayfly.plan.route_groups import EXPIRES_SOON_CONDITION, expires_soon
 from dayfly.plan.world import World
@@ -22,7 +22,7 @@ class Expiry(NamedTuple):
     @classmethod
     def from_world(cls, world: World | None, spec: dict[str, Any], now: int) -> "Expiry":
         """Return the expiry of a run's target; the default if there is no run, no TTL, or the run is closed."""
-        at = world.wish.expires_at if world is not None and world.run.phase is Phase.OPEN else 0
+        at = world.intent.expires_at if world is not None and world.run.phase is Phase.OPEN else 0
         written = spec.get("ttl")
         if not at or not isinstance(written, dict):
             return cls()
@@ -36,7 +36,7 @@ class Expiry(NamedTuple):
     @property
     def message(self) -> str:
         """Message of the warning."""
-        return expires_soon(stamp(self.at))[1]
+        return expires_soon(format_time(self.at))[1]
 
     def seconds_until_warning(self, now: int) -> float:
         """Return the seconds until the warning is due; 0 if it is due already or never."""
@@ -46,9 +46,11 @@ class Expiry(NamedTuple):
         """Return the condition of the warning if it is due."""
         if not self.soon:
             return []
-        reason, message = expires_soon(stamp(self.at))
+        reason, message = expires_soon(format_time(self.at))
         fields = {"reason": reason, "message": message, "observedGeneration": generation}
-        return [{"type": EXPIRES_SOON_CONDITION, "status": "True", **fields, "lastTransitionTime": stamp(self.warns)}]
+        return [
+            {"type": EXPIRES_SOON_CONDITION, "status": "True", **fields, "lastTransitionTime": format_time(self.warns)}
+        ]
 
     @staticmethod
     def is_warned_in(stored: StoredStatus | None) -> bool:

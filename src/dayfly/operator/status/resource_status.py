@@ -10,20 +10,27 @@ from typing import Any
 from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
-from dayfly.kube.objects import ObjectMeta, Resource, Slim
+from dayfly.kube.objects import KubeStruct, ObjectMeta, Resource
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import VERSION, RunObject, StoredStatus, owned, owner, resource_name
-from dayfly.operator.status.status_format import conditions, steady, units_of
+from dayfly.operator.cluster.objects import (
+    VERSION,
+    RunObject,
+    StoredStatus,
+    is_owned_by,
+    resource_name,
+    run_owner_reference,
+)
+from dayfly.operator.status.status_format import conditions, units_of, with_fixed_times
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan.phases import ResourceProgress, resource_progress
 from dayfly.plan.reasons import Reason
-from dayfly.plan.status import sentence
+from dayfly.plan.status import describe_unit
 from dayfly.spec.lifecycle import Lifecycle
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import Phase
 
 
-class ResourceObject(Slim, frozen=True):
+class ResourceObject(KubeStruct, frozen=True):
     """A Resource with its status, which a new process compares once, to avoid writing it again."""
 
     metadata: ObjectMeta
@@ -79,14 +86,14 @@ class ResourceStatusWriter:
         units = [unit for unit in report.units if unit.resource == document.resource]
         stands = resource_progress(units, document.resource, closed=report.closed is not None)
         phase, ready, progress = stands.phase, stands.phase == "Ready", f"{stands.done}/{stands.total}"
-        reason, message = _words(stands)
+        reason, message = _reason_and_message(stands)
         # The Sandbox's status has the details of running steps; a Resource only has their results.
         urgent, deferred = (phase, reason), (progress,)
         if (wait := throttle.delay(urgent, deferred, now)) is not None:
             return wait
         if not memory.uid:
             made = await self._make(run, document)
-            if not owned(made.metadata, run):
+            if not is_owned_by(made.metadata, run):
                 return CONFLICT_RECHECK_S
             memory.uid = made.metadata.uid
             # What this process has written is more reliable than the stored status, which any program may change.
@@ -128,7 +135,7 @@ class ResourceStatusWriter:
             "metadata": {
                 "name": resource_name(run, document.resource),
                 "labels": {names.RUN_LABEL: run.metadata.name},
-                "ownerReferences": [owner(run)],
+                "ownerReferences": [run_owner_reference(run)],
             },
             "spec": {
                 "name": document.resource,
@@ -155,7 +162,7 @@ class ResourceStatusWriter:
         return next((each.metadata.name for each in found if each.spec.resource == document.resource), "")
 
 
-def _words(stands: ResourceProgress) -> tuple[str, str]:
+def _reason_and_message(stands: ResourceProgress) -> tuple[str, str]:
     """Return reason and message."""
     worst = stands.worst
     if worst is None:
@@ -163,5 +170,5 @@ def _words(stands: ResourceProgress) -> tuple[str, str]:
         return (Reason.RESOURCE_READY, "all its create steps have succeeded") if creating else (
             "Deleting", "its delete steps have succeeded"
         )  # fmt: skip
-    message = sentence(worst, steady(worst))
+    message = describe_unit(worst, with_fixed_times(worst))
     return (worst.reason if stands.has_trouble else "") or stands.phase, f"{worst.name}: {message}"

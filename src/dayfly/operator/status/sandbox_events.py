@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from dayfly.execute.pod.read import stamp
+from dayfly.execute.pod.read import format_time
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import NAMESPACES
 from dayfly.lib.delivery import Delivery, PendingDelivery, Post
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import SandboxObject, is_served
+from dayfly.operator.cluster.objects import SandboxObject, served_uid
 from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.sandbox_status import SandboxStatusWriter
 from dayfly.plan import cloud_events
@@ -72,7 +72,7 @@ class SandboxEvents:
     def _queue_events(self, seen: SandboxObject, report: RunReport, generation: int, expiry: Expiry) -> None:
         """Queue the new events of a report about a Sandbox, which is for this generation of its spec."""
         meta = seen.metadata
-        if is_served(meta):
+        if served_uid(meta):
             return
         told = self._queued_ids.setdefault(meta.uid, set())
         for kind in cloud_events.event_kinds(report, expires_soon=expiry.soon):
@@ -81,10 +81,10 @@ class SandboxEvents:
             if id_ in told or (meta.deletion_timestamp and kind != "stuck"):
                 continue
             told.add(id_)
-            event = cloud_events.cloud_event(self._about(seen, generation, expiry), kind, report)
+            event = cloud_events.cloud_event(self._event_subject(seen, generation, expiry), kind, report)
             self._put(meta.namespace, PendingDelivery(id_, msgspec.json.encode(event)))
 
-    def _about(self, seen: SandboxObject, generation: int, expiry: Expiry) -> EventSubject:
+    def _event_subject(self, seen: SandboxObject, generation: int, expiry: Expiry) -> EventSubject:
         meta, labels = seen.metadata, seen.spec.get("labels")
         return EventSubject(
             uid=meta.uid,
@@ -95,7 +95,7 @@ class SandboxEvents:
             cluster=str(seen.spec.get("cluster", "")),
             namespace=meta.namespace,
             labels=labels if isinstance(labels, dict) else {},
-            expires=stamp(expiry.at) or None,
+            expires=format_time(expiry.at) or None,
         )
 
     def _put(self, namespace: str, event: PendingDelivery) -> None:
@@ -123,5 +123,5 @@ class SandboxEvents:
             self._full.discard(namespace)
 
     def _handle_change(self, change: Change[SandboxObject]) -> None:
-        if (gone := change.gone) is not None:
+        if (gone := change.deleted) is not None:
             self._queued_ids.pop(gone.metadata.uid, None)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.read import stamp
+from dayfly.execute.pod.read import format_time
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
@@ -29,13 +29,13 @@ from dayfly.operator.cluster.objects import (
 from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.status_format import condition, conditions, endpoints_of, message_of, pods_of, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
-from dayfly.operator.status.status_writer import AGAIN_S, ObjectStatusWriter, StatusUpdate
+from dayfly.operator.status.status_writer import CONFLICT_RETRY_S, ObjectStatusWriter, StatusUpdate
 from dayfly.plan import messages, phases
 from dayfly.plan.reason_catalog import Severity, severity
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import RunReport
-from dayfly.spec.unsupported_fields import SUPPORTED, unsupported
+from dayfly.spec.unsupported_fields import SUPPORTED, unsupported_sandbox_fields
 
 
 class SandboxNotReadyError(Exception):
@@ -46,11 +46,11 @@ class SandboxNotReadyError(Exception):
         self.reason = reason
 
 
-def hindered(error: Exception, failures: int) -> SandboxNotReadyError | None:
+def to_status_error(error: Exception, failures: int) -> SandboxNotReadyError | None:
     """Return the error as a reason for the status, or None if too few attempts have failed to report it."""
     if failures + 1 < refusals.failures_until_report(error):
         return None
-    return SandboxNotReadyError(Reason.BLOCKED, messages.blocked(refusals.hindrance(error)))
+    return SandboxNotReadyError(Reason.BLOCKED, messages.blocked(refusals.error_message(error)))
 
 
 async def reconcile_and_report(
@@ -60,21 +60,21 @@ async def reconcile_and_report(
     report: Callable[[Key, SandboxNotReadyError], Awaitable[None]],
 ) -> None:
     """Reconcile an object of a queue and report why it has no run yet."""
-    async with reporting(lambda: queue.failures(key), lambda why: report(key, why)):
+    async with report_on_error(lambda: queue.failures(key), lambda why: report(key, why)):
         why = await reconcile(key)
     if why is not None:
         await report(key, why)
 
 
 @contextlib.asynccontextmanager
-async def reporting(
+async def report_on_error(
     failures: Callable[[], int], report: Callable[[SandboxNotReadyError], Awaitable[None]]
 ) -> AsyncIterator[None]:
     """Report an exception of the body and raise it again. `failures()` is the number of earlier failed attempts."""
     try:
         yield
     except Exception as error:
-        if (why := hindered(error, failures())) is not None:
+        if (why := to_status_error(error, failures())) is not None:
             with contextlib.suppress(errors.ApiError):  # it is reported at the next try
                 await report(why)
         raise
@@ -170,19 +170,19 @@ class SandboxStatusWriter:
         self._writer.record(seen, Reason.PARTLY_APPLIED, sentence, action="Compile")
 
     def _handle_change(self, change: Change[SandboxObject]) -> None:
-        seen = change.seen
+        seen = change.latest
         if change.new is None:
             self.forget(seen.metadata.uid)  # no later turn of its run would do this
         elif self._writer.is_overwritten(seen):
-            self._cluster.queue.add(names.run_name(seen.metadata.name, seen.metadata.uid), after=AGAIN_S)
-            self._cluster.wishes.add(Key.of(seen), after=AGAIN_S)
+            self._cluster.queue.add(names.run_name(seen.metadata.name, seen.metadata.uid), after=CONFLICT_RETRY_S)
+            self._cluster.sandbox_queue.add(Key.from_object(seen), after=CONFLICT_RETRY_S)
 
     async def _write(
         self, seen: SandboxObject, content: _SandboxMessage, about: tuple[Scene, RunReport] | None
     ) -> float:
         ready, reason, message, generation, unit, others = content
         report = about[1] if about else None
-        lacking = (*unsupported(seen.spec, by_name=False), *(report.unsupported if report else ()))
+        lacking = (*unsupported_sandbox_fields(seen.spec, by_name=False), *(report.unsupported if report else ()))
         if lacking and ready:
             message = f"{message} {messages.unsupported(lacking)}"
         units = report.units if report else ()
@@ -213,7 +213,7 @@ class SandboxStatusWriter:
                 "routingKey": (meta.annotations or {}).get(SERVED_KEY_ANNOTATION) or routing_key(meta.uid),
                 **({"servedFor": whose} if (whose := served_for(meta)) else {}),
                 **endpoints_of(seen.status, urls),
-                "expiresAt": stamp(expiry.at) or None,
+                "expiresAt": format_time(expiry.at) or None,
                 "conditions": [
                     *conditions(ready, reason, message, generation, since),
                     condition(seen, served, now),

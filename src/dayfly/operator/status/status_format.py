@@ -1,14 +1,15 @@
 """Common format of all statuses: conditions, units, times.
 
-A status is only written when something has changed, so durations in its messages would soon be wrong. `steady` puts the
-time in their place ("tries again at ..."). The template next to the message is for clients that show durations.
+A status is only written when something has changed, so durations in its messages would soon be wrong.
+`with_fixed_times` puts the time in their place ("tries again at ..."). The template next to the message is for clients
+that show durations.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.read import stamp
+from dayfly.execute.pod.read import format_time
 from dayfly.execute.turn import Scene
 from dayfly.operator.cluster.objects import RouteGroupObject, SandboxObject, StoredStatus
 from dayfly.plan.messages import fill_clocks
@@ -42,22 +43,22 @@ def condition(seen: SandboxObject | RouteGroupObject, row: tuple[str, bool, str,
     status = "True" if holds else "False"
     before = seen.status.conditions if seen.status else ()
     since = [each.last_transition_time for each in before if each.type == name and each.status == status]
-    [found] = conditions(holds, reason, message, seen.metadata.generation, (*since, stamp(now))[0], name=name)
+    [found] = conditions(holds, reason, message, seen.metadata.generation, (*since, format_time(now))[0], name=name)
     return found
 
 
-def steady(unit: UnitReport) -> str:
+def with_fixed_times(unit: UnitReport) -> str:
     """Return the unit's message with points in time in place of durations."""
     if not unit.template:
         return unit.message
-    return fill_clocks(unit.template, f"since {stamp(unit.since)}", f"at {stamp(unit.until)}")
+    return fill_clocks(unit.template, f"since {format_time(unit.since)}", f"at {format_time(unit.until)}")
 
 
 def message_of(report: RunReport) -> str:
     """Return the report's message with points in time in place of durations."""
     for unit in report.units:
         if unit.id == report.about:
-            return unit_sentence(unit, steady(unit), report.others)
+            return unit_sentence(unit, with_fixed_times(unit), report.others)
     return report.message
 
 
@@ -73,13 +74,13 @@ def units_of(units: Iterable[UnitReport], pods: Mapping[str, str]) -> list[dict[
                 ("state", unit.state),
                 ("attempt", unit.attempt),
                 ("reason", unit.reason),
-                ("message", steady(unit)),
+                ("message", with_fixed_times(unit)),
                 ("template", unit.template),
                 ("pod", pods.get(unit.id, "")),
-                ("since", stamp(unit.since)),
-                ("until", stamp(unit.until)),
-                ("startedAt", stamp(unit.started_at, "milliseconds")),
-                ("endedAt", stamp(unit.ended_at, "milliseconds")),
+                ("since", format_time(unit.since)),
+                ("until", format_time(unit.until)),
+                ("startedAt", format_time(unit.started_at, "milliseconds")),
+                ("endedAt", format_time(unit.ended_at, "milliseconds")),
                 ("reads", list(unit.reads)),
                 ("waitsOn", list(unit.waits_on)),
             )

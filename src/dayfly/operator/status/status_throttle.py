@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from dayfly.execute.pod.read import stamp
+from dayfly.execute.pod.read import format_time
 from dayfly.operator.cluster.objects import StoredStatus
 
 # Each write is a request to the API server. Progress is written at once if nothing was written for QUIET_MS. Further
@@ -29,7 +29,7 @@ class StatusThrottle:
     pending: tuple[tuple[Any, ...], int] = ((), 0)
     """Deferred values that are not written yet, and when they last changed."""
     pending_since: int = 0
-    shown: tuple[Any, ...] = ()
+    visible: tuple[Any, ...] = ()
     """The parts of the latest written status that users see."""
     version: str = ""
     """The resource version of the latest write."""
@@ -54,17 +54,17 @@ class StatusThrottle:
         # The clock may be set back: no stored time may be later than now.
         self.written_at, self.pending_since = min(self.written_at, now), min(self.pending_since, now)
         self.pending = deferred, min(self.pending[1], now)
-        left = due(self.written_at, self.pending_since, self.pending[1], troubled=troubled) - now
+        left = due_at(self.written_at, self.pending_since, self.pending[1], troubled=troubled) - now
         return left / 1000 + 0.001 if left > 0 else None
 
     def is_overwritten(self, version: str, shown: tuple[Any, ...]) -> bool:
         """Return whether another program has written a different status: the object has this version and status."""
-        return bool(self.version) and int(version) > int(self.version) and shown != self.shown
+        return bool(self.version) and int(version) > int(self.version) and shown != self.visible
 
     def transition_time(self, ready: bool, reason: str, now: int) -> str:
         """Return since when the condition Ready has this status and reason."""
         if self.ready_condition != (ready, reason):
-            self.ready_condition, self.ready_since = (ready, reason), stamp(now)
+            self.ready_condition, self.ready_since = (ready, reason), format_time(now)
         return self.ready_since
 
     def record_write(self, urgent: tuple[Any, ...], deferred: tuple[Any, ...], now: int) -> None:
@@ -72,7 +72,7 @@ class StatusThrottle:
         self.urgent, self.deferred, self.written_at, self.pending = urgent, deferred, now, ((), 0)
 
 
-def due(written: int, begun: int, changed: int, *, troubled: bool = False) -> int:
+def due_at(written: int, begun: int, changed: int, *, troubled: bool = False) -> int:
     """Return when progress is to be written that began and last changed at these times, in unix milliseconds."""
     if troubled:
         return min(written + TROUBLE_INTERVAL_MS, changed + TROUBLE_SETTLED_MS)

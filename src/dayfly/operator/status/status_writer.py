@@ -17,7 +17,7 @@ from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan.reason_catalog import Severity, severity
 from dayfly.plan.reasons import Reason
 
-AGAIN_S = 1.0
+CONFLICT_RETRY_S = 1.0
 FROZEN = frozenset({Reason.LEDGER_LOST, Reason.PLAN_LOST})
 
 T = TypeVar("T", SandboxObject, RouteGroupObject, HookObject)
@@ -71,7 +71,9 @@ class ObjectStatusWriter(Generic[T]):
     def is_overwritten(self, seen: T) -> bool:
         """Return whether another program has written the status since we did."""
         throttle = self._throttles.get(seen.metadata.uid)
-        return throttle is not None and throttle.is_overwritten(seen.metadata.resource_version, shown(seen.status))
+        return throttle is not None and throttle.is_overwritten(
+            seen.metadata.resource_version, visible_parts(seen.status)
+        )
 
     async def write(self, seen: T, update: StatusUpdate, now: int) -> float:
         """Write a status if it is due. Return the seconds until it is; 0 if it is written.
@@ -92,7 +94,7 @@ class ObjectStatusWriter(Generic[T]):
         if (wait := throttle.delay(urgent, deferred, now, troubled=troubled)) is not None:
             return wait or expiry.seconds_until_warning(now)
         status = update.status(throttle.transition_time(update.ready, update.reason, now))
-        throttle.shown = _shown_of(status)
+        throttle.visible = _visible_fields(status)
         patch = {"metadata": {"uid": meta.uid}, "status": status}
         try:
             written = await self._cluster.client.patch(
@@ -102,7 +104,7 @@ class ObjectStatusWriter(Generic[T]):
             self.forget(meta.uid)
             return 0.0
         except errors.Conflict:
-            return AGAIN_S  # another object has the name, or the object has changed: the watch will show it
+            return CONFLICT_RETRY_S  # another object has the name, or the object has changed: the watch will show it
         if throttle.urgent[:2] != urgent[:2]:
             self.record(seen, update.reason, update.message)
         if expiry.soon and not expiry.is_warned_in(seen.status):
@@ -118,12 +120,12 @@ class ObjectStatusWriter(Generic[T]):
             self._events.record(reference(self._resource, seen), action, reason, message, kind)
 
 
-def shown(status: StoredStatus | None) -> tuple[Any, ...]:
+def visible_parts(status: StoredStatus | None) -> tuple[Any, ...]:
     """Return the parts of a status that users see."""
     status = status or StoredStatus()
     return status.ready, status.reason, status.phase, status.observed_generation, status.message
 
 
-def _shown_of(status: dict[str, Any]) -> tuple[Any, ...]:
+def _visible_fields(status: dict[str, Any]) -> tuple[Any, ...]:
     fields = ("ready", "reason", "phase", "observedGeneration", "message")
     return tuple(status.get(name, "") for name in fields)

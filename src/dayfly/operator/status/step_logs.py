@@ -15,14 +15,14 @@ from typing import Any, Final
 import msgspec
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.logs import TAIL_LIMIT, Printed
+from dayfly.execute.pod.logs import TAIL_LIMIT, PrintedOutput
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import STEP_LOGS, RunObject, StepLogsObject, owned, owner
+from dayfly.operator.cluster.objects import STEP_LOGS, RunObject, StepLogsObject, is_owned_by, run_owner_reference
 from dayfly.operator.outputs.attempt_secrets import LOG_KEY, TIMES_KEY, times_of
-from dayfly.operator.status.status_throttle import PROGRESS_INTERVAL_MS, due
+from dayfly.operator.status.status_throttle import PROGRESS_INTERVAL_MS, due_at
 from dayfly.spec.kinds import SandboxRef, StepLog, StepLogsSpec
 from dayfly.spec.log_times import flatten
 from dayfly.spec.report import RunReport
@@ -64,7 +64,7 @@ class StepLogWriter:
         self._client = cluster.client
 
     @staticmethod
-    def add_log(memory: LogMemory, key: tuple[str, int], printed: Printed | None) -> None:
+    def add_log(memory: LogMemory, key: tuple[str, int], printed: PrintedOutput | None) -> None:
         """Add the log of a recorded attempt; None if it could not be read."""
         if printed is None:
             memory.handled |= {key}
@@ -83,8 +83,8 @@ class StepLogWriter:
         now = self._cluster.now()
         waiting, forgotten = memory.waiting, _forgotten(run, memory, now)
         # While steps run, the logs of ended steps wait, so that several are written together.
-        ends = _ends(run, waiting, now)
-        dues = [] if not ends else [now] if _rests(report) else [due(min(ends), min(ends), max(ends))]
+        ends = _attempt_ends(run, waiting, now)
+        dues = [] if not ends else [now] if _is_idle(report) else [due_at(min(ends), min(ends), max(ends))]
         dues += [ended + RECOVER_AFTER_MS for ended in forgotten.values()]
         if not dues:
             return 0.0
@@ -92,7 +92,7 @@ class StepLogWriter:
             return (min(dues) - now) / 1000 + 0.001
         lost = {key for key, ended in forgotten.items() if ended + RECOVER_AFTER_MS <= now}
         try:
-            found = await self._recalled(scene, run, lost) if lost else {}
+            found = await self._read_secrets(scene, run, lost) if lost else {}
             await self._write(run, list((found | waiting).values()))
         except (*errors.ABSENT, errors.Forbidden, errors.Invalid) as error:
             # The namespace is being deleted, or its CRDs are of an older version. Logs must not block the run.
@@ -101,7 +101,7 @@ class StepLogWriter:
         memory.waiting = {}
         return 0.0
 
-    async def _recalled(self, scene: Scene, run: RunObject, lost: set[_Attempt]) -> dict[_Attempt, StepLog]:
+    async def _read_secrets(self, scene: Scene, run: RunObject, lost: set[_Attempt]) -> dict[_Attempt, StepLog]:
         """Return the logs that are in no StepLogs object, from their Secrets."""
         there = {(each.unit, each.attempt) for bundle in await self._bundles(run) for each in bundle.spec.logs}
         found: dict[_Attempt, StepLog] = {}
@@ -117,13 +117,15 @@ class StepLogWriter:
             data = kept.data or {}
             if tail := data.get(LOG_KEY, b""):
                 size = len(tail) if len(tail) < TAIL_LIMIT else 0
-                found[unit, attempt] = _entry(unit, attempt, Printed(tail, size, times_of(data.get(TIMES_KEY, b""))))
+                found[unit, attempt] = _entry(
+                    unit, attempt, PrintedOutput(tail, size, times_of(data.get(TIMES_KEY, b"")))
+                )
         return found
 
     async def _bundles(self, run: RunObject) -> list[StepLogsObject]:
         label = f"{names.RUN_LABEL}={run.metadata.name}"
         found = await self._client.list_all(STEP_LOGS, run.ledger.target.namespace, labels=label)
-        return [each for each in found.items if owned(each.metadata, run)]
+        return [each for each in found.items if is_owned_by(each.metadata, run)]
 
     async def _write(self, run: RunObject, entries: list[StepLog]) -> None:
         """Write the logs, several in each object.
@@ -156,7 +158,7 @@ class StepLogWriter:
                 await self._client.delete(STEP_LOGS, meta.name, meta.namespace, uid=meta.uid)
 
 
-def _ends(run: RunObject, waiting: dict[_Attempt, StepLog], now: int) -> list[int]:
+def _attempt_ends(run: RunObject, waiting: dict[_Attempt, StepLog], now: int) -> list[int]:
     records = {unit: run.ledger.unit(unit) for unit, _ in waiting}
     return [
         records[unit].ended_at if records[unit].attempt == attempt else now - PROGRESS_INTERVAL_MS
@@ -171,19 +173,19 @@ def _forgotten(run: RunObject, memory: LogMemory, now: int) -> dict[_Attempt, in
         (unit, record.attempt): record.ended_at
         for unit, record in run.ledger.units.items()
         if record.state is State.DONE
-        and not record.kept
+        and not record.is_kept
         and now - record.ended_at < RECOVER_WITHIN_MS
         and (unit, record.attempt) not in known
     }
 
 
-def _rests(report: RunReport) -> bool:
+def _is_idle(report: RunReport) -> bool:
     """Return whether no step is running or about to start, so that waiting for more logs is useless."""
     states = {unit.state for unit in report.units if unit.kind != "fork"}
     return "running" not in states and (report.ready or bool(states & {"failed", "retrying", "unknown"}))
 
 
-def _entry(unit: str, attempt: int, printed: Printed) -> StepLog:
+def _entry(unit: str, attempt: int, printed: PrintedOutput) -> StepLog:
     try:
         text, encoding = printed.tail.decode(), "utf-8"
     except UnicodeDecodeError:
@@ -215,7 +217,7 @@ def _manifest(run: RunObject, logs: list[StepLog]) -> dict[str, Any]:
             "name": name,
             "namespace": target.namespace,
             "labels": {names.RUN_LABEL: run.metadata.name},
-            "ownerReferences": [owner(run)],
+            "ownerReferences": [run_owner_reference(run)],
         },
         "spec": msgspec.to_builtins(StepLogsSpec(sandbox=sandbox, logs=tuple(logs))),
     }

@@ -11,16 +11,16 @@ from typing import Any, Protocol
 import msgspec
 
 from dayfly.execute.object.read import ObjectState, is_ending, judge
-from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod.read import parse_time
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.client import Client
-from dayfly.kube.discovery import is_definition_gone, served
+from dayfly.kube.discovery import find_served_kind, is_definition_gone
 from dayfly.kube.forms import Style
-from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource, anything
+from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource, untyped_resource
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import DOCUMENTS, HOOKS, HookObject, RunObject, holds
+from dayfly.operator.cluster.objects import DOCUMENTS, HOOKS, HookObject, RunObject, dayfly_finalizers
 from dayfly.operator.targets.adapter import BaseAdapter, KindLostError, StatusReporter, UndecidableError
 from dayfly.plan import messages
 from dayfly.plan.closed_run import is_past_pre_stop
@@ -116,7 +116,7 @@ class HookedTarget(BaseAdapter):
         hook = _hook(run)
         seen = self._cluster.hooks.get(hook.name)
         if run.ledger.seq and seen is not None and seen.metadata.uid == hook.uid:
-            if not (at := milliseconds(seen.metadata.deletion_timestamp)):
+            if not (at := parse_time(seen.metadata.deletion_timestamp)):
                 return None
         elif await find_living_hook(self._client, hook.name, hook.uid) is not None:
             return None
@@ -127,7 +127,9 @@ class HookedTarget(BaseAdapter):
     async def confirm_gone(self, run: RunObject, missing: errors.NotFound | errors.NotServed) -> None:
         """Accept "not found" as proof while the kind is served, or the end of the kind's own definition."""
         target, plural = run.ledger.target, run.spec.plural
-        if isinstance(missing, errors.NotFound) and await served(self._client, target.api_version, target.kind):
+        if isinstance(missing, errors.NotFound) and await find_served_kind(
+            self._client, target.api_version, target.kind
+        ):
             return
         uid, definition = _hook(run).definition, f"{plural}.{self.resource.group}"
         if uid and await is_definition_gone(self._client, definition, uid):
@@ -225,7 +227,7 @@ class HookedTarget(BaseAdapter):
 
 def _full_kind(run: RunObject) -> Resource[dict[str, Any]]:
     """Return the target's kind in the version that the hook's field paths refer to; the watch may use another."""
-    return anything(run.ledger.target.api_version, run.ledger.target.kind, run.spec.plural)
+    return untyped_resource(run.ledger.target.api_version, run.ledger.target.kind, run.spec.plural)
 
 
 def _hold_path(hold: Hold) -> tuple[str, ...]:
@@ -265,7 +267,7 @@ def _check_rule(found: dict[str, Any], verdict: ReadyRule | None) -> tuple[bool,
     if verdict is None:
         return True, ""
     judged = judge(found, KubeObject(ready=verdict))
-    return judged.standing is ObjectState.READY, judged.message
+    return judged.state is ObjectState.READY, judged.message
 
 
 def _has_stopped(found: dict[str, Any], verdict: ReadyRule | None) -> tuple[bool, str]:
@@ -276,5 +278,5 @@ def _has_stopped(found: dict[str, Any], verdict: ReadyRule | None) -> tuple[bool
     if verdict is not None:
         return _check_rule(found, verdict)
 
-    others = tuple(each for each in meta.finalizers or () if each not in holds(meta))
+    others = tuple(each for each in meta.finalizers or () if each not in dayfly_finalizers(meta))
     return not others, messages.remaining_finalizers(others) if others else ""

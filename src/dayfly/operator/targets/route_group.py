@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from dayfly.execute import route_group
 from dayfly.execute.pod import names
-from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod.read import parse_time
 from dayfly.execute.turn import Scene
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
@@ -48,7 +48,7 @@ class RouteGroupTarget(BaseAdapter):
         return CachedTarget(item.metadata, item.spec)
 
     def on_change(self, change: Change[RouteGroupObject]) -> bool:
-        seen = change.seen
+        seen = change.latest
         if is_own_change(change):
             return False
         self._cluster.grouped.add(change.key)
@@ -59,7 +59,7 @@ class RouteGroupTarget(BaseAdapter):
         return True
 
     def on_run_missing(self, item: RouteGroupObject) -> None:
-        self._cluster.grouped.add(Key.of(item))
+        self._cluster.grouped.add(Key.from_object(item))
 
     def get_times(self, run: RunObject, seen: CachedTarget) -> Times:
         written = seen.spec.get("ttl")
@@ -68,11 +68,11 @@ class RouteGroupTarget(BaseAdapter):
         ttl = GroupTtl(duration=str(written.get("duration", "")), offset_from=str(written.get("offsetFrom", "")))
         if restarts_ttl_on_update(seen.spec) and seen.meta.generation != (run.spec.generation or 1):
             return Times()  # it has just been changed, and the run does not have the time of the change yet
-        born = milliseconds(seen.meta.creation_timestamp)
+        born = parse_time(seen.meta.creation_timestamp)
         # The recorded time may be behind the known members: a new member keeps the group alive.
         unmatched = 0 if self._has_members(seen.meta.uid) else run.spec.unmatched_since
         try:
-            until = ttl.until(born=born, updated=max(born, run.spec.updated_at), unmatched=unmatched)
+            until = ttl.end_time(born=born, updated=max(born, run.spec.updated_at), unmatched=unmatched)
         except SpecError:
             return Times()
         return Times(expires_at=until)

@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod.read import parse_time
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
@@ -66,11 +66,13 @@ class SandboxTarget(BaseAdapter):
         return CachedTarget(item.metadata, item.spec)
 
     def on_change(self, change: Change[SandboxObject]) -> bool:
-        seen = change.seen
+        seen = change.latest
         if is_own_change(change):
             return False
         held = has_finalizer(seen.metadata, TARGET_FINALIZER)
-        self._cluster.wishes.add(change.key, urgency=self._cluster.when_found() if held else Urgency.NORMAL)
+        self._cluster.sandbox_queue.add(
+            change.key, urgency=self._cluster.discovery_urgency() if held else Urgency.NORMAL
+        )
         if change.new is None or change.new.metadata.deletion_timestamp is not None:
             # Queued also without a known run, so that what a peer may have created for it is cleaned up.
             run = names.run_name(seen.metadata.name, seen.metadata.uid)
@@ -78,7 +80,7 @@ class SandboxTarget(BaseAdapter):
         return True
 
     def on_run_missing(self, item: SandboxObject) -> None:
-        self._cluster.wishes.add(Key.of(item))
+        self._cluster.sandbox_queue.add(Key.from_object(item))
 
     def get_times(self, run: RunObject, seen: CachedTarget) -> Times:
         if (offered := run.spec.offered) is not None:
@@ -88,7 +90,7 @@ class SandboxTarget(BaseAdapter):
             seconds = ttl_seconds(ttl["duration"]) if ttl else 0
         except (SpecError, KeyError, TypeError):
             return Times()
-        begin = milliseconds(seen.meta.creation_timestamp)
+        begin = parse_time(seen.meta.creation_timestamp)
         if restarts_ttl_on_update(seen.spec):
             if seen.meta.generation != (run.spec.generation or 1):
                 return Times()  # it has just been changed, and the run does not have the time of the change yet

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod.read import parse_time
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, PartialObjectMetadata, Resource
@@ -23,10 +23,10 @@ from dayfly.operator.cluster.objects import (
     RUNS,
     DocumentObject,
     RunObject,
-    abandonment,
+    dayfly_finalizers,
     finalizer_of,
-    holds,
-    retries,
+    parse_abandonment,
+    parse_retries,
 )
 from dayfly.operator.targets.adapter import Adapter, BlockedError, CachedTarget, UnknownKind
 from dayfly.operator.targets.lifecycle_hook import ENDED_PHASES, find_hook, find_living_hook
@@ -86,8 +86,8 @@ class Targets:
         """Queue the runs of a target that has changed. A run that does not exist yet is queued when it is born."""
         if not adapter.on_change(change):
             return
-        meta = change.seen.metadata
-        known = self._cluster.when_found() if holds(meta) else Urgency.NORMAL
+        meta = change.latest.metadata
+        known = self._cluster.discovery_urgency() if dayfly_finalizers(meta) else Urgency.NORMAL
         deleting = change.new is None or meta.deletion_timestamp is not None
         for run in self._cluster.runs_of(meta.uid):
             if not self._is_kept(run):
@@ -105,7 +105,7 @@ class Targets:
         """Report targets that have our finalizer and no run, and queue ended runs whose target is gone."""
         for adapter in self:
             for item in adapter.cache:
-                if held := holds(item.metadata):
+                if held := dayfly_finalizers(item.metadata):
                     runs = map(self._cluster.ledger.get, self._cluster.runs_of(item.metadata.uid))
                     if not {finalizer_of(run) for run in runs if run is not None}.issuperset(held):
                         adapter.on_run_missing(item)
@@ -177,12 +177,12 @@ class Targets:
         stop = abandon = None
         ignored: tuple[str, ...] = ()
         if meta.deletion_timestamp:
-            at = milliseconds(meta.deletion_timestamp)
+            at = parse_time(meta.deletion_timestamp)
             stop = EndRequest(at=at, reason=Reason.DELETED, message="deleted")
         elif run.ledger.closed is None:
             stop = await adapter.get_end_request(run)
         closing = stop is not None or run.ledger.closed is not None
-        request = abandonment(meta.annotations, closing=closing)
+        request = parse_abandonment(meta.annotations, closing=closing)
         if request is not None and request.applies:
             # An annotation has no time, so the operator records when it first read it.
             by = f"annotation {ABANDON_ANNOTATION}"
@@ -195,7 +195,7 @@ class Targets:
             abandon=abandon,
             expires_at=times.expires_at,
             lease_until=times.lease_until,
-            retry=retries((meta.annotations or {}).get(RETRY_ANNOTATION, "")),
+            retry=parse_retries((meta.annotations or {}).get(RETRY_ANNOTATION, "")),
             ignored=ignored,
         )
 
@@ -236,7 +236,7 @@ class Targets:
         seen = await self._cluster.client.find(known, target.name, target.namespace)
         if seen is None or seen.metadata.uid != target.uid:
             return False
-        return not seen.metadata.deletion_timestamp or bool(holds(seen.metadata))
+        return not seen.metadata.deletion_timestamp or bool(dayfly_finalizers(seen.metadata))
 
     async def release_documents(self, run: RunObject) -> None:
         """Release the documents of an ended run."""

@@ -19,7 +19,7 @@ import msgspec
 from dayfly.link.host_state import NO_REPORT_VERSION
 from dayfly.link.server_end import NO_ANSWER
 from dayfly.plan.history import leftovers_in_history
-from dayfly.plan.why import records_dropped, units_without_output, why
+from dayfly.plan.why import explain_dropped_records, find_obstacles, units_without_output
 from dayfly.server.access import callers
 from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import serve
@@ -128,9 +128,9 @@ class Reports:
         if report is not None:
             is_local = subject.link is not None and not subject.link.shared
             left = await self._read_leftovers(subject) if report.abandon is not None and not report.units else None
-            return why(report, name, await self._read_mute_units(subject), left, ids=is_local) or {}
+            return find_obstacles(report, name, await self._read_mute_units(subject), left, ids=is_local) or {}
         return (
-            records_dropped(name, abandoned=bool(tombstone.abandoned), ended_at=tombstone.ended_at)
+            explain_dropped_records(name, abandoned=bool(tombstone.abandoned), ended_at=tombstone.ended_at)
             if tombstone is not None
             else {}
         )

@@ -69,7 +69,7 @@ class RoutingRulesApi:
         return [serve(path, GET=self.get), serve_as(path, OLD_PREFIX + path, GET=self.get)]
 
     async def get(self, request: Request) -> Any:
-        who, query = callers.get_caller(request), Query.of(request.query_params)
+        who, query = callers.get_caller(request), Query.from_parameters(request.query_params)
         org = who.org
 
         def read(rows: Any) -> Any:

@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from dayfly.link.server_end import NO_ANSWER
-from dayfly.plan.why import ended_logs, units_without_output
+from dayfly.plan.why import ended_attempts_with_logs, units_without_output
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -46,7 +46,7 @@ class MuteUnits:
         known, uids = self._known.setdefault(org, {}), set[str]()
         unknown = []
         for report, query_logs in runs:
-            if not (attempts := ended_logs(report)):
+            if not (attempts := ended_attempts_with_logs(report)):
                 continue
             uids.add(report.uid)
             if report.uid not in known or known[report.uid].attempts != attempts:

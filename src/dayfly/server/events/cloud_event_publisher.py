@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from dayfly.lib.clock import now_ms
 from dayfly.lib.delivery import Delivery, PendingDelivery, Post
-from dayfly.lib.tasks import cancel
+from dayfly.lib.tasks import cancel_and_wait
 from dayfly.plan import cloud_events
 from dayfly.plan.cloud_events import EventSubject
 from dayfly.server.cpu_timer import run_round
@@ -162,7 +162,7 @@ class CloudEventPublisher:
 
     async def _step_down(self) -> None:
         """Stop publishing and discard what was checked, because another server now publishes."""
-        await cancel(*self._checks.values())
+        await cancel_and_wait(*self._checks.values())
         await self._sending.stop()
         self._checked, self._check_at, self._marker = {}, {}, None
 

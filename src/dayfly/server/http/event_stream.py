@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from dayfly.spec.scalars import names
-from dayfly.spec.scalars.numbers import whole
+from dayfly.spec.scalars.numbers import parse_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +75,7 @@ class EventFeed:
     def events_after(self, last: str) -> list[StreamEvent] | None:
         """Return the events after the event with that ID; None if they are no longer known."""
         id_, _, written = last.partition("-")
-        number = whole(written, self.number)
+        number = parse_whole(written, self.number)
         if id_ != self.id or number is None:
             return None
         oldest = self.events[0].number if self.events else self.number + 1

@@ -10,7 +10,7 @@ import math
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from dayfly.lib.http_server import most_connections
+from dayfly.lib.http_server import max_connections
 from dayfly.server.http.shared_slots import SharedSlots
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class RateLimit:
         self._per_second = per_second
         self._full = max(1.0, 2 * per_second)
         self._buckets: dict[tuple[str, str], _Bucket] = {}
-        self._queue = SharedSlots(int(most_connections() * QUEUE_SHARE))
+        self._queue = SharedSlots(int(max_connections() * QUEUE_SHARE))
         self._clock = clock
         self._pause = pause
 

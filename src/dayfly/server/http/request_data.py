@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from dayfly.server.http.errors import RequestError
 from dayfly.spec.errors import SpecError
 from dayfly.spec.scalars import label_selector
-from dayfly.spec.scalars.numbers import whole
+from dayfly.spec.scalars.numbers import parse_whole
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -57,7 +57,7 @@ async def read_body(request: Request, max_bytes: int = MAX_BODY_BYTES) -> bytes:
         raise RequestError(415, text, {"Accept-Encoding": "identity"})
     # The rest of a body that is too long is not read, so the connection cannot be used again.
     too_long = RequestError(413, f"the body is longer than {max_bytes} bytes", {"Connection": "close"})
-    declared = whole(request.headers.get("content-length", "0"), MAX_NUMBER) or 0
+    declared = parse_whole(request.headers.get("content-length", "0"), MAX_NUMBER) or 0
     if declared > max_bytes and "expect" in request.headers:
         raise too_long  # the client has not sent the body yet; other clients could not read an early answer
     body = bytearray()
@@ -118,7 +118,7 @@ def read_number(request: Request, name: str, default: int, *, least: int = 0) ->
     value = request.query_params.get(name)
     if value is None:
         return default
-    number = whole(value, MAX_NUMBER)
+    number = parse_whole(value, MAX_NUMBER)
     if number is None or number < least:
         problem = f"{value[:60]!r} is not a whole number from {least} to {MAX_NUMBER}"
         raise RequestError(400, f"query parameter {name}: {problem}")

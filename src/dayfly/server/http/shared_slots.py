@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import StreamingResponse
 
-from dayfly.lib.http_server import most_connections
+from dayfly.lib.http_server import max_connections
 from dayfly.server.http.errors import RequestError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class LongPollSlots:
     """Slots for a share of the connections, which organisations and keys share fairly (`SharedSlots`)."""
 
     def __init__(self, share: float) -> None:
-        self._slots = SharedSlots(int(most_connections() * share))
+        self._slots = SharedSlots(int(max_connections() * share))
 
     @contextlib.contextmanager
     def acquire(self, org: str, key: str, seconds: float) -> Iterator[None]:

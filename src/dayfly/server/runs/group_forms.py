@@ -15,7 +15,7 @@ from dayfly.server.runs.run_states import RunState, run_form
 from dayfly.spec import documents
 from dayfly.spec.lifecycle import preview_id
 from dayfly.spec.routing.endpoints import split_target
-from dayfly.spec.unsupported_fields import group_unsupported
+from dayfly.spec.unsupported_fields import unsupported_group_fields
 
 # The readiness of a group depends on this number of its sandboxes, those with the highest precedence.
 MAX_QUERIED = 16
@@ -74,7 +74,7 @@ def group_report(
     record: RunRecord[RouteGroupSpec], run: RunState, group: GroupState, reach: GroupReach | None
 ) -> RunReport:
     """Return the report of its run with the state of the group and unsupported fields."""
-    ignored = group_unsupported(documents.export(record.document)["spec"], reach) if reach else ()
+    ignored = unsupported_group_fields(documents.export(record.document)["spec"], reach) if reach else ()
     changes = {"ready": group.ready, "reason": group.reason, "message": group.message, "unsupported": ()}
     return with_unsupported(msgspec.structs.replace(run.report, **changes), (*run.report.unsupported, *ignored))
 

@@ -14,7 +14,7 @@ from dayfly.lib.clock import now_ms
 from dayfly.link.transport import CompileTarget
 from dayfly.link.wire import Reply, Retry, Verdict
 from dayfly.plan.reasons import Reason
-from dayfly.plan.why import nothing_to_retry
+from dayfly.plan.why import explain_no_retry
 from dayfly.server.access import callers
 from dayfly.server.access.scopes import WHOLE
 from dayfly.server.admin import audit, clusters
@@ -190,7 +190,7 @@ class RunService(Generic[S]):
             raise RequestError(404, f"{subject} has no unit {quote(wanted)}; it has {known}")
         attempts = {unit.id: unit.attempt for unit in units if unit.state == "retrying"}
         if not attempts:
-            raise RequestError(409, nothing_to_retry(report, wanted, self.kind.noun))
+            raise RequestError(409, explain_no_retry(report, wanted, self.kind.noun))
         what, link = f"{self.kind.plural}/{record.name}", self._sync.link(record)
         await self._store.for_org(who.org).write(lambda rows: audit.append(rows, who, "retry", what))
         answer = await link.order(Retry(uid=report.uid, attempts=attempts, by=who.description)) if link else None

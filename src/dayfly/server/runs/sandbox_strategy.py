@@ -19,7 +19,7 @@ from dayfly.server.runs.run_strategy import Strategy, Wanted
 from dayfly.spec import documents
 from dayfly.spec.errors import Faults
 from dayfly.spec.sandbox import Sandbox, SandboxSpec
-from dayfly.spec.unsupported_fields import unsupported
+from dayfly.spec.unsupported_fields import unsupported_sandbox_fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,6 +123,6 @@ class SandboxStrategy(Strategy[SandboxSpec]):
         # A host that has not connected yet may route requests.
         routes = target.routes or (link is not None and not link.has_inventory)
         spec = documents.export(record.document)["spec"]
-        ignored = unsupported(spec, by_name=target.declares, routes=routes, local=target.to_local)
+        ignored = unsupported_sandbox_fields(spec, by_name=target.declares, routes=routes, local=target.to_local)
         found = endpoints.describe(record.spec, last.endpoints if last else (), routes=routes)
         return RunState(with_unsupported(report, ignored), found, last.seq if last else None)

@@ -23,7 +23,7 @@ from dayfly.lib.clock import now_ms
 from dayfly.link.server_end import HostFailedError
 from dayfly.link.wire import Abandon, Lease, Offer, RunEnded, Stop, Verdict
 from dayfly.plan.reasons import Reason
-from dayfly.plan.why import subject
+from dayfly.plan.why import obstacle_subject
 from dayfly.server.catalog import run_specs
 from dayfly.server.cpu_timer import CpuTimer, run_round
 from dayfly.server.db.store import StoreError, WriteConflictError
@@ -166,7 +166,7 @@ class HostSync:
         except Exception:
             # The order stays pending; a faulty sandbox must not block the others.
             if self.problem(record.uid) != INTERNAL_ERROR:
-                log.exception("the order for %s (%s) failed", subject(record.key), record.uid)
+                log.exception("the order for %s (%s) failed", obstacle_subject(record.key), record.uid)
             self._set_problem(record, INTERNAL_ERROR)
 
     async def renew_lease(self, record: RunRecord[Any], seconds: int) -> int | None:
@@ -284,7 +284,7 @@ class HostSync:
                 self._problems[entry.uid] = fault.text
             except Exception:
                 if self.problem(entry.uid) != INTERNAL_ERROR:
-                    log.exception("the order for %s (%s) failed", subject(entry.name), entry.uid)
+                    log.exception("the order for %s (%s) failed", obstacle_subject(entry.name), entry.uid)
                     self._problems[entry.uid] = INTERNAL_ERROR
             await self._confirmations.write_if_many()
 
@@ -407,7 +407,7 @@ class HostSync:
     def _set_problem(self, record: RunRecord[Any], problem: str, *, refused: bool = False) -> None:
         (self._refused.add if refused else self._refused.discard)(record.uid)
         if self._problems.get(record.uid) != problem:
-            log.warning("%s (%s): %s", subject(record.key), record.uid, problem)
+            log.warning("%s (%s): %s", obstacle_subject(record.key), record.uid, problem)
             self._problems[record.uid] = problem
 
 

@@ -71,7 +71,7 @@ def repair(
             if not found.way:
                 break
             invented.add(found.way)
-            data = _repaired(data, found)
+            data = _repair_value(data, found)
         else:
             return made, faults, frozenset(keys + way for way in invented)
     return None, faults, frozenset()
@@ -88,7 +88,7 @@ def _without_nulls(value: Any, under: str = "") -> Any:
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-class _Complaint(NamedTuple):
+class _ConversionFault(NamedTuple):
     """Return the decoder's fault in our words, the path to the value, and a valid replacement: None for no value."""
 
     error: SpecError
@@ -96,9 +96,9 @@ class _Complaint(NamedTuple):
     stand_in: Any
 
 
-def _repaired(data: list[Any], complaint: _Complaint) -> list[Any]:
+def _repair_value(data: list[Any], complaint: _ConversionFault) -> list[Any]:
     *before, last = (0, *complaint.way)
-    holder = _at(data, tuple(before))
+    holder = _value_at(data, tuple(before))
     value: Any
     if complaint.stand_in is None:
         value = {key: item for key, item in holder.items() if key != last}
@@ -106,11 +106,11 @@ def _repaired(data: list[Any], complaint: _Complaint) -> list[Any]:
         value = {**holder, last: complaint.stand_in}
     else:
         value = [complaint.stand_in if index == last else item for index, item in enumerate(holder)]
-    repair: list[Any] = _replaced(data, tuple(before), value)
+    repair: list[Any] = _replace_value(data, tuple(before), value)
     return repair
 
 
-def _explain(message: str, data: list[Any], types: Any, keys: Path, spelled: Mapping[Path, str]) -> _Complaint:
+def _explain(message: str, data: list[Any], types: Any, keys: Path, spelled: Mapping[Path, str]) -> _ConversionFault:
     match = _WAY.search(message)
     assert match is not None, message
     what = message[: match.start()]
@@ -118,16 +118,16 @@ def _explain(message: str, data: list[Any], types: Any, keys: Path, spelled: Map
     if what.startswith(_MISSING):
         field = what[len(_MISSING) : -1]
         error = SpecError(f"missing required field {quote(field)}", keys + within)
-        return _Complaint(error, (*within, field), "")
+        return _ConversionFault(error, (*within, field), "")
     if what.startswith(_UNKNOWN):
         field, known = what[len(_UNKNOWN) : -1], ", ".join(_fields_at(types, (0, *within)))
         error = SpecError(f"unknown field {quote(field)}; known here: {known}", (*keys, *within, field))
-        return _Complaint(error, (*within, field), None)
+        return _ConversionFault(error, (*within, field), None)
     assert what.startswith(_EXPECTS), what
     expected = what[len(_EXPECTS) :].partition("`")[0]
-    error = wrong_type(expected, _at(data[0], within), keys + within, spelled)
+    error = wrong_type(expected, _value_at(data[0], within), keys + within, spelled)
     stand_in = next(value for kind, value in _STAND_INS.items() if kind in expected.split(" | "))
-    return _Complaint(error, within, stand_in)
+    return _ConversionFault(error, within, stand_in)
 
 
 def wrong_type(expected: str, value: Any, keys: Path, spelled: Mapping[Path, str]) -> SpecError:
@@ -149,11 +149,11 @@ def _path(path: str, message: str, data: Any, types: Any) -> Path:
         if match[3] is None:
             keys.append(match[1] or int(match[2]))
             continue
-        entries = list(_at(data, tuple(keys)).items())
+        entries = list(_value_at(data, tuple(keys)).items())
 
         def fails(count: int, entries: list[Any] = entries, before: Path = tuple(keys)) -> bool:
             try:
-                msgspec.convert(_replaced(data, before, dict(entries[:count])), types)
+                msgspec.convert(_replace_value(data, before, dict(entries[:count])), types)
             except msgspec.ValidationError as fault:
                 return str(fault) == message
             return False
@@ -163,15 +163,15 @@ def _path(path: str, message: str, data: Any, types: Any) -> Path:
     return tuple(keys)
 
 
-def _replaced(data: Any, keys: Path, value: Any) -> Any:
+def _replace_value(data: Any, keys: Path, value: Any) -> Any:
     if not keys:
         return value
     copy = data.copy()
-    copy[keys[0]] = _replaced(data[keys[0]], keys[1:], value)
+    copy[keys[0]] = _replace_value(data[keys[0]], keys[1:], value)
     return copy
 
 
-def _at(data: Any, keys: Path) -> Any:
+def _value_at(data: Any, keys: Path) -> Any:
     for key in keys:
         data = data[key]
     return data
@@ -180,18 +180,18 @@ def _at(data: Any, keys: Path) -> Any:
 def _fields_at(type_: Any, keys: Path) -> list[str]:
     """Return the fields of the struct at a path."""
     for key in keys:
-        type_ = _below(type_, key)
+        type_ = _type_below(type_, key)
     return [field.encode_name for field in msgspec.structs.fields(_struct_in(type_))]
 
 
-def _below(type_: Any, key: str | int) -> Any:
+def _type_below(type_: Any, key: str | int) -> Any:
     """Return the type of the value under a key; None if there is none. The keys of a plain mapping are free."""
     if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
         return next((field.type for field in msgspec.structs.fields(type_) if field.encode_name == key), None)
     origin, parts = get_origin(type_), get_args(type_)
     if origin in (list, tuple, dict):
         return parts[1 if origin is dict else 0]
-    return next((found for part in parts if (found := _below(part, key)) is not None), None)
+    return next((found for part in parts if (found := _type_below(part, key)) is not None), None)
 
 
 def _struct_in(type_: Any) -> Any:

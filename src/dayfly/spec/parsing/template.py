@@ -17,7 +17,7 @@ import msgspec
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.parsing import text
 from dayfly.spec.parsing.text import ParsedDocument
-from dayfly.spec.scalars.numbers import whole
+from dayfly.spec.scalars.numbers import parse_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -71,7 +71,7 @@ def expand(document: ParsedDocument, variables: Mapping[str, str], read: Callabl
         SpecError: A malformed directive, an unreadable file, a variable without a value, or a result beyond the limits.
     """
     expansion = _Expansion(document, variables, read)
-    data = expansion.value(document.data, ())
+    data = expansion.expand_value(document.data, ())
     if expansion.missing:
         first = next(iter(expansion.missing.values()))
         missing = sorted(expansion.missing)
@@ -95,7 +95,7 @@ def integer_ports(document: ParsedDocument) -> ParsedDocument:
             free = _is_users_own(keys)
             return {key: item if free else convert(item, (*keys, key)) for key, item in value.items()}
         if isinstance(value, str) and keys and keys[-1] == "port":
-            if (port := whole(value, _MAX_PORT)) is None:
+            if (port := parse_whole(value, _MAX_PORT)) is None:
                 raise document.error(f"port is not int: {quote(value)}", keys)
             return port
         return value
@@ -130,24 +130,24 @@ class _Expansion:
         self.bytes = 0
         self.nodes = len(document.marks)
 
-    def value(self, value: Any, keys: Path) -> Any:
+    def expand_value(self, value: Any, keys: Path) -> Any:
         if isinstance(value, dict):
-            return {key: self.value(item, (*keys, key)) for key, item in value.items()}
+            return {key: self.expand_value(item, (*keys, key)) for key, item in value.items()}
         if isinstance(value, list):
-            return [self.value(item, (*keys, index)) for index, item in enumerate(value)]
-        return self.string(value, keys) if isinstance(value, str) else value
+            return [self.expand_value(item, (*keys, index)) for index, item in enumerate(value)]
+        return self.expand_string(value, keys) if isinstance(value, str) else value
 
-    def string(self, value: str, keys: Path) -> Any:
+    def expand_string(self, value: str, keys: Path) -> Any:
         whole = _DIRECTIVE.fullmatch(value)
         if whole:
-            return self.whole(self.directive(whole[0], keys), keys)
+            return self.expand_whole(self.parse_directive(whole[0], keys), keys)
         # No directive ends after the last brace. Otherwise each possible start would be followed to the end of the
         # text.
         end = value.rfind("}") + 1
-        filled = _DIRECTIVE.sub(lambda match: self.part(self.directive(match[0], keys), keys), value[:end])
+        filled = _DIRECTIVE.sub(lambda match: self.expand_part(self.parse_directive(match[0], keys), keys), value[:end])
         return filled + value[end:]
 
-    def directive(self, source: str, keys: Path) -> _Directive:
+    def parse_directive(self, source: str, keys: Path) -> _Directive:
         word, colon, path = source[2:-1].partition(":")
         match = _WORD.fullmatch(word.rstrip())
         if not match:
@@ -165,27 +165,27 @@ class _Expansion:
             raise self.document.error(f"invalid variable name: {quote(name)}", keys)
         return _Directive(embeds=False, argument=name, encoding=encoding)
 
-    def part(self, directive: _Directive, keys: Path) -> str:
+    def expand_part(self, directive: _Directive, keys: Path) -> str:
         if directive.encoding != "raw":
             what = "embed" if directive.embeds else "variable"
             raise self.document.error(
                 f"invalid encoding: {what} {directive.encoding} does not work as part of a larger string", keys
             )
-        return self.decoded(directive, keys)
+        return self.decode_text(directive, keys)
 
-    def whole(self, directive: _Directive, keys: Path) -> Any:
+    def expand_whole(self, directive: _Directive, keys: Path) -> Any:
         if directive.encoding == "raw":
             if directive.embeds:
                 self.embedded_at[keys] = directive.argument
-            return self.decoded(directive, keys)
-        content = self.content(directive, keys)
+            return self.decode_text(directive, keys)
+        content = self.read_content(directive, keys)
         if directive.encoding == "binary":
             return base64.b64encode(content).decode()
         if not directive.embeds and directive.argument in self.missing:
             return None
-        return self.parsed(directive, content, keys)
+        return self.parse_yaml(directive, content, keys)
 
-    def parsed(self, directive: _Directive, content: bytes, keys: Path) -> Any:
+    def parse_yaml(self, directive: _Directive, content: bytes, keys: Path) -> Any:
         inner = text.parse(content, file=directive.argument)
         if not inner:
             return None
@@ -199,9 +199,9 @@ class _Expansion:
         self.spelled.update({(*keys, *within): word for within, word in inner[0].spelled.items()})
         return inner[0].data
 
-    def decoded(self, directive: _Directive, keys: Path) -> str:
+    def decode_text(self, directive: _Directive, keys: Path) -> str:
         try:
-            decoded = text.decode(self.content(directive, keys))
+            decoded = text.decode(self.read_content(directive, keys))
         except text.NotTextError as fault:
             problem = f"{quote(directive.argument)} is {fault}; save it as UTF-8, or embed it with [binary]"
             raise self.document.error(problem, keys) from None
@@ -211,22 +211,24 @@ class _Expansion:
             )
         return decoded
 
-    def content(self, directive: _Directive, keys: Path) -> bytes:
+    def read_content(self, directive: _Directive, keys: Path) -> bytes:
         content = (
-            self.embedded(directive.argument, keys) if directive.embeds else self.variable(directive.argument, keys)
+            self.read_embedded(directive.argument, keys)
+            if directive.embeds
+            else self.read_variable(directive.argument, keys)
         )
         self.bytes += len(content)
         if self.bytes > text.MAX_BYTES:
             raise self.document.error(f"more than {text.MAX_BYTES} bytes are put into one document", keys)
         return content
 
-    def variable(self, name: str, keys: Path) -> bytes:
+    def read_variable(self, name: str, keys: Path) -> bytes:
         if name not in self.variables:
             self.missing.setdefault(name, keys)
             return b""
         return self.variables[name].encode(errors="surrogateescape")
 
-    def embedded(self, path: str, keys: Path) -> bytes:
+    def read_embedded(self, path: str, keys: Path) -> bytes:
         try:
             return self.read(path)
         except OSError as fault:

@@ -76,10 +76,10 @@ class ParsedDocument(msgspec.Struct, frozen=True):
                 return SpecError(problem, keys, file=self.file, line=line, column=column)
         return SpecError(problem, keys, file=self.file)
 
-    def placed(self, fault: SpecError) -> SpecError:
+    def with_positions(self, fault: SpecError) -> SpecError:
         """Return the fault, and the others in it, with their places in this document."""
         found = fault if fault.file or fault.line else self.error(fault.problem, fault.keys)
-        found.others = tuple(self.placed(other) for other in fault.others)
+        found.others = tuple(self.with_positions(other) for other in fault.others)
         return found
 
 
@@ -159,7 +159,7 @@ class _Builder:
             if isinstance(event, yaml.DocumentStartEvent):
                 self.marks, self.spelled, self.anchors = {}, {}, {}
                 start = next(events)
-                self.marks[()] = _place(start)
+                self.marks[()] = _position(start)
                 data = self.value(start, events, ())
                 if data is not None:
                     yield ParsedDocument(data=data, marks=self.marks, spelled=self.spelled, file=self.file)
@@ -187,7 +187,7 @@ class _Builder:
         self.check_count(event)
         if len(keys) + found.depth > MAX_DEPTH:
             raise self.error(event, f"nested more than {MAX_DEPTH} deep", keys[:8])
-        self.copy_places(found.value, found.keys, keys, _place(event))
+        self.copy_places(found.value, found.keys, keys, _position(event))
         return copy.deepcopy(found.value)
 
     def copy_places(self, value: Any, source: Path, target: Path, place: tuple[int, int]) -> None:
@@ -207,7 +207,7 @@ class _Builder:
         items: list[Any] = []
         while not isinstance(event := next(events), yaml.SequenceEndEvent):
             here = (*keys, len(items))
-            self.marks[here] = _place(event)
+            self.marks[here] = _position(event)
             items.append(self.value(event, events, here))
         return items
 
@@ -220,7 +220,7 @@ class _Builder:
             if here in self.marks:
                 first = self.marks[here][0]
                 raise self.error(event, f"the key {quote(key)} appears twice; the first is in line {first}", here)
-            self.marks[here] = _place(event)
+            self.marks[here] = _position(event)
             value = self.value(next(events), events, here)
             if key == _MERGE and isinstance(event, yaml.ScalarEvent) and event.implicit[0]:
                 merged += self.merge(event, value, here)
@@ -230,8 +230,8 @@ class _Builder:
             for key, value in more.items():
                 if key not in entries:
                     entries[key] = value
-                    self.marks[*keys, key] = _place(event)
-                    self.copy_places(value, (*source, key), (*keys, key), _place(event))
+                    self.marks[*keys, key] = _position(event)
+                    self.copy_places(value, (*source, key), (*keys, key), _position(event))
         return entries
 
     def merge(self, event: yaml.Event, value: Any, keys: Path) -> list[tuple[yaml.Event, Path, dict[str, Any]]]:
@@ -287,7 +287,7 @@ class _Builder:
         return value
 
     def error(self, event: yaml.Event, problem: str, keys: Path = ()) -> SpecError:
-        line, column = _place(event)
+        line, column = _position(event)
         return SpecError(problem, keys, file=self.file, line=line, column=column)
 
 
@@ -342,7 +342,7 @@ def _depth(value: Any) -> int:
     return max(map(len, _paths(value)))
 
 
-def _place(event: yaml.Event) -> tuple[int, int]:
+def _position(event: yaml.Event) -> tuple[int, int]:
     mark: Any = event.start_mark  # the stubs allow None, for events without a text
     return mark.line + 1, mark.column + 1
 

@@ -19,7 +19,7 @@ def split_target(target: str, keys: Path = ()) -> tuple[str, str, int]:
     scheme, colon, rest = target.partition("://")
     host, _, written = rest.rpartition(":")
     good = colon and scheme in SCHEMES and is_host(host)
-    if not good or (port := numbers.port(written)) is None:
+    if not good or (port := numbers.parse_port(written)) is None:
         problem = f"{quote(target)} is not a target: write <scheme>://<host>:<port> with {', '.join(SCHEMES)}"
         raise SpecError(problem, keys)
     return scheme, host, port

@@ -118,7 +118,7 @@ class Query(NamedTuple):
     sandbox: str = ""
 
     @classmethod
-    def of(cls, asked: Mapping[str, str]) -> Query:
+    def from_parameters(cls, asked: Mapping[str, str]) -> Query:
         """Return the query of URL parameters (surface 7.3)."""
         return cls(*(asked.get(name, "") for name in PARAMETERS))
 
@@ -132,7 +132,7 @@ class Query(NamedTuple):
 PARAMETERS = ("baselineKind", "baselineNamespace", "baselineName", "routingKey", "destinationSandboxName")
 
 
-def by_id(found: Iterable[RoutingRule]) -> dict[RuleId, RoutingRule]:
+def index_by_id(found: Iterable[RoutingRule]) -> dict[RuleId, RoutingRule]:
     """Return each rule once. If two sandboxes have the same key for a moment, the first one has it."""
     told: dict[RuleId, RoutingRule] = {}
     for rule in found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dayfly.spec.errors import Path, SpecError, quote
-from dayfly.spec.scalars.numbers import whole
+from dayfly.spec.scalars.numbers import parse_whole
 
 _UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000}
 _MAX_NUMBER = 999_999_999
@@ -17,7 +17,7 @@ def milliseconds(duration: str, keys: Path = ()) -> int:
         SpecError: Another form, or outside the limits.
     """
     number, unit = duration[:-1], duration[-1:]
-    count = whole(number, _MAX_NUMBER)
+    count = parse_whole(number, _MAX_NUMBER)
     if unit not in _UNITS or count is None:
         raise SpecError(f"{quote(duration)} is not a duration: write a whole number and s, m or h, like 10s", keys)
     value = count * _UNITS[unit]

@@ -38,7 +38,7 @@ def check(query: str, keys: Path = (), *, regex: bool = True) -> None:
     except ValueError:  # an index like 1e3, say
         raise SpecError(f"{quote(query)} is not a JSONPath query: it holds a number that does not fit", keys) from None
     except Exception as fault:
-        if not _is_librarys(fault):
+        if not _is_library_fault(fault):
             raise
         raise SpecError(f"{quote(query)} is not a JSONPath query: {str(fault).splitlines()[0]}", keys) from None
     if not regex and _bounded(query) is None:
@@ -68,7 +68,7 @@ def find(query: str, data: Any) -> list[Any]:
     if compiled is None:
         return []
     try:
-        found = compiled.findall(_seen(data, _Looks()))
+        found = compiled.findall(_wrap(data, _VisitBudget()))
     except (RecursionError, _TooManyError):
         return []
     return [each.plain if isinstance(each, _VisitedValue) else each for each in found]
@@ -78,7 +78,7 @@ class _TooManyError(Exception):
     """The limit of visited values was exceeded."""
 
 
-class _Looks:
+class _VisitBudget:
     """The number of values that may still be visited."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class _Looks:
 class _VisitedValue:
     """A container. Each visit of one of its values counts."""
 
-    def __init__(self, plain: Any, looks: _Looks) -> None:
+    def __init__(self, plain: Any, looks: _VisitBudget) -> None:
         self.plain = plain
         self._looks = looks
 
@@ -102,10 +102,10 @@ class _VisitedValue:
 
     def _inner(self, value: Any) -> Any:
         self._looks.take()
-        return _seen(value, self._looks)
+        return _wrap(value, self._looks)
 
 
-class _SeenMapping(_VisitedValue, Mapping[str, Any]):
+class _VisitedMapping(_VisitedValue, Mapping[str, Any]):
     def __getitem__(self, key: str) -> Any:
         return self._inner(self.plain[key])
 
@@ -113,14 +113,14 @@ class _SeenMapping(_VisitedValue, Mapping[str, Any]):
         return iter(self.plain)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _SeenMapping) or self.plain.keys() != other.plain.keys():
+        if not isinstance(other, _VisitedMapping) or self.plain.keys() != other.plain.keys():
             return False
         return all(self[key] == other[key] for key in self)
 
     __hash__ = None  # type: ignore[assignment]
 
 
-class _SeenList(_VisitedValue, Sequence[Any]):
+class _VisitedList(_VisitedValue, Sequence[Any]):
     def __getitem__(self, at: Any) -> Any:
         found = self.plain[at]
         return [self._inner(each) for each in found] if isinstance(at, slice) else self._inner(found)
@@ -129,20 +129,20 @@ class _SeenList(_VisitedValue, Sequence[Any]):
         return map(self._inner, self.plain)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _SeenList) or len(self) != len(other):
+        if not isinstance(other, _VisitedList) or len(self) != len(other):
             return False
         return all(one == another for one, another in zip(self, other, strict=True))
 
     __hash__ = None  # type: ignore[assignment]
 
 
-def _seen(value: Any, looks: _Looks) -> Any:
+def _wrap(value: Any, looks: _VisitBudget) -> Any:
     if isinstance(value, Mapping):
-        return _SeenMapping(value, looks)
-    return _SeenList(value, looks) if isinstance(value, list | tuple) else value
+        return _VisitedMapping(value, looks)
+    return _VisitedList(value, looks) if isinstance(value, list | tuple) else value
 
 
-def _is_librarys(fault: Exception) -> bool:
+def _is_library_fault(fault: Exception) -> bool:
     return type(fault).__module__.partition(".")[0] == "jsonpath"
 
 
@@ -160,7 +160,7 @@ def _bounded(query: str) -> Any:
     try:
         return environment.compile(query)
     except Exception as fault:
-        if not _is_librarys(fault):
+        if not _is_library_fault(fault):
             raise
         return None
 

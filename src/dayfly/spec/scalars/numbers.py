@@ -9,7 +9,7 @@ MAX_INTEGER = (1 << 63) - 1
 MAX_PORT = 65_535
 
 
-def whole(text: str, most: int) -> int | None:
+def parse_whole(text: str, most: int) -> int | None:
     """Return a number from 0 to `most`; None for any other text."""
     if not (text.isascii() and text.isdigit()) or len(text) > len(str(most)):
         return None
@@ -17,6 +17,6 @@ def whole(text: str, most: int) -> int | None:
     return number if number <= most else None
 
 
-def port(text: str) -> int | None:
+def parse_port(text: str) -> int | None:
     """Return a port from 1; None for any other text."""
-    return whole(text, MAX_PORT) or None
+    return parse_whole(text, MAX_PORT) or None

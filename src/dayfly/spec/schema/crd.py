@@ -223,53 +223,53 @@ def _definition(kind: _Kind) -> dict[str, Any]:
 
 def schema(type_: type[WireStruct]) -> dict[str, Any]:
     """Return the structural schema of a struct."""
-    return _struct(types.type_info(type_))
+    return _struct_schema(types.type_info(type_))
 
 
-def _struct(info: Any) -> _Schema:
+def _struct_schema(info: Any) -> _Schema:
     described = inspect.cleandoc(info.cls.__doc__ or "").replace("\n\n", "\0").replace("\n", " ").replace("\0", "\n")
     made: _Schema = {"type": "object", "description": described.replace("`", "")}
     if required := [field.encode_name for field in info.fields if field.required]:
         made["required"] = required
-    made["properties"] = {field.encode_name: _field(info.cls, field) for field in info.fields}
+    made["properties"] = {field.encode_name: _field_schema(info.cls, field) for field in info.fields}
     return made | copy.deepcopy(crd_rules.STRUCTS.get(info.cls, {}))
 
 
-def _field(owner: type, field: Any) -> _Schema:
+def _field_schema(owner: type, field: Any) -> _Schema:
     assert isinstance(field.type, types.Metadata), f"{owner.__name__}.{field.name} has no metadata"
-    made = _overlaid(_of(field.type.type), (field.type.extra_json_schema or {}) | (field.type.extra or {}))
+    made = _overlay(_type_schema(field.type.type), (field.type.extra_json_schema or {}) | (field.type.extra or {}))
     more = (row.get(field.name) for cls in owner.__mro__ if (row := crd_rules.FIELDS.get(cls)))
-    return _overlaid(made, next((rules for rules in more if rules), {}))
+    return _overlay(made, next((rules for rules in more if rules), {}))
 
 
-def _overlaid(base: _Schema, over: _Schema) -> _Schema:
+def _overlay(base: _Schema, over: _Schema) -> _Schema:
     """Return one schema updated with another; None removes a keyword."""
     for key, value in over.items():
         if value is None:
             base.pop(key, None)
         elif isinstance(value, dict) and isinstance(base.get(key), dict):
-            _overlaid(base[key], value)
+            _overlay(base[key], value)
         else:
             base[key] = copy.deepcopy(value)
     return base
 
 
-def _of(type_: Any) -> _Schema:  # noqa: C901 - one row for each kind of type
+def _type_schema(type_: Any) -> _Schema:  # noqa: C901 - one row for each kind of type
     match type_:
         case types.UnionType(types=alternatives):
             some = [each for each in alternatives if not isinstance(each, types.NoneType)]
             # A param is a string or an object, which a structural schema cannot express; the parser refuses the rest.
-            return _of(some[0]) if len(some) == 1 else {"x-kubernetes-preserve-unknown-fields": True}
+            return _type_schema(some[0]) if len(some) == 1 else {"x-kubernetes-preserve-unknown-fields": True}
         case types.AnyType():
             return {"x-kubernetes-preserve-unknown-fields": True}
         case types.StructType():
-            return _struct(type_)
+            return _struct_schema(type_)
         case types.VarTupleType(item_type=item):
-            return {"type": "array", "maxItems": _MAX_ITEMS, "items": _of(item)}
+            return {"type": "array", "maxItems": _MAX_ITEMS, "items": _type_schema(item)}
         case types.DictType(key_type=types.StrType(), value_type=types.AnyType()):
             return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         case types.DictType(value_type=value):
-            return {"type": "object", "maxProperties": _MAX_ITEMS, "additionalProperties": _of(value)}
+            return {"type": "object", "maxProperties": _MAX_ITEMS, "additionalProperties": _type_schema(value)}
         case types.EnumType(cls=cls):
             return {"type": "string", "enum": [str(member) for member in cls]}
         case types.LiteralType(values=values):

@@ -317,8 +317,8 @@ _ORIGIN: Schema = {
     "type": "object",
     "description": "The baseline whose requests it receives.",
     "properties": {
-        "namespace": {"type": "string", **meta.words(meta.dns_label("Its namespace."))},
-        "name": {"type": "string", **meta.words(meta.dns_name("Its name."))},
+        "namespace": {"type": "string", **meta.schema_keywords(meta.dns_label("Its namespace."))},
+        "name": {"type": "string", **meta.schema_keywords(meta.dns_name("Its name."))},
     },
     "x-kubernetes-preserve-unknown-fields": True,
 }

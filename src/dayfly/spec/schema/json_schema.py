@@ -31,21 +31,21 @@ _KEPT = (
 )  # fmt: skip
 
 
-def words() -> tuple[str, ...]:
-    """Return the words for `of`."""
+def file_kinds() -> tuple[str, ...]:
+    """Return the kinds of files for `file_schema`."""
     return (*FILES, BASELINE)
 
 
-def of(word: str) -> Schema:
-    """Return the schema of a file for one of `words`."""
+def file_schema(word: str) -> Schema:
+    """Return the schema of a file for one of `file_kinds`."""
     if word == BASELINE:
-        made = _made(crd.schema(workload.Workload))
+        made = _to_json_schema(crd.schema(workload.Workload))
         made["required"] = ["name"]
         # A Deployment in Kubernetes' own form is accepted as well; editors have a schema for it.
         made["additionalProperties"] = True
         return {"$schema": DIALECT, "title": "Deployment", **made}
     kind, spec = FILES[word]
-    made = _made(crd.schema(spec))
+    made = _to_json_schema(crd.schema(spec))
     if word == "plugin":
         # In kubectl's form the name with its version is here.
         about = "Only in kubectl's form: the name in sandboxes, with the version, like queue@1.0.0."
@@ -71,14 +71,14 @@ def of(word: str) -> Schema:
     }
 
 
-def _made(structural: Schema) -> Schema:
+def _to_json_schema(structural: Schema) -> Schema:
     """Return the JSON Schema of a structural schema of the cluster."""
     made = {word: structural[word] for word in _KEPT if word in structural}
     match structural.get("type"):
         case "object":
-            made |= _object(structural)
+            made |= _object_schema(structural)
         case "array":
-            made |= _or_directive(["array", "null"]) | {"items": _made(structural["items"])}
+            made |= _or_directive(["array", "null"]) | {"items": _to_json_schema(structural["items"])}
         case "string" if "enum" in structural:
             choices = {"enum": made.pop("enum")}
             made["anyOf"] = [choices, {"type": "string", "pattern": f"^{DIRECTIVE}$"}]
@@ -91,13 +91,13 @@ def _made(structural: Schema) -> Schema:
     return made
 
 
-def _object(structural: Schema) -> Schema:
+def _object_schema(structural: Schema) -> Schema:
     made: Schema = _or_directive(["object"])
     if fields := structural.get("properties"):
-        made["properties"] = {name: _made(field) for name, field in fields.items()}
+        made["properties"] = {name: _to_json_schema(field) for name, field in fields.items()}
         made["additionalProperties"] = False
     elif isinstance(values := structural.get("additionalProperties"), dict):
-        made["additionalProperties"] = _made(values)
+        made["additionalProperties"] = _to_json_schema(values)
     return made
 
 

@@ -1,6 +1,6 @@
 """The field reference: the meaning of each field of each kind, generated from the types like the schemas.
 
-`fields` is for views of a few fields (`dayfly explain`); `page` is docs/reference/files.md.
+`fields` is for views of a few fields (`dayfly explain`); `render_page` is docs/reference/files.md.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Field(NamedTuple):
     changes: str = ""
 
 
-def kind(word: str) -> type[WireStruct]:
+def root_type(word: str) -> type[WireStruct]:
     """Return the type of a file's fields under `spec`, or at its top, for a kind of `json_schema.words`."""
     return workload.Workload if word == json_schema.BASELINE else json_schema.FILES[word][1]
 
@@ -106,10 +106,10 @@ def find(path: str) -> tuple[type[WireStruct], Field | None]:
         KeyError: The unknown part, and the known ones.
     """
     word, *names = [part.partition("[")[0] for part in path.split(".")]
-    if word not in json_schema.words():
-        raise KeyError(word, json_schema.words())
+    if word not in json_schema.file_kinds():
+        raise KeyError(word, json_schema.file_kinds())
     names = names[1:] if names[:1] == ["spec"] else names
-    struct: type[WireStruct] = kind(word)
+    struct: type[WireStruct] = root_type(word)
     last: Field | None = None
     for index, name in enumerate(names):
         known = {field.name: field for field in fields(struct)}
@@ -122,13 +122,13 @@ def find(path: str) -> tuple[type[WireStruct], Field | None]:
     return struct, last
 
 
-def page() -> str:
+def render_page() -> str:
     """Return docs/reference/files.md."""
     seen: set[type[WireStruct]] = set()
-    return _HEAD + _index() + "".join(_section(word, seen) for word in json_schema.words())
+    return _HEAD + _index() + "".join(_section(word, seen) for word in json_schema.file_kinds())
 
 
-def about(struct: type[WireStruct]) -> str:
+def describe_type(struct: type[WireStruct]) -> str:
     """Return the meaning of a type."""
     return _marked(struct).replace("`", "")
 
@@ -142,7 +142,7 @@ def _marked(struct: type[WireStruct]) -> str:
     return text
 
 
-def example(struct: type[WireStruct]) -> str:
+def type_example(struct: type[WireStruct]) -> str:
     """Return an example in YAML; alternatives are separated by `---`."""
     return EXAMPLES[struct.__name__]
 
@@ -150,13 +150,18 @@ def example(struct: type[WireStruct]) -> str:
 def _field(info: Any, schema: Schema, owner: Schema) -> Field:
     required = info.encode_name in owner.get("required", ())
     default = info.default
-    shown = "" if required or default in (None, "", (), msgspec.UNSET, msgspec.NODEFAULT) else _shown(default)
+    shown = "" if required or default in (None, "", (), msgspec.UNSET, msgspec.NODEFAULT) else _format_default(default)
     return Field(
-        info.encode_name, _holds(info.type, schema), _struct(info.type), required, shown, schema["description"]
+        info.encode_name,
+        _describe_value(info.type, schema),
+        _struct_type(info.type),
+        required,
+        shown,
+        schema["description"],
     )
 
 
-def _shown(default: Any) -> str:
+def _format_default(default: Any) -> str:
     if isinstance(default, msgspec.Struct):
         return ""
     if isinstance(default, tuple):
@@ -164,25 +169,25 @@ def _shown(default: Any) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
-def _struct(info: Any) -> type[WireStruct] | None:
+def _struct_type(info: Any) -> type[WireStruct] | None:
     match info:
         case types.StructType(cls=cls) if issubclass(cls, WireStruct):
             return cls
         case types.VarTupleType(item_type=inner) | types.Metadata(type=inner):
-            return _struct(inner)
+            return _struct_type(inner)
         case types.UnionType(types=some):
-            found = [held for each in some if (held := _struct(each)) is not None]
+            found = [held for each in some if (held := _struct_type(each)) is not None]
             return found[0] if len(found) == 1 else None
     return None
 
 
-def _holds(info: Any, schema: Schema) -> str:
+def _describe_value(info: Any, schema: Schema) -> str:
     if "enum" in schema:
         return " or ".join(each for each in schema["enum"] if each)
     if schema.get("type") == "array":
-        inner = _struct(info)
+        inner = _struct_type(info)
         return "list of " + (inner.__name__ if inner else _WORDS.get(schema["items"].get("type", ""), "values"))
-    if found := _struct(info):
+    if found := _struct_type(info):
         return found.__name__
     if isinstance(values := schema.get("additionalProperties"), dict):
         return "mapping of " + _WORDS.get(values.get("type", ""), "values")
@@ -193,7 +198,7 @@ def _index() -> str:
     """Return a table of the kinds, with links to their sections."""
     rows = [
         f"| [{title}](#{word}-{title.lower()}) | `{word}` | {_ABOUT[word].partition('.')[0]}. |\n"
-        for word in json_schema.words()
+        for word in json_schema.file_kinds()
         for title in [_title(word)]
     ]
     return "".join(["| kind | name in commands | purpose |\n|---|---|---|\n", *rows])
@@ -204,7 +209,7 @@ def _title(word: str) -> str:
 
 
 def _section(word: str, seen: set[type[WireStruct]]) -> str:
-    return f"\n## {word}: {_title(word)}\n\n{_ABOUT[word]}\n" + "".join(map(_table, _structs(kind(word), seen)))
+    return f"\n## {word}: {_title(word)}\n\n{_ABOUT[word]}\n" + "".join(map(_table, _structs(root_type(word), seen)))
 
 
 def _structs(root: type[WireStruct], seen: set[type[WireStruct]]) -> Iterator[type[WireStruct]]:
@@ -232,7 +237,7 @@ def _table(struct: type[WireStruct]) -> str:
         default = "**required**" if field.required else f"`{field.default}`" if field.default else ""
         changes = f" {field.changes} |" if told else ""
         rows.append(f"| `{field.name}` | {_escaped(holds)} | {default} |{changes} {_escaped(field.about)} |\n")
-    return "".join([*rows, f"\n```yaml\n{example(struct)}```\n"])
+    return "".join([*rows, f"\n```yaml\n{type_example(struct)}```\n"])
 
 
 def _escaped(text: str) -> str:

@@ -35,7 +35,7 @@ _OTHER = "choose another variable: as: {env: ...}"
 _PLACES = {"an object": "with set", "a webhook": "with {$input: name}"}
 
 
-def refuse(inputs: Iterable[InputFields], keys: Path, what: str) -> None:
+def refuse_injections(inputs: Iterable[InputFields], keys: Path, what: str) -> None:
     """Refuse places of inputs in a step that is `what` (an object, a webhook)."""
     for index, wanted in enumerate(inputs):
         if wanted.as_ is not None:

@@ -16,7 +16,7 @@ from dayfly.spec.errors import Faults, Path, SpecError, quote, with_article
 from dayfly.spec.lifecycle import WireStruct
 from dayfly.spec.meta import MAX_VALUES, dns_name, doc, identifier, or_empty
 from dayfly.spec.scalars import jsonpath, kube_names, names
-from dayfly.spec.scalars.numbers import whole
+from dayfly.spec.scalars.numbers import parse_whole
 from dayfly.spec.steps import webhook
 from dayfly.spec.steps.object_fields import find_refused
 from dayfly.spec.steps.object_kinds import TOKEN_SECRETS, why_refused
@@ -318,7 +318,7 @@ def set_value(manifest: Any, way: tuple[str, ...], value: Any) -> None:
 def _member(value: Any, part: str) -> Any:
     if isinstance(value, dict):
         return value.get(part)
-    at = whole(part, len(value) - 1) if isinstance(value, list) and value else None
+    at = parse_whole(part, len(value) - 1) if isinstance(value, list) and value else None
     return None if at is None else value[at]
 
 

@@ -153,17 +153,17 @@ def find_refused(manifest: Mapping[str, Any]) -> tuple[Path, str]:
             return ("spec",), f"needs {row.path} with the value {row.allowed[0]}: {row.why}"
         for path, value in found:
             if not _is_allowed(row, value):
-                return path, _said(row)
-    return ((), "") if key in _PLAIN_DATA else next(_deep(manifest, ()), ((), ""))
+                return path, _explain_refusal(row)
+    return ((), "") if key in _PLAIN_DATA else next(_find_refused_below(manifest, ()), ((), ""))
 
 
-def _deep(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+def _find_refused_below(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
     for key, inner in _members(value):
         for row in _DEEP.get(key, ()) if isinstance(key, str) else ():
             for place, found in _values(inner, row.keys[1:], (*path, key)):
                 if not _is_allowed(row, found):
-                    yield place, _said(row)
-        yield from _deep(inner, (*path, key))
+                    yield place, _explain_refusal(row)
+        yield from _find_refused_below(inner, (*path, key))
 
 
 def _values(value: Any, keys: Keys, path: Path) -> Iterator[tuple[Path, Any]]:
@@ -193,7 +193,7 @@ def _is_allowed(row: RefusedField, value: Any) -> bool:
     return isinstance(value, str) and not fnmatchcase(value, row.only)
 
 
-def _said(row: RefusedField) -> str:
+def _explain_refusal(row: RefusedField) -> str:
     if row.allowed:
         shown = ", ".join(str(each) for each in row.allowed)
         return f"no step may set it to this value: {row.why}; allowed is {shown}"

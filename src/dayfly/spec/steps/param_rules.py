@@ -25,9 +25,9 @@ class Rules(Protocol):
     def secret(self) -> bool: ...
 
 
-def refuse(wanted: Rules, keys: Path) -> None:
+def refuse_rules(wanted: Rules, keys: Path) -> None:
     """Refuse such rules for an input that is not a param."""
-    for field in _given(wanted):
+    for field in _rule_fields(wanted):
         raise SpecError("belongs to an input with valueFromSandbox: true; leave it out", (*keys, field))
 
 
@@ -50,7 +50,7 @@ def check(inputs: Iterable[tuple[Rules, Path]]) -> None:
         if wanted.default is not None and defaults.setdefault(wanted.name, wanted.default) != wanted.default:
             problem = f"another step has the default {quote(defaults[wanted.name])} for this param; write one default"
             raise SpecError(problem, (*here, "default"))
-        said = _given(wanted)
+        said = _rule_fields(wanted)
         if said and wanted.name in secret & (required | defaults.keys()):
             problem = "a secret is always required and is in no document: leave required and default out"
             raise SpecError(problem, (*here, said[0]))
@@ -58,7 +58,7 @@ def check(inputs: Iterable[tuple[Rules, Path]]) -> None:
             raise SpecError("a param with a default is never missing; leave one of the two out", (*here, said[0]))
 
 
-def _given(wanted: Rules) -> list[str]:
+def _rule_fields(wanted: Rules) -> list[str]:
     """Return the rules of an input."""
     rules = {"required": wanted.required, "default": wanted.default is not None, "secret": wanted.secret}
     return [field for field, given in rules.items() if given]

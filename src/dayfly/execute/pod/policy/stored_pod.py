@@ -47,7 +47,7 @@ def _spec(stored: dict[str, Any], rendered: dict[str, Any]) -> Iterator[str]:
         yield "spec.schedulingGates"
     volumes = {volume.get("name"): volume for volume in spec.get("volumes") or []}
     for volume in ours["volumes"]:
-        if volume["name"] in (VOLUME, STATE_VOLUME) and not _within(volume, volumes.get(volume["name"])):
+        if volume["name"] in (VOLUME, STATE_VOLUME) and not _is_contained(volume, volumes.get(volume["name"])):
             yield f"spec.volumes ({volume['name']})"
 
 
@@ -55,7 +55,7 @@ def _main(stored: dict[str, Any], rendered: dict[str, Any]) -> Iterator[str]:
     """Yield changes of the script's container, and mounts of other containers that use reserved paths."""
     main, wanted = main_of(stored), main_of(rendered)
     for field in ("command", "terminationMessagePolicy", "securityContext"):
-        if not _within(wanted.get(field), main.get(field)):
+        if not _is_contained(wanted.get(field), main.get(field)):
             yield f"container {MAIN}: {field}"
     yield from (f"container {MAIN}: {field}" for field in _EMPTY_FIELDS if main.get(field))
     ours = wanted["volumeMounts"]
@@ -73,12 +73,12 @@ def _main(stored: dict[str, Any], rendered: dict[str, Any]) -> Iterator[str]:
                 yield f"container {container.get('name')}: volumeMounts"
 
 
-def _within(part: Any, whole: Any) -> bool:
+def _is_contained(part: Any, whole: Any) -> bool:
     """Return whether `whole` contains everything in `part`. The API server adds defaults."""
     if part == whole or part is None:
         return True
     if isinstance(part, dict) and isinstance(whole, dict):
-        return all(_within(value, whole.get(key)) for key, value in part.items())
+        return all(_is_contained(value, whole.get(key)) for key, value in part.items())
     if isinstance(part, list) and isinstance(whole, list):
-        return len(part) == len(whole) and all(map(_within, part, whole))
+        return len(part) == len(whole) and all(map(_is_contained, part, whole))
     return False

@@ -10,27 +10,27 @@ import pytest
 from tests.embedded.attempts_bench import ended, exiting, sleeper
 from tests.embedded.machine import until
 
-from dayfly.embedded import reaper
+from dayfly.embedded import process_exits
 
 
 def test_child_reaped_elsewhere_counts_as_ended():
     child = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
-    assert not reaper.reap(child)
+    assert not process_exits.reap(child)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    assert reaper.reap(child)
+    assert process_exits.reap(child)
 
 
 def test_ended_child_is_reaped():
     child = exiting()
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    assert reaper.reap(child)
+    assert process_exits.reap(child)
     with pytest.raises(ChildProcessError):
         os.waitpid(child, 0)
 
 
 async def test_end_is_reported_until_it_is_forgotten():
-    ends, heard = reaper.ProcessExits(), []
+    ends, heard = process_exits.ProcessExits(), []
     lives, ended = await sleeper(), await sleeper()
     pidfds = {"lives": os.pidfd_open(lives.pid), "ended": os.pidfd_open(ended.pid)}
     for name, pidfd in pidfds.items():
@@ -52,7 +52,7 @@ async def test_end_is_reported_until_it_is_forgotten():
 
 async def test_end_handler_may_forget_another_process():
     """Both have ended at the first notification, and the callback of the first handles the second."""
-    ends, heard = reaper.ProcessExits(), []
+    ends, heard = process_exits.ProcessExits(), []
     both = [ended() for _ in range(2)]
     pidfds = [os.pidfd_open(child) for child in both]
     for pidfd in pidfds:
@@ -62,5 +62,5 @@ async def test_end_handler_may_forget_another_process():
     assert heard == [1]
     ends.close()
     for child, pidfd in zip(both, pidfds, strict=True):
-        assert reaper.reap(child)
+        assert process_exits.reap(child)
         os.close(pidfd)
