@@ -48,7 +48,7 @@ struct host {
     pid_t pid; /* our process id in the caller's PID namespace */
     struct caller caller;
     int draft;  /* descriptor of the receipt's file; -1 until it is opened */
-    char image_folder[4096]; /* the working directory that an image sets (`image_folder`); empty if there is none */
+    char image_folder[4096]; /* working directory that an image sets, or empty */
 };
 
 static int read_order(struct host *host, struct fault *fault) {
