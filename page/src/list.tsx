@@ -1,4 +1,4 @@
-/** The live list of sandboxes or route groups. Of a long list, only the rows in and near the window are in the DOM. */
+/** The live list of sandboxes or route groups. Only rows in and near the window are in the DOM. */
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { plainCluster } from "./api";
