@@ -187,7 +187,7 @@ static void on_kill(void *state) {
     signal_step(state, SIGKILL);
 }
 
-/* Kills all processes of the step and waits until they are gone: the others in our PID namespace, or our descendants. */
+/* Kills all processes of the step and waits for their end: all others in our PID namespace, or our descendants. */
 static void end_all(const struct pod *pod) {
     if (pod->first) sweep_space();
     else sweep_away();
