@@ -28,7 +28,7 @@ enum { EXIT_NO_DIRECTORY = 2, EXIT_TAKEN = 3, EXIT_NO_RECEIPT = 4 };
 
 struct host {
     int dir;  /* ATTEMPT_DIR, opened before any mount is made */
-    int proc; /* the caller's /proc, likewise */
+    int proc; /* the caller's /proc, opened before any mount is made */
     struct order order;
     struct receipt receipt;
     struct privates privates;
@@ -36,19 +36,19 @@ struct host {
     struct traces traces;
     struct log log;
     struct mask mask;
-    off_t log_begin; /* earlier size of the log, which may have other content */
+    off_t log_begin; /* size of the log before this step; earlier content is not masked */
     struct log_file log_file;
     struct times times;
     struct watch watch;
-    int log_writer, control_peer;
-    bool isolated; /* after `enter` we are the first process of a PID namespace */
+    int log_writer, control_peer; /* the step's ends of the log pipe and of the control socket */
+    bool isolated; /* the step has a PID namespace; after `spaces_enter` we are its first process */
     struct inside inside;
     struct ahead ahead;
     struct step step;
-    pid_t pid; /* in our caller's PID namespace */
+    pid_t pid; /* our process id in the caller's PID namespace */
     struct caller caller;
-    int draft;  /* of the receipt; -1 until it is opened */
-    char image_folder[4096]; /* empty if there is none */
+    int draft;  /* descriptor of the receipt's file; -1 until it is opened */
+    char image_folder[4096]; /* working directory that an image sets, or empty */
 };
 
 static int read_order(struct host *host, struct fault *fault) {
@@ -71,7 +71,7 @@ static int read_order(struct host *host, struct fault *fault) {
     return result;
 }
 
-/* The file that becomes the receipt. It is opened only once. */
+/* Returns the descriptor of the file that becomes the receipt. It is opened only once. */
 static int open_receipt(struct host *host) {
     if (host->draft < 0) {
         host->draft = openat(host->dir, "receipt.tmp", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -79,7 +79,7 @@ static int open_receipt(struct host *host) {
     return host->draft;
 }
 
-/* Reserves the space for the receipt now, so that a step that fills the disk does not prevent it. */
+/* Reserves disk space for the receipt before the step starts, because the step may fill the disk. */
 static int reserve_receipt(struct host *host, struct fault *fault) {
     if (open_receipt(host) < 0 || take_room(host->draft, 4096 + 256 * host->order.output_count) < 0) {
         return fail(fault, "There is no room for the receipt: %s.", strerror(errno));
@@ -106,7 +106,7 @@ static int seal_unstarted(struct host *host, const char *outcome) {
 }
 
 static int open_channels(struct host *host, struct fault *fault) {
-    /* The first process of a namespace has no messages to read: it is the launcher itself. */
+    /* With isolation, the launcher itself is the first process of the namespace, so it needs no socket to it. */
     int pipes[2], sockets[2] = {-1, -1};
     mask_begin(&host->mask, &host->order);
     host->log = (struct log){
@@ -140,7 +140,7 @@ static int write_script(struct host *host, char *path, size_t size, struct fault
     return 0;
 }
 
-/* Our process id in the caller's /proc. */
+/* Returns our process id in the caller's /proc, or -1. */
 static pid_t seen_from(int proc) {
     char text[32];
     ssize_t length = readlinkat(proc, "self", text, sizeof text - 1);
@@ -148,7 +148,7 @@ static pid_t seen_from(int proc) {
     return length > 0 ? (pid_t)atoi(text) : -1;
 }
 
-/* Everything that must succeed before the gate. No program of the user runs here. */
+/* Does everything that may fail before the gate. No program of the user runs here. */
 static int prepare(struct host *host, char *program, size_t size, struct fault *fault) {
     if (fchdir(host->dir) < 0 || getcwd(host->attempt_dir, sizeof host->attempt_dir) == NULL ||
         chdir("/") < 0) {
@@ -178,7 +178,7 @@ static int prepare(struct host *host, char *program, size_t size, struct fault *
     return inputs_plan(&host->order, &host->traces, fault);
 }
 
-/* Without a PID namespace: forks the process that replaces it, and waits until that is ready at the gate. */
+/* Without a PID namespace: forks the init process that replaces it, and waits until init is ready at the gate. */
 static int fork_init(struct host *host, struct fault *fault) {
     struct message message;
     host->watch.child = fork();
@@ -199,7 +199,7 @@ static int fork_init(struct host *host, struct fault *fault) {
     return -1;
 }
 
-/* Releases the waiting init without running the program; it removes the files it created. */
+/* Releases the waiting init without running the program. Init removes the files that it created. */
 static void dismiss_init(struct host *host) {
     if (host->isolated) return;
     close(host->watch.control);
@@ -217,7 +217,7 @@ static void on_terminate(void *state) {
     else message_send(host->watch.control, WORD_TERMINATE, 0, NULL);
 }
 
-/* Without a PID namespace, the children of init become ours when it dies, and are then killed. */
+/* Without a PID namespace, only init is killed here. Its children become ours then, and `sweep_away` kills them. */
 static void on_kill(void *state) {
     struct host *host = state;
     kill(host->isolated ? -1 : host->watch.child, SIGKILL);
@@ -282,13 +282,13 @@ static int run(struct host *host) {
         if (host->receipt.detail.text[0] == '\0') host->receipt.detail = note;
     }
     inputs_remove(&host->order, &host->traces);
-    /* They are no longer needed, and the order contains the inputs' values. */
+    /* Script and order are no longer needed, and the order contains the values of inputs. */
     unlinkat(host->dir, "script", 0);
     unlinkat(host->dir, "order", 0);
     return seal(host);
 }
 
-/* Writes the receipt for a step that does not run. The outcome depends on the state of the gate. */
+/* Writes the receipt for a step that this launcher does not run. The outcome depends on the state of the gate. */
 static int seal_at_gate(struct host *host, enum gate gate) {
     if (gate == GATE_USED) {
         gate_settle(host->dir, host->proc);
@@ -340,7 +340,7 @@ static int attempt(struct host *host) {
     return seal_at_gate(host, gate);
 }
 
-/* Reports that the receipt is in place. A lost message does no harm, because our exit reports the same. */
+/* Reports to the caller that the receipt is in place. The message may be lost, because our exit reports the same. */
 static void report_receipt(const struct host *host) {
     int32_t pid = (int32_t)host->pid;
     int notify = host->caller.notify_socket;
@@ -349,7 +349,7 @@ static void report_receipt(const struct host *host) {
 
 int host_main(const char *attempt_dir, const struct inside *inside, const struct ahead *ahead,
               const struct caller *caller) {
-    static struct host host; /* most of it stays untouched; on the stack it would have to be cleared */
+    static struct host host; /* static, because only the used part is then zeroed; on the stack, all of it would be */
     host.dir = open(attempt_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     host.inside = *inside;
     host.ahead = *ahead;

@@ -23,8 +23,8 @@
 enum { EXIT_TAKEN = 3, SECRET_LIMIT = 16 << 20 };
 
 struct pod {
-    int state;
-    bool first; /* first process of the PID namespace, so everything else in it is the step's */
+    int state;  /* descriptor of the directory POD_STATE; -1 until it is opened */
+    bool first; /* we are the first process of the PID namespace, so all others in it belong to the step */
     struct order order;
     struct receipt receipt;
     struct log log;
@@ -56,7 +56,7 @@ static int read_order(struct pod *pod, struct fault *fault) {
     return result;
 }
 
-/* The variable's index in the environment, or NULL. NAME may be a whole "NAME=value". */
+/* Returns the entry of a variable in ENVIRONMENT, or NULL. NAME may be a whole "NAME=value". */
 static char **find_variable(char **environment, const char *name) {
     size_t length = strcspn(name, "=");
     for (char **entry = environment; *entry != NULL; entry++) {
@@ -65,6 +65,7 @@ static char **find_variable(char **environment, const char *name) {
     return NULL;
 }
 
+/* Sets a variable. The array must have room for another entry. */
 static void put_variable(char **environment, char *assignment) {
     char **place = find_variable(environment, assignment);
     if (place == NULL) {
@@ -74,7 +75,8 @@ static void put_variable(char **environment, char *assignment) {
     *place = assignment;
 }
 
-/* The container's own environment (the overlay's), then the order's, then the secrets: the last one wins. */
+/* Merges the container's environment with the order's, which overrides it. There is room for the variables of secrets,
+ * which `take_secret` adds and which override both. */
 static int merge_environment(struct pod *pod, struct fault *fault) {
     size_t count = 1 + pod->order.secret_count;
     for (char **entry = environ; *entry != NULL; entry++) count++;
@@ -88,7 +90,7 @@ static int merge_environment(struct pod *pod, struct fault *fault) {
     return 0;
 }
 
-/* Creates the missing parents of PATH if possible. Errors are reported by the later write. */
+/* Creates the missing parents of PATH if possible. After an error, the later write to PATH fails and is reported. */
 static void make_folders(const char *path) {
     char prefix[PATH_MAX];
     for (const char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
@@ -128,7 +130,8 @@ static int take_secret(struct pod *pod, const struct secret *secret, struct faul
     return result;
 }
 
-/* The order's folder. Without it the image's, if writable. Without both an empty folder of the runner. */
+/* Enters the working directory: that of the order, otherwise the container's own (`image_folder`), otherwise the empty
+ * folder POD_STATE/work. */
 static int enter_folder(const struct pod *pod, struct fault *fault) {
     char own[PATH_MAX];
     if (pod->order.cwd == NULL && image_folder(own, sizeof own)) return 0;
@@ -184,7 +187,7 @@ static void on_kill(void *state) {
     signal_step(state, SIGKILL);
 }
 
-/* Kills all other processes in the PID namespace, and waits until they are gone. */
+/* Kills all processes of the step and waits for their end: all others in our PID namespace, or our descendants. */
 static void end_all(const struct pod *pod) {
     if (pod->first) sweep_space();
     else sweep_away();
@@ -217,7 +220,7 @@ static int seal(struct pod *pod, const char *outcome) {
     return store_seal(pod->state, &pod->receipt, log_at_line_start(&pod->log) || pod->log.cut);
 }
 
-/* Ends an attempt that never ran. Before that it ensures that no later instance runs it. */
+/* Ends an attempt that never ran. The marker `void` first ensures that no later instance of the container runs it. */
 static int seal_unstarted(struct pod *pod, const char *outcome) {
     struct fault unused;
     store_mark(pod->state, "void\n", &unused);
@@ -239,7 +242,8 @@ static int open_channels(struct pod *pod, struct step *step, struct fault *fault
     return watch_open(&pod->watch, fault);
 }
 
-/* All kills since KILLS was read concern the step, because nothing else runs in the container. */
+/* Records how many processes the kernel has killed for lack of memory since KILLS was read. All of them belong to the
+ * step, because nothing else runs in the container. */
 static void count_kills(struct pod *pod, int64_t kills) {
     int64_t now = kills < 0 ? -1 : memory_kills();
     if (now <= kills) return;

@@ -213,7 +213,10 @@ def _values() -> list[Limit]:
         Limit("secret of a sandbox", size(run_secrets.MAX_VALUE_BYTES)),
         Limit("secrets of a sandbox", str(run_secrets.MAX_SECRETS)),
         Limit("file of `--secrets-file`", size(secret_files.MAX_FILE_BYTES)),
-        Limit("sensitive value that is masked in logs", f"{log_masks.MIN_VALUE_BYTES} bytes to {size(log_masks.MAX_VALUE_BYTES)}"),
+        Limit(
+            "sensitive value that is masked in logs",
+            f"{log_masks.MIN_VALUE_BYTES} bytes to {size(log_masks.MAX_VALUE_BYTES)}",
+        ),
     ]
 
 

@@ -1,4 +1,4 @@
-/** The live list of sandboxes or route groups. Only the visible rows are in the DOM, whatever their number. */
+/** The live list of sandboxes or route groups. Only rows in and near the window are in the DOM. */
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { plainCluster } from "./api";
@@ -10,7 +10,9 @@ import type { SandboxOrGroup, Sandbox } from "./types";
 import { Heading, Labels, State, Text, TONE_WORDS } from "./ui";
 
 const ORDERS: Order[] = ["name", "age", "state", "left"];
+/** The height of a row in pixels, as in style.css. */
 const ROW = 45;
+/** The number of rows in the DOM above and below the window. */
 const BEYOND = 12;
 /** A column between State and Age. */
 export interface Column<T> {
@@ -53,9 +55,9 @@ interface ListingProps<T extends SandboxOrGroup> {
   known: Kind<T>;
   place: Place;
   columns: Column<T>[];
-  /** Columns after the time left. */
+  /** Columns after the column `Time left`. */
   after?: Column<T>[];
-  /** Filter terms of this list only, and their description. */
+  /** Filter terms that only this list has (for the placeholder), and a sentence about them. */
   wider: string;
   help: string;
   /** Shown if the list is empty. */
@@ -171,7 +173,7 @@ function Rows<T extends SandboxOrGroup>({ title, plural, found, order, backwards
       const step = { j: 1, k: -1, ArrowDown: 1, ArrowUp: -1 }[event.key];
       if (!step || !found.length || document.querySelector("dialog[open]")) return;
       const at = document.activeElement?.getAttribute("data-row");
-      if (event.key.startsWith("Arrow") && at === null) return; // safeUrl of the list, arrow keys scroll
+      if (event.key.startsWith("Arrow") && at === null) return; // without a focused row, arrow keys scroll the page
       event.preventDefault();
       const next = at == null ? first + (first ? BEYOND : 0) : Number(at) + step;
       const row = Math.max(0, Math.min(found.length - 1, next));
@@ -219,7 +221,7 @@ function Rows<T extends SandboxOrGroup>({ title, plural, found, order, backwards
   );
 }
 
-/** The sort order that a click on a column title selects. A second click reverses it. */
+/** The sort order in the address (`by`) after a click on a column title. A click on the current column reverses it. */
 function turned(by: Order, order: Order, backwards: boolean): string {
   const way = by === order && !backwards ? "-" : "";
   return by === "name" && !way ? "" : way + by;
@@ -234,7 +236,7 @@ function Begin(): JSX.Element {
   );
 }
 
-/** A spacer for the rows out of sight. It has a single cell: a colSpan over hidden columns would take width from the others. */
+/** A spacer in place of rows that are not in the DOM. It has a single cell: a colSpan over hidden columns would take width from the others. */
 function Space({ rows }: { rows: number }): JSX.Element {
   return (
     <tr aria-hidden="true" class="space" style={{ height: `${rows * ROW}px` }}>

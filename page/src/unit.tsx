@@ -18,7 +18,7 @@ interface Props {
   unit: Unit;
   /** The blocker of the whole run. */
   why: Blocker | null;
-  /** Whether the request for the blocker has completed. */
+  /** Whether the request for `why` has completed. */
   explained: boolean;
   about: Details | undefined;
   living: boolean;
@@ -36,7 +36,7 @@ export function UnitPanel({ at, report, unit, why, explained, about, living }: P
   const shown = attempt || newest;
   const bars = useMemo(() => rows([unit], mine)[0]?.bars ?? [], [unit, mine]);
   const cause = causeOf(unit.id, why);
-  // The panel is shown only when everything has arrived, so that its content does not move.
+  // The sections are shown only when all responses have arrived, so that they do not move.
   const whole = explained && (moves !== null || unread !== "") && (logs !== null || unlisted !== "");
   return (
     <aside class="unit" aria-label={`Unit ${unit.id}`}>
@@ -154,7 +154,7 @@ function Reads({ about, unit }: { about: Details | undefined; unit: Unit }): JSX
 
 function Gives({ at, report, unit, about, living }: Omit<Props, "why" | "explained">): JSX.Element | null {
   const there = unit.outputs ?? [];
-  // A cluster's status has no names of outputs. They are in a Secret that the user may not be allowed to read.
+  // On the page of a cluster, the report has no names of outputs. They are in a Secret that the user may not be allowed to read.
   const denied = (report.denied ?? {})["outputs"] ?? "";
   const given = there.length > 0 || (plainCluster() !== null && unit.state === "succeeded" && unit.kind !== "fork" && unit.kind !== "route");
   const asks = living && given && may("member") && !denied;
@@ -176,7 +176,7 @@ function Gives({ at, report, unit, about, living }: Omit<Props, "why" | "explain
         {names.map((output) => {
           const value = mine.find((each) => each.output === output);
           return (
-            // The key includes unit and attempt. So a revealed value is never shown for an output of another unit with the same name.
+            // The key includes unit and attempt, so that a revealed value is not shown for the output of another unit with the same name.
             <li key={`${unit.id} ${unit.attempt ?? 0} ${output}`}>
               <b>
                 <Text>{output}</Text>
@@ -190,7 +190,7 @@ function Gives({ at, report, unit, about, living }: Omit<Props, "why" | "explain
   );
 }
 
-/** An output. A sensitive one is shown after a click, which the server records in its audit log. */
+/** The value of an output. A sensitive value is shown after a click, which the server records in its audit log. */
 function Value({ at, unit, output }: { at: string; unit: string; output: Output }): JSX.Element {
   const [shown, setShown] = useState<Output | null>(null);
   const [fault, setFault] = useState("");
@@ -201,11 +201,11 @@ function Value({ at, unit, output }: { at: string; unit: string; output: Output 
       setFault(words(refused));
     }
   };
-  const told = output.sensitive ? shown : output;
-  if (told)
+  const visible = output.sensitive ? shown : output;
+  if (visible)
     return (
       <code>
-        <Text>{told.encoding === "utf-8" ? told.value : `base64: ${told.value}`}</Text>{" "}
+        <Text>{visible.encoding === "utf-8" ? visible.value : `base64: ${visible.value}`}</Text>{" "}
         {output.sensitive && (
           <button type="button" class="quiet" onClick={() => setShown(null)}>
             Hide

@@ -21,7 +21,7 @@ _POLL_INTERVAL_S = 0.5
 
 
 class DeletedRun(NamedTuple):
-    """A run whose deletion was requested. Its UID tells it apart from a later run of the same name."""
+    """A run whose deletion was requested. Its UID distinguishes it from a later run of the same name."""
 
     uid: str
     routing_key: str
@@ -29,16 +29,19 @@ class DeletedRun(NamedTuple):
 
 class _DeletionBackend(Protocol):
     def request(self, name: str) -> DeletedRun:
-        """Request the deletion."""
+        """Request the deletion of a run, and return without waiting."""
 
     def wait(self, name: str, uid: str, seconds: float) -> str:
-        """Wait until the run is gone and show its cleanup. Return how it ended: `cleaned` or `abandoned`."""
+        """Wait until the run is gone, showing the progress of its cleanup. Return `cleaned` or `abandoned`."""
 
 
 def delete_all(
     chosen: Sequence[str], *, wait: bool, timeout: float, context: str | None = None, namespace: str | None = None
 ) -> int:
-    """Delete sandboxes and route groups, named as in `subject`. Return the exit code of the first failure."""
+    """Delete sandboxes and route groups; `chosen` has subjects as in `client.subject`.
+
+    Return the exit code of the first failure, or `Exit.OK`.
+    """
     for each in chosen:
         subject.check(each)
     backend = _find_backend(context, namespace)
@@ -73,7 +76,11 @@ def _find_backend(context: str | None, namespace: str | None) -> _DeletionBacken
 
 
 def _report(fault: DayflyError, code: int) -> int:
-    """Print the failure of one run and return the exit code so far. Raise a failure that all runs would have."""
+    """Print the failure of one run. Return `code`, or the code of the failure if there was none before.
+
+    Raises:
+        DayflyError: the failure concerns all runs: there is no server, or access is denied.
+    """
     if fault.code in (Exit.NO_SERVER, Exit.DENIED):
         raise fault
     show.print_message(f"dayfly: {fault}")
@@ -104,7 +111,7 @@ class _ClusterDeletion:
         key = self._cluster.sandbox(name).routing_key
         return DeletedRun(self._cluster.delete(name), key)
 
-    def wait(self, name: str, uid: str, seconds: float) -> str:  # noqa: ARG002 # `living` compares the UID
+    def wait(self, name: str, uid: str, seconds: float) -> str:  # noqa: ARG002 # `find_same` compares UIDs
         deadline = time.monotonic() + seconds
         how = "cleaned"
         with progress.begin(name) as shown:

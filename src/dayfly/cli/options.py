@@ -1,4 +1,7 @@
-"""Options that verbs share, and the group of a noun's verbs. It has few imports, because each verb imports it."""
+"""Options that verbs share, and the click group for the verbs of a noun, such as `dayfly sandbox`.
+
+Each verb imports this module, so it has few imports itself.
+"""
 
 from __future__ import annotations
 
@@ -51,14 +54,17 @@ def _strip_kind(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any
 
 
 def name_argument(name: str, completion: str, **more: Any) -> Decorator:
-    """Return an argument with a function of `completions`. With `subjects`, `sandbox/NAME` means NAME."""
+    """Return an argument that the function `completion` of `completions` completes.
+
+    With `subjects`, the argument may also be `sandbox/NAME`, and the verb gets NAME.
+    """
     if completion == "subjects":
         more["callback"] = _strip_kind
     return click.argument(name, shell_complete=_complete_with(completion), **more)
 
 
 def timeout(default: str) -> Decorator:
-    """Return `--timeout`. It limits the wait, not the work."""
+    """Return `--timeout`. It limits how long the command waits, not how long the run takes."""
     return click.option(
         "--timeout", type=Duration(), default=default, show_default=True, help="The longest time to wait."
     )
@@ -162,7 +168,7 @@ allow_webhook: Decorator = click.option(
 
 
 def events_to(*, of: str, envvar: str | None = None) -> Decorator:
-    """Return `--events-to`. `of` names the sandboxes whose events are sent."""
+    """Return `--events-to`. The help text uses `of` to describe the sandboxes whose events are sent."""
     text = f"Post CloudEvents of {of} to this URL: ready, failed, stuck, about to expire."
     text += f" Default: ${envvar}." if envvar else ""
     return click.option("--events-to", metavar="URL", envvar=envvar, help=text)
@@ -183,7 +189,9 @@ def parse_webhook_servers(given: tuple[str, ...]) -> frozenset[str]:
 
 
 def parse_routing_forms(headers: tuple[str, ...], query: str) -> Forms:
-    """Return the additional places of routing keys in requests, from `--routing-header` and `--routing-query`.
+    """Return the additional headers and query parameter in which requests may carry a routing key.
+
+    `headers` are the values of `--routing-header`, and `query` is the value of `--routing-query`.
 
     Raises:
         DayflyError: a name is invalid.
@@ -197,6 +205,7 @@ def parse_routing_forms(headers: tuple[str, ...], query: str) -> Forms:
         raise DayflyError(Exit.USAGE, str(fault), "see --routing-header and --routing-query") from None
 
 
+# Verbs of other tools, and Dayfly's verbs for the same.
 _COMMON_NAMES = {
     "rm": "delete",
     "remove": "delete",

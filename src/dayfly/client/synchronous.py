@@ -1,7 +1,8 @@
 """`Client`, for programs without an event loop. Each method runs the coroutine of the asynchronous client.
 
-Several threads may share a client, as each concurrent request has its own connection. So may a process and its forked
-children. A test compares all signatures with those of `AsyncClient`.
+Several threads may share a client, because each concurrent request has its own connection. A process and its forked
+children may also share one, because a child opens new connections. A test compares all signatures with those of
+`AsyncClient`.
 """
 
 from __future__ import annotations
@@ -207,7 +208,7 @@ class Client(ClientInterface):
         home: str | os.PathLike[str] = "",
         tls: ssl.SSLContext | None = None,
         timeout: float = TIMEOUT_S,
-        retries: RetryPolicy = RetryPolicy(),  # noqa: B008 # a value
+        retries: RetryPolicy = RetryPolicy(),  # noqa: B008 # immutable
     ) -> None:
         self._async = _BlockingAsyncClient(
             url, key, org=org, server=server, home=home, tls=tls, timeout=timeout, retries=retries

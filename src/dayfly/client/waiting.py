@@ -24,13 +24,13 @@ _TAIL_LINES = 20
 
 
 class WaitedRun:
-    """A run that a caller waits for.
+    """A run that a caller waits for, and the server's endpoints for it.
 
     Args:
         client: The client of the server.
-        name: The subject as in commands: the name of a sandbox, or `routegroup/NAME`.
-        is_patient: Whether the wait continues while the server is unreachable.
-        before: Commands that the advice of an error puts before its own command.
+        name: The subject, as in commands: the name of a sandbox, or `routegroup/NAME`.
+        is_patient: Whether requests are retried until the timeout while the server is unreachable.
+        before: A prefix for commands in the advice of errors, such as `dayfly up --detach; `.
     """
 
     def __init__(self, client: JsonClient, name: str, *, is_patient: bool = True, before: str = "") -> None:
@@ -42,7 +42,13 @@ class WaitedRun:
         self._is_patient = is_patient
 
     async def report(self, after: int | None, wait: int, patience: float | None) -> Report:
-        """Return the report; with `after`, wait up to `wait` seconds for a newer version than that."""
+        """Return the report of the run.
+
+        Args:
+            after: The version of the last report; None for an answer at once.
+            wait: Seconds that the server waits for a version newer than `after`.
+            patience: Seconds for which a patient run retries the request; None for the default of the client.
+        """
         path, query = self._path("report"), {"after": after, "wait": wait or None}
         allowed = patience if self._is_patient else None
         return await self._client.request_as(Report, "GET", path, query, longer=wait, patience=allowed)
@@ -56,9 +62,12 @@ class WaitedRun:
         return True
 
     async def tail(self, unit: str, attempt: int) -> list[str] | None:
-        """Return the last lines of an attempt's log, an empty list if it is not text; None if it printed nothing."""
-        there = self._client.decode(tuple[Attempt, ...], await self._client.send("GET", self._path("attempts")))
-        size = max((each.size for each in there if (each.unit, each.attempt) == (unit, attempt)), default=0)
+        """Return the last lines of the log of an attempt.
+
+        The list is empty if the log is not text. The result is None if the log is empty or missing.
+        """
+        logs = self._client.decode(tuple[Attempt, ...], await self._client.send("GET", self._path("attempts")))
+        size = max((each.size for each in logs if (each.unit, each.attempt) == (unit, attempt)), default=0)
         if not size:
             return None
         query = {"unit": unit, "attempt": attempt, "offset": max(size - _TAIL_BYTES, 0)}
@@ -75,11 +84,11 @@ async def until_ready(run: WaitedRun, seconds: float, on_report: OnReport | None
         run: The run to wait for.
         seconds: The maximum time to wait.
         on_report: Called with each new report.
-        redraw_s: Seconds without a new report after which `on_report` gets the last one again; 0 for never.
+        redraw_s: Seconds without a new report after which `on_report` is called with the current one; 0 for never.
 
     Raises:
         NotFoundError: the sandbox or route group does not exist.
-        FailedError: it failed, or is being deleted.
+        FailedError: it failed, is being deleted, or was replaced by another one with its name.
         WaitTimeoutError: it is not ready in time.
     """
     uid, name = "", run.subject
@@ -122,7 +131,8 @@ async def until_gone(
         seconds: The maximum time to wait.
         on_report: As for `until_ready`.
         redraw_s: As for `until_ready`.
-        uid: The UID to wait for: another object with the same name does not count. Empty if unknown.
+        uid: The UID of the run; another object with the same name means that the run is gone. Empty: the UID of the
+            first report.
         requested: Whether the deletion has been requested, even if no report shows it yet.
 
     Raises:
@@ -149,23 +159,23 @@ async def until_gone(
 
 
 async def _reports(run: WaitedRun, seconds: float, redraw_s: float) -> AsyncIterator[tuple[Report, bool]]:
-    """Yield reports until the timeout, each with whether to show it: it is new, or due for a redraw."""
+    """Yield reports until the timeout, each with whether to show it: it is new, or `redraw_s` seconds have passed."""
     deadline = run.io.now() + seconds
     version: int | None = None
     uid = ""
     while True:
-        asked = run.io.now()
-        left = max(deadline - asked, 0)
+        requested_at = run.io.now()
+        left = max(deadline - requested_at, 0)
         wait = int(min(redraw_s or _LONG_POLL_S, left)) if version is not None else 0
         report = await run.report(version, wait, left)
-        stale = (report.uid, report.version) == (uid, version)  # a new object with the name has its own version numbers
+        stale = (report.uid, report.version) == (uid, version)  # versions of another object with the name are unrelated
         uid, version = report.uid, report.version
         yield report, bool(redraw_s) or not stale
         now = run.io.now()
         if now >= deadline:
             return
-        if report.is_over or (stale and now - asked < _POLL_INTERVAL_S):
-            await run.io.pause(min(_POLL_INTERVAL_S, deadline - now))  # the server answered at once, without a change
+        if report.is_over or (stale and now - requested_at < _POLL_INTERVAL_S):
+            await run.io.pause(min(_POLL_INTERVAL_S, deadline - now))  # the server did not wait for a change
 
 
 async def _failure(run: WaitedRun, report: Report) -> FailedError:
@@ -183,10 +193,9 @@ async def _failure(run: WaitedRun, report: Report) -> FailedError:
 
 
 def _last_lines(piece: Any, most: int) -> list[str]:
-    """Return the last lines of a piece of a log; an empty list if it is not text.
+    """Return the last `most` lines of a piece of a log; an empty list if it is not text.
 
-    If the piece starts in the middle of a character, the server encodes it as binary; that partial character is
-    dropped.
+    If the piece starts in the middle of a character, the server encodes it as base64. That character is dropped.
     """
     if piece["encoding"] == "utf-8":
         return list(piece["data"].splitlines()[-most:])

@@ -17,14 +17,14 @@ from dayfly.lib.pace import Pace, Urgency
 
 K = TypeVar("K", bound=Hashable)
 
-# The number of more urgent keys in a row that may overtake a waiting key, so that none starves.
+# By urgency: after this many more urgent keys in a row, a waiting key of this urgency is next, so that none starves.
 _MAX_OVERTAKES = {Urgency.URGENT: 0, Urgency.NORMAL: 4, Urgency.BACKGROUND: 16}
-
-
-# The ratio of overtaken to valid appointments above which the heap is cleaned.
+# The heap of appointments (keys to be queued at a time) may have this many times the valid ones before it is cleaned.
 _HEAP_SLACK = 4
-# Seconds for which an owner keeps a share of the workers after its last work, and the divisor of the smallest share.
-_SHARE_LIFETIME_S, _MIN_SHARE_DIVISOR = 10.0, 4
+# Seconds for which an owner keeps a share of the workers after its last work.
+_SHARE_LIFETIME_S = 10.0
+# The smallest share is the number of workers divided by this.
+_MIN_SHARE_DIVISOR = 4
 
 
 class QueueClosedError(Exception):
@@ -39,16 +39,16 @@ class Backoff:
     maximum: float = 300.0
 
     def longest(self, failures: int) -> float:
-        """Return the seconds until the next try without jitter, after `failures` failures before the latest one."""
+        """Return the seconds until the next try without jitter; `failures` does not count the latest failure."""
         return min(self.maximum, self.first * 2.0 ** min(failures, 60))
 
     def wait(self, failures: int, dice: random.Random) -> float:
-        """Return the seconds until the next try, after `failures` failures before the latest one."""
+        """Return the seconds until the next try with jitter; `failures` does not count the latest failure."""
         return self.longest(failures) * dice.uniform(0.5, 1.0)
 
 
 class _UrgencyQueue(Generic[K]):
-    """Keys of one urgency: owners take turns, and the keys of an owner keep their order."""
+    """The waiting keys of one urgency: owners take turns, and the keys of an owner are first in, first out."""
 
     def __init__(self, owner: Callable[[K], Hashable]) -> None:
         self._owner = owner
@@ -65,7 +65,7 @@ class _UrgencyQueue(Generic[K]):
         return key in self._owners
 
     def add(self, key: K) -> Hashable:
-        """Append a key to those of its owner; no effect if it is there already. Return the owner."""
+        """Append a key to those of its owner, unless it waits already. Return the owner."""
         if key not in self._owners:
             owner = self._owners[key] = self._owner(key)
             self._keys.setdefault(owner, collections.OrderedDict())[key] = None
@@ -81,7 +81,7 @@ class _UrgencyQueue(Generic[K]):
         self._keys.clear()
 
     def discard(self, key: K) -> None:
-        """Remove a key if it is there."""
+        """Remove a key if it waits."""
         if key in self._owners:
             owner = self._owners.pop(key)
             del self._keys[owner][key]
@@ -89,14 +89,14 @@ class _UrgencyQueue(Generic[K]):
                 del self._keys[owner]
 
     def first(self, may: Callable[[Hashable], bool]) -> K | None:
-        """Return the first key of the next owner for whom `may` is true; None if there is none."""
+        """Return the first key of the next owner that `may` accepts; None if there is none."""
         for owner, keys in self._keys.items():
             if may(owner):
                 return next(iter(keys))
         return None
 
     def take(self, key: K) -> Hashable:
-        """Remove an existing key and return its owner; the next turn goes to another owner, if others wait."""
+        """Remove a waiting key and return its owner, which is last in turn now."""
         owner = self._owners[key]
         self._keys.move_to_end(owner)
         self.discard(key)
@@ -104,10 +104,10 @@ class _UrgencyQueue(Generic[K]):
 
 
 class _Shares:
-    """The number of workers for each owner: all of them, unless other owners had work recently.
+    """Limits the workers of each owner: to equal shares of the owners with recent work, but at least a quarter of all.
 
-    Turns are not enough for fairness: the requests of a started key wait behind those of all other running keys, here
-    and at the server.
+    Taking turns is not enough. Once a worker has a key, its requests wait behind those of all other workers, in this
+    process and at the API server.
     """
 
     def __init__(self, workers: int) -> None:
@@ -122,7 +122,7 @@ class _Shares:
             self._requesting.add(owner)
 
     def may_work_for(self, owner: Hashable) -> bool:
-        """Return whether another worker may work for the owner."""
+        """Return whether one more worker may work for the owner."""
         if not self._workers:
             return True
         now = asyncio.get_running_loop().time()
@@ -167,8 +167,9 @@ class WorkQueue(Generic[K]):
     """A fair work queue with urgencies: without duplicates, and with one worker per key.
 
     A key that is added while a worker has it waits until the worker is done. Within an urgency, owners take turns, and
-    the keys of an owner are first in, first out. After four urgent keys in a row a normal one follows, and after
-    sixteen others one of the background. `retry` is for failures, `add(after=...)` for appointments.
+    the keys of an owner are first in, first out. After four more urgent keys in a row, a waiting normal key is
+    next, and after sixteen a background key. `retry` is for failures. `add(after=...)` makes an appointment: the key is
+    queued after that time.
     """
 
     def __init__(
@@ -186,7 +187,7 @@ class WorkQueue(Generic[K]):
             backoff: The back-off of each key.
             pace: Limits the retries per second of all keys together.
             owner: Returns the owner of a key.
-            workers: The number of workers, if concurrent owners should share them; 0 for no limit per owner.
+            workers: The number of workers, which limits those of each owner; 0 for no limit per owner.
             seed: The seed of the jitter, for tests.
         """
         self._backoff = backoff or Backoff()
@@ -197,7 +198,7 @@ class WorkQueue(Generic[K]):
         self._shares = _Shares(workers)
         self._working: dict[K, Hashable] = {}
         self._other_requests: dict[K, Urgency] = {}
-        # The worker of each key, and what the worker itself has requested for the key.
+        # The task of the worker that has the key, and the requests for the key by that task itself.
         self._tasks: dict[K, asyncio.Task[object] | None] = {}
         self._own_requests: dict[K, Urgency] = {}
         self._failures: collections.Counter[K] = collections.Counter()
@@ -215,14 +216,14 @@ class WorkQueue(Generic[K]):
         return sum(map(len, self._lines.values()))
 
     def add(self, key: K, *, urgency: Urgency = Urgency.NORMAL, after: float = 0.0) -> None:
-        """Queue a key, at once or in `after` seconds; the earlier of two appointments is valid."""
+        """Queue a key, at once or in `after` seconds. The earlier of two appointments for a key is valid."""
         if self._closed or self._paused:
             return
         if after > 0:
             self._schedule(key, urgency, asyncio.get_running_loop().time() + after)
         elif key in self._working:
-            asked = self._own_requests if _current_task() is self._tasks[key] else self._other_requests
-            asked[key] = min(urgency, asked.get(key, urgency))
+            requests = self._own_requests if _current_task() is self._tasks[key] else self._other_requests
+            requests[key] = min(urgency, requests.get(key, urgency))
         else:
             self._enqueue(key, urgency)
 
@@ -251,19 +252,19 @@ class WorkQueue(Generic[K]):
         return key in self._working
 
     def done(self, key: K) -> None:
-        """Return a taken key. If it was added since, it waits again."""
+        """Return a taken key to the queue. If it was added since, it waits for a worker again."""
         self._shares.release(self._working.pop(key))
         del self._tasks[key]
-        for asked in (self._own_requests, self._other_requests):
-            if key in asked:
-                self._enqueue(key, asked.pop(key))
+        for requests in (self._own_requests, self._other_requests):
+            if key in requests:
+                self._enqueue(key, requests.pop(key))
         self._wake()
 
     def retry(self, key: K, *, urgency: Urgency = Urgency.NORMAL) -> float:
         """Queue the key again after its back-off; return the seconds until then. `forget` resets the back-off.
 
-        A request for the key by its own failed worker is dropped: it must wait as well. Requests by others stay, as
-        they report changes.
+        If the worker that failed has added the key too, that request is dropped, so that it does not shorten the
+        back-off. Requests by others stay, because they report changes.
         """
         if _current_task() is self._tasks.get(key, self):
             self._own_requests.pop(key, None)
@@ -275,14 +276,14 @@ class WorkQueue(Generic[K]):
         return wait
 
     def backoff(self, failures: int) -> float:
-        """Return the seconds to wait after `failures` failures before the latest one.
+        """Return the seconds to wait after a failure; `failures` does not count this one.
 
-        For parts of the work on a key that are retried separately: add the key again after this time.
+        It is for a part of the work on a key that is retried separately: add the key again after this time.
         """
         return self._backoff.wait(failures, self._random)
 
     def failures(self, key: K) -> int:
-        """Return the number of failures in a row."""
+        """Return the number of failures of the key in a row."""
         return self._failures[key]
 
     def forget(self, key: K) -> None:
@@ -292,8 +293,8 @@ class WorkQueue(Generic[K]):
     def pause(self) -> set[K]:
         """Drop all keys, appointments and failures, and ignore new keys until `resume`. Return the dropped keys.
 
-        A queue without workers would only grow. No worker may have a key at this moment. After `resume` the caller adds
-        every key that may need work.
+        Without workers, the queue would only grow. Call it when no worker has a key. After `resume`, add every key that
+        may need work.
         """
         self._paused = True
         dropped = {*self._other_requests, *self._own_requests, *self._failures, *self._due}
@@ -351,7 +352,7 @@ class WorkQueue(Generic[K]):
         self._wake()
 
     def _lines_around(self, urgency: Urgency) -> tuple[list[_UrgencyQueue[K]], list[_UrgencyQueue[K]]]:
-        """Return the lines of more urgent keys, and those of less urgent ones."""
+        """Return the queues of more urgent keys, and those of less urgent keys."""
         more = [line for each, line in self._lines.items() if each < urgency]
         return more, [line for each, line in self._lines.items() if each > urgency]
 
@@ -391,7 +392,7 @@ class WorkQueue(Generic[K]):
         self._due[key] = (at, self._order)
         heapq.heappush(self._later, (at, self._order, key, urgency))
         if len(self._later) > _HEAP_SLACK * (len(self._due) + _HEAP_SLACK):
-            # Most entries are overtaken, some of them hours before they are due, so they are removed.
+            # Most entries are superseded by earlier appointments, and may be due only in hours, so they are removed.
             self._later = [each for each in self._later if self._due.get(each[2]) == each[:2]]
             heapq.heapify(self._later)
         if self._later[0][1] == self._order:
@@ -405,7 +406,7 @@ class WorkQueue(Generic[K]):
             self._timer = asyncio.get_running_loop().call_at(self._later[0][0], self._queue_due)
 
     def _queue_due(self) -> None:
-        """Queue the keys whose time has come; skip overtaken appointments."""
+        """Queue the keys whose appointment is due; skip superseded appointments."""
         now = asyncio.get_running_loop().time() + 1e-6
         while self._later and self._later[0][0] <= now:
             at, order, key, urgency = heapq.heappop(self._later)
@@ -416,9 +417,9 @@ class WorkQueue(Generic[K]):
 
 
 async def work(queue: WorkQueue[K], handle: Callable[[K], Awaitable[None]]) -> None:
-    """Run one worker: take keys until the queue is closed.
+    """Run one worker: take keys and `handle` them until the queue is closed.
 
-    An exception of `handle` ends the worker. Its key is queued again, because its work is not done.
+    An exception of `handle` ends the worker. The key is queued again, because the work on it is not done.
     """
     while True:
         try:

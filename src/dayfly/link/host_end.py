@@ -1,7 +1,7 @@
-"""A host's end of the link, the same for each host: sessions, numbers, repetition, and answers for errors.
+"""A host's end of the link, the same for each host: sessions, numbers, resent messages, and answers for errors.
 
-`host_interface` declares what it calls on the host. Orders are joins, so order and repetition do not matter; for orders
-that replace each other, the highest number counts.
+`host_interface` declares what this end calls on the host. Orders may arrive twice and in any order, with the same
+result. A later offer or lease of a run replaces an earlier one: the highest number counts.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ if TYPE_CHECKING:
 
     from dayfly.link.host_interface import Host
 
+# Seconds between two calls of `HostEnd.resend`.
 RESEND_INTERVAL_S = 30.0
 
 log = logging.getLogger(__name__)
 
 
 class HostEnd:
-    """The end of one host, which reports `changed` and `ended` runs. A transport attaches to it and sends messages."""
+    """One host's end of the link. The host calls `changed` and `ended`; a transport calls `attach` and `send`."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._to_server: Callable[[wire.AnyToServer], None] | None = None
         self._session = 0
         self._count = 0
-        # The highest number received, and the one up to which a birth may be of a forgotten run.
+        # The highest number received. Births with a number up to the floor are rejected: their run may be forgotten.
         self._highest = 0
         self._floor = 0
-        # The highest number carried out of orders that replace each other, by kind and run.
+        # By kind and run: the highest number of an offer or lease that the host has taken or is executing.
         self._newest: dict[tuple[str, str], int] = {}
         self._changed: set[str] = set()
         # Orders that failed, by kind and run.
@@ -51,7 +52,7 @@ class HostEnd:
     # --- messages of the server ---------------------------------------------------------------------------------------
 
     def attach(self, receive: Callable[[wire.AnyToServer], None]) -> None:
-        """Begin a session whose messages go to `receive`; the session before is over."""
+        """Begin a session whose messages are passed to `receive`, and end the one before."""
         self._to_server = receive
         self._session = self._host.begin_session()
         self._count, self._highest, self._floor = 0, 0, 0
@@ -95,7 +96,7 @@ class HostEnd:
             return
         key = _replacement_key(order)
         if key and order.number < self._newest.get(key, order.number):
-            self.reply(order, Verdict.TAKEN)  # and replaced by a later one
+            self.reply(order, Verdict.TAKEN)  # a later order of this kind has replaced it
             return
         if key:
             self._newest[key] = order.number
@@ -109,11 +110,11 @@ class HostEnd:
             self.reply(order, verdict, problem, seq=self._host.version(order.uid))
 
     def _is_belated(self, order: wire.Order) -> bool:
-        """Return whether the run may have ended and been forgotten while its offer was under way."""
+        """Return whether the run may have ended and been forgotten before its offer arrived."""
         return isinstance(order, wire.Offer) and order.birth and order.number <= self._floor
 
     async def _try_order(self, order: wire.Order) -> tuple[Verdict, str]:
-        """Carry out an order; return its verdict and a message. Orders reach the host in the order they came."""
+        """Execute an order. Return its verdict and, for an error, a message."""
         subject = type(order).__name__, getattr(order, "uid", "")
         try:
             verdict = await self.execute(order)
@@ -122,7 +123,7 @@ class HostEnd:
         except DocumentsRefusedError as fault:
             return Verdict.REFUSED, str(fault)
         except Exception:
-            # The order will come again, so its failure is logged once.
+            # The server resends the order, so its failure is logged only once.
             if subject not in self._failing:
                 log.exception("%s %s failed", *subject)
             self._failing.add(subject)
@@ -131,7 +132,7 @@ class HostEnd:
         return verdict, ""
 
     async def execute(self, order: wire.Order) -> Verdict:
-        """Pass an order to the host. Orders for the same run are executed one after the other."""
+        """Pass an order to the host. Orders for the same run are executed one by one, in the order of their arrival."""
         async with self._locks.setdefault(order.uid, asyncio.Lock()):
             return await self._execute(order)
 
@@ -158,7 +159,7 @@ class HostEnd:
             log.warning("acknowledged ends cannot be recorded and are resent: %s", fault)
 
     def answer(self, query: wire.Query) -> None:
-        """Answer a query, at once or later."""
+        """Answer a query: about documents and states at once, about anything else in a task."""
         if isinstance(query, wire.AdmissionQuery | wire.StatusQuery):
             self._answer_with(query, lambda: self._answer_about_state(query))
         else:
@@ -173,7 +174,7 @@ class HostEnd:
             self.send_to_server(answer)
 
     def _answer_with(self, query: wire.Query, find: Callable[[], wire.Answer]) -> None:
-        """Send what `find` returns, or why it fails."""
+        """Send the answer that `find` returns, or a reply with its error."""
         try:
             answer = find()
         except Exception as fault:  # noqa: BLE001 - the answer says so
@@ -201,25 +202,29 @@ class HostEnd:
                 return wire.RunStatuses(**query.address, runs=runs)
 
     def _read_status(self, uid: str) -> wire.RunStatus | None:
-        """Return the state of a run. An unreadable run, for example in the ledger, must not hide the others."""
+        """Return the state of a run; None for an unknown run.
+
+        For a run that cannot be read, for example because its ledger is damaged, the state says so. Such a run must not
+        prevent the answer about the others.
+        """
         try:
             return self._host.run_status(uid)
         except RunDamagedError as fault:
-            problem = str(fault)
+            message = str(fault)
         except (HostUnavailableError, DocumentsRefusedError):
             raise
         except Exception:
             log.exception("cannot report the state of run %s", uid)
-            problem = "its state cannot be reported; see the log of the host"
+            message = "its state cannot be reported; see the log of the host"
         unread = RunReport(
-            uid=uid, phase=Phase.OPEN, ready=False, reason=Reason.BLOCKED, message=problem, done=0, total=0, units=()
+            uid=uid, phase=Phase.OPEN, ready=False, reason=Reason.BLOCKED, message=message, done=0, total=0, units=()
         )
         return wire.RunStatus(uid=uid, seq=self._host.version(uid), report=unread)
 
     # --- what the host reports ----------------------------------------------------------------------------------------
 
     def report_change(self, uid: str) -> None:
-        """Report that the run has changed. Several changes in one turn of the event loop are one message."""
+        """Report that the run has changed. Several changes in one iteration of the event loop result in one message."""
         if not self._session:
             return
         if not self._changed:
@@ -227,24 +232,24 @@ class HostEnd:
         self._changed.add(uid)
 
     def report_end(self, uid: str) -> None:
-        """Report that the run has ended, which is durable."""
+        """Report that the run has ended. The host calls it once the end is durable."""
         self._changed.discard(uid)
         self._forget_failures(uid)
-        for replaced in ("offer", "lease"):  # late orders are answered by the end
+        for replaced in ("offer", "lease"):  # a late order is answered with the end
             self._newest.pop((replaced, uid), None)
         if self._session:
             self._send_end(uid)
 
     def _forget_failures(self, uid: str) -> None:
-        """Forget failed orders of an ended run: no later order can succeed."""
+        """Forget which orders of an ended run failed: further ones are answered with the end."""
         self._failing = {each for each in self._failing if each[1] != uid}
 
     def reject_older_births(self) -> None:
-        """Accept no birth with a number up to the highest received one: ended runs are about to be forgotten."""
+        """Reject births with a number up to the highest received one. The host calls it before it forgets runs."""
         self._floor = self._highest
 
     def resend(self) -> None:
-        """Resend what may have been lost: ends that are not acknowledged, and the count of messages."""
+        """Resend messages that may have been lost: ends that are not acknowledged, and the count of reports."""
         if not self._session:
             return
         for uid in self._host.unacknowledged_ends():
@@ -258,12 +263,12 @@ class HostEnd:
         self.send_heartbeat()
 
     def send_heartbeat(self) -> None:
-        """Send the count of messages, and whether the host routes requests, which may have changed."""
+        """Send the count of reports, with which the server notices a lost one, and whether the host routes requests."""
         if self._session:
             self.send_to_server(wire.Heartbeat(session=self._session, count=self._count, routes=self._host.routes))
 
     async def run(self) -> None:
-        """Resend periodically, until cancelled."""
+        """Call `resend` periodically, until cancelled."""
         while True:
             await asyncio.sleep(RESEND_INTERVAL_S)
             try:
@@ -273,7 +278,7 @@ class HostEnd:
                 log.exception("cannot resend messages")
 
     async def close(self) -> None:
-        """Finish orders that have begun; send nothing more."""
+        """Send no further messages, and wait for orders that have begun."""
         self._to_server = None
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -291,7 +296,7 @@ class HostEnd:
             self.send_to_server(wire.RunChanged(session=self._session, count=self._count, run=run))
 
     def _changed_status(self, uid: str) -> wire.RunStatus:
-        """Return the status of a changed run: with its report, if a query would have to cross the network."""
+        """Return the status of a changed run, with its report if a query of the server would cross the network."""
         return (self._host.run_status(uid) if self._host.is_remote else None) or self._status_without_report(uid)
 
     def _status_without_report(self, uid: str) -> wire.RunStatus:
@@ -307,7 +312,7 @@ class HostEnd:
     def reply(
         self, message: wire.Order | wire.Query | wire.Unreadable, verdict: Verdict, text: str = "", seq: int = 0
     ) -> None:
-        # The session is that of the message: in another session its number belongs to another one.
+        # The reply has the session of the message. In another session, the number belongs to another message.
         self.send_to_server(wire.Reply(**message.address, verdict=verdict, message=text, seq=seq))
 
     def send_to_server(self, message: wire.AnyToServer) -> None:
@@ -321,10 +326,10 @@ class HostEnd:
 
 
 def _replacement_key(order: wire.Order) -> tuple[str, str] | None:
-    """Return the kind and run of an order that replaces an earlier one; None for other orders."""
+    """Return kind and run of an order that replaces earlier ones of this kind and run; None for other orders."""
     match order:
         case wire.Offer(uid=uid):
-            # Offers of one generation can differ in routing keys, which change with the route groups.
+            # Offers of the same generation may have different routing keys, because these depend on route groups.
             return "offer", uid
         case wire.Lease(uid=uid):
             return "lease", uid

@@ -51,7 +51,7 @@ class Host(Protocol):
         """Refuse what this host cannot run.
 
         Raises:
-            RefusedError: the first thing it cannot run.
+            DocumentsRefusedError: the first thing it cannot run.
         """
 
     async def offer(self, offer: wire.Offer) -> Verdict:

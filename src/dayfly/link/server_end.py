@@ -1,6 +1,6 @@
 """A server's end of the link to one host: it numbers messages, waits for answers and keeps the host's state.
 
-No message is certain to arrive. An order without an answer may have been carried out, and its sender gives it again.
+Any message may be lost. An order without an answer may have been executed or not, so its sender sends it again.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from dayfly.link.transport import CompileTarget, HostTransport
     from dayfly.spec.lifecycle import Lifecycle, Unit
 
-# The longest wait for an answer. In one process it comes as soon as the disk has written.
+# The longest wait for an answer in seconds. A host in this process answers as soon as its ledger is on disk.
 ANSWER_TIMEOUT_S = 20.0
-# The longest wait for an answer that the caller can do without.
+# The longest wait in seconds for an answer that the caller does not depend on.
 OPTIONAL_ANSWER_TIMEOUT_S = 3.0
-# Runs in one query: the answer is one message, and messages of hosts that dial in have a limit.
+# The most runs in one question. Its answer is one message, and the size of a message over the network is limited.
 QUERY_BATCH_SIZE = 100
 
 
 class HostFailedError(Exception):
-    """The host has a defect; its own log has the details."""
+    """The host has a defect. The log of the host has the details."""
 
 
 NO_ANSWER = (HostUnavailableError, HostFailedError, DocumentsRefusedError)
-"""Errors of a query, for callers that can do without its answer."""
+"""The errors of a query. Callers that do not depend on the answer catch them."""
 
 A = TypeVar("A", wire.RunStatuses, wire.Values, wire.History, wire.Logs, wire.LogBytes, wire.Reply)
 
@@ -61,7 +61,7 @@ class Link:
     ) -> None:
         self.org = org
         self.shared = shared
-        """Whether other replicas have the same session, which outlives this process."""
+        """Whether all replicas of the server share the session with the host. It then outlives this process."""
         self._compile_target = compile_target
         self.state = HostState()
         self._routes = False
@@ -76,7 +76,10 @@ class Link:
         host.attach(self.receive)
 
     def compile_target(self) -> CompileTarget:
-        """Return what sandboxes of this host are compiled for, as far as the host has reported it."""
+        """Return the target for which sandboxes of this host are compiled.
+
+        Before the inventory has arrived, it is unknown whether the host routes requests, so `routes` is false.
+        """
         return self._compile_target()._replace(routes=self._routes)
 
     @property
@@ -85,10 +88,10 @@ class Link:
         return self._inventory_received.is_set()
 
     async def wait_for_session(self) -> tuple[int, CompileTarget]:
-        """Return the session, and what sandboxes are compiled for; wait for the inventory.
+        """Wait for the inventory. Return the session, and the target for which sandboxes are compiled.
 
         Raises:
-            HostUnavailableError: the host has not reported it.
+            HostUnavailableError: the inventory has not arrived in time.
         """
         await self._await_inventory(ANSWER_TIMEOUT_S)
         return self.session, self.compile_target()
@@ -140,11 +143,11 @@ class Link:
 
     @property
     def session(self) -> int:
-        """The host's session. Orders of an earlier one have to be given again."""
+        """The host's session. Orders of an earlier session must be sent again."""
         return self.state.session
 
     def resync(self) -> None:
-        """Request the inventory again if messages are missing; called periodically."""
+        """Request the inventory again if a report or the requested inventory is missing. Call it periodically."""
         if self._inventory_requested or self.state.has_gap:
             self._inventory_requested = False
             self._request_inventory()
@@ -165,12 +168,14 @@ class Link:
         return self._number
 
     async def order(self, order: wire.Order) -> wire.Reply | wire.RunEnded:
-        """Give an order, and return when it is durable at the host. A reply has the order's number in the session.
+        """Send an order and return the host's answer. With `Verdict.TAKEN`, the order is durable at the host.
+
+        The `number` of a reply is the number of the order in the session.
 
         Raises:
-            RefusedError: the host cannot do it, ever.
-            HostUnavailableError: it cannot do it now, or does not answer (`HostSilentError`).
-            HostFailedError: it has a defect.
+            DocumentsRefusedError: the host can never execute the order.
+            HostUnavailableError: the host cannot execute it now, or does not answer (`HostSilentError`).
+            HostFailedError: the host has a defect.
         """
         answer = await self._exchange(order, ANSWER_TIMEOUT_S)
         if isinstance(answer, wire.RunEnded):
@@ -181,9 +186,10 @@ class Link:
         return reply
 
     async def query(self, query: wire.Query, kind: type[A], seconds: float = ANSWER_TIMEOUT_S) -> A:
-        """Send a query, and wait for the answer for at most `seconds`.
+        """Send a query and return its answer of type `kind`. Wait for at most `seconds` and at most `ANSWER_TIMEOUT_S`.
 
         Raises:
+            DocumentsRefusedError: the host refuses what the query is about, or does not know the query.
             HostUnavailableError: there is no answer now.
             HostFailedError: the host has a defect.
         """
@@ -221,7 +227,7 @@ class Link:
                 waiting.cancel()
 
     async def _await_answer(self, future: asyncio.Future[Any], seconds: float) -> None:
-        # If the host did not answer the last message, wait only after it has sent something.
+        # A host that did not answer in time is not awaited again until it has sent a message.
         if not self._silent:
             await asyncio.wait({future}, timeout=seconds)
         if not future.done():
@@ -229,7 +235,10 @@ class Link:
             raise HostSilentError("it does not answer")
 
     def acknowledge(self, uids: Collection[str]) -> None:
-        """Let the host forget ends that are recorded. If the message is lost, the host resends them."""
+        """Inform the host that these ends are recorded, so that it may forget them.
+
+        If the message is lost, the host resends the ends.
+        """
         if not uids:
             return
         self.state.forget_ends(uids)
@@ -241,10 +250,12 @@ class Link:
     # --- queries ------------------------------------------------------------------------------------------------------
 
     async def admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
-        """Check whether the host could run this. A host that does not answer now may still refuse the offer.
+        """Refuse documents and forks that the host cannot run. Without an answer of the host, accept them.
+
+        The host checks them again when it receives the offer.
 
         Raises:
-            RefusedError: the first thing it cannot run.
+            DocumentsRefusedError: the first thing that the host cannot run.
             HostFailedError: the host has a defect.
         """
         try:
@@ -255,7 +266,10 @@ class Link:
             log.info("stored without a check by the host: %s", fault)
 
     async def query_statuses(self, uids: Sequence[str]) -> tuple[dict[str, wire.RunStatus], str]:
-        """Return the state of runs that the host knows, and why it may be out of date (empty: it is not)."""
+        """Return the states of those runs that the host knows, and why they may be out of date (empty: they are not).
+
+        Runs whose newest status has come with a report are not queried.
+        """
         now = time.time_ns() // 1_000_000
         found = {uid: _advance_clocks(last, now) for uid in uids if (last := self.state.last_report(uid)) is not None}
         stale = tuple(uid for uid in uids if uid not in found or not self.state.is_fresh(found[uid]))
@@ -264,11 +278,11 @@ class Link:
         else:
             parts = (stale[start : start + QUERY_BATCH_SIZE] for start in range(0, len(stale), QUERY_BATCH_SIZE))
             answers = await asyncio.gather(*map(self._query_batch, parts))
-        newer = {run.uid: run for runs, _ in answers for run in runs}
-        return found | newer, next((why for _, why in answers if why), "")
+        queried = {run.uid: run for runs, _ in answers for run in runs}
+        return found | queried, next((why for _, why in answers if why), "")
 
     async def _query_batch(self, uids: tuple[str, ...]) -> tuple[tuple[wire.RunStatus, ...], str]:
-        """Return the state of these runs, or why it is unknown."""
+        """Query the states of these runs. Return them, or none and the reason why they are unknown."""
         try:
             return (await self.query(wire.StatusQuery(uids=uids), wire.RunStatuses, OPTIONAL_ANSWER_TIMEOUT_S)).runs, ""
         except HostUnavailableError as fault:
@@ -279,7 +293,7 @@ class Link:
             return (), str(fault)
 
     async def values(self, uid: str) -> tuple[Value, ...]:
-        """Return all recorded outputs of a living run."""
+        """Return all recorded outputs of a run that has not ended."""
         return (await self.query(wire.ValuesQuery(uid=uid), wire.Values)).values
 
     async def history(self, uid: str) -> tuple[HistoryEntry, ...]:
@@ -293,16 +307,23 @@ class Link:
     async def read_log(
         self, uid: str, unit: str, attempt: int, *, offset: int, limit: int, times: bool = False, since: int = 0
     ) -> wire.LogBytes:
-        """Return bytes of one log (attempt 0: the newest) from `offset`, or which logs exist instead.
+        """Return bytes of one log from `offset`. If the log is missing, the answer lists the existing logs instead.
 
-        With `times`, also when they were printed; with `since` from the first line on that is no older.
+        Args:
+            uid: The run.
+            unit: The unit.
+            attempt: The number of the attempt; 0 for the newest.
+            offset: The offset of the first byte.
+            limit: The maximum number of bytes.
+            times: Whether to return when the bytes were printed.
+            since: Unix milliseconds. Lines printed earlier are left out; 0 for all lines.
         """
         where = wire.LogQuery(uid=uid, unit=unit, attempt=attempt, offset=offset, limit=limit, times=times, since=since)
         return await self.query(where, wire.LogBytes)
 
 
 def _advance_clocks(status: wire.RunStatus, now: int) -> wire.RunStatus:
-    """Return a status with the clocks of its report as they are `now`."""
+    """Return a status in which the times in messages of its report are those of `now`."""
     return msgspec.structs.replace(status, report=status.report and with_current_clocks(status.report, now))
 
 
@@ -320,7 +341,7 @@ def _reply(answer: wire.Answer | wire.RunEnded) -> wire.Reply:
 
 
 class Links:
-    """Links by organisation and cluster. Clusters with agents come and go while the server runs.
+    """Links by organisation and cluster. Clusters with agents are added and removed while the server runs.
 
     Args:
         notifier: Notified whenever a host has reported anything about its runs.
@@ -331,7 +352,7 @@ class Links:
         self._links: dict[tuple[str, str], Link] = {}
 
     def add(self, org: str, hosts: Mapping[str, HostTransport]) -> None:
-        """Connect an organisation's hosts, by the names of their clusters; one host may serve several."""
+        """Add links to the hosts of an organisation, by cluster. A host that serves several clusters has one link."""
         links = {id(host): Link(host, org) for host in {id(host): host for host in hosts.values()}.values()}
         for name, host in hosts.items():
             self._join(name, links[id(host)])
@@ -352,7 +373,7 @@ class Links:
         self._notifier.notify()
 
     def get(self, org: str, cluster: str) -> Link | None:
-        """Return the link to the host that serves a cluster now."""
+        """Return the link to the host that serves a cluster now; None if there is none."""
         return self._links.get((org, cluster))
 
     def clusters(self, org: str) -> set[str]:
@@ -362,7 +383,7 @@ class Links:
     async def query_statuses(
         self, uids: Mapping[tuple[str, str], Collection[str]]
     ) -> dict[tuple[str, str], tuple[dict[str, wire.RunStatus], str]]:
-        """Call `Link.query_statuses` for several clusters, concurrently."""
+        """Return the result of `Link.query_statuses` for the runs of each cluster. Clusters are queried concurrently."""
 
         async def query(where: tuple[str, str]) -> tuple[dict[str, wire.RunStatus], str]:
             link = self._links.get(where)
@@ -371,5 +392,5 @@ class Links:
         return dict(zip(uids, await asyncio.gather(*map(query, uids)), strict=True))
 
     def each(self, org: str = "") -> set[Link]:
-        """Return all links, or those of an organisation."""
+        """Return all links, or those of one organisation. A link for several clusters appears once."""
         return {link for link in self._links.values() if org in ("", link.org)}

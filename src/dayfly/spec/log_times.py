@@ -1,8 +1,8 @@
-"""The times of a log: each entry is the offset of a byte and the time at which it and the bytes after it were printed.
+"""The times at which the bytes of a log were printed. They are stored beside the log, because the log has no times.
 
-The log itself has no times. Entries are pairs of an offset and Unix milliseconds; both increase. The time of bytes
-before the first entry is unknown: a log that an older release wrote has no entries. A line has the time of its first
-byte.
+An entry is an offset in the log and a time: the bytes from that offset to the next entry were printed then. Offsets
+increase from entry to entry, and times never decrease. The time of bytes before the first entry is unknown; a log that
+an older release wrote has no entries. The time of a line is that of its first byte.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 Entry = tuple[int, int]
-"""An offset in a log, and the time from there on in Unix milliseconds."""
+"""An offset in bytes, and the time of the bytes from there on in Unix milliseconds."""
 
-# Output within this time has one entry (twin: `runner/times.h`).
+# Output within this time shares one entry. The runner has the same constant (`TIMES_STEP_MS` in `runner/times.h`).
 STEP_MS = 10
 # The last millisecond that RFC 3339 can represent.
 LAST_MS = 253_402_300_799_999
-# The time of the end of a longer line is not determined.
+# The number of bytes in which `first_line_since` searches for the end of a line, and the bytes of each read.
 _LINE_LIMIT = 1 << 20
 _PIECE = 64 * 1024
-# The maximum number of entries for one piece of a log.
+# The maximum number of entries that `entries_between` returns.
 _MAX_ENTRIES = 8_192
 
 
 def entries_between(entries: Sequence[Entry], begin: int, end: int) -> tuple[Entry, ...]:
     """Return the valid entries for the bytes from `begin` to `end`, in order.
 
-    The step's own processes can write the file of entries, so invalid ones are left out.
+    The processes of the step can write to the file of entries, so invalid entries are left out. If there are too many,
+    they are thinned out evenly.
     """
     first = max(bisect_right(entries, begin, key=itemgetter(0)) - 1, 0)
     last = bisect_left(entries, end, lo=first, key=itemgetter(0))
@@ -47,15 +48,22 @@ def entries_between(entries: Sequence[Entry], begin: int, end: int) -> tuple[Ent
 
 
 def time_at(entries: Sequence[Entry], byte: int) -> int:
-    """Return the time at which that byte was printed; 0 if it is not known."""
+    """Return the time at which the byte with this offset was printed; 0 if it is unknown."""
     number = bisect_right(entries, byte, key=itemgetter(0))
     return entries[number - 1][1] if number else 0
 
 
 def first_line_since(entries: Sequence[Entry], ms: int, size: int, read: Callable[[int, int], bytes]) -> int:
-    """Return the offset of the first line that was printed at that time or later; `size` if there is none yet.
+    """Return the offset of the first line that was printed at `ms` or later; `size` if there is none yet.
 
-    Bytes without a known time count as later. `read(offset, limit)` returns bytes of the log.
+    If no entry is older than `ms`, return 0, so that bytes without a known time are included. If the line before has no
+    end within 1 MiB, return an offset inside of it.
+
+    Args:
+        entries: All entries of the log.
+        ms: The time in Unix milliseconds.
+        size: The size of the log.
+        read: Called with an offset and a maximum number of bytes; returns bytes of the log.
     """
     number = bisect_left(entries, ms, key=itemgetter(1))
     if number == 0:
@@ -73,7 +81,7 @@ def first_line_since(entries: Sequence[Entry], ms: int, size: int, read: Callabl
 
 
 def thin_out(entries: list[Entry], most: int) -> list[Entry]:
-    """Return at most `most` entries. Entries close to the one before are dropped first."""
+    """Return at most `most` entries. The entries that follow the one before most closely are dropped first."""
     apart = STEP_MS
     while len(entries) > most:
         apart *= 2
@@ -86,49 +94,55 @@ def thin_out(entries: list[Entry], most: int) -> list[Entry]:
 
 
 def flatten(entries: Iterable[Entry]) -> tuple[int, ...]:
-    """Return the entries as one sequence of numbers: offset, time, offset, time."""
+    """Return the entries as one sequence of numbers: offset, time, offset, time, and so on."""
     return tuple(number for entry in entries for number in entry)
 
 
 def entries_from(numbers: Sequence[int]) -> tuple[Entry, ...]:
-    """Return the entries of such a sequence; none if it is invalid."""
+    """Return the entries of a sequence from `flatten`; an empty tuple if the sequence is invalid."""
     found = tuple(zip(numbers[::2], numbers[1::2], strict=False))
-    fit = all(at >= 0 and 0 < ms <= LAST_MS for at, ms in found)
+    valid = all(at >= 0 and 0 < ms <= LAST_MS for at, ms in found)
     rises = all(one[0] < next_[0] and one[1] <= next_[1] for one, next_ in pairwise(found))
-    return found if fit and rises and len(numbers) % 2 == 0 else ()
+    return found if valid and rises and len(numbers) % 2 == 0 else ()
 
 
 class LineCutter:
-    """A cutter of a log's pieces into lines, each with its time (0: not known)."""
+    """Joins consecutive pieces of a log and splits them into lines, each with its time (0: unknown)."""
 
     def __init__(self) -> None:
-        # Kept as pieces: a line may be as long as its log.
+        # The beginning of an incomplete line, as a list: repeated concatenation of a long line would be slow.
         self._rest: list[bytes] = []
         self._ms = 0
         self._last: Entry | None = None
 
     @property
     def waits(self) -> bool:
-        """Return whether there is a line without its end."""
+        """Return whether an incomplete line is held back."""
         return bool(self._rest)
 
     def feed(self, offset: int, data: bytes, entries: Sequence[Entry] = ()) -> Iterator[tuple[int, bytes]]:
-        """Return the complete lines without line ends. `entries` belong to this piece, which begins at `offset`."""
-        told = [*([self._last] if self._last and (not entries or self._last[0] < entries[0][0]) else ()), *entries]
+        """Yield the time and the bytes of each complete line, without line ends.
+
+        Args:
+            offset: The offset of the piece in the log.
+            data: The piece. It follows the piece before.
+            entries: The entries for the bytes of this piece.
+        """
+        known = [*([self._last] if self._last and (not entries or self._last[0] < entries[0][0]) else ()), *entries]
         at = 0
         while at < len(data):
             if not self._rest:
-                self._ms = time_at(told, offset + at)
+                self._ms = time_at(known, offset + at)
             end = data.find(b"\n", at)
             if end < 0:
                 self._rest.append(data[at:])
                 break
             yield self._ms, b"".join([*self._rest, data[at:end]])
             self._rest, at = [], end + 1
-        self._last = told[-1] if told else None
+        self._last = known[-1] if known else None
 
     def end(self) -> Iterator[tuple[int, bytes]]:
-        """Return the last line if it has no line end."""
+        """Yield the incomplete last line, if there is one."""
         if self._rest:
             yield self._ms, b"".join(self._rest)
             self._rest = []

@@ -1,4 +1,8 @@
-"""The rules for a sandbox that need no other document. All faults are reported at once, each with its path."""
+"""The rules for a sandbox that need no other document.
+
+Parts of the sandbox (its head, each fork, each resource, each step of a hook) are checked separately. So the author
+gets the faults of all parts at once, each with its path.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +47,9 @@ from dayfly.spec.steps.value_from import FORK_KINDS, ForkExpression, ResourceOut
 from dayfly.spec.steps.webhook import BUILT_IN_VARIABLES
 
 MAX_CLUSTER_BYTES = 255
-# The events in which a sandbox's forks run.
+# The events during which the forks of a sandbox exist.
 _BESIDE_FORKS = ("postStart", "preStop")
-# Hooks belong to no resource.
+# The variables that webhooks of hooks may use. A hook belongs to no resource, so it has no name of one.
 _HOOK_VARIABLES = tuple(name for name in BUILT_IN_VARIABLES if name != "DAYFLY_RESOURCE_NAME")
 
 
@@ -53,7 +57,7 @@ def check_sandbox(sandbox: Sandbox) -> None:
     """Check a sandbox by every rule that needs no other document.
 
     Raises:
-        SpecError: Every fault, each with a path from the document's root.
+        SpecError: The first fault, with those of other parts in `others`. Paths begin at the document's root.
     """
     spec = sandbox.spec
     root: Path = ("spec",)
@@ -81,7 +85,7 @@ def check_sandbox(sandbox: Sandbox) -> None:
 
 
 def _check_head(spec: SandboxSpec, root: Path) -> None:
-    """Check the cluster and the time to live."""
+    """Check the cluster, the time to live and the number of forks."""
     if not spec.cluster:
         raise SpecError("sandbox spec must specify cluster", root)
     if len(spec.cluster.encode()) > MAX_CLUSTER_BYTES:
@@ -113,7 +117,7 @@ def _check_fork(fork: Fork, keys: Path) -> None:
 
 
 def _check_workload(of: WorkloadRef, keys: Path) -> None:
-    """Refuse an invalid baseline, whose names become parts of requests to the API server."""
+    """Refuse an invalid baseline. Its namespace and name become parts of requests to the API server."""
     check_choice(of.kind, FORK_KINDS, (*keys, "kind"))
     for field in ("namespace", "name"):
         if not getattr(of, field):
@@ -155,7 +159,7 @@ def _check_key(kind: str, reference: KeyRef, keys: Path) -> None:
 
 
 def _check_baselines(spec: SandboxSpec, root: Path) -> None:
-    """Check that a baseline appears at most once in `forks[].forkOf` and `local[].from`."""
+    """Check that a baseline appears at most once in `forks[].forkOf` and `local[].from` together."""
     found: list[tuple[str, Path]] = []
     for index, fork in enumerate(spec.forks):
         of = fork.fork_of
@@ -171,7 +175,7 @@ def _check_baselines(spec: SandboxSpec, root: Path) -> None:
 
 
 def _check_origin(origin: dict[str, Any], keys: Path) -> None:
-    """Refuse an invalid baseline of a local workload, as far as it is given."""
+    """Refuse an invalid namespace or name of `local[].from`. Missing fields are not checked here."""
     if isinstance(namespace := origin.get("namespace"), str):
         kube_names.check_namespace(namespace, (*keys, "namespace"))
     if isinstance(name := origin.get("name"), str):
@@ -197,12 +201,12 @@ def check_hooks(hooks: Hooks | None, runner: Runner | None, root: Path, *, varia
 
     Args:
         hooks: The hooks as written.
-        runner: Their runner.
-        root: The path to the mapping with both.
-        variables: The environment variables that their webhooks may use.
+        runner: The runner of the steps.
+        root: The path to the mapping that contains `hooks` and `runner`.
+        variables: The environment variables that the webhooks may use.
 
     Raises:
-        SpecError: Every fault.
+        SpecError: The first fault, with those of other steps in `others`.
     """
     if runner:
         check_runner(runner, (*root, "runner"))

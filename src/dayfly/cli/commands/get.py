@@ -33,6 +33,7 @@ _KINDS = {
     "rg": "routegroups",
     "dfg": "routegroups",
 }
+# A width and height, in cells of a terminal, that no frame reaches.
 _UNLIMITED = 1000
 
 
@@ -82,7 +83,7 @@ def _phase(report: Report) -> str:
 
 
 def _reason(report: Report) -> str:
-    """Return the reason of its state. For a ready run with unsupported parts, return that instead."""
+    """Return the reason of the run's state; `Unsupported` for a ready run with unsupported parts."""
     from dayfly.plan.reasons import Reason
 
     unsupported = report.get("ready") and report.get("unsupported")
@@ -159,7 +160,7 @@ def _print_one(found: RunView, output: str | None, kind: str = "Sandbox") -> Non
 
 
 def _end_rows(report: Report) -> list[tuple[str, str]]:
-    """Return why a run has ended, and by whose request."""
+    """Return rows with the reason and the author of a run's end, and of a request to abandon its cleanup."""
     rows = []
     if (closed := report.get("closed")) and _phase(report) == "Ended":
         rows.append(("Ended", f"{closed['reason']}: {closed['message']}{_author(closed)}"))

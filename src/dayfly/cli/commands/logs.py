@@ -27,7 +27,7 @@ _NO_TIME = b"-"
 
 
 class LogSelection(NamedTuple):
-    """The selected units: all, those of a resource (or a hook or fork of that name), or one step."""
+    """The selected units: all (both fields are empty), those of one resource, hook or fork, or one step."""
 
     resource: str
     step: str
@@ -98,16 +98,19 @@ def command(
 def _follow(
     host: Backend, sandbox: str, chosen: LogSelection, attempt: int | None, times: LogTimeOptions, *, prefixed: bool
 ) -> None:
-    """Print all selected logs until none of them can grow."""
+    """Print all selected logs until none of them can grow.
+
+    Attempts that a later one of their unit has replaced before the start are skipped.
+    """
     printers: dict[tuple[str, int], LogPrinter] = {}
-    first = {info["unit"]: info["attempt"] for info in _attempts(host, sandbox, chosen, attempt, follow=True)}
+    oldest = {info["unit"]: info["attempt"] for info in _attempts(host, sandbox, chosen, attempt, follow=True)}
     while True:
         report = host.report(sandbox)
         states = [(unit["state"], unit["event"]) for unit in report["units"] if chosen.selects(unit["id"])]
         more = expects_more(report["phase"], report["reason"], states)
         for info in _attempts(host, sandbox, chosen, attempt, follow=True):
             key = (info["unit"], info["attempt"])
-            if info["attempt"] < first.setdefault(*key):
+            if info["attempt"] < oldest.setdefault(*key):
                 continue
             printer = printers.setdefault(key, LogPrinter(info, times))
             if info["size"] > printer.offset or (info["sealed"] and printer.holds_line):
@@ -120,7 +123,7 @@ def _follow(
 
 
 def _attempts(host: Backend, sandbox: str, chosen: LogSelection, attempt: int | None, *, follow: bool) -> list[Any]:
-    """Return the selected logs, the attempts of a unit in order."""
+    """Return the selected logs as in `Backend.attempts`; with an `attempt`, only those of that attempt."""
     found = host.attempts(sandbox, follow=follow)
     return [info for info in found if chosen.selects(info["unit"]) and attempt in (None, info["attempt"])]
 
@@ -128,7 +131,7 @@ def _attempts(host: Backend, sandbox: str, chosen: LogSelection, attempt: int | 
 def _explain_missing_logs(
     host: Backend, sandbox: str, chosen: LogSelection, report: Any, attempt: int | None, times: LogTimeOptions
 ) -> None:
-    """Print why a log is missing, for example because its step has not started.
+    """Print why there is no selected log, for example because the step has not started.
 
     Raises:
         DayflyError: the unit or attempt does not exist.
@@ -144,7 +147,7 @@ def _explain_missing_logs(
         numbers = sorted({log["attempt"] for log in logs if chosen.selects(log["unit"])})
         advice = f"stored: {', '.join(map(str, numbers))}" if numbers else "it has not started"
         if numbers and attempt < numbers[-1]:
-            # Only the last logs are stored, and attempts that never ran have no log.
+            # Only the last logs are stored, and an attempt that never ran has no log.
             raise DayflyError(Exit.NOT_FOUND, f"no log of attempt {attempt} of {', '.join(units)} is stored", advice)
         raise DayflyError(Exit.NOT_FOUND, f"{', '.join(units)} has no attempt {attempt}", advice)
     if other := [command for unit in units if (command := host.external_log_command(sandbox, unit, times))]:
@@ -186,7 +189,7 @@ def _parse_times(*, timestamps: bool, since: str | None, since_time: str | None)
 
 
 class LogPrinter:
-    """Prints the log of one attempt incrementally. With a prefix or times, it prints only whole lines."""
+    """Prints the log of one attempt incrementally. With a prefix or times, it holds an incomplete line back."""
 
     def __init__(self, info: Any, times: LogTimeOptions = NO_TIMES) -> None:
         self.unit: str = info["unit"]
@@ -202,10 +205,11 @@ class LogPrinter:
         return self._lines.waits
 
     def print_new(self, host: Backend, sandbox: str, prefix: str, info: Any) -> None:
-        """Print new lines with the prefix. At the end of a sealed log, also print an incomplete line.
+        """Print the part of the log that is not printed yet, up to the size in `info`, in whole chunks.
 
-        Output later than `info` is printed by the next call, except the rest of a chunk. Without this limit, a step
-        that prints faster than it is read would block the other logs, and the command without `--follow`.
+        The next call prints later output. Without this limit, a step that prints faster than its log is read would
+        block the other logs, and the command without `--follow` would not end. At the end of a sealed log, an
+        incomplete last line is printed as well.
         """
         missing = bool(info["cut"]) and self.offset < abs(info["cut"])
         begin = max(self.offset, info["cut"])
@@ -237,7 +241,7 @@ class LogPrinter:
             show.print_bytes(b"".join(head + line + b"\n" for _, line in lines))
 
     def _check_time(self, chunk: LogChunk) -> None:
-        """Report once if the time of the first line is unknown."""
+        """Print a message once if the time of the first printed line is unknown."""
         if self._is_time_checked or log_times.time_at(chunk.times, chunk.offset):
             return
         self._is_time_checked = True
@@ -246,7 +250,7 @@ class LogPrinter:
 
 
 def _describe_gap(info: Any, printed: int) -> str:
-    """Describe missing bytes of a log, of which `printed` bytes were printed before."""
+    """Describe the bytes that are missing in a log after its first `printed` bytes, which were printed."""
     if printed:
         return f"{info['cut'] - printed} bytes are missing here"
     if info["cut"] < 0:

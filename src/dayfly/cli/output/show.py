@@ -18,16 +18,18 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 GAP = "   "
+# The control characters that `visible` leaves unescaped.
 _LAYOUT = frozenset("\n\t")
 _MAX_CHAR_CELLS = 2
 """The widest character, in cells of a terminal."""
 
 
 def emit(data: Any, output: str) -> None:
-    """Print data as JSON or YAML, as `output` names it.
+    """Print data as JSON if `output` is `json`, otherwise as YAML.
 
-    If stdout is not UTF-8 (`LC_ALL=de_DE.ISO-8859-1`), other characters than ASCII are written as escapes of JSON or
-    YAML. The escapes of the stream would be valid in neither.
+    If stdout is not UTF-8 (`LC_ALL=de_DE.ISO-8859-1`), or the text contains control characters, only ASCII is printed.
+    All other characters are escapes of JSON or YAML, because stdout's own escapes (`backslashreplace`) are valid in
+    neither format.
     """
     utf8 = codecs.lookup(sys.stdout.encoding).name == "utf-8"
     dump = _json if output == "json" else _yaml
@@ -48,7 +50,7 @@ def block(text: str) -> None:
 
 
 class TerminalWriter:
-    """Decodes bytes as UTF-8 for a terminal, in pieces of any size, and escapes control characters."""
+    """Prints bytes on a terminal: decodes them as UTF-8, in pieces of any size, and escapes control characters."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
@@ -67,7 +69,7 @@ _terminal = TerminalWriter()
 
 
 def end_bytes() -> None:
-    """Print what `print_bytes` has held back of an incomplete last character."""
+    """Print the bytes that `print_bytes` still holds back: an incomplete UTF-8 character or a carriage return."""
     if sys.stdout.isatty():
         _terminal.put(b"", final=True)
 
@@ -88,7 +90,8 @@ def print_bytes(data: bytes) -> None:
 def print_message(message: str) -> None:
     """Print a message on stderr. Stdout is flushed first, because both may go to the same file.
 
-    If stderr is closed (`| head`, a closed terminal), later output is discarded and the command continues.
+    If stderr cannot be written (`2>&1 | head`, a closed terminal), later messages are discarded and the command
+    continues.
     """
     with contextlib.suppress(OSError):
         sys.stdout.flush()
@@ -107,7 +110,7 @@ def discard_output(stream: TextIO) -> None:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, elastic: str = "") -> None:
-    """Print columns. If the terminal is too narrow, the column named `elastic` is cut."""
+    """Print a table with aligned columns. If the terminal is too narrow, cells of the column `elastic` are cut."""
     lines = [list(header), *([plain(cell) for cell in row] for row in rows)]
     widths = [max(cells(line[column]) for line in lines) for column in range(len(header))]
     if elastic and sys.stdout.isatty():
@@ -123,7 +126,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, elastic: str 
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:
-    """Print `Name:   value` lines with aligned values, without empty values."""
+    """Print `Name:   value` lines with aligned values. Pairs with an empty value are left out."""
     given = [(f"{name}:", plain(value)) for name, value in pairs if value]
     width = max((len(name) for name, _ in given), default=0)
     for name, value in given:
@@ -171,7 +174,10 @@ def visible(text: str) -> str:
 
 
 def _is_harmless(char: str) -> bool:
-    """Whether a terminal only displays it: neither a control character (C0, C1) nor a bidirectional control."""
+    """Return whether the character cannot control a terminal: it is no control (C0, C1) and no bidirectional control.
+
+    Line feeds, tabs and Unicode spaces are harmless too.
+    """
     return char.isprintable() or char in _LAYOUT or (char.isspace() and char >= "\xa0")
 
 
@@ -188,7 +194,10 @@ def timestamp(ms: int) -> str:
 
 
 def age(timestamp: str) -> str:
-    """Return the age of an RFC 3339 time in its largest unit: `5s`, `3m`, `2h`, `4d`."""
+    """Return the age of an RFC 3339 time in whole units, the largest that fits: `5s`, `3m`, `2h`, `4d`.
+
+    An invalid time is returned unchanged.
+    """
     from datetime import UTC, datetime
 
     try:
@@ -205,7 +214,7 @@ def age(timestamp: str) -> str:
 def _json(data: Any, *, unicode: bool) -> str:
     import json
 
-    # JSON escapes all other control characters itself.
+    # DEL is the only control character that `json.dumps` leaves in ASCII text.
     return json.dumps(data, indent=2, ensure_ascii=not unicode).replace("\x7f", "\\u007f") + "\n"
 
 

@@ -1,4 +1,4 @@
-"""`plugin test`: runs the scenarios of a plugin on a bench and prints the results."""
+"""`dayfly plugin test`: runs the scenarios of a plugin on a bench and prints the results."""
 
 from __future__ import annotations
 
@@ -31,20 +31,24 @@ if TYPE_CHECKING:
 
 
 class InventoryError(Exception):
-    """An inventory failed."""
+    """The inventory script of a plugin could not run, or failed."""
 
 
 class Bench(Protocol):
     """The place where scenarios run: this machine or a cluster."""
 
     def scenarios(self, params: Mapping[str, str]) -> Iterator[Scenario | SkippedScenario]:
-        """Yield the scenarios. The first runs before the others are built from the durations of its steps."""
+        """Yield the scenarios, the one without a fault first.
+
+        The caller runs each scenario before it requests the next. The steps of the first one are timed, and the others
+        are built from these durations.
+        """
 
     def create(self, scenario: Scenario) -> Any:
-        """Create a sandbox for a scenario."""
+        """Create a sandbox for a scenario. The result is passed to the other methods as `box`."""
 
     def wait_until_done(self, scenario: Scenario, box: Any) -> Outcome:
-        """Wait for the state in which the scenario deletes the sandbox."""
+        """Wait until the sandbox has the state in which the scenario deletes it."""
 
     def delete(self, scenario: Scenario, box: Any) -> tuple[str, tuple[str, ...]] | None:
         """Delete a sandbox and wait. Return None once it is gone.
@@ -53,10 +57,16 @@ class Bench(Protocol):
         """
 
     def inventory(self, scenario: Scenario, box: Any) -> tuple[str, ...] | None:
-        """Return what exists of a sandbox's resource; None if there is no inventory or it failed."""
+        """Run the plugin's inventory for the resource of a sandbox; return a line for each thing that exists.
+
+        Return None if the plugin has no inventory, or if it failed.
+        """
 
     def complete(self, scenario: Scenario, outcome: Outcome) -> Outcome:
-        """Return the outcome with the data that only the bench has."""
+        """Return the outcome with the data that only the bench has, and reset that data for the next scenario.
+
+        It is the number of starts of each step, the error of the inventory, or why the fault did not occur.
+        """
 
 
 class Cleanable(Protocol):
@@ -65,12 +75,12 @@ class Cleanable(Protocol):
     signals: Signals
 
     def clear(self) -> None:
-        """Delete everything that still exists. Another signal stops this."""
+        """Delete everything that the bench has created and that still exists. Another signal stops this."""
 
 
 @contextlib.contextmanager
 def clean_up_at_end(bench: Cleanable) -> Iterator[None]:
-    """Delete everything that was created, after the end of the test, an error or Ctrl-C."""
+    """Clear the bench when the context ends, also after an error or Ctrl-C."""
     with Signals() as signals:
         bench.signals = signals
         try:
@@ -91,7 +101,14 @@ def run_scenarios(
     only: str,
     output: str | None,
 ) -> int:
-    """Run the scenarios and print each result; `only` selects names that contain a text.
+    """Run the scenarios, print the results and return the exit code.
+
+    Args:
+        plugin: The plugin.
+        params: The params of its resource.
+        bench_context: The bench, which is entered for the test.
+        only: A text that the names of scenarios contain; others are skipped, except the first, which has no fault.
+        output: `json` or `junit`; None for text.
 
     Raises:
         DayflyError: the bench cannot run them.
@@ -108,7 +125,7 @@ def run_scenarios(
                     show.block(as_line(result))
                     sys.stdout.flush()  # scenarios may take long
                 if result.finding and result.finding.fault in (Fault.NOT_CREATED, Fault.BLIND) and len(results) == 1:
-                    break  # other findings would only follow from this one
+                    break  # the plugin or its inventory does not work even without a fault
     except Interrupted as fault:
         show.print_message(f"dayfly: {fault}")
         _sum_up(results, plugin, output, aborted=True)
@@ -121,7 +138,10 @@ def run_scenarios(
 
 
 def _sum_up(results: Sequence[ScenarioResult], plugin: Plugin, output: str | None, *, aborted: bool = False) -> None:
-    """Print the results. An aborted test without results prints nothing."""
+    """Print the results as `output` (None: they are printed already) and the summary.
+
+    An aborted test without results prints nothing.
+    """
     if aborted and not results:
         return
     inventory = bool(plugin.spec.inventory)
@@ -139,7 +159,7 @@ def _run(bench: Bench, scenario: Scenario | SkippedScenario, plugin: Plugin, *, 
     try:
         outcome = run_scenario(bench, scenario)
     except DayflyError as fault:
-        # The first scenario has accepted the plugin, so the error is about the change of this scenario.
+        # The plugin was accepted in the first scenario. So this error is due to the change that this scenario makes.
         if is_first or fault.code != Exit.USAGE:
             raise
         return ScenarioResult(
@@ -151,7 +171,11 @@ def _run(bench: Bench, scenario: Scenario | SkippedScenario, plugin: Plugin, *, 
 
 
 def run_scenario(bench: Bench, scenario: Scenario) -> Outcome:
-    """Run one scenario, with inventories before and after the deletion."""
+    """Run one scenario and take inventories before and after the deletion.
+
+    If the scenario has a twin, a second sandbox of the plugin exists at the same time and is deleted last. The
+    inventory of the twin shows whether the deletion of the first sandbox removed things of the twin.
+    """
     twin = bench.create(scenario) if scenario.twin else None
     box = bench.create(scenario)
     outcome = bench.wait_until_done(scenario, box)

@@ -1,7 +1,7 @@
-"""Conversion of plain data to Dayfly's types, with every fault at its place and a message of our own.
+"""Conversion of plain data to Dayfly's types. It reports all faults, each with its path and Dayfly's own message.
 
-msgspec stops at the first fault. So each fault is read from its message, replaced by a valid value, and the conversion
-is repeated.
+msgspec stops at the first fault. So `repair` reads kind and path of the fault from msgspec's message, replaces the
+invalid value by a valid one, and repeats the conversion.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PLACE = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]")
-# A message ends with the path to its place; before that, an unknown field may have any name.
-_WAY = re.compile(r" - at `\$((?:\.\w+|\[\d+\]|\[\.\.\.\])+)`\Z")
+# One part of a path in a message of msgspec: a field, an index, or an entry of a mapping.
+_PATH_PART = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]")
+# The path at the end of a message. The name of an unknown field, which comes before it, may contain any text.
+_PATH_SUFFIX = re.compile(r" - at `\$((?:\.\w+|\[\d+\]|\[\.\.\.\])+)`\Z")
 _MISSING, _UNKNOWN, _EXPECTS = "Object missing required field `", "Object contains unknown field `", "Expected `"
 _MAX_FAULTS = 64
+# The field with data that Dayfly sends as written: its parent field and its name.
 _AS_WRITTEN = ("webhook", "body")
-_STAND_INS: dict[str, Any] = {"str": "", "int": 0, "bool": False, "array": [], "object": {}}
+# A valid value of each of msgspec's types.
+_REPLACEMENTS: dict[str, Any] = {"str": "", "int": 0, "bool": False, "array": [], "object": {}}
 _EXPECTED = {
     "str": "a string",
     "int": "a whole number",
@@ -37,10 +40,16 @@ _EXPECTED = {
 
 
 def convert(data: Any, type_: type[T], keys: Path, spelled: Mapping[Path, str]) -> T:
-    """Return data as one of our types.
+    """Return the data as a value of `type_`.
+
+    Args:
+        data: Plain data, as parsed from YAML or JSON.
+        type_: One of Dayfly's types.
+        keys: The path to the data.
+        spelled: By path, the YAML text of values that YAML did not read as strings.
 
     Raises:
-        SpecError: The first fault, with all others.
+        SpecError: The first fault, with all others in `others`.
     """
     made, faults, _ = repair(data, type_, keys, spelled)
     faults.settle()
@@ -52,11 +61,11 @@ def convert(data: Any, type_: type[T], keys: Path, spelled: Mapping[Path, str]) 
 def repair(
     data: Any, type_: type[T], keys: Path, spelled: Mapping[Path, str]
 ) -> tuple[T | None, Faults, frozenset[Path]]:
-    """Return the data as one of our types with valid values in place of all faults, and the faults with their places.
+    """Return the data as a value of `type_`, the faults, and their paths. Valid values replace the invalid ones.
 
-    The result is None if that is impossible: the data is not a mapping, or has too many faults.
+    The value is None if the data cannot be repaired: it is not a mapping, or has too many faults.
     """
-    # In a list of one, so that each message has a path: messages about a root have none.
+    # In a list of one item, because msgspec's message about a fault at the root has no path.
     data, types = [_without_nulls(data)], list[type_]  # type: ignore[valid-type]  # built here, never an annotation
     faults = Faults()
     invented: set[Path] = set()
@@ -65,12 +74,12 @@ def repair(
             made: T = msgspec.convert(data, types)[0]
         except msgspec.ValidationError as fault:
             found = _explain(str(fault), data, types, keys, spelled)
-            # The decoder ends at its first fault. With that one repaired, it reports the next.
-            if not any(found.way[: len(way)] == way for way in invented):
+            # A fault inside of a replacement is not one of the author. It is repaired, but not reported.
+            if not any(found.path[: len(path)] == path for path in invented):
                 faults.found.append(found.error)
-            if not found.way:
+            if not found.path:
                 break
-            invented.add(found.way)
+            invented.add(found.path)
             data = _repair_value(data, found)
         else:
             return made, faults, frozenset(keys + way for way in invented)
@@ -78,7 +87,7 @@ def repair(
 
 
 def _without_nulls(value: Any, under: str = "") -> Any:
-    """Remove nulls from mappings, except in data that is sent as written: null, absent and empty are alike."""
+    """Return the value without nulls in mappings: a null field counts as absent. Data sent as written keeps them."""
     if isinstance(value, dict):
         return {
             key: item if (under, key) == _AS_WRITTEN else _without_nulls(item, key)
@@ -89,29 +98,35 @@ def _without_nulls(value: Any, under: str = "") -> Any:
 
 
 class _ConversionFault(NamedTuple):
-    """Return the decoder's fault in our words, the path to the value, and a valid replacement: None for no value."""
+    """A fault that msgspec has reported.
+
+    Attributes:
+        error: The fault in Dayfly's words.
+        path: The path to the invalid or missing value.
+        replacement: A valid replacement; None if the value must be removed.
+    """
 
     error: SpecError
-    way: Path
-    stand_in: Any
+    path: Path
+    replacement: Any
 
 
-def _repair_value(data: list[Any], complaint: _ConversionFault) -> list[Any]:
-    *before, last = (0, *complaint.way)
+def _repair_value(data: list[Any], fault: _ConversionFault) -> list[Any]:
+    *before, last = (0, *fault.path)
     holder = _value_at(data, tuple(before))
     value: Any
-    if complaint.stand_in is None:
+    if fault.replacement is None:
         value = {key: item for key, item in holder.items() if key != last}
     elif isinstance(holder, dict):
-        value = {**holder, last: complaint.stand_in}
+        value = {**holder, last: fault.replacement}
     else:
-        value = [complaint.stand_in if index == last else item for index, item in enumerate(holder)]
+        value = [fault.replacement if index == last else item for index, item in enumerate(holder)]
     repair: list[Any] = _replace_value(data, tuple(before), value)
     return repair
 
 
 def _explain(message: str, data: list[Any], types: Any, keys: Path, spelled: Mapping[Path, str]) -> _ConversionFault:
-    match = _WAY.search(message)
+    match = _PATH_SUFFIX.search(message)
     assert match is not None, message
     what = message[: match.start()]
     within = _path(match[1], message, data, types)[1:]
@@ -126,8 +141,8 @@ def _explain(message: str, data: list[Any], types: Any, keys: Path, spelled: Map
     assert what.startswith(_EXPECTS), what
     expected = what[len(_EXPECTS) :].partition("`")[0]
     error = wrong_type(expected, _value_at(data[0], within), keys + within, spelled)
-    stand_in = next(value for kind, value in _STAND_INS.items() if kind in expected.split(" | "))
-    return _ConversionFault(error, within, stand_in)
+    replacement = next(value for kind, value in _REPLACEMENTS.items() if kind in expected.split(" | "))
+    return _ConversionFault(error, within, replacement)
 
 
 def wrong_type(expected: str, value: Any, keys: Path, spelled: Mapping[Path, str]) -> SpecError:
@@ -140,12 +155,13 @@ def wrong_type(expected: str, value: Any, keys: Path, spelled: Mapping[Path, str
 
 
 def _path(path: str, message: str, data: Any, types: Any) -> Path:
-    """Return the keys of msgspec's path.
+    """Return the path in a message of msgspec as keys.
 
-    It writes `[...]` for an entry of a mapping. The shortest prefix of entries that fails ends with the faulty one.
+    msgspec writes `[...]` for an entry of a mapping. A bisection finds its key: the fewest first entries of the mapping
+    that still have the same fault end with the invalid entry.
     """
     keys: list[str | int] = []
-    for match in _PLACE.finditer(path):
+    for match in _PATH_PART.finditer(path):
         if match[3] is None:
             keys.append(match[1] or int(match[2]))
             continue
@@ -185,7 +201,7 @@ def _fields_at(type_: Any, keys: Path) -> list[str]:
 
 
 def _type_below(type_: Any, key: str | int) -> Any:
-    """Return the type of the value under a key; None if there is none. The keys of a plain mapping are free."""
+    """Return the type of the value under a key; None for an unknown field. A plain mapping accepts any key."""
     if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
         return next((field.type for field in msgspec.structs.fields(type_) if field.encode_name == key), None)
     origin, parts = get_origin(type_), get_args(type_)
@@ -195,7 +211,7 @@ def _type_below(type_: Any, key: str | int) -> Any:
 
 
 def _struct_in(type_: Any) -> Any:
-    """Return the only struct in a field's type, directly or as an element or alternative; None if there is none."""
+    """Return the struct in a field's type, directly or as an element or alternative; None if there is none."""
     if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
         return type_
     return next((found for part in get_args(type_) if (found := _struct_in(part))), None)

@@ -1,4 +1,4 @@
-"""The label matches of route groups: `label {key, value}`, `any` of several, `all` of several."""
+"""The label match of a route group: `label` (a key and a pattern of its value), or `any` or `all` of several."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from dayfly.spec.scalars.glob import Glob
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Each change of a sandbox is compared with each group, so a group's match is limited.
+# The match of each group is evaluated after each change of a sandbox, so its size is limited.
 MAX_LABELS, MAX_DEPTH = 64, 16
+# The key of a Kubernetes label: a prefix of 253 characters, a slash and a name of 63.
 MAX_KEY_LENGTH = 317
 
 _FORMS = ("label", "any", "all")
@@ -21,7 +22,7 @@ _NOTHING: Mapping[Path, str] = MappingProxyType({})
 
 
 class HasLabel(NamedTuple):
-    """A label with this key and a value that matches the pattern."""
+    """A match for sandboxes with this label, if its value matches the pattern."""
 
     key: str
     value: Glob
@@ -33,7 +34,7 @@ class HasLabel(NamedTuple):
 
 
 class AnyOf(NamedTuple):
-    """At least one of these matches."""
+    """A match for sandboxes that match at least one of the terms."""
 
     terms: tuple[Match, ...]
 
@@ -43,7 +44,7 @@ class AnyOf(NamedTuple):
 
 
 class AllOf(NamedTuple):
-    """All of these match."""
+    """A match for sandboxes that match all terms."""
 
     terms: tuple[Match, ...]
 
@@ -56,10 +57,15 @@ Match: TypeAlias = HasLabel | AnyOf | AllOf
 
 
 def parse(data: Any, keys: Path = (), spelled: Mapping[Path, str] = _NOTHING) -> Match:
-    """Return the parsed match. `spelled` has the YAML text, by path, of values that YAML did not read as strings.
+    """Return the parsed match.
+
+    Args:
+        data: The match as plain data.
+        keys: The path to it.
+        spelled: By path, the YAML text of values that YAML did not read as strings.
 
     Raises:
-        SpecError: Every fault with its path.
+        SpecError: The first fault, with all others in `others`.
     """
     if (count := _count(data, 1)) > MAX_LABELS:
         raise SpecError(f"names {count} labels; a route group has at most {MAX_LABELS}", keys)
@@ -67,7 +73,7 @@ def parse(data: Any, keys: Path = (), spelled: Mapping[Path, str] = _NOTHING) ->
 
 
 def _count(data: Any, depth: int) -> int:
-    """Return the number of labels in the match, up to the limit."""
+    """Return the number of labels in the match. Parts that are nested too deeply are not counted."""
     if not isinstance(data, dict) or depth > MAX_DEPTH:
         return 0
     lists = (data.get(form) for form in ("any", "all"))
@@ -115,8 +121,8 @@ def _label(found: Any, keys: Path, spelled: Mapping[Path, str]) -> HasLabel:
                 raise SpecError(f"missing required field {quote(field)}", (*keys, field))
             if not isinstance(found[field], str):
                 kind, word = text.kind_of(found[field]), spelled.get((*keys, field))
-                said = f"{quote(word)} is {kind} in YAML; write {quote(word)} in quotes" if word is not None else ""
-                raise SpecError(said or f"must be a string, not {kind}", (*keys, field))
+                advice = f"{quote(word)} is {kind} in YAML; write {quote(word)} in quotes" if word is not None else ""
+                raise SpecError(advice or f"must be a string, not {kind}", (*keys, field))
     faults.settle()
     if not 0 < len(found["key"]) <= MAX_KEY_LENGTH:
         raise SpecError(f"a label's key has 1 to {MAX_KEY_LENGTH} characters", (*keys, "key"))

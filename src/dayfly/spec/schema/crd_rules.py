@@ -1,7 +1,8 @@
-"""CEL rules of Dayfly's kinds, and schemas of fields whose types leave them open.
+"""CEL rules of Dayfly's kinds, and schemas of fields whose Python types do not determine their form.
 
-Rules of structs and fields are found by class; everything else is declared at the field (`meta`). A rule exists where
-its message helps; where a pattern is enough, the field has a pattern.
+`STRUCTS` has the rules by class, and `FIELDS` by class and Python name of the field. Patterns and limits are declared
+at the field itself (`meta`). If a pattern can express a rule, the field has a pattern, unless a rule has a more helpful
+message.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ def rules(*rules: Schema) -> Schema:
 
 
 def _exactly_one(fields: str) -> str:
-    """Return CEL that counts which of these fields are set."""
+    """Return a CEL expression that is true if exactly one of these fields (separated by spaces) is set.
+
+    The expression is a sum compared with 1, so a caller can prepend another term that is 0 or 1.
+    """
     return " + ".join(f"(has(self.{field}) ? 1 : 0)" for field in fields.split()) + " == 1"
 
 
@@ -82,6 +86,7 @@ HOOK_RULES = (
 
 # --- lists of steps ----------------------------------------------------------------------------------------------
 
+# The next rules are for the inputs of steps: in plugins, in hooks (with and without forks), in lifecycle hooks.
 _FROM_PLUGIN = rule(
     "!has(self.value) && !has(self.valueFrom) && "
     "((has(self.valueFromSandbox) && self.valueFromSandbox) != has(self.valueFromStep)) && "
@@ -113,6 +118,7 @@ _FROM_TARGET = rule(
     "a lifecycle hook's input needs exactly one of value, valueFromStep and valueFromTarget, and neither "
     "valueFromSandbox, valueFrom, required, default nor secret",
 )
+# The next rules are for other fields of steps.
 _NO_OBJECT = rule("!has(self.manifest) && !has(self.remove)", "a preStop step neither creates nor removes an object")
 _NOT_UNDOING = rule("self == ''", "belongs to a postStop step; leave it out")
 _OBJECT_RULES = (
@@ -128,9 +134,13 @@ _LIMITLESS = rule("!has(self.limit)", "a cleanup is retried until it succeeds; l
 
 
 def _steps(source: Schema, *, repeats: bool = False, stops: bool = False) -> Schema:
-    """Return the rules of a list of steps whose inputs obey the rule `source`.
+    """Return the rules of a list of steps.
 
-    Steps with `repeats` are retried until they succeed, so they have no limit. Stop steps clean up, as delete steps do.
+    Args:
+        source: The rule for each input.
+        repeats: Whether the steps are retried until they succeed. They have no limit, and an object step
+            among them removes an object.
+        stops: Whether the steps run before the stop. An object step among them removes an object.
     """
     step: Schema = {"inputs": {"items": rules(source)}}
     step["object"] = rules(*_OBJECT_RULES, _REMOVES if repeats or stops else _MAKES)
@@ -259,7 +269,7 @@ STRUCTS: dict[type, Schema] = {
             *_immutable("cluster", _SANDBOX_FIXED),
             *_immutable("hooks", _SANDBOX_FIXED),
             *_immutable("runner", _SANDBOX_FIXED),
-            # An absent list equals an empty one. The rule that items stay is at the list.
+            # An absent list equals an empty one, so the sizes are compared. `FIELDS` has the rule for the items.
             rule(
                 "size(self.?resources.orValue([])) == size(oldSelf.?resources.orValue([]))",
                 f"resources {_SANDBOX_FIXED}",
@@ -388,7 +398,7 @@ FIELDS: dict[type, dict[str, Schema]] = {
                     for form, about in (("any", "At least one of these."), ("all", "Each of these."))
                 },
             },
-            "x-kubernetes-preserve-unknown-fields": None,
+            "x-kubernetes-preserve-unknown-fields": None,  # removes this keyword from the schema of the type
         },
     },
 }
