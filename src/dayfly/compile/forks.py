@@ -1,4 +1,4 @@
-"""Forks: each becomes a kept unit with its baseline, its changes and its references."""
+"""Compile each fork to a kept unit: its baseline, its changes, and the outputs that it reads."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ def build_units(
 def _build_unit(
     fork: Fork, changes: Customizations, builtin: tuple[EnvChange, ...], instances: Mapping[str, Instance], keys: Path
 ) -> Unit:
+    """Return the kept unit of one fork. `builtin` are variables that the fork's own changes may override."""
     here = (*keys, "customizations")
     inputs: dict[str, UnitInput] = {}
     env = list(builtin)
@@ -64,7 +65,8 @@ def _build_unit(
         name = ""
         if wanted is not None and change.operation != "delete":
             check_output(wanted, instances, (*here, "env", index, "valueFrom", "resource"))
-            # None of the three may contain a dot, so the name is unique, and a value that is used twice is read once.
+            # The names of resource, step and output contain no dot, so this name is unique. Variables with the same
+            # output share one input.
             name = f"{wanted.name}.{wanted.output_key}"
             inputs[name] = UnitInput(name=name, from_=output_reference(wanted))
         env.append(_env_change(change, name))
@@ -82,6 +84,7 @@ def _build_unit(
 
 
 def _env_change(change: Env, name: str) -> EnvChange:
+    """Return one change of a variable. `name` is the input with the value; empty if there is none."""
     if change.operation == "delete":
         return EnvChange(name=change.name, container=change.container, delete=True)
     source = _env_source(change.value_from) if change.value_from and not name else None
@@ -101,7 +104,7 @@ def _patch(patch: Patch, keys: Path) -> dict[str, Any]:
 
 
 def _check_expressions(changes: Customizations, baselines: Collection[Baseline], keys: Path) -> None:
-    """Check that expressions refer to forks of this sandbox and only to their addresses."""
+    """Check that expressions of variables refer to forks of this sandbox, and only to the host and port of each."""
     for index, change in enumerate(changes.env):
         if change.value_from is not None and change.value_from.fork is not None:
             _check_fork(change.value_from.fork, baselines, (*keys, index, "valueFrom", "fork"))

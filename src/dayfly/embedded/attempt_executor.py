@@ -1,4 +1,4 @@
-"""The executor that the kinds with a process share: each attempt has its own folder and runner."""
+"""The base class of the executors for steps, webhooks and forks: each attempt has its own folder and runner."""
 
 import abc
 
@@ -20,7 +20,10 @@ from dayfly.spec.run import ALIVE, Run
 
 
 class AttemptExecutor(abc.ABC):
-    """Executor for units whose attempts have a folder and a runner. Subclasses create work orders and objections."""
+    """Executor for units whose attempts have a folder and a runner.
+
+    Subclasses render the work orders, and may add objections.
+    """
 
     kind: str
     is_gated = False
@@ -44,8 +47,8 @@ class AttemptExecutor(abc.ABC):
         """Return the work order of an attempt.
 
         Raises:
-            CannotRenderError: its inputs do not allow a start.
-            OSError: the machine refuses.
+            CannotRenderError: the inputs or the baseline of the unit do not allow a start.
+            OSError: a file or folder of the attempt cannot be written, or no port is free.
         """
 
     async def observe(self, live: LiveRun) -> None:
@@ -126,7 +129,7 @@ class AttemptExecutor(abc.ABC):
     def _attempt(
         self, live: LiveRun, key: UnitAttempt, unit: Unit, *, isolation: str, apart: bool, inputs: Inputs | None = None
     ) -> OrderContext:
-        """Return the context of a work order. `apart` gives the attempt its own working and private directories."""
+        """Return the context of a work order. `apart` creates a working directory for the attempt."""
         step, limits, folder = live.plan.steps.get(key.unit), unit.timeouts, self._attempts.folder(key)
         resource = step.resource if step else ""
         return OrderContext(
@@ -153,7 +156,7 @@ class AttemptExecutor(abc.ABC):
         return resolve(live.run, unit, resource, cleans=cleans, given=given, forks=forks)
 
     def _read(self, key: UnitAttempt, run: Run, inputs: Inputs) -> dict[str, bytes | None]:
-        """Return the input values; log each input in the step's log that is absent because its value does not fit."""
+        """Return the values of the inputs. An input with an unfit value is absent; the step's log names it."""
         for sentence in inputs.unfit.values():
             self._attempts.folder(key).append_log_line(f"{sentence}; it is passed as absent")
         return {

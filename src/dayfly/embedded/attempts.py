@@ -1,4 +1,4 @@
-"""The attempts on this machine: starts, adopts, fences and ends them, and keeps the newest fact of each."""
+"""Starts, adopts, fences and ends the attempts on this machine, and keeps the newest fact of each."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ from dayfly.spec.run import UnitRecord
 
 log = logging.getLogger(__name__)
 
-# Errors that say nothing of the file: this machine or process lacks descriptors or memory for a moment.
+# Errors for lack of file descriptors or memory. They prove nothing about a file, so its read is retried.
 TRANSIENT_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
@@ -58,7 +58,11 @@ class WatchedAttempt(NamedTuple):
 
 
 class Attempts:
-    """The facts of all attempts in flight. `on_change(run)` is called after each change of a fact."""
+    """The facts of all attempts in flight. `on_change(run)` is called after each change of a fact.
+
+    `values` has the outputs of ended attempts until they are released. `busy` has the attempts that use a slot of this
+    host, and whose absolute paths are in use.
+    """
 
     def __init__(self, storage: AttemptStorage, starter: Starter) -> None:
         self.storage = storage
@@ -109,8 +113,8 @@ class Attempts:
             drop_older_logs(folder)
             child = await self._starter.start(folder, unit)
         except (FileExistsError, UnansweredError):
-            # The ledger claims each attempt once. An existing order is therefore from a newer ledger than ours (a
-            # restored backup), and a start without an answer may have succeeded. In both cases: observe, never start.
+            # A ledger claims each attempt once. So if an order exists, our ledger was restored from an older backup. A
+            # start without an answer may have succeeded. In both cases the attempt is observed and never started.
             self.adopt(key, unit, record)
             return
         except OSError as error:
@@ -122,7 +126,7 @@ class Attempts:
         self._watch_started(key, unit, record, child)
 
     def _watch_started(self, key: UnitAttempt, unit: Unit, record: UnitRecord, child: int) -> None:
-        # No call of `on_change`: the turn that started the attempt knows this fact.
+        # `on_change` is not called: the turn that started the attempt needs no other turn for this fact.
         fact: Fact = Running(since=now_ms(), ready=not record.is_kept)
         if self._starter.is_slow and not record.is_kept:
             fact = Waiting(since=now_ms(), reason=Reason.STARTING, message="its container is being created")
@@ -174,19 +178,22 @@ class Attempts:
         self._sweeper.unseen.add(key)
         watched = self._watched.get(key)
         if watched is None:
-            # No process is watched whose end would free the slot.
+            # No watched process frees the slot at its end.
             self.busy.discard(key)
         elif watched.pidfd is not None:
-            # The runner waits for an image or hangs. If it continues, it finds the marker taken and stops.
+            # The container engine pulls an image, or the runner hangs. A runner that starts later finds the marker and
+            # ends.
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(watched.pidfd, signal.SIGKILL)
         self.set_fact(key, NeverRan(reason=reason, message=message))
 
     def cancel(self, key: UnitAttempt) -> None:
-        """Ask the attempt to end, once; the runner forces it after the grace period.
+        """Send SIGTERM to the runner, once; it kills the step after the grace period.
+
+        If there is no pidfd of a runner, kill all processes of the step.
 
         Raises:
-            OSError: the process cannot be found now; the caller must repeat the request.
+            OSError: the processes cannot be examined now; the caller must retry.
         """
         watched = self._watched.get(key)
         if watched is None or key in self._cancelled:
@@ -213,7 +220,7 @@ class Attempts:
         self._sweeper.sweep(key)
 
     def remove_recorded(self, key: UnitAttempt) -> None:
-        """Remove a folder whose result the ledger already has: a server was killed between record and removal."""
+        """Remove a folder whose result an earlier server recorded before it was killed."""
         self._sweeper.unseen.add(key)
         self._sweeper.sweep(key)
 
@@ -262,7 +269,10 @@ class Attempts:
             self._loop.call_later(POLL_INTERVAL_S, self._on_process_end, key)
 
     def _on_sealed(self, child: int) -> None:
-        """Conclude the attempt on its receipt: no process of the step is left, and the launcher is about to exit."""
+        """Conclude the attempt whose launcher has this process ID and has sealed the receipt.
+
+        No process of the step is left. The launcher is about to exit, and is reaped later.
+        """
         key = self._children.get(child)
         if key is None or (watched := self._watched[key]).pidfd is None:
             return
@@ -300,7 +310,7 @@ class Attempts:
         folder = self.folder(key)
         seen = folder.observe(watched.record, unit=watched.unit, nonce=nonce(*key), now=now_ms())
         if isinstance(seen, Running):
-            # The watched process was killed; processes of the step are still being ended, or hold the lock.
+            # The watched process was killed. Other processes of the step hold the lock or are being killed.
             self._sweeper.unseen.add(key)
             self._cancelled.discard(key)
             self._watch(key, watched._replace(child=0, pidfd=folder.open_runner_pidfd()))
@@ -315,9 +325,9 @@ class Attempts:
         self.set_fact(key, fact)
 
     def _fact_without_marker(self, folder: run.AttemptFolder, watched: WatchedAttempt) -> run.AttemptFact:
-        """Return the fact of an attempt without a marker whose starter has ended."""
+        """Return the fact of an attempt whose watched process has ended and whose folder has no marker."""
         if not watched.child and watched.pidfd is None:
-            # It was running before, and its processes can no longer be found.
+            # The attempt was running, but its processes can no longer be found.
             return folder.removed_fact(watched.record, watched.unit)
         if not watched.child or not folder.exists():
             return receipt.lost_receipt("its folder was removed while it may have been running")

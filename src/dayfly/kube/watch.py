@@ -65,10 +65,10 @@ async def watch(
     fields: str = "",
     patience: Patience | None = None,
 ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
-    """Yield all changes after a version, in order. After the end, continue from the last version.
+    """Yield all changes after a version, in order. When the watch ends, the caller starts another at the last version.
 
     Raises:
-        errors.Gone: the version has expired (as a response or an event): list again.
+        errors.Gone: the version has expired, according to the response or an event: list again.
         errors.ServerError: the stream broke or was silent for too long: continue from the last version.
     """
     patience = patience or Patience()
@@ -115,6 +115,7 @@ async def _lines(request: Request, chunks: AsyncIterator[bytes], silence: float)
 
 
 def _event(request: Request, resource: Resource[T], line: bytes) -> WatchEvent[T] | Bookmark:
+    """Decode a line. Parts that are nested too deeply for the decoder are cut."""
     try:
         return _decoded(request, resource, line)
     except RecursionError:
@@ -126,6 +127,7 @@ def _decoded(request: Request, resource: Resource[T], line: bytes) -> WatchEvent
         try:
             event: WatchEvent[T] = _decoder(resource.model).decode(line)
         except msgspec.ValidationError:
+            # Most lines are changes, so the types of other lines are examined only after this failure.
             if (bookmark := _other(request, line)) is not None:
                 return bookmark
             raise

@@ -383,7 +383,7 @@ class Links:
     async def query_statuses(
         self, uids: Mapping[tuple[str, str], Collection[str]]
     ) -> dict[tuple[str, str], tuple[dict[str, wire.RunStatus], str]]:
-        """Return the result of `Link.query_statuses` for the runs of each cluster. Clusters are queried concurrently."""
+        """Return the result of `Link.query_statuses` for each cluster. Clusters are queried concurrently."""
 
         async def query(where: tuple[str, str]) -> tuple[dict[str, wire.RunStatus], str]:
             link = self._links.get(where)

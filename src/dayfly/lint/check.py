@@ -1,4 +1,4 @@
-"""All findings of one file: refusals of `apply`, findings of the rules, and findings of shellcheck."""
+"""The findings of one document: refusals of `apply`, findings of the rules, and findings of shellcheck."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dayfly.spec.errors import Path
 
 _GROUPS = (name_rules, delete_rules, secret_rules, input_rules, script_rules)
-"""Imported because they register their rules."""
+"""The import of these modules registers their rules."""
 
 
 class Shellchecked(NamedTuple):
@@ -85,7 +85,7 @@ def _faults(source: Source) -> Iterator[SpecError]:
             told = (source.document.with_positions(each) for each in (fault, *fault.others))
             faults.found += [each for each in told if not _is_unreadable(each.keys, unreadable)]
     for each in faults.found:
-        # A variable without a value here may have a valid one when the file is applied.
+        # A value that still contains a variable, such as `@{image}`, may be valid when the file is applied.
         if not has_directive(source.document, each.keys):
             yield _without_others(each)
 
@@ -95,7 +95,10 @@ def _without_others(fault: SpecError) -> SpecError:
 
 
 def _is_unreadable(keys: Path, unreadable: Iterable[Path]) -> bool:
-    """Return whether a value is in an unreadable part. A misspelt `delete` does not make its steps unreadable."""
+    """Return whether nothing can be reported about a value, because it is in an unreadable part.
+
+    An unreadable field directly in `spec` hides only findings about `spec` itself: the steps are still checked.
+    """
     return any(keys[: len(way)] == way if "spec" not in way[-1:] else keys == way for way in unreadable)
 
 
@@ -106,7 +109,7 @@ def _plugins(source: Source) -> Iterator[PluginView]:
 def _read_plugins(source: Source) -> Iterator[tuple[PluginView, list[Path]]]:
     """Return the plugins of a document, despite its faults, with the paths of parts that could not be read.
 
-    Nothing can be reported about those parts: for a step with a misspelt `script`, not that it has none.
+    Nothing is reported about those parts. For example, a misspelt `script` is not also reported as a missing one.
     """
     data = source.document.data
     found: list[tuple[Any, Path]] = []

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from dayfly.lint.plugin_view import PluginView, StepView
     from dayfly.lint.shell import Statement
 
+# `set -e` or `set -o errexit`.
 _STOPS = re.compile(r"^\s*set\s+(-\w*e|.*-o\s+errexit)", re.MULTILINE)
+# Statements without a command that can fail: builtins, assignments without a command, and parts of blocks.
 _HARMLESS = re.compile(
     r"^(set|export|readonly|local|shopt|umask|trap|echo|printf|:|true|exit|fi|done|esac|then|else|do|function)\b|^[A-Za-z_]\w*=[^$`]*$"
     r"|^[}\])]|^[A-Za-z_]\w*=\"?[^`(]*$|;;$|^[\w*|'\"-]+\)$|^\w+\(\)"
@@ -33,7 +35,7 @@ def goes_on_after_error(plugin: PluginView) -> Iterator[Spot]:
         if not step.script.is_shell or re.search(r"(^|\s)-\w*e", step.script.flags) or _STOPS.search(step.script.text):
             continue
         doing = [each for each in step.statements if _may_fail(each)]
-        # The exit code of the last command is that of the script, so that command alone would not matter.
+        # The script ends with the exit code of its last command, so a failure of that command is noticed.
         last = step.statements[-1] if step.statements else None
         missed = [each for each in doing if each is not last and not each.is_guarded]
         if missed:
@@ -46,10 +48,12 @@ def _may_fail(statement: Statement) -> bool:
 
 
 _UNLOCKED = re.compile(r"(?<![\w-])--?lock=[\"']?(?:false|f|0)\b", re.IGNORECASE)
+# Options and blocks that select a state file, or another backend than `http`.
 _ELSEWHERE = re.compile(
     r"(?<![\w-])--?(?:state(?:-out)?=|backend-config[= ](?![\"']?(?:retry|skip_cert)_)\S+)"
     r"|\bbackend\s+\"(?!http\")\w+\"\s*\{"
 )
+# The option that initialises a module without its backend.
 _WITHOUT = re.compile(r"(?<![\w-])--?backend=[\"']?(?:false|f|0)\b", re.IGNORECASE)
 _INIT = re.compile(r"\b(?:terraform|tofu)\b[^\n;&|]*\sinit\b[^\n;&|]*")
 
@@ -84,7 +88,7 @@ def state_elsewhere(plugin: PluginView) -> Iterator[Spot]:
 
 
 def _in_step(plugin: PluginView, step: StepView, kinds: list[re.Pattern[str]], problem: str) -> Iterator[Spot]:
-    """Yield the first line that matches, of a script with a state, or the command."""
+    """Yield the first match of `kinds` in the script of a step, otherwise its command. Skip plugins without a state."""
     if not plugin.spec.state:
         return
     said = [(each.line, f"{each.text}\n{each.body}") for each in step.statements if not _only_prints(each)]
@@ -111,7 +115,7 @@ def _only_prints(statement: Statement) -> bool:
 )
 def image_not_pinned(plugin: PluginView) -> Iterator[Spot]:
     image = plugin.spec.runner.image
-    if not image or "@" in image:  # a digest, or a variable without a value here
+    if not image or "@" in image:  # a digest, or a variable such as `@{image}`
         return
     last = image.rsplit("/", 1)[-1]
     _, colon, tag = last.partition(":")

@@ -1,8 +1,9 @@
-"""`decide(plan, world, now)`: a total function from facts to ledger moves and the next actions of each unit.
+"""The total function `decide(plan, world, now)`, which derives moves of the ledger, effects and waits from facts.
 
-The order is fixed: it decides whether the run closes, then records what has ended. Then an open run claims ready units;
-a closed run stops and cleans up. The projected ledger (`DecisionDraft.run`) lets a result and the claims that follow
-from it share one write.
+The order is fixed. First the run closes if its owner's intent requires that. Then the facts about live attempts are
+applied. Then an open run claims the units that are ready, and a closed run ends its units and cleans up.
+`DecisionDraft.run` is the ledger after the moves so far, so one commit contains a result and the claims that depend on
+it.
 """
 
 from dayfly.plan import closed_run, messages, open_run
@@ -28,7 +29,8 @@ from dayfly.plan.world import Ended, NeverRan, Prepared, Running, Sealed, Stalle
 from dayfly.spec.lifecycle import UnitTimeouts
 from dayfly.spec.run import ALIVE, EndRequest, Phase, Result, State, UnitRecord
 
-# The runner ends a step at its own deadline. The host intervenes only if the runner itself hangs.
+# Time after a step's deadline and grace period at which the host cancels the attempt. The runner enforces the deadline
+# itself, so this applies only if the runner hangs.
 RUN_DEADLINE_MARGIN_MS = 5_000
 
 
@@ -52,7 +54,10 @@ def decide(plan: Plan, world: World, now: int) -> Decision:
 
 
 def _bind_objects(draft: DecisionDraft) -> None:
-    """Bind live attempts to the objects they created, as soon as seen. A later object of that name is another one."""
+    """Bind live attempts to the objects that they created, as soon as these are observed.
+
+    The ledger then refers to that object only, not to a later one with the same name.
+    """
     for (name, attempt), ref in draft.world.object_refs.items():
         record = draft.unit(name)
         if record.attempt == attempt and record.state in ALIVE and not record.ref:
@@ -73,7 +78,8 @@ def _apply_facts(draft: DecisionDraft) -> None:
             case Unclear():
                 _apply_unclear_fact(draft, name, record, fact)
             case Prepared(ref=ref) if ref == record.ref and (draft.phase is Phase.OPEN or not draft.plan.creates(name)):
-                # Another process claimed it and ended before it released it. Any process may finish that.
+                # The process that claimed the attempt ended before it launched the attempt. Any process may do that,
+                # except for a create unit of a closed run.
                 draft.effects.append(Launch(unit=name, attempt=record.attempt))
             case Stalled():
                 draft.effects.append(
@@ -90,6 +96,7 @@ def _apply_facts(draft: DecisionDraft) -> None:
 
 
 def _apply_unclear_fact(draft: DecisionDraft, name: str, record: UnitRecord, fact: Unclear) -> None:
+    """Record an unknown outcome, or a failure once the attempt's own deadline has ended it."""
     if draft.now >= fact.dead_by:
         result = Result(
             outcome="failed",
@@ -109,7 +116,10 @@ def _timeouts(draft: DecisionDraft, name: str) -> UnitTimeouts | None:
 
 
 def _enforce_start_deadline(draft: DecisionDraft, name: str, record: UnitRecord, fact: Waiting) -> None:
-    """Enforce two deadlines in turn: until the attempt is scheduled, and until its image is pulled and it starts."""
+    """Fence an attempt that is not scheduled in time, or does not pull its image and start in time.
+
+    A create step whose container cannot start is recalled first, if that can prove that it never began.
+    """
     limits = _timeouts(draft, name)
     if limits is None:
         return
@@ -129,6 +139,7 @@ def _enforce_start_deadline(draft: DecisionDraft, name: str, record: UnitRecord,
 
 
 def _enforce_run_deadline(draft: DecisionDraft, name: str, record: UnitRecord, since: int) -> None:
+    """Cancel an attempt that still runs after its deadline, its grace period and the margin."""
     limits = _timeouts(draft, name)
     if limits is None or not limits.run_ms:
         return
@@ -160,22 +171,22 @@ def _apply_intent(draft: DecisionDraft) -> None:
         else:
             draft.wake_at(intent.expires_at)
             draft.wake_at(intent.lease_until)
-    # An abandoned run was closed above, if not before.
+    # A request to abandon an open run has closed it above.
     if intent.abandon is not None and draft.abandon is None:
         draft.add_move(GiveUp(request=intent.abandon))
 
 
 def _record_start(draft: DecisionDraft) -> None:
-    """Record that the target has started by itself, as soon as it is observed and unless it has stopped for good."""
+    """Record that the target has started by itself, unless the ledger already has its start or its final stop."""
     target = draft.world.target
     if target is not None and target.started and not (draft.run.started_at or draft.run.stopped_at):
         draft.add_move(Started(at=draft.now))
 
 
 def _release_evidence(draft: DecisionDraft) -> None:
-    """Release evidence whose result will be in the ledger when effects are performed.
+    """Release the evidence (the pod or folder) of each attempt whose result is in the ledger after this turn.
 
-    Evidence without a proven end is kept.
+    The evidence is kept while processes of the attempt may still run.
     """
     for (name, attempt), fact in draft.world.facts.items():
         if lingers(fact, draft.now):

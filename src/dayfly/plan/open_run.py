@@ -1,4 +1,4 @@
-"""The steps of an open run: preStart units as their inputs appear, then the forks, then postStart units."""
+"""Decisions in an open run: start preStart units once their inputs exist, then kept units, then postStart units."""
 
 from dayfly.plan import messages, reason_catalog
 from dayfly.plan.actions import Cancel, Fence, Recall, Wait
@@ -21,7 +21,7 @@ from dayfly.spec.run import ALIVE, Phase, State, UnitRecord
 
 
 def proceed(draft: DecisionDraft) -> None:
-    """Claim each unit that is ready and state what every other unit waits for."""
+    """Claim each unit that is ready, and add waits for the others. Units of later stages may get none."""
     if not _advance_event(draft, LifecycleEvent.PRE_START):
         return
     waiting = tuple(kept.id for kept in draft.plan.kept.values() if not _keep_unit(draft, kept))
@@ -48,20 +48,21 @@ def _advance_event(draft: DecisionDraft, event: LifecycleEvent) -> bool:
     where = {step.id: unit_state(step, records[step.id]) if step.id in records else UnitState.FRESH for step in steps}
     failed = tuple(name for name, at in where.items() if at is UnitState.FAILED)
     unknown = {name for name, record in records.items() if record.state is State.UNKNOWN}
-    # No cleanup unit can be among these, because the run is open.
+    # The run is open, so no cleanup unit can have an unknown outcome.
     doubtful = tuple(step.id for step in draft.plan.steps.values() if step.id in unknown) if unknown else ()
     for step in steps:
         at = where[step.id]
         if at is UnitState.FRESH or at is UnitState.RETRYABLE:
             _advance_unit(draft, step, failed, doubtful)
             if draft.has_failed(step):
-                failed = (*failed, step.id)  # failed in this turn; earlier units are already claimed
+                failed = (*failed, step.id)  # failed by a move of this turn: only the units after it are blocked
         elif at is not UnitState.SUCCEEDED:
             report_attempt(draft, step, at)
     return all(at is UnitState.SUCCEEDED for at in where.values())
 
 
 def _advance_unit(draft: DecisionDraft, step: SealedStep, failed: tuple[str, ...], doubtful: tuple[str, ...]) -> None:
+    """Claim the next attempt of a unit, or add the reason why it must wait."""
     missing = tuple([name for name in step.needs if not _has_succeeded(draft, name)])
     if failed:
         message = messages.stopped_by_failure(failed)
@@ -84,7 +85,10 @@ def _has_succeeded(draft: DecisionDraft, name: str) -> bool:
 
 
 def is_ready_to_retry(draft: DecisionDraft, step: SealedStep) -> bool:
-    """Return whether a unit may run again: its last attempt has provably ended and its back-off is over."""
+    """Return whether the next attempt of a unit may start; otherwise add the wait for it.
+
+    The last attempt must have provably ended, and its back-off must be over.
+    """
     record = draft.unit(step.id)
     if record.attempt == 0:
         return True
@@ -111,7 +115,7 @@ def wait_for_end(draft: DecisionDraft, name: str) -> Wait:
 
 
 def report_attempt(draft: DecisionDraft, step: SealedStep | KeptStep, at: UnitState) -> None:
-    """State what a live attempt, or one with an unknown outcome, does."""
+    """Add the wait of a unit whose latest attempt is live or has an unknown outcome; other units get none."""
     record, fact = draft.unit(step.id), draft.fact(step.id)
     if at is UnitState.ALIVE:
         draft.add_wait(_wait_of_attempt(step.id, record, fact, draft.now))
@@ -125,6 +129,7 @@ def report_attempt(draft: DecisionDraft, step: SealedStep | KeptStep, at: UnitSt
 
 
 def _wait_of_attempt(name: str, record: UnitRecord, fact: object, now: int) -> Wait:
+    """Return the wait that describes a live attempt by its newest fact."""
     match fact:
         case Running(since=since, reason=reason, message=message) if message:
             return Wait(unit=name, reason=reason, message=message, since=since)
@@ -148,7 +153,7 @@ def _wait_of_attempt(name: str, record: UnitRecord, fact: object, now: int) -> W
 
 
 def _keep_unit(draft: DecisionDraft, fork: KeptStep) -> bool:
-    """Keep one unit in its desired state. Return true when it answers."""
+    """Start, observe or replace a kept unit. Return true if it runs with its current spec and is ready."""
     record = draft.unit(fork.id)
     match record.state:
         case State.CLAIMED:
@@ -161,13 +166,14 @@ def _keep_unit(draft: DecisionDraft, fork: KeptStep) -> bool:
 
 
 def _answers(draft: DecisionDraft, kept: KeptStep) -> bool:
-    """Return whether the unit runs in its desired form and answers."""
+    """Return whether the unit runs with its current spec and is ready. A fork is ready once it answers requests."""
     record, fact = draft.unit(kept.id), draft.fact(kept.id)
     alive = record.state is State.CLAIMED and record.generation == kept.generation
     return alive and isinstance(fact, Running) and fact.ready
 
 
 def _check_kept_unit(draft: DecisionDraft, fork: KeptStep, record: UnitRecord) -> bool:
+    """Report a live kept unit, and end it if its spec has changed. Return true if it is ready."""
     if record.generation != fork.generation:
         end_attempt(draft, fork.id, record, Reason.REPLACED, messages.replaced())
         return False
@@ -184,6 +190,7 @@ def _check_kept_unit(draft: DecisionDraft, fork: KeptStep, record: UnitRecord) -
 
 
 def _start_fork(draft: DecisionDraft, fork: KeptStep, record: UnitRecord) -> None:
+    """Claim a kept unit that has no live attempt, or add the reason why it must wait."""
     if draft.lingers(fork.id):
         draft.add_wait(wait_for_end(draft, fork.id))
         return
@@ -203,7 +210,10 @@ def _start_fork(draft: DecisionDraft, fork: KeptStep, record: UnitRecord) -> Non
 
 
 def _fork_retry_at(record: UnitRecord, now: int) -> int:
-    """Return when a fork may start again. The back-off grows unless its process had run for a while."""
+    """Return when a fork may start again.
+
+    The back-off grows with each attempt. After an attempt that ran for `FORK_BACKOFF_MAX_MS` it is the shortest one.
+    """
     lived = record.started_at and record.ended_at - record.started_at >= FORK_BACKOFF_MAX_MS
     return latest_end(record, now) + (
         FORK_BACKOFF_MS if lived else backoff(FORK_BACKOFF_MS, record.attempt, FORK_BACKOFF_MAX_MS)
@@ -224,9 +234,10 @@ def _end_obsolete(draft: DecisionDraft) -> None:
 
 
 def waits_for_later(draft: DecisionDraft, name: str, going: list[str]) -> bool:
-    """Return whether a unit that must end waits for later units among `going`, and add that wait.
+    """Return whether a unit must outlive later units of `going` that still exist, and add that wait.
 
-    For units that are no longer wanted the ledger has the order. Units that stay are not waited for.
+    `going` are the units that must end. A later unit was started after this unit was ready. The plan has this order, or
+    the ledger if the plan no longer has the unit. Units that stay do not delay the end of others.
     """
     if not draft.may_be_active(name):
         return False
@@ -244,11 +255,13 @@ def _earlier_units(draft: DecisionDraft, name: str) -> tuple[str, ...]:
 
 
 def requests_proof(draft: DecisionDraft, name: str, fact: Waiting) -> bool:
-    """Return whether an attempt must first prove that it never began, and still has time to do so.
+    """Return whether the attempt must not be fenced yet, because a recall may prove that it never began.
 
-    Only create steps need that proof: a step that may have run requires a cleanup, which may lack the same image. A
-    kubelet can take minutes for this because it tries one image after the other. So no proof is requested if nothing
-    would be cleaned up.
+    The recall is requested if necessary. After `RECALL_TIMEOUT_MS` the result is false.
+
+    Only create steps need the proof. Without it the step counts as begun, so it must be cleaned up, and the cleanup may
+    lack the same image. The proof can take minutes, because a kubelet notices the recall only after its current pull.
+    It is therefore not requested if nothing would be cleaned up.
     """
     if not draft.plan.creates(name) or draft.abandon is not None:
         return False
@@ -264,7 +277,10 @@ def requests_proof(draft: DecisionDraft, name: str, fact: Waiting) -> bool:
 
 
 def end_attempt(draft: DecisionDraft, name: str, record: UnitRecord, reason: str, message: str) -> None:
-    """End an attempt that the ledger considers live: fence it if it has not started, cancel it if it runs."""
+    """End an attempt that the ledger considers live, and add the wait for its end.
+
+    An attempt that has not started is fenced. A running attempt is cancelled.
+    """
     fact = draft.fact(name)
     match fact:
         case Waiting() if requests_proof(draft, name, fact):

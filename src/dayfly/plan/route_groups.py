@@ -1,4 +1,4 @@
-"""The sandboxes of each route group, the fork that answers if several fork the same baseline, and the group's state.
+"""The sandboxes of each route group, the precedence among forks of the same baseline, and the state of the group.
 
 Membership is updated incrementally: a changed sandbox is compared with each group, and a changed group with the label
 index. No operation compares all sandboxes with all groups.
@@ -28,7 +28,10 @@ _SHOWN = 8
 
 
 class Member(NamedTuple):
-    """A live sandbox, as route groups see it. `scope` is its namespace or cluster; groups of other scopes ignore it."""
+    """The data of a live sandbox that route groups need.
+
+    `scope` is its namespace in the operator, and its cluster in the server. Groups of other scopes ignore it.
+    """
 
     name: str
     scope: str
@@ -38,7 +41,7 @@ class Member(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The members that a group selects: those in its `scope` (empty: all scopes) that its match selects."""
+    """The selector of a route group: the sandboxes of its `scope` (empty: all scopes) with matching labels."""
 
     scope: str
     match: Match
@@ -67,7 +70,10 @@ class GroupState(NamedTuple):
 
 
 class Members:
-    """The members of each group, by uid. The methods return what a change affects."""
+    """The live sandboxes and the route groups by UID, and the sandboxes of each group.
+
+    `put` and `drop` return the groups that a change affects.
+    """
 
     def __init__(self) -> None:
         self._sandboxes: dict[str, Member] = {}
@@ -144,7 +150,7 @@ class _LabelIndex:
     def __init__(self) -> None:
         self._values: dict[str, dict[str, set[str]]] = {}
         self._known: dict[HasLabel, frozenset[str]] = {}
-        """Results since the last change of a sandbox: many groups have the same terms."""
+        """Cached results by term, since many groups have the same terms. A change of labels clears them."""
 
     def replace(self, uid: str, before: Member | None, after: Member | None) -> None:
         """Update the index after a sandbox was added, changed or removed."""
@@ -200,7 +206,7 @@ def conflicts(members: Iterable[Member]) -> tuple[BaselineConflict, ...]:
 
 
 def routes_by_sandbox(groups: Iterable[tuple[str, Mapping[str, Member]]]) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Return, by sandbox uid and baseline, the routing keys of the groups whose requests reach its fork.
+    """Return the routing keys of the groups whose requests a sandbox's fork receives, by sandbox UID and baseline.
 
     Args:
         groups: For each group its routing key, and its sandboxes by uid.
@@ -219,7 +225,8 @@ def routes_by_sandbox(groups: Iterable[tuple[str, Mapping[str, Member]]]) -> dic
 def group_state(report: RunReport, members: Iterable[Member], waiting: Iterable[str]) -> GroupState:
     """Return the state of a group from the report of its run.
 
-    Only its own hooks decide whether it is ready. Otherwise anyone who labels a sandbox could make the group unready.
+    Only the group's own hooks decide whether it is ready. If its sandboxes counted, any user who may label a sandbox
+    could make the group unready.
 
     Args:
         report: The report of the group's run.

@@ -1,4 +1,7 @@
-"""Changes to pods: create with a gate, remove the gate, recall, delete, release. Each names the UID of the pod."""
+"""Changes to pods: create with a gate, remove the gate, recall, delete, release.
+
+A change of an existing pod applies only to the pod with the given UID.
+"""
 
 import asyncio
 import contextlib
@@ -14,8 +17,9 @@ from dayfly.kube.forms import Style
 from dayfly.kube.objects import PODS, Pod
 from dayfly.plan import messages
 
-# A log on the node's disk may have megabytes.
+# Timeout for the read of a whole log, which may have megabytes.
 LOG_TIMEOUT_S = 30.0
+# The pod with all its fields; `Pod` has only a part of them.
 _WHOLE_POD = PODS.read_as(dict[str, Any])
 
 
@@ -24,7 +28,7 @@ class ForeignPodError(Exception):
 
 
 class Pods:
-    """Pods of exec units, in all namespaces of runners."""
+    """Changes and reads the pods of steps and webhooks, in all namespaces."""
 
     def __init__(self, client: Client, on_change: Callable[[Pod], None] = lambda _: None) -> None:
         """Initialize with a callback that receives each pod as the API server returns it after a change."""
@@ -32,7 +36,7 @@ class Pods:
         self._on_change = on_change
 
     async def prepare(self, manifest: dict[str, Any]) -> dict[str, Any] | None:
-        """Create a gated pod and return it as stored. None if an earlier try, also of another replica, created it.
+        """Create a gated pod and return it as stored; None if this or another replica has created it before.
 
         Raises:
             ForeignPodError: A pod with this name was not created by Dayfly.
@@ -59,7 +63,7 @@ class Pods:
     async def remove_gate(self, pod: Pod) -> bool:
         """Remove the gate if the pod has this UID. The call is idempotent.
 
-        Return false if the pod has changed: then the caller must read it again.
+        Return false if the pod has changed, so that the caller must read it again.
         """
         gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
         if names.GATE not in gates:
@@ -84,10 +88,10 @@ class Pods:
             return
 
     async def recall(self, pod: Pod, image: str, now: int) -> bool:
-        """Add the container whose runner excludes the start of the step; `now` is unix milliseconds.
+        """Add an ephemeral container whose runner prevents the start of the step; `now` is unix milliseconds.
 
-        A second recall changes nothing. Return false if the recall is impossible: the step itself lacks that image, or
-        the cluster refuses the change.
+        A second recall changes nothing. Return false if the recall is impossible: `image` is the step's own image, or
+        the API server refuses the change.
         """
         stored = await self.read_stored(pod)
         if stored is None:
@@ -100,7 +104,7 @@ class Pods:
         meta = {"uid": pod.metadata.uid, "resourceVersion": stored["metadata"]["resourceVersion"]}
         patch = {"metadata": meta, "spec": {"ephemeralContainers": [*added, render.recall_container(image, now)]}}
         try:
-            # No `on_change`: the next turn receives the change from the watch, together with a later time.
+            # `on_change` is not called: the watch must bring the next turn, whose `now` is later than the recall.
             await self._client.patch(
                 PODS, patch, pod.metadata.name, pod.metadata.namespace, subresource="ephemeralcontainers"
             )
@@ -111,7 +115,10 @@ class Pods:
         return True
 
     async def release(self, pod: Pod) -> bool:
-        """Delete the pod and remove the finalizer; its result must be recorded. Return false if the pod has changed."""
+        """Delete the pod and remove the finalizer. Return false if the pod has changed.
+
+        The caller must have recorded the result.
+        """
         await self.remove(pod)
         finalizers = list(pod.metadata.finalizers or ())
         if names.FINALIZER not in finalizers:
@@ -137,7 +144,7 @@ class Pods:
         """Read the outputs from the receipt in the log; None if the log has no complete receipt with that digest.
 
         Raises:
-            errors.ApiError: The log cannot be read now, so its content is not known.
+            errors.ApiError: The log cannot be read now, and may contain the receipt.
         """
         splitter, log = LogSplitter(), self._client.log(pod.metadata.name, pod.metadata.namespace, container=MAIN)
         try:

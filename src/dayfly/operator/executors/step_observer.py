@@ -1,7 +1,7 @@
 """Facts about steps from their pods.
 
-Pods come from the cache, but only a quorum read proves that one is gone. Outputs come from logs and Secrets. The memory
-of a run between turns only saves reads.
+Pods come from the cache, but only a quorum read proves that a pod is gone. Outputs come from the pod's termination
+message, its log, or the Secret of an earlier turn. The memory of a run between turns only saves reads.
 """
 
 import msgspec
@@ -73,14 +73,17 @@ class StepObserver:
             )
         await self._read_missing(sight, facts)
         await self._with_states(sight, facts)
-        # As the scene will contain them, since the ledger after this turn is predicted from them.
+        # The scene gets the same adjusted facts. `_drop_outdated` predicts the ledger after this turn from them.
         facts = adjust_facts(sight.plan, run.ledger, facts, sight.now)
         self._drop_outdated(sight, facts)
         changed = await self._find_changed(sight, facts)
         return Observations(facts=facts, objections=changed, outputs=sight.outputs)
 
     def _cached_pods(self, run: RunObject, plan: Plan) -> dict[AttemptKey, Pod]:
-        """Return the cached pods of attempts: the pod of the recorded UID, otherwise one that the run owns."""
+        """Return the cached pods of the attempts of each unit, including its next attempt.
+
+        The pod of a claimed attempt must have the UID in the ledger. Any other pod must be owned by the run.
+        """
         pods = {pod.metadata.name: pod for pod in self._cluster.pods.labelled(names.RUN_LABEL, run.metadata.name)}
         found: dict[AttemptKey, Pod] = {}
         for name in {**plan.steps, **run.ledger.units}:
@@ -101,7 +104,8 @@ class StepObserver:
         seen = read.read_pod(pod, unit=unit, record=record, nonce=nonce(sight.run.ledger.uid, name, attempt), now=now)
         if isinstance(seen.fact, Waiting):
             query = sight.memory.pod(pod.metadata.uid).event_query
-            # The Event may be the only sign that a recall can prove that a create step never began.
+            # Query at once if the run closes: only an Event shows that an image is being pulled, so that a recall can
+            # prove that the step never began.
             pressing = sight.closing and name in plan.steps and plan.steps[name].creates
             recallable = read.is_recallable(pod, unit)
             fact = await self._pod_events.explain(pod, seen.fact, query, recallable=recallable, pressing=pressing)
@@ -123,12 +127,15 @@ class StepObserver:
         return await self._with_outputs(sight, (name, attempt), seen, pod)
 
     def _sealed(self, sight: Sight, name: str, attempt: int, pod: Pod) -> Ended | Sealed | None:
-        """Return the result in the followed log while the attempt is not recorded. Its pod may have ended since."""
+        """Return the result from the followed log, or None; only for a live attempt.
+
+        The fact is `Ended` if the pod's status proves that its containers have ended, otherwise `Sealed`.
+        """
         record = sight.run.ledger.unit(name)
         if attempt != record.attempt or record.state not in ALIVE:
             return None
         if read.has_started(pod):
-            sight.memory.pod(pod.metadata.uid)  # the follower ends with this memory
+            sight.memory.pod(pod.metadata.uid)  # create the memory: when it is dropped, the follower is stopped
             self._followers.follow(pod, sight.run.metadata.name)
         followed = self._followers.sealed_log(pod.metadata.uid)
         if followed is None or followed.records is None:
@@ -138,13 +145,17 @@ class StepObserver:
         if not isinstance(end, Ended) or end.result.reason == Reason.RESULT_LOST:
             return None
         if end.result.reason == Reason.CANCELLED and not pod.metadata.deletion_timestamp:
-            return None  # not requested by us: the kubelet's status has the reason, such as an eviction
+            return None  # Dayfly did not request the end: the kubelet's status has the reason, such as an eviction
         sight.outputs[name, attempt] = followed.contents()
         fact = Ended(result=end.result) if read.is_over(pod) else Sealed(result=end.result)
         return mark_binary(fact, sight.outputs[name, attempt])
 
     async def _with_outputs(self, sight: Sight, key: AttemptKey, seen: read.PodReading, pod: Pod) -> Fact:
-        """Add the outputs to a result: from the pod, its log, or the Secret of an earlier try."""
+        """Store the outputs of an end in `sight`, from the pod, its log, or the Secret of an earlier turn.
+
+        Return the fact with binary outputs marked, `Unread` if the log cannot be read now, or a failure if outputs are
+        lost.
+        """
         fact = seen.fact
         assert isinstance(fact, (Ended, Sealed)), "only an end has outputs"
         values, wait = dict(seen.values), sight.memory.pod(pod.metadata.uid).log_wait
@@ -175,7 +186,8 @@ class StepObserver:
     async def _read_missing(self, sight: Sight, facts: dict[AttemptKey, Fact]) -> None:
         """Read the pods of attempts that the cache lacks: only a quorum read proves that a pod is gone.
 
-        For recorded attempts this matters only before cleanup or another attempt.
+        For an attempt with a recorded end, the read is only needed before cleanup or another attempt, which must not
+        start before its processes are gone.
         """
         run, work = sight.run, sight.memory.work
         for name, record in run.ledger.units.items():
@@ -206,12 +218,16 @@ class StepObserver:
                 facts[key] = with_state(sight.plan, sight.run.ledger, key, before, head)
 
     def _drop_outdated(self, sight: Sight, facts: dict[AttemptKey, Fact]) -> None:
-        """Leave out gated pods that must not be claimed because their inputs are outdated."""
+        """Remove the facts of gated pods that must not be claimed.
+
+        Their inputs are outdated, or they have too little time left to start.
+        """
         held = [
             (name, attempt)
             for (name, attempt), fact in facts.items()
             if isinstance(fact, Prepared) and attempt > sight.run.ledger.unit(name).attempt and name in sight.plan.steps
         ]
+        # The ledger after this turn, in which the inputs of these pods are recorded.
         then = msgspec.structs.replace(sight.run, ledger=apply_ends(sight.run.ledger, facts)) if held else sight.run
         forks = fork_evaluator(self._cluster, then)
         for name, attempt in held:
@@ -219,7 +235,10 @@ class StepObserver:
                 del facts[name, attempt]
 
     async def _find_changed(self, sight: Sight, facts: dict[AttemptKey, Fact]) -> dict[str, UnitRefusal]:
-        """Return objections against gated pods that differ from their manifest, for example because of a webhook."""
+        """Return objections against gated pods that differ from their manifest.
+
+        An admission webhook, for example, may have changed them.
+        """
         found: dict[str, UnitRefusal] = {}
         plan, now = sight.plan, sight.now
         for (name, attempt), fact in list(facts.items()):
@@ -236,8 +255,8 @@ class StepObserver:
                     given = sight.given.get(name, {})
                     memory.changes = await self._builder.check_stored(sight.run, plan, (name, attempt), given, stored)
                     if memory.changes and name in sight.given:
-                        # The peer may have built it from earlier values of the target; we build it from the current
-                        # ones.
+                        # Another replica may have built the pod from earlier values of the target. It is released, and
+                        # built again from the current ones.
                         await self._pods.release(pod)
                         del facts[name, attempt]
                         continue
@@ -249,14 +268,17 @@ class StepObserver:
 
 
 def _with_valid_end(fact: Fact, record: UnitRecord, now: int) -> Fact:
-    """Correct the end of a result that cannot be true: a node's clock may be wrong, and later times depend on it."""
+    """Replace an impossible end time by `now`: one before the claim or in the future, from a node with a wrong clock.
+
+    Back-offs begin at that time.
+    """
     if not isinstance(fact, (Ended, Sealed)) or record.claimed_at <= fact.result.ended_at <= now:
         return fact
     return type(fact)(result=msgspec.structs.replace(fact.result, ended_at=now))
 
 
 def _unit(plan: Plan, name: str) -> Unit:
-    """Return the sealed unit. For a lost plan only the name is known, which is enough to release its pods."""
+    """Return the sealed unit. If the plan is lost, return a unit with only the name, which suffices to release pods."""
     step = plan.steps.get(name)
     return step.unit if step else Unit(name=name, kind="exec")
 

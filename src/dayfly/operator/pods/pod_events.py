@@ -21,18 +21,18 @@ from dayfly.spec.run import Result
 
 End = TypeVar("End", Result, NeverRan)
 
-# Wait before the first query, since most pods start in that time, and interval of further queries. A message should be
-# in the status within ten seconds.
+# Delay of the first query, since most pods start in that time, and interval of queries after an answer. Until there is
+# one, the delay is also the interval. A message should be in the status within ten seconds.
 FIRST_QUERY_MS, QUERY_INTERVAL_MS = 3_000, 5_000
-# Additional wait if the kubelet has not written a status either: it is busy, the more so the more pods are waiting. The
-# full wait applies from this number of pods on.
+# Additional delay of the first query if the pod has no status of its kubelet, which may be busy. It grows with the
+# number of waiting pods, up to `BUSY_PODS` pods.
 NO_STATUS_WAIT_MS, BUSY_PODS = 3_000, 20
 # Minimum interval between all queries: for each one the API server scans all Events of the namespace.
 MIN_INTERVAL_MS = 10
-# With many waiting pods, an API server needs long for each query. The pause after a query is its duration times this
-# factor, and pods queue for at most the maximum.
+# With many waiting pods, an API server may answer each query slowly. Then pods queue, for at most the maximum. The
+# pause after a query is its duration times this factor.
 PAUSE_FACTOR, MAX_QUEUE_MS = 5, 60_000
-# Reasons of the kubelet's Events about images, with their order: Events have a resolution of one second.
+# Reasons of the kubelet's Events about images, with their order within one second, the resolution of Event times.
 _PULLING, _PULLED = str(Reason.PULLING), "Pulled"
 _ORDER = {_PULLING: 1, "Failed": 2, _PULLED: 3}
 
@@ -51,7 +51,7 @@ class EventQuery:
     def __init__(self) -> None:
         self.due = 0
         self.is_queued = False
-        """Whether `due` is its turn in the queue for a slow API server."""
+        """Whether the queue for a slow API server has set `due`."""
         self.answer: _PodMessage | None = None
 
 
@@ -62,10 +62,10 @@ class PodEvents:
         self._client = client
         self._now = now
         self._waiting: weakref.WeakSet[EventQuery] = weakref.WeakSet()
-        """The waiting pods, as long as their runs remember them."""
+        """The waiting pods. The references are weak, so a pod is dropped with the memory of its run."""
         self._interval = float(MIN_INTERVAL_MS)
         self._queue_end = 0
-        """The turn of the last pod in the queue, with the pause after its query."""
+        """The earliest time for the query of the next pod in the queue: after the last query and its pause."""
 
     async def explain(
         self, pod: Pod, fact: Waiting, query: EventQuery, *, recallable: bool, pressing: bool = False
@@ -124,6 +124,7 @@ class PodEvents:
         return query.is_queued
 
     def _pause(self, least: int) -> int:
+        """Return the pause before the next query of a pod, which grows with the number of waiting pods."""
         return max(least, len(self._waiting) * MIN_INTERVAL_MS)
 
     async def _query(self, pod: Pod, reason: str) -> _PodMessage | None:
@@ -145,7 +146,7 @@ class PodEvents:
         except (errors.Refused, errors.Throttled, errors.ServerError):
             return []
         finally:
-            # The effect of a single slow answer is halved each time.
+            # Each further query halves the effect of a slow one.
             self._interval = max(self._interval / 2, PAUSE_FACTOR * (self._now() - began), MIN_INTERVAL_MS)
         return page.items
 

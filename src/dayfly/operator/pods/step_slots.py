@@ -1,9 +1,9 @@
-"""Limits the number of concurrent steps of a namespace, and decides which run gets the next free slot.
+"""Limits the number of concurrent steps of a namespace's sandboxes, and decides which run gets the next free slot.
 
-A step holds a slot from the creation of its pod until its end is in the ledger. A step that waits for its image gives
-the slot back. If too many steps of a namespace wait for images, no further step starts there. Stop and delete steps
-have separate slots, so that create steps cannot block cleanup. Slots are counted from the ledgers, so after a restart,
-or with two active operators, a namespace may briefly exceed its limit.
+A step holds a slot from the creation of its pod until its end is in the ledger. A step that waits for its image does
+not count. If too many steps of a namespace wait for images, no further step starts there. Stop and delete steps have
+separate slots, so that create steps cannot block cleanup. Slots are counted from the ledgers, and reservations are kept
+in memory only. So after a restart, or with two active operators, a namespace may briefly exceed its limit.
 """
 
 import collections
@@ -102,7 +102,9 @@ class StepSlots:
         *,
         cleaning: bool,
     ) -> Share:
-        """Return what the run may start now. `facts` are about its pods; `hindered` units wait for something else.
+        """Return the number of steps that the run may start now, and objections against the others.
+
+        `facts` are about its pods. `hindered` has the units that cannot start for another reason and need no slot.
 
         Raises:
             errors.ApiError: the limit of the namespace could not be read.
@@ -112,7 +114,7 @@ class StepSlots:
         self._recount(run, facts, hindered)
         mine = self._used[group].units_of(run.metadata.name)
         room = self._room(group, run.metadata.name)
-        held = sum(run.ledger.unit(unit).state not in ALIVE for unit in mine)
+        held = sum(run.ledger.unit(unit).state not in ALIVE for unit in mine)  # reserved, not claimed yet
         if room > 0:
             return Share(room + held, {})
         since = self._waiting[group].get(run.metadata.name, self._now())
@@ -121,7 +123,7 @@ class StepSlots:
         return Share(held, dict.fromkeys(others, objection))
 
     def reserve(self, run: RunObject, unit: str, *, cleaning: bool) -> bool:
-        """Reserve a slot for a step whose pod will be created. If none is free, queue the run and return false."""
+        """Reserve a slot for a step whose pod will be created. If none is free, schedule a turn and return false."""
         group, name = _SlotGroup(run.ledger.target.namespace, cleaning), run.metadata.name
         used = self._used[group]
         if unit in used.units_of(name):
@@ -148,6 +150,7 @@ class StepSlots:
         """
         group, name = _SlotGroup(run.ledger.target.namespace, cleaning), run.metadata.name
         mine = self._used[group].units_of(name)
+        # An attempt that is claimed and voided at once starts nothing.
         exempt = {*mine, *(move.unit for move in moves if isinstance(move, Void))}
         claims = [move.unit for move in moves if isinstance(move, Claim) and move.kind in lifecycle.STEP_KINDS]
         wanted = [unit for unit in claims if unit not in exempt]
@@ -159,7 +162,7 @@ class StepSlots:
         return True
 
     def settle(self, name: str, decision: Decision | None = None) -> None:
-        """End a turn over a run: release unused slots. `decision` is None if the turn failed."""
+        """Update the slots and the waiting runs after a turn of a run. `decision` is None if the turn failed."""
         run = self._ledger.get(name)
         if run is None:
             self._forget(name)
@@ -174,7 +177,7 @@ class StepSlots:
             if waits:
                 self._waiting[group].setdefault(name, self._now())
                 if next(iter(self._waiting[group])) == name:
-                    # On behalf of all waiting runs, since the limit may have been raised.
+                    # Only the first waiting run checks whether the limit was raised. Its turn wakes the others.
                     self._queue.add(name, after=LIMIT_CACHE_MS / 1000)
             else:
                 self._waiting[group].pop(name, None)
@@ -195,13 +198,16 @@ class StepSlots:
             self._forget(name)
         elif name in self._used[_SlotGroup(run.ledger.target.namespace, cleaning=False)] or any(
             unit.state in ALIVE for unit in run.ledger.units.values()
-        ):  # slots of cleanup steps do not depend on this
+        ):  # other cleanup slots are counted again at the end of each turn
             self._recount(run, {}, {})
             self._wake(_SlotGroup(run.ledger.target.namespace, cleaning=False))
             self._wake(_SlotGroup(run.ledger.target.namespace, cleaning=True))
 
     def _recount(self, run: RunObject, facts: Mapping[AttemptKey, Fact], hindered: Mapping[str, object]) -> None:
-        """Count the slots of a run again: running units in the ledger, and reservations for prepared pods."""
+        """Count the slots of a run again: live attempts in the ledger, and reservations for prepared pods.
+
+        A live attempt uses a cleanup slot if it was claimed after the run was closed.
+        """
         name, namespace, closed = run.metadata.name, run.ledger.target.namespace, run.ledger.closed
         for cleaning in (False, True):
             group = _SlotGroup(namespace, cleaning)
@@ -218,12 +224,13 @@ class StepSlots:
             self._used[group].put(name, now)
 
     def _room(self, group: _SlotGroup, name: str) -> int:
-        """Return the free slots for a run, behind the runs that came before it."""
+        """Return the free slots for a run after each run that has waited longer has got one."""
         waiting = self._waiting[group]
         before = list(waiting).index(name) if name in waiting else len(waiting)
         return self._free(group) - before
 
     def _free(self, group: _SlotGroup) -> int:
+        """Return the free slots of a group. A step that waits for its image does not count."""
         used = self._used[group]
         if used.image_waits >= MAX_IMAGE_WAITS:
             return 0
@@ -288,7 +295,7 @@ class _Limits:
 
 
 def _lacks_image(fact: Fact | None, before: bool) -> bool | None:
-    """Return whether a started step waits for its image; None if it has ended. Without a fact, return `before`."""
+    """Return whether a claimed step waits for its image; None if it has ended. Without a fact, return `before`."""
     if isinstance(fact, Ended | Sealed | NeverRan):
         return None
     if isinstance(fact, Waiting):
@@ -297,7 +304,10 @@ def _lacks_image(fact: Fact | None, before: bool) -> bool | None:
 
 
 def _is_held(run: RunObject, unit: str, facts: Mapping[AttemptKey, Fact], hindered: Mapping[str, object]) -> bool:
-    """Return whether a slot is still reserved for the unit's next attempt. Its pod may not be in the cache yet."""
+    """Return whether a unit keeps the reserved slot for its next attempt.
+
+    It does while nothing else hinders it and its pod is gated, or is not in the cache yet.
+    """
     record: UnitRecord = run.ledger.unit(unit)
     fact = facts.get((unit, record.attempt + 1))
     return record.state not in ALIVE and unit not in hindered and (fact is None or isinstance(fact, Prepared))
