@@ -144,7 +144,7 @@ MUTANTS = (
         "a target that started by itself needs no preStop",
         closed_run,
         "if draft.run.has_started and",
-        "if draft.run.kept and",
+        "if draft.run.kept_units and",
         WATCHED,
         "ORDER",
     ),
