@@ -275,10 +275,13 @@ async def test_deletes_go_before_creates_when_places_are_few(machine):
     gate = doc.step("g", log_line("gate") + '; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done')
     await machine.host.offer(doc.offer(doc.resource("g", [gate]), uid="gate"))
     await machine.wrote("gate")
-    for n in range(20):
-        created = doc.resource("r", [doc.step("a", log_line("created"))])
+    created = doc.resource("r", [doc.step("a", log_line("created"))])
+    for n in range(10):
         await machine.host.offer(doc.offer(created, uid=f"new{n}"))
     await machine.delete("old")
+    await until(lambda: any(move == "Close" for move, *_ in machine.history("old")), "the delete to begin")
+    for n in range(10, 20):
+        await machine.host.offer(doc.offer(created, uid=f"new{n}"))
     await machine.said("r/z", "WaitingForSlot", "old")
     for n in range(20):
         await machine.said("r/a", "WaitingForSlot", f"new{n}")
