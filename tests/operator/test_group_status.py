@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.operator.rig.gateways import KINDS as GATEWAY_KINDS
 from tests.operator.rig.route_group_bench import GROUPS, MERGE, Bench, report, run_story, with_bench
 
 from dayfly.execute.pod.read import format_time
@@ -69,6 +70,15 @@ class TestSaying:
         served = bench.condition("Supported")
         assert (served["status"], served["reason"]) == ("False", Reason.UNSUPPORTED)
         assert "spec.match" in served["message"]
+
+    @with_bench
+    async def test_group_in_a_routed_cluster_is_supported(self, bench: Bench):
+        bench.server.serve(GATEWAY_KINDS[0])
+        await bench.caches.wait_discovered()
+        await bench.report_run()
+        supported = bench.condition("Supported")
+        assert (supported["status"], supported["reason"], supported["message"]) == ("True", Reason.SUPPORTED, "")
+        assert "Not supported" not in bench.ready_fields[2]
 
     @pytest.mark.parametrize(("ready", "reason"), [(False, Reason.BLOCKED), (True, Reason.NO_MATCHED_SANDBOXES)])
     @with_bench

@@ -15,7 +15,16 @@ from dayfly.operator.cluster.objects import GROUPS, RouteGroupObject, RunObject
 from dayfly.operator.route_groups.membership import ClusterMembership
 from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
-from dayfly.operator.status.status_format import condition, conditions, endpoints_of, message_of, pods_of, units_of
+from dayfly.operator.status.status_format import (
+    condition,
+    conditions,
+    endpoints_of,
+    message_of,
+    pods_of,
+    supported_row,
+    units_of,
+    with_unsupported_parts,
+)
 from dayfly.operator.status.status_writer import ObjectStatusWriter, StatusUpdate
 from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.plan import messages, phases
@@ -24,7 +33,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.route_groups import BaselineConflict, GroupState
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import RunReport, UnitReport
-from dayfly.spec.unsupported_fields import SUPPORTED, GroupReach, unsupported_group_fields
+from dayfly.spec.unsupported_fields import GroupReach, unsupported_group_fields
 
 # Sandboxes listed in a status; the count includes all.
 MAX_LISTED = 256
@@ -160,7 +169,7 @@ class GroupStatus:
             state=state,
             about=about,
             lacking=lacking,
-            message=f"{state.message} {messages.unsupported(lacking)}" if state.ready else state.message,
+            message=with_unsupported_parts(state.message, lacking) if state.ready else state.message,
             urls=self._cluster.urls.get(names.run_name(meta.name, meta.uid), {}) if report else {},
             expiry=Expiry.from_world(about[0].world if about else None, seen.spec, now),
         )
@@ -185,6 +194,6 @@ def _other_conditions(
     found = state.conflicts
     rows = (
         (plan.CONFLICT_CONDITION, bool(found), plan.conflict_reason(found), plan.conflict_message(found)),
-        (SUPPORTED, False, Reason.UNSUPPORTED, messages.unsupported(lacking)),
+        supported_row(lacking),
     )
     return [condition(seen, row, now) for row in rows]

@@ -27,7 +27,16 @@ from dayfly.operator.cluster.objects import (
     served_for,
 )
 from dayfly.operator.status.expiry import Expiry
-from dayfly.operator.status.status_format import condition, conditions, endpoints_of, message_of, pods_of, units_of
+from dayfly.operator.status.status_format import (
+    condition,
+    conditions,
+    endpoints_of,
+    message_of,
+    pods_of,
+    supported_row,
+    units_of,
+    with_unsupported_parts,
+)
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.operator.status.status_writer import CONFLICT_RETRY_S, ObjectStatusWriter, StatusUpdate
 from dayfly.plan import messages, phases
@@ -183,8 +192,8 @@ class SandboxStatusWriter:
         ready, reason, message, generation, unit, others = content
         report = about[1] if about else None
         lacking = (*unsupported_sandbox_fields(seen.spec, by_name=False), *(report.unsupported if report else ()))
-        if lacking and ready:
-            message = f"{message} {messages.unsupported(lacking)}"
+        if ready:
+            message = with_unsupported_parts(message, lacking)
         units = report.units if report else ()
         run = names.run_name(seen.metadata.name, seen.metadata.uid)
         urls = self._cluster.urls.get(run, {}) if report else {}
@@ -195,9 +204,6 @@ class SandboxStatusWriter:
         phase = phases.phase(begun=begun, closed=closed, ready=ready, reason=reason)
         standing = tuple((unit.id, unit.state, unit.attempt) for unit in units)
         expiry = Expiry.from_world(about[0].world if about else None, seen.spec, now)
-        served = (SUPPORTED, False, Reason.UNSUPPORTED, messages.unsupported(lacking))
-        if not lacking:
-            served = (SUPPORTED, True, Reason.SUPPORTED, "")
         deferred = (), message, progress, standing, bool(lacking), expiry.soon, urls
 
         def status(since: str) -> dict[str, Any]:
@@ -216,7 +222,7 @@ class SandboxStatusWriter:
                 "expiresAt": format_time(expiry.at) or None,
                 "conditions": [
                     *conditions(ready, reason, message, generation, since),
-                    condition(seen, served, now),
+                    condition(seen, supported_row(lacking), now),
                     *expiry.conditions(generation),
                 ],
                 **({"run": run, "units": units_of(units, pods_of(*about))} if about else {}),

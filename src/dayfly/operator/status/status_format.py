@@ -12,10 +12,13 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.read import format_time
 from dayfly.execute.turn import Scene
 from dayfly.operator.cluster.objects import RouteGroupObject, SandboxObject, StoredStatus
+from dayfly.plan import messages
 from dayfly.plan.messages import fill_clocks
+from dayfly.plan.reasons import Reason
 from dayfly.plan.status import unit_sentence
 from dayfly.spec.lifecycle import STEP_KINDS
 from dayfly.spec.report import RunReport, UnitReport
+from dayfly.spec.unsupported_fields import SUPPORTED
 
 
 def conditions(
@@ -45,6 +48,18 @@ def condition(seen: SandboxObject | RouteGroupObject, row: tuple[str, bool, str,
     since = [each.last_transition_time for each in before if each.type == name and each.status == status]
     [found] = conditions(holds, reason, message, seen.metadata.generation, (*since, format_time(now))[0], name=name)
     return found
+
+
+def supported_row(unsupported: tuple[str, ...]) -> tuple[str, bool, str, str]:
+    """Return the row of the condition `Supported` for the unsupported parts of a spec."""
+    if not unsupported:
+        return SUPPORTED, True, Reason.SUPPORTED, ""
+    return SUPPORTED, False, Reason.UNSUPPORTED, messages.unsupported(unsupported)
+
+
+def with_unsupported_parts(message: str, unsupported: tuple[str, ...]) -> str:
+    """Return the message of a ready object, with the unsupported parts of its spec."""
+    return f"{message} {messages.unsupported(unsupported)}" if unsupported else message
 
 
 def with_fixed_times(unit: UnitReport) -> str:
