@@ -1,6 +1,6 @@
 """The fields of all messages between a server and connected clusters, one per line.
 
-`protocol-2.forms` holds the fields of the first release of protocol 2 and all later additions. Clusters are upgraded
+`messages-2.forms` holds the fields of the first release of protocol 2 and all later additions. Clusters are upgraded
 later than servers, some of them earlier. So within one protocol version, a message only gains optional fields, and new
 messages must be ones that a peer may ignore.
 
@@ -20,7 +20,7 @@ import msgspec
 from dayfly.link import envelope as mailbox
 from dayfly.link import wire
 
-FORMS = Path(__file__).with_name(f"protocol-{wire.PROTOCOL}.forms")
+FORMS = Path(__file__).with_name(f"messages-{wire.PROTOCOL}.forms")
 MAIL = (
     mailbox.SessionRequest,
     mailbox.Session,
