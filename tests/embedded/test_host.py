@@ -283,7 +283,7 @@ async def test_server_starts_though_a_run_cannot_be_taken_over(machine, monkeypa
         await machine.ready(uid)
 
 
-@pytest.mark.parametrize("column", ["ledger", "documents", "wish"])
+@pytest.mark.parametrize("column", ["ledger", "documents", "intent"])
 async def test_requests_about_an_unreadable_run_name_its_row(machine, column, caplog):
     """The run may have created resources, so neither a stop nor an abandon may remove its row."""
     for uid in ("bad", "good"):

@@ -75,7 +75,7 @@ class TestFile:
             assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
         asked = ("journal_mode", "synchronous", "secure_delete", "busy_timeout", "user_version")
         found = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in asked]
-        assert found == ["wal", 2, 1, 10_000, 3]
+        assert found == ["wal", 2, 1, 10_000, 4]
 
     def test_damaged_file_is_reported(self, tmp_path):
         path = tmp_path / "ledger.db"
@@ -297,16 +297,16 @@ def test_damaged_wish_does_not_block_renewal_of_other_leases(ledger, db, damaged
     """Otherwise no server starts, and no run takes a turn."""
     for uid in ("bad", "good"):
         assert ledger.create(stored(uid, lease_until=5))
-    db.execute("UPDATE run SET wish = ? WHERE uid = 'bad'", (damaged,))
+    db.execute("UPDATE run SET intent = ? WHERE uid = 'bad'", (damaged,))
     assert ledger.has_lease_before(9)
     ledger.extend_leases(9)
     assert ledger.load("good").intent.lease_until == 9
     assert not ledger.has_lease_before(8)
-    assert db.execute("SELECT wish FROM run WHERE uid = 'bad'").fetchone() == (damaged,), "it is unchanged"
+    assert db.execute("SELECT intent FROM run WHERE uid = 'bad'").fetchone() == (damaged,), "it is unchanged"
 
 
 @pytest.mark.parametrize("damaged", [b"", b"{", b"{}x", b"\xff\xfe", b"[" * 10_000])
-@pytest.mark.parametrize("column", ["ledger", "documents", "forks", "wish"])
+@pytest.mark.parametrize("column", ["ledger", "documents", "forks", "intent"])
 def test_damaged_row_is_reported_with_its_run(ledger, db, tmp_path, column, damaged):
     """A group of writes has several runs: an error of one run must not count as an error of the file."""
     for uid in ("bad", "good"):

@@ -37,7 +37,7 @@ async def test_offer_of_a_begun_run_that_is_unknown_starts_nothing(machine):
     assert list(machine.host.unacknowledged_ends()) == []
 
 
-async def test_an_older_form_of_a_wish_changes_nothing(machine):
+async def test_older_generation_of_an_offer_changes_nothing(machine):
     await machine.baseline()
     await machine.host.offer(doc.offer(generation=2, expires_at=2_000_000_000_000))
     older = doc.offer(forks=[doc.fork()], generation=1, expires_at=1)
@@ -51,33 +51,14 @@ async def test_an_older_form_of_a_wish_changes_nothing(machine):
     await machine.finish()
 
 
-async def test_a_ledger_of_the_first_form_is_carried_on(machine):
-    """Ended runs are reported again in the next session, as the end cannot be acknowledged in the old one."""
-    await machine.host.offer(doc.offer(RAN))
-    await machine.ready()
-    await machine.host.offer(doc.offer(RAN, uid="over"))
-    await machine.ready("over")
-    await machine.finish("over")
-    await machine.down()
-    database = sqlite3.connect(machine.home / "ledger.db")
-    database.executescript(
-        "ALTER TABLE run DROP COLUMN generation; DROP INDEX ended_unacknowledged;"
-        "ALTER TABLE ended DROP COLUMN acknowledged; DROP TABLE life; DROP TABLE secret; PRAGMA user_version = 1;"
-    )
-    database.close()
-    await machine.up()
-    await machine.ready()
-    assert (list(machine.host.living_runs()), list(machine.host.unacknowledged_ends())) == (["u"], ["over"])
-    assert await machine.host.offer(doc.offer(RAN, generation=5)) is Verdict.TAKEN
-    assert machine.lines() == ["ran", "ran"]
-    await machine.finish()
-
-
-def test_a_ledger_of_a_later_form_is_left_alone(tmp_path):
+@pytest.mark.parametrize("version", [1, 99])
+def test_ledger_of_another_version_is_refused_unchanged(tmp_path, version):
     path = tmp_path / "ledger.db"
     SqliteLedger(path).close()
     database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 99")
+    database.execute(f"PRAGMA user_version = {version}")
     database.close()
-    with pytest.raises(LedgerError, match="has version 99"):
+    before = path.read_bytes()
+    with pytest.raises(LedgerError, match=f"has version {version}"):
         SqliteLedger(path)
+    assert path.read_bytes() == before

@@ -1,13 +1,10 @@
 """The secrets of a run: stored before its birth, read by its steps, and removed at its end."""
 
-import sqlite3
-
 import pytest
 from tests.embedded.documents import offer, resource, step
 from tests.embedded.machine import until
 from tests.embedded.test_values import CANARY, holding
 
-from dayfly.embedded.ledger import SqliteLedger
 from dayfly.execute.executor import Registry
 from dayfly.link.wire import Verdict
 from dayfly.spec.host_errors import DocumentsRefusedError
@@ -93,18 +90,6 @@ async def test_secrets_survive_a_restart_of_the_server(machine):
     await machine.up()
     await machine.finish()
     assert machine.lines()[-1] == f"drop {len(CANARY)}"
-
-
-def test_a_ledger_of_the_form_before_them_takes_them(tmp_path):
-    path = tmp_path / "ledger.db"
-    SqliteLedger(path).close()
-    with sqlite3.connect(path) as database:
-        database.executescript("DROP TABLE secret; PRAGMA user_version = 2;")
-    database.close()
-    ledger = SqliteLedger(path)
-    ledger.keep_secrets("u", GIVEN)
-    assert ledger.secrets("u") == GIVEN
-    ledger.close()
 
 
 def test_remote_host_refuses_secrets():

@@ -23,12 +23,12 @@ from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.run import Run
 from dayfly.spec.run_data import HistoryEntry
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 _BUSY_S = 10
 _SCHEMA = """
 CREATE TABLE run (
     uid TEXT PRIMARY KEY, name TEXT NOT NULL, seq INTEGER NOT NULL, phase TEXT NOT NULL,
-    ledger BLOB NOT NULL, documents BLOB NOT NULL, forks BLOB NOT NULL, wish BLOB NOT NULL,
+    ledger BLOB NOT NULL, documents BLOB NOT NULL, forks BLOB NOT NULL, intent BLOB NOT NULL,
     generation INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE TABLE output (
@@ -48,19 +48,10 @@ CREATE INDEX ended_by_time ON ended (at);
 CREATE INDEX ended_unacknowledged ON ended (uid) WHERE NOT acknowledged;
 CREATE TABLE life (number INTEGER NOT NULL) STRICT;
 INSERT INTO life VALUES (0);
-"""
-_FROM_2 = """
 CREATE TABLE secret (
     run TEXT NOT NULL, resource TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,
     PRIMARY KEY (run, resource, name)
 ) STRICT, WITHOUT ROWID;
-"""
-_FROM_1 = """
-ALTER TABLE run ADD COLUMN generation INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE ended ADD COLUMN acknowledged INTEGER NOT NULL DEFAULT 0;
-CREATE INDEX ended_unacknowledged ON ended (uid) WHERE NOT acknowledged;
-CREATE TABLE life (number INTEGER NOT NULL) STRICT;
-INSERT INTO life VALUES (0);
 """
 
 _HISTORY = "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -122,11 +113,10 @@ class SqliteLedger:
 
     def _prepare(self) -> None:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version < SCHEMA_VERSION:
+        if version == 0:
             with self._db:
-                script = {0: _SCHEMA, 1: _FROM_1}.get(version, "") + _FROM_2
-                self._db.executescript(f"BEGIN; {script} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
-        elif version > SCHEMA_VERSION:
+                self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+        elif version != SCHEMA_VERSION:
             raise LedgerError(
                 f"the ledger has version {version}, this Dayfly supports {SCHEMA_VERSION}; use the Dayfly that wrote it"
             )
@@ -238,14 +228,14 @@ class SqliteLedger:
 
     def set_intent(self, uid: str, intent: TargetIntent) -> bool:
         """Replace the intent of the run's target; return False if there is no such run."""
-        return bool(self._db.execute("UPDATE run SET wish = ? WHERE uid = ?", (_encode(intent), uid)).rowcount)
+        return bool(self._db.execute("UPDATE run SET intent = ? WHERE uid = ?", (_encode(intent), uid)).rowcount)
 
     def extend_leases(self, until: int) -> None:
         """Extend the leases of open runs that expire before `until`. A damaged intent stays as it is."""
         self._db.execute(
-            "UPDATE run SET wish = CAST(json_set(CAST(wish AS TEXT), '$.lease_until', ?) AS BLOB) WHERE phase = 'open'"
-            " AND CASE WHEN json_valid(CAST(wish AS TEXT))"
-            " THEN json_extract(CAST(wish AS TEXT), '$.lease_until') END BETWEEN 1 AND ?",
+            "UPDATE run SET intent = CAST(json_set(CAST(intent AS TEXT), '$.lease_until', ?) AS BLOB)"
+            " WHERE phase = 'open' AND CASE WHEN json_valid(CAST(intent AS TEXT))"
+            " THEN json_extract(CAST(intent AS TEXT), '$.lease_until') END BETWEEN 1 AND ?",
             (until, until),
         )
 
@@ -336,7 +326,7 @@ class SqliteLedger:
         Raises:
             RunDamagedError: its row cannot be read. The row is kept, as it may be the only record of its resources.
         """
-        found = self._read("SELECT name, ledger, documents, forks, wish, generation FROM run WHERE uid = ?", uid)
+        found = self._read("SELECT name, ledger, documents, forks, intent, generation FROM run WHERE uid = ?", uid)
         if not found:
             return None
         name, run, documents, forks, intent, generation = found[0]
@@ -359,8 +349,8 @@ class SqliteLedger:
     def has_lease_before(self, until: int) -> bool:
         """Return whether an open run has a lease that expires before `until` (unix milliseconds)."""
         found = self._read(
-            "SELECT 1 FROM run WHERE phase = 'open' AND CASE WHEN json_valid(CAST(wish AS TEXT))"
-            " THEN json_extract(CAST(wish AS TEXT), '$.lease_until') END BETWEEN 1 AND ? LIMIT 1",
+            "SELECT 1 FROM run WHERE phase = 'open' AND CASE WHEN json_valid(CAST(intent AS TEXT))"
+            " THEN json_extract(CAST(intent AS TEXT), '$.lease_until') END BETWEEN 1 AND ? LIMIT 1",
             until,
         )
         return bool(found)
