@@ -1252,6 +1252,50 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
+         * ApiKey
+         * @description A key. Only the answer that creates it contains the secret `key`.
+         */
+        ApiKey: {
+            /** @description ID of the key. */
+            id: string;
+            /** @description Name for people. */
+            name: string;
+            /**
+             * @description Role of the key.
+             * @enum {unknown}
+             */
+            role: "admin" | "member" | "viewer";
+            /**
+             * Format: date-time
+             * @description Time of its creation.
+             */
+            createdAt: string;
+            /** @description ID of the key that created it. */
+            createdBy: string;
+            /**
+             * Format: date-time
+             * @description Time of its expiry; absent if it does not expire.
+             * @default
+             */
+            expiresAt?: string;
+            /**
+             * Format: date-time
+             * @description Time of its last use, to the minute; absent if it was not used.
+             * @default
+             */
+            lastUsedAt?: string;
+            /**
+             * @description The key itself; only in the answer that creates it.
+             * @default
+             */
+            key?: string;
+            /**
+             * @description Terms of its scope; absent for the whole organisation.
+             * @default []
+             */
+            scope?: string[];
+        };
+        /**
          * Attempt
          * @description An attempt that has a log, and the length of the log so far.
          */
@@ -1738,10 +1782,10 @@ export interface components {
             servers?: Record<string, never>[];
         };
         /**
-         * Ended
+         * EndedRun
          * @description A sandbox that has ended.
          */
-        Ended: {
+        EndedRun: {
             /** @description Identity of the run, for the query parameter `uid`. */
             uid: string;
             /** @description Name of the sandbox. */
@@ -1838,54 +1882,10 @@ export interface components {
             ok: boolean;
         };
         /**
-         * Key
-         * @description A key. Only the answer that creates it contains the secret `key`.
-         */
-        Key: {
-            /** @description ID of the key. */
-            id: string;
-            /** @description Name for people. */
-            name: string;
-            /**
-             * @description Role of the key.
-             * @enum {unknown}
-             */
-            role: "admin" | "member" | "viewer";
-            /**
-             * Format: date-time
-             * @description Time of its creation.
-             */
-            createdAt: string;
-            /** @description ID of the key that created it. */
-            createdBy: string;
-            /**
-             * Format: date-time
-             * @description Time of its expiry; absent if it does not expire.
-             * @default
-             */
-            expiresAt?: string;
-            /**
-             * Format: date-time
-             * @description Time of its last use, to the minute; absent if it was not used.
-             * @default
-             */
-            lastUsedAt?: string;
-            /**
-             * @description The key itself; only in the answer that creates it.
-             * @default
-             */
-            key?: string;
-            /**
-             * @description Terms of its scope; absent for the whole organisation.
-             * @default []
-             */
-            scope?: string[];
-        };
-        /**
-         * LogPiece
+         * LogChunk
          * @description A part of one log. Parts of the log without an entry in `times` have no known time.
          */
-        LogPiece: {
+        LogChunk: {
             /** @description ID of the unit. */
             unit: string;
             /** @description Number of the attempt. */
@@ -3599,7 +3599,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Key"][];
+                    "application/json": components["schemas"]["ApiKey"][];
                 };
             };
             400: components["responses"]["400"];
@@ -3632,7 +3632,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Key"];
+                    "application/json": components["schemas"]["ApiKey"];
                 };
             };
             400: components["responses"]["400"];
@@ -4162,7 +4162,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Ended"][];
+                    "application/json": components["schemas"]["EndedRun"][];
                 };
             };
             400: components["responses"]["400"];
@@ -5141,7 +5141,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["LogPiece"];
+                    "application/json": components["schemas"]["LogChunk"];
                 };
             };
             400: components["responses"]["400"];
@@ -5409,7 +5409,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["LogPiece"];
+                    "application/json": components["schemas"]["LogChunk"];
                 };
             };
             400: components["responses"]["400"];

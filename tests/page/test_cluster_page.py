@@ -143,7 +143,7 @@ class TestWhatItSays:
                 ("sandboxes/box/outputs?masked=true", list[api.Output]),
                 ("attention", list[attention.Concern]),
                 ("resource-plugins?version=all", list[api.Plugin]),
-                ("ended-sandboxes", list[forms.Ended]),
+                ("ended-sandboxes", list[forms.EndedRun]),
             ):
                 assert msgspec.convert(served.get(path), form) is not None, path
 

@@ -121,7 +121,7 @@ class NewKey(Form):
     ] = msgspec.UNSET
 
 
-class Key(Form):
+class ApiKey(Form):
     """A key. Only the answer that creates it contains the secret `key`."""
 
     id: Annotated[str, doc("ID of the key.")]
@@ -240,7 +240,7 @@ class Until(Form):
     until: Annotated[Time, doc("End of the lease.")]
 
 
-class LogPiece(Form):
+class LogChunk(Form):
     """A part of one log. Parts of the log without an entry in `times` have no known time."""
 
     unit: Annotated[str, doc("ID of the unit.")]
@@ -325,7 +325,7 @@ class OutputName(Form):
     output: Annotated[str, doc("Name of the output.")]
 
 
-class Ended(Form):
+class EndedRun(Form):
     """A sandbox that has ended."""
 
     uid: Annotated[str, doc("Identity of the run, for the query parameter `uid`.")]

@@ -149,9 +149,9 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
         "DELETE": RouteOperation(ADMIN, "Revoke a token."),
     },
     _ORG + "/keys": {
-        "GET": RouteOperation(ADMIN, "List the keys, without their secrets.", [forms.Key]),
+        "GET": RouteOperation(ADMIN, "List the keys, without their secrets.", [forms.ApiKey]),
         "POST": RouteOperation(
-            ADMIN, "Create a key; only this answer contains its secret.", forms.Key, body=forms.NewKey
+            ADMIN, "Create a key; only this answer contains its secret.", forms.ApiKey, body=forms.NewKey
         ),
     },
     _ORG + "/keys/{id}": {"DELETE": RouteOperation(ADMIN, "Revoke a key.")},
@@ -190,7 +190,7 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
         "GET": RouteOperation(VIEWER, "List what needs attention, the most severe first.", [attention.Concern])
     },
     _ORG + "/ended-sandboxes": {
-        "GET": RouteOperation(VIEWER, "List ended sandboxes, the newest first.", [forms.Ended], _ENDED)
+        "GET": RouteOperation(VIEWER, "List ended sandboxes, the newest first.", [forms.EndedRun], _ENDED)
     },
     _SANDBOX + "/plan": {
         "GET": RouteOperation(VIEWER, "Return the units of a sandbox by event, and its cleanup in order.", forms.Plan)
@@ -255,7 +255,7 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
     },
     _SANDBOX + "/attempts": {"GET": RouteOperation(VIEWER, "List the attempts that have a log.", [api.Attempt])},
     _SANDBOX + "/log": {
-        "GET": RouteOperation(VIEWER, "Return a part of the log of one attempt.", forms.LogPiece, _LOG)
+        "GET": RouteOperation(VIEWER, "Return a part of the log of one attempt.", forms.LogChunk, _LOG)
     },
     _SANDBOX + "/logs": {
         "GET": RouteOperation(
