@@ -9,7 +9,7 @@ import yaml
 
 from dayfly.cli import event_receiver, secret_files
 from dayfly.cli.commands import operator, server, up, with_command
-from dayfly.compile import units
+from dayfly.compile import unit_defaults
 from dayfly.embedded import host as embedded
 from dayfly.embedded import states as embedded_states
 from dayfly.execute import inputs, log_masks, outputs, tracing, work_order
@@ -39,7 +39,7 @@ from dayfly.server.api import changes, reports
 from dayfly.server.events import cloud_event_publisher, event_rows
 from dayfly.server.http import auth_middleware, rate_limit, request_data, shared_slots, tls
 from dayfly.server.records import tombstones
-from dayfly.server.runs import group_forms, group_strategy, lifetimes, run_requests, run_secrets
+from dayfly.server.runs import group_forms, group_strategy, run_requests, run_secrets, ttl_extensions
 from dayfly.server.sync.agents import mailbox_rows
 from dayfly.spec import (
     json_patch,
@@ -191,7 +191,7 @@ def _steps() -> list[Limit]:
         Limit("time for a response to a webhook", span(webhook.ANSWER_MS / 1000), "`webhook.timeouts.answer`"),
         Limit("response to a webhook", size(http_exchange.ANSWER_LIMIT)),
         Limit("connection attempts of a webhook", str(sender.MAX_TRIES)),
-        Limit("attempts of a create step", f"1, or {units.CREATE_TRIES} if it is idempotent", "`retry`"),
+        Limit("attempts of a create step", f"1, or {unit_defaults.CREATE_TRIES} if it is idempotent", "`retry`"),
         Limit("attempts of a create step that never ran", str(retry.MAX_NEVER_RAN), "a larger `retry.limit`"),
         Limit("attempts of a `preStop` step", str(lifecycle.PRE_STOP_TRIES)),
         Limit("attempts of a delete step", "unlimited"),
@@ -334,7 +334,7 @@ def _records() -> list[Limit]:
             "sandboxes and conflicts of a route group in an event", f"{group_forms.MAX_LISTED}, the count includes all"
         ),
         Limit("lease of a sandbox", span(run_requests.MAX_LEASE_S)),
-        Limit("end of an extension", f"{lifetimes._MAX_EXTENSION_S // (365 * 86_400)} years"),  # noqa: SLF001 - no other name
+        Limit("end of an extension", f"{ttl_extensions._MAX_EXTENSION_S // (365 * 86_400)} years"),  # noqa: SLF001 - no other name
         Limit("time for which reports of ended sandboxes are stored", span(tombstones.KEEP_MS / 1000)),
         Limit("entries in one response of the audit log", str(audit.PAGE_SIZE), "request the next page"),
     ]

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from bench.cluster.place import TIMEOUT_S
-from dayfly.kube.cache import Cache, Reflector
+from dayfly.kube.cache import Cache
 from dayfly.kube.objects import HasMeta, Key
+from dayfly.kube.reflector import Reflector
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

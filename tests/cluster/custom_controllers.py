@@ -18,9 +18,10 @@ import msgspec
 from tests.cluster.installed import Installed
 
 from dayfly.kube import auth, errors
-from dayfly.kube.cache import Cache, Reflector
+from dayfly.kube.cache import Cache
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, Key, ObjectMeta, Resource
+from dayfly.kube.reflector import Reflector
 from dayfly.kube.transport import HttpTransport
 
 FINALIZER = "platform.example.org/provided"

@@ -28,10 +28,11 @@ from tests.kube.fake.deployments import Deployments
 from tests.selection import SELECTION
 
 from dayfly.kube import auth, errors
-from dayfly.kube.cache import Cache, Reflector
+from dayfly.kube.cache import Cache
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.forms import Propagation, Style
 from dayfly.kube.objects import NAMESPACES, PODS, SECRETS, Pod, Resource
+from dayfly.kube.reflector import Reflector
 from dayfly.kube.transport import HttpTransport
 from dayfly.kube.watch import WatchEvent, watch
 

@@ -12,9 +12,10 @@ import pytest
 from tests.kube.fake import FakeCluster, Fault, Harm, at_random, run
 
 from dayfly.kube import cache, errors
-from dayfly.kube.cache import Cache, Reflector
+from dayfly.kube.cache import Cache
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, Key, ObjectMeta, Secret
+from dayfly.kube.reflector import Reflector
 from dayfly.kube.transport import Stream
 from dayfly.kube.watch import Bookmark, Patience, watch
 

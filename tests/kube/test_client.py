@@ -11,10 +11,11 @@ import pytest
 from tests.kube.fake import Crash, FakeCluster, Fault, Harm, Refusal, at_write, custom, run, serving
 
 from dayfly.kube import answers, errors
-from dayfly.kube.cache import Cache, Reflector
+from dayfly.kube.cache import Cache
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.forms import Propagation, Style
 from dayfly.kube.objects import PODS, SECRETS, Key, untyped_resource
+from dayfly.kube.reflector import Reflector
 from dayfly.kube.transport import Answer, HttpTransport, Request, Stream
 
 RUNS = untyped_resource("dayfly.dev/v1alpha1", "Run", "runs", namespaced=False)

@@ -6,7 +6,7 @@ import pytest
 from tests.operator.rig.scenes import at_work, gone, ready, wish
 from tests.operator.rig.world import World as Cluster
 
-from dayfly.operator.status.expiry import Expiry
+from dayfly.operator.status.expiry_warning import Expiry
 from dayfly.plan.world import TargetIntent, World
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import Phase, Run

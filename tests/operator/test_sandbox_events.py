@@ -25,7 +25,7 @@ from dayfly.operator.cluster.objects import SERVED_LABEL, SandboxObject
 from dayfly.operator.extensions import Receivers
 from dayfly.operator.monitoring.run_tracing import RunTraces
 from dayfly.operator.status import sandbox_events
-from dayfly.operator.status.expiry import Expiry
+from dayfly.operator.status.expiry_warning import Expiry
 from dayfly.operator.status.sandbox_events import ClusterEventReceiver, SandboxEvents
 from dayfly.plan import run_trace
 

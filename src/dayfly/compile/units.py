@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dayfly.compile import unit_defaults
 from dayfly.spec import plugin as written
 from dayfly.spec.errors import Path, SpecError
 from dayfly.spec.lifecycle import (
@@ -23,14 +24,12 @@ from dayfly.spec.lifecycle import (
     Unit,
     UnitInput,
     UnitOutput,
-    UnitRetry,
     UnitTimeouts,
     WebhookUnit,
 )
 from dayfly.spec.lifecycle_hook import HookInput
 from dayfly.spec.sandbox import Param
-from dayfly.spec.scalars.duration import milliseconds
-from dayfly.spec.steps import kube_object, webhook
+from dayfly.spec.steps import kube_object
 from dayfly.spec.steps.overlay import parse_overlay
 from dayfly.spec.steps.value_from import ResourceOutput
 
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from dayfly.compile.references import Workflow
     from dayfly.spec.steps.kube_object import KubeObject
 
-CREATE_TRIES = 3
-UNLIMITED_TRIES = 0
 MAX_VARIABLE_BYTES = 64 * 1024
 
 _STOPPING = frozenset({LifecycleEvent.PRE_STOP, LifecycleEvent.POST_STOP})
@@ -126,9 +123,9 @@ def _build_unit(shared: DocumentSettings, step: written.Step, event: LifecycleEv
             for index, item in enumerate(step.inputs)
         ),
         "outputs": tuple(_output(item) for item in step.outputs),
-        "retry": _retry(step.retry or written.Retry(), event),
+        "retry": unit_defaults.retry(step.retry or written.Retry(), event),
     }
-    timeouts = _timeouts(step.timeouts or written.Timeouts())
+    timeouts = unit_defaults.timeouts(step.timeouts or written.Timeouts())
     if step.object is not None:
         return _build_object_unit(shared, step.object, timeouts, common)
     if step.webhook is None:
@@ -136,7 +133,7 @@ def _build_unit(shared: DocumentSettings, step: written.Step, event: LifecycleEv
         return Unit(kind=Kind.EXEC, timeouts=timeouts, exec=work, **common)
     return Unit(
         kind=Kind.WEBHOOK,
-        timeouts=_webhook_timeouts(timeouts, step),
+        timeouts=unit_defaults.webhook_timeouts(timeouts, step),
         webhook=WebhookUnit(
             request=msgspec.json.decode(msgspec.json.encode(step.webhook)),
             namespace=shared.exec_template.namespace,
@@ -177,14 +174,6 @@ def _output(item: written.Output) -> UnitOutput:
     )
 
 
-def _webhook_timeouts(timeouts: UnitTimeouts, step: written.Step) -> UnitTimeouts:
-    """Return the time limits of a webhook. A sent request cannot be cancelled, so its grace period is its run time."""
-    assert step.webhook is not None, "only a webhook sends"
-    given = step.timeouts is not None and bool(step.timeouts.run)
-    run_ms = timeouts.run_ms if given or step.webhook.poll is not None else webhook.RUN_MS
-    return msgspec.structs.replace(timeouts, run_ms=run_ms, grace_ms=run_ms)
-
-
 def _input_destination(item: written.Input, step: written.Step) -> As:
     if step.object is not None:
         return As()  # its manifest has the place
@@ -213,18 +202,3 @@ def _input(shared: DocumentSettings, item: written.Input, keys: Path, place: As)
     if source is not None and place.env:
         check_variable(source, here)
     return UnitInput(name=item.name, value=source, secret=secret, as_=place)
-
-
-def _retry(given: written.Retry, event: LifecycleEvent) -> UnitRetry:
-    backoff = {"backoff_ms": milliseconds(given.backoff)} if given.backoff else {}
-    if event is LifecycleEvent.POST_STOP:
-        return UnitRetry(idempotent=True, limit=UNLIMITED_TRIES, **backoff)
-    if event is LifecycleEvent.PRE_STOP:
-        return UnitRetry(idempotent=True, limit=PRE_STOP_TRIES, **backoff)
-    tries = given.limit or (CREATE_TRIES if given.idempotent else 1)
-    return UnitRetry(idempotent=bool(given.idempotent), limit=tries, **backoff)
-
-
-def _timeouts(given: written.Timeouts) -> UnitTimeouts:
-    durations = {f"{field}_ms": getattr(given, field) for field in given.__struct_fields__}
-    return UnitTimeouts(**{field: milliseconds(duration) for field, duration in durations.items() if duration})

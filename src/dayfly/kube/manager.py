@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from dayfly.kube import auth, errors
-from dayfly.kube.cache import Cache, Change, Reflector
+from dayfly.kube.cache import Cache, Change
 from dayfly.kube.client import Client
 from dayfly.kube.controller import Controller, Resync
 from dayfly.kube.events import Recorder
 from dayfly.kube.lease import Elector, run_election
 from dayfly.kube.objects import HasMeta, Key, Resource
 from dayfly.kube.ownership import NameConflictError, controller_of
+from dayfly.kube.reflector import Reflector
 from dayfly.kube.status import StatusWriter
 from dayfly.kube.transport import HttpTransport
 from dayfly.kube.watches import Watches

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
-from dayfly.kube.cache import Cache, Reflector
+from dayfly.kube.cache import Cache
 from dayfly.kube.client import Client
 from dayfly.kube.objects import HasMeta, Resource
+from dayfly.kube.reflector import Reflector
 
 T = TypeVar("T", bound=HasMeta)
 

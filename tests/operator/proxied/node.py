@@ -23,9 +23,10 @@ from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import is_gated
 from dayfly.kube import errors
-from dayfly.kube.cache import Cache, Change, Reflector
+from dayfly.kube.cache import Cache, Change
 from dayfly.kube.client import Client
 from dayfly.kube.objects import LEASES, PODS, SECRETS, Pod, untyped_resource
+from dayfly.kube.reflector import Reflector
 
 NODE = "node"
 _WHOLE = PODS.read_as(dict[str, Any])

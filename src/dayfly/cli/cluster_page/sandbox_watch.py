@@ -13,8 +13,9 @@ from dayfly.cli.backends import cluster_report
 from dayfly.cli.backends.cluster_objects import now, to_dayfly_error
 from dayfly.cli.cluster_page import entries
 from dayfly.cli.cluster_page.entries import PAGE_SANDBOXES, PageEntry, PageSandbox
-from dayfly.kube.cache import Cache, Reflector
+from dayfly.kube.cache import Cache
 from dayfly.kube.objects import Key
+from dayfly.kube.reflector import Reflector
 from dayfly.server.http.event_stream import EventFeed
 from dayfly.server.http.request_data import rfc3339
 

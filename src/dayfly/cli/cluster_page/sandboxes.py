@@ -18,7 +18,7 @@ from dayfly.plan.why import explain_dropped_records, units_without_output
 from dayfly.server.api.overview import describe_plan, parse_output
 from dayfly.server.http.errors import SANDBOX_NOT_FOUND, RequestError
 from dayfly.server.http.request_data import read_flag, read_json, read_number, read_wait
-from dayfly.server.runs import lifetimes, run_requests
+from dayfly.server.runs import run_requests, ttl_extensions
 from dayfly.spec import documents
 from dayfly.spec.errors import quote
 from dayfly.spec.identity import routing_key
@@ -165,7 +165,7 @@ class SandboxRoutes:
 
     async def extend(self, request: Request) -> Any:
         body = await read_json(request)
-        lifetimes.parse_extension(body, 1)
+        ttl_extensions.parse_extension(body, 1)
         objects, bare = await self._objects_to_change(request)
         end = await objects.extend(bare, body.get("seconds", 0), body.get("until", ""))
         shown = await self.get(request)

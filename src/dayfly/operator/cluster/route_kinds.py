@@ -9,8 +9,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from dayfly.execute.gateway.preview import PreviewGateway
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
-from dayfly.kube.cache import Cache, Reflector
+from dayfly.kube.cache import Cache
 from dayfly.kube.objects import HasMeta, Resource
+from dayfly.kube.reflector import Reflector
 from dayfly.kube.watches import Watches
 from dayfly.spec.routing.routing_keys import Forms
 

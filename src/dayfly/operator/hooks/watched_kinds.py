@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 from dayfly.kube import errors
-from dayfly.kube.cache import Reflector
 from dayfly.kube.objects import PartialObjectMetadata, Resource
+from dayfly.kube.reflector import Reflector
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.targets.lifecycle_hook import HookedTarget
 from dayfly.operator.targets.targets import Targets

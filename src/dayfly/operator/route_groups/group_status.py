@@ -13,7 +13,7 @@ from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import GROUPS, RouteGroupObject, RunObject
 from dayfly.operator.route_groups.membership import ClusterMembership
-from dayfly.operator.status.expiry import Expiry
+from dayfly.operator.status.expiry_warning import Expiry
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
 from dayfly.operator.status.status_format import (
     condition,

@@ -20,7 +20,7 @@ from dayfly.kube.objects import NAMESPACES
 from dayfly.lib.delivery import Delivery, PendingDelivery, Post
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SandboxObject, served_uid
-from dayfly.operator.status.expiry import Expiry
+from dayfly.operator.status.expiry_warning import Expiry
 from dayfly.operator.status.sandbox_status import SandboxStatusWriter
 from dayfly.plan import cloud_events
 from dayfly.plan.cloud_events import EventSubject

@@ -26,7 +26,7 @@ from dayfly.operator.cluster.objects import (
     StoredStatus,
     served_for,
 )
-from dayfly.operator.status.expiry import Expiry
+from dayfly.operator.status.expiry_warning import Expiry
 from dayfly.operator.status.status_format import (
     condition,
     conditions,

@@ -12,7 +12,7 @@ from dayfly.kube.objects import Resource
 from dayfly.kube.ownership import reference
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import HookObject, RouteGroupObject, SandboxObject, StoredStatus
-from dayfly.operator.status.expiry import Expiry
+from dayfly.operator.status.expiry_warning import Expiry
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan.reason_catalog import Severity, severity
 from dayfly.plan.reasons import Reason

@@ -28,7 +28,7 @@ from dayfly.server.http.preconditions import ANY, Tagged
 from dayfly.server.http.request_data import read_flag, read_json, read_label_terms, read_number, rfc3339
 from dayfly.server.records import run_records, tombstones
 from dayfly.server.records.run_records import RunRecord, S
-from dayfly.server.runs import lifetimes
+from dayfly.server.runs import ttl_extensions
 from dayfly.server.runs.run_requests import (
     end_request,
     forced_deletion,
@@ -170,11 +170,13 @@ class RunService(Generic[S]):
             record = await self._get_active(who, name)
             ttl = record.spec.ttl
             if ttl is None:
-                raise lifetimes.no_time_to_live(f"{self.kind.noun} {quote(name)}")
+                raise ttl_extensions.no_time_to_live(f"{self.kind.noun} {quote(name)}")
             begin, end = await self._strategy.read_lifetime(record)
             if ttl.offset_from == "updatedAt":
                 begin = now_ms()  # this request changes the spec, which restarts such a time to live
-            if duration := lifetimes.extended_duration(begin, end, lifetimes.parse_extension(body, ttl.seconds)):
+            if duration := ttl_extensions.extended_duration(
+                begin, end, ttl_extensions.parse_extension(body, ttl.seconds)
+            ):
                 extended = msgspec.structs.replace(ttl, duration=duration)
                 return await self._change(who, record, msgspec.structs.replace(record.spec, ttl=extended), 0)
             return await self._describe(who, record)

@@ -10,7 +10,7 @@ import msgspec
 from dayfly.plan.reasons import Reason
 from dayfly.server.catalog.run_specs import with_bare_names
 from dayfly.server.http.request_data import rfc3339
-from dayfly.server.runs import lifetimes
+from dayfly.server.runs import ttl_extensions
 from dayfly.spec import documents
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import Phase
@@ -109,7 +109,7 @@ def run_form(
         found["unsupported"] = report.unsupported
     if end and record.spec.ttl is not None:
         found["scheduledDeleteTime"] = rfc3339(end)
-        conditions += lifetimes.expiry_conditions(end - record.spec.ttl.seconds * 1000, end)
+        conditions += ttl_extensions.expiry_conditions(end - record.spec.ttl.seconds * 1000, end)
     if conditions:
         found["conditions"] = conditions
     return {
