@@ -124,7 +124,11 @@ def run_scenarios(
                 if output is None:
                     show.block(as_line(result))
                     sys.stdout.flush()  # scenarios may take long
-                if result.finding and result.finding.fault in (Fault.NOT_CREATED, Fault.BLIND) and len(results) == 1:
+                if (
+                    result.finding
+                    and result.finding.fault in (Fault.NOT_CREATED, Fault.INVENTORY_EMPTY)
+                    and len(results) == 1
+                ):
                     break  # the plugin or its inventory does not work even without a fault
     except Interrupted as fault:
         show.print_message(f"dayfly: {fault}")
