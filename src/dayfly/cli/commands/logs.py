@@ -86,13 +86,13 @@ def command(
     )
     if follow:
         _follow(host, sandbox, chosen, attempt, times, prefixed=several)
-        show.end_bytes()
+        show.flush_terminal()
         return
     latest = {info["unit"]: info for info in found}
     for info in latest.values():
         prefix = f"{info['unit']} | " if several else ""
         LogPrinter(info, times).print_new(host, sandbox, prefix, {**info, "sealed": True})
-        show.end_bytes()
+        show.flush_terminal()
 
 
 def _follow(
@@ -113,7 +113,7 @@ def _follow(
             if info["attempt"] < oldest.setdefault(*key):
                 continue
             printer = printers.setdefault(key, LogPrinter(info, times))
-            if info["size"] > printer.offset or (info["sealed"] and printer.holds_line):
+            if info["size"] > printer.offset or (info["sealed"] and printer.has_partial_line):
                 prefix = f"{info['unit']} | " if prefixed else ""
                 printer.print_new(host, sandbox, prefix, info)
             more = more or not info["sealed"]
@@ -200,7 +200,7 @@ class LogPrinter:
         self._is_time_checked = times == NO_TIMES
 
     @property
-    def holds_line(self) -> bool:
+    def has_partial_line(self) -> bool:
         """Whether an incomplete line is held back."""
         return self._lines.waits
 
