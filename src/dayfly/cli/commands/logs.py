@@ -196,13 +196,13 @@ class LogPrinter:
         self.attempt: int = info["attempt"]
         self.offset = 0
         self._times = times
-        self._lines = log_times.LineCutter()
+        self._lines = log_times.LineSplitter()
         self._is_time_checked = times == NO_TIMES
 
     @property
     def has_partial_line(self) -> bool:
         """Whether an incomplete line is held back."""
-        return self._lines.waits
+        return self._lines.has_partial_line
 
     def print_new(self, host: Backend, sandbox: str, prefix: str, info: Any) -> None:
         """Print the part of the log that is not printed yet, up to the size in `info`, in whole chunks.
@@ -224,7 +224,7 @@ class LogPrinter:
             self.offset = begin = chunk.offset + len(chunk.data)
             self._write(chunk, prefix)
         if info["sealed"]:
-            self._print_lines(self._lines.end(), prefix)
+            self._print_lines(self._lines.flush(), prefix)
 
     def _write(self, chunk: LogChunk, prefix: str) -> None:
         if prefix or self._times.shown:
