@@ -327,7 +327,7 @@ STRUCTS: dict[type, Schema] = {
 
 _ORIGIN: Schema = {
     "type": "object",
-    "description": "The baseline whose requests it receives.",
+    "description": "The baseline whose requests the workload receives.",
     "properties": {
         "namespace": {"type": "string", **meta.schema_keywords(meta.dns_label("Its namespace."))},
         "name": {"type": "string", **meta.schema_keywords(meta.dns_name("Its name."))},
@@ -359,7 +359,7 @@ FIELDS: dict[type, dict[str, Schema]] = {
             rule("self.all(a, self.exists_one(b, a.forkOf == b.forkOf))", "a baseline is forked once in a sandbox")
         ),
         "resources": rules(rule("self == oldSelf", f"resources {_SANDBOX_FIXED}")),
-        "local": {"items": {"description": "One of them.", "properties": {"from": _ORIGIN}}},
+        "local": {"items": {"description": "A workload that a developer runs.", "properties": {"from": _ORIGIN}}},
     },
     lifecycle_hook.LifecycleHookSpec: {
         "pre_start": _hook_steps("preStart"),
