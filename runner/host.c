@@ -157,7 +157,7 @@ static int prepare(struct host *host, char *program, size_t size, struct fault *
     if (order_expand(&host->order, fault) < 0) return -1;
     if (host->isolated && spaces_enter(&host->inside, host->order.isolation, fault) < 0) return -1;
     host->pid = host->isolated ? seen_from(host->proc) : getpid();
-    if (host->pid < 0) return fail(fault, "Without /proc nobody could find the step again; mount it.");
+    if (host->pid < 0) return fail(fault, "The runner cannot find its process ID without /proc. Mount /proc.");
     if (reserve_receipt(host, fault) < 0 || open_channels(host, fault) < 0) return -1;
     if (write_script(host, program, size, fault) < 0) return -1;
     if (host->isolated) {
@@ -173,7 +173,7 @@ static int prepare(struct host *host, char *program, size_t size, struct fault *
         return fail(fault, "The step's processes cannot be adopted: %s.", strerror(errno));
     }
     if (faccessat(host->proc, "self/stat", R_OK, 0) < 0) {
-        return fail(fault, "Without /proc the step's processes could not be found again; mount it.");
+        return fail(fault, "The runner cannot find the step's processes without /proc. Mount /proc.");
     }
     return inputs_plan(&host->order, &host->traces, fault);
 }
@@ -309,7 +309,7 @@ static bool is_late(const struct host *host) {
 }
 
 static int seal_late(struct host *host) {
-    fail(&host->receipt.detail, "The step came too late: it was to start before %lld (Unix time in ms).",
+    fail(&host->receipt.detail, "The step came too late: its start deadline was %lld (Unix time in ms).",
          (long long)host->order.start_before_ms);
     return seal_at_gate(host, gate_void(host->dir, &host->receipt.detail));
 }

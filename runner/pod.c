@@ -116,7 +116,8 @@ static int take_secret(struct pod *pod, const struct secret *secret, struct faul
     if (!secret->variable) {
         result = write_input(secret->name, bytes, length, fault);
     } else if (strlen(bytes) != length) {
-        result = fail(fault, "The secret %s holds a NUL byte and cannot be a variable; take it as a file.", secret->name);
+        result = fail(fault, "The secret %s contains a NUL byte, so it cannot be a variable. Use it as a file.",
+                      secret->name);
     } else {
         char *assignment = malloc(strlen(secret->name) + length + 2);
         if (assignment == NULL) {
@@ -291,7 +292,7 @@ static int attempt(struct pod *pod, bool recalled) {
         return seal_unstarted(pod, "void");
     }
     if (pod->order.start_before_ms > 0 && now_ms() >= pod->order.start_before_ms) {
-        fail(fault, "The step came too late: it was to start before %lld (Unix time in ms).",
+        fail(fault, "The step came too late: its start deadline was %lld (Unix time in ms).",
              (long long)pod->order.start_before_ms);
         return seal_unstarted(pod, "void");
     }

@@ -53,7 +53,7 @@ export function parse(query: string): Terms {
   return terms;
 }
 
-export function takes(terms: Terms, sandbox: SandboxOrGroup): boolean {
+export function matches(terms: Terms, sandbox: SandboxOrGroup): boolean {
   const { labels = {}, description = "", match } = spec(sandbox);
   const cluster = hostOf(sandbox);
   if (terms.is.length && !terms.is.includes(toneOf(sandbox))) return false;

@@ -27,9 +27,9 @@ export function GroupList({ live, place }: { live: Live; place: Place }): JSX.El
       known={live.groups}
       place={place}
       columns={COLUMNS}
-      wider="has:sandbox"
+      extraTerms="has:sandbox"
       help="has:name finds the groups that contain a sandbox."
-      begin={<Begin />}
+      emptyMessage={<Begin />}
     />
   );
 }

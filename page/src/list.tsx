@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { plainCluster } from "./api";
-import { hostOf, parse, sorted, spec, takes, toneOf, type Order } from "./filter";
+import { hostOf, matches, parse, sorted, spec, toneOf, type Order } from "./filter";
 import { useNow, type Kind, type Live } from "./live";
 import { go, href, withQuery, type Place } from "./router";
 import { duration, roughly } from "./text";
@@ -13,7 +13,7 @@ const ORDERS: Order[] = ["name", "age", "state", "left"];
 /** The height of a row in pixels, as in style.css. */
 const ROW = 45;
 /** The number of rows in the DOM above and below the window. */
-const BEYOND = 12;
+const OVERSCAN_ROWS = 12;
 /** A column between State and Age. */
 export interface Column<T> {
   title: string;
@@ -39,9 +39,9 @@ export function List({ live, place }: { live: Live; place: Place }): JSX.Element
       place={place}
       columns={COLUMNS}
       after={LABELS}
-      wider=""
+      extraTerms=""
       help=""
-      begin={<Begin />}
+      emptyMessage={<Begin />}
     />
   );
 }
@@ -58,16 +58,16 @@ interface ListingProps<T extends SandboxOrGroup> {
   /** Columns after the column `Time left`. */
   after?: Column<T>[];
   /** Filter terms that only this list has (for the placeholder), and a sentence about them. */
-  wider: string;
+  extraTerms: string;
   help: string;
   /** Shown if the list is empty. */
-  begin: JSX.Element;
+  emptyMessage: JSX.Element;
 }
 
 const NO_COLUMNS: Column<SandboxOrGroup>[] = [];
 
 export function Listing<T extends SandboxOrGroup>(props: ListingProps<T>): JSX.Element {
-  const { title, one, plural, known, place, columns, after = NO_COLUMNS, wider, help, begin } = props;
+  const { title, one, plural, known, place, columns, after = NO_COLUMNS, extraTerms, help, emptyMessage } = props;
   const query = place.query.get("q") ?? "";
   const wanted = place.query.get("by") ?? "name";
   const backwards = wanted.startsWith("-");
@@ -77,7 +77,7 @@ export function Listing<T extends SandboxOrGroup>(props: ListingProps<T>): JSX.E
   const found = useMemo(() => {
     const terms = parse(query);
     return sorted(
-      all.filter((each) => takes(terms, each)),
+      all.filter((each) => matches(terms, each)),
       order,
       backwards,
     );
@@ -92,7 +92,7 @@ export function Listing<T extends SandboxOrGroup>(props: ListingProps<T>): JSX.E
             type="search"
             aria-label={`Filter ${title.toLowerCase()}`}
             aria-describedby="filter-help"
-            placeholder={["name, label=value, is:failed", wider, `on:${plainCluster() ? "namespace" : "host"}`].filter(Boolean).join(", ")}
+            placeholder={["name, label=value, is:failed", extraTerms, `on:${plainCluster() ? "namespace" : "host"}`].filter(Boolean).join(", ")}
             value={query}
             spellcheck={false}
             autocomplete="off"
@@ -116,7 +116,7 @@ export function Listing<T extends SandboxOrGroup>(props: ListingProps<T>): JSX.E
         synced={known.synced}
         columns={columns}
         after={after}
-        nothing={all.length ? `No ${one} matches the filter.` : begin}
+        nothing={all.length ? `No ${one} matches the filter.` : emptyMessage}
       />
     </>
   );
@@ -156,8 +156,8 @@ function Rows<T extends SandboxOrGroup>({ title, plural, found, order, backwards
       window.removeEventListener("resize", look);
     };
   }, []);
-  const first = Math.max(0, Math.min(Math.floor(seen.top / ROW) - BEYOND, found.length - 1));
-  const last = Math.min(found.length, Math.ceil((seen.top + seen.height) / ROW) + BEYOND);
+  const first = Math.max(0, Math.min(Math.floor(seen.top / ROW) - OVERSCAN_ROWS, found.length - 1));
+  const last = Math.min(found.length, Math.ceil((seen.top + seen.height) / ROW) + OVERSCAN_ROWS);
   useLayoutEffect(() => {
     if (wanted < 0) return;
     const link = frame.current?.querySelector<HTMLElement>(`a[data-row="${wanted}"]`);
@@ -175,7 +175,7 @@ function Rows<T extends SandboxOrGroup>({ title, plural, found, order, backwards
       const at = document.activeElement?.getAttribute("data-row");
       if (event.key.startsWith("Arrow") && at === null) return; // without a focused row, arrow keys scroll the page
       event.preventDefault();
-      const next = at == null ? first + (first ? BEYOND : 0) : Number(at) + step;
+      const next = at == null ? first + (first ? OVERSCAN_ROWS : 0) : Number(at) + step;
       const row = Math.max(0, Math.min(found.length - 1, next));
       const box = frame.current?.getBoundingClientRect();
       const y = (box?.top ?? 0) + ROW * (row + 1);
@@ -204,7 +204,7 @@ function Rows<T extends SandboxOrGroup>({ title, plural, found, order, backwards
           <tr aria-rowindex={1}>
             {heads.map(([by, head, kind]) => (
               <th key={head} scope="col" class={kind} aria-sort={by && by === order ? (backwards ? "descending" : "ascending") : undefined}>
-                {by ? <a href={withQuery({ by: turned(by, order, backwards) })}>{head}</a> : head}
+                {by ? <a href={withQuery({ by: nextOrder(by, order, backwards) })}>{head}</a> : head}
               </th>
             ))}
           </tr>
@@ -222,7 +222,7 @@ function Rows<T extends SandboxOrGroup>({ title, plural, found, order, backwards
 }
 
 /** The sort order in the address (`by`) after a click on a column title. A click on the current column reverses it. */
-function turned(by: Order, order: Order, backwards: boolean): string {
+function nextOrder(by: Order, order: Order, backwards: boolean): string {
   const way = by === order && !backwards ? "-" : "";
   return by === "name" && !way ? "" : way + by;
 }

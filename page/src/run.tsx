@@ -87,7 +87,7 @@ export function Run({ subject, place, found, children, facts, missing: none }: P
             {shown && facts(report)}
           </div>
           {unit && (
-            <UnitPanel at={at} report={report} unit={unit} why={why} explained={!wanted || !!blocker || !!unexplained} about={of.get(unit.id)} living={living} />
+            <UnitPanel at={at} report={report} unit={unit} why={why} whyLoaded={!wanted || !!blocker || !!unexplained} about={of.get(unit.id)} living={living} />
           )}
         </div>
       )}

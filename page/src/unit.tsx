@@ -19,12 +19,12 @@ interface Props {
   /** The blocker of the whole run. */
   why: Blocker | null;
   /** Whether the request for `why` has completed. */
-  explained: boolean;
+  whyLoaded: boolean;
   about: Details | undefined;
   living: boolean;
 }
 
-export function UnitPanel({ at, report, unit, why, explained, about, living }: Props): JSX.Element {
+export function UnitPanel({ at, report, unit, why, whyLoaded, about, living }: Props): JSX.Element {
   const now = useNow();
   const { found: moves, fault: unread } = useQuery<Move[]>(part(at, "history"), report.version);
   const { found: logs, fault: unlisted } = useQuery<AttemptLog[]>(part(at, "attempts"), report.version);
@@ -37,7 +37,7 @@ export function UnitPanel({ at, report, unit, why, explained, about, living }: P
   const bars = useMemo(() => rows([unit], mine)[0]?.bars ?? [], [unit, mine]);
   const cause = causeOf(unit.id, why);
   // The sections are shown only when all responses have arrived, so that they do not move.
-  const whole = explained && (moves !== null || unread !== "") && (logs !== null || unlisted !== "");
+  const whole = whyLoaded && (moves !== null || unread !== "") && (logs !== null || unlisted !== "");
   return (
     <aside class="unit" aria-label={`Unit ${unit.id}`}>
       <div class="unit-head">
@@ -69,8 +69,8 @@ export function UnitPanel({ at, report, unit, why, explained, about, living }: P
               ))}
             </p>
           )}
-          <Reads about={about} unit={unit} />
-          <Gives at={at} report={report} unit={unit} about={about} living={living} />
+          <Inputs about={about} unit={unit} />
+          <Outputs at={at} report={report} unit={unit} about={about} living={living} />
           <section>
             <h3>Log</h3>
             {newest ? <Log at={at} unit={unit.id} attempt={shown} /> : <p class="aside log">{living && unlisted ? <Prose>{unlisted}</Prose> : "No log yet."}</p>}
@@ -95,9 +95,9 @@ export function UnitPanel({ at, report, unit, why, explained, about, living }: P
               <summary>Configuration</summary>
               <dl>
                 <Pair name="Image" value={about.image} />
-                <Pair name="What" value={about.request} />
+                <Pair name={unit.kind === "route" ? "Address" : "Action"} value={about.request} />
                 <Pair name="Clocks" value={about.clocks} />
-                <Pair name="Tries" value={about.tries} />
+                <Pair name="Attempts" value={about.tries} />
               </dl>
             </details>
           ) : null}
@@ -122,12 +122,12 @@ function Pair({ name, value }: { name: string; value: string }): JSX.Element | n
   ) : null;
 }
 
-function Reads({ about, unit }: { about: Details | undefined; unit: Unit }): JSX.Element | null {
+function Inputs({ about, unit }: { about: Details | undefined; unit: Unit }): JSX.Element | null {
   const inputs = about?.inputs ?? [];
   if (!inputs.length && !(unit.reads ?? []).length) return null;
   return (
     <section>
-      <h3>Reads</h3>
+      <h3>Inputs</h3>
       <ul class="values">
         {inputs.map((input) => (
           <li key={input.name}>
@@ -152,7 +152,7 @@ function Reads({ about, unit }: { about: Details | undefined; unit: Unit }): JSX
   );
 }
 
-function Gives({ at, report, unit, about, living }: Omit<Props, "why" | "explained">): JSX.Element | null {
+function Outputs({ at, report, unit, about, living }: Omit<Props, "why" | "whyLoaded">): JSX.Element | null {
   const there = unit.outputs ?? [];
   // On the page of a cluster, the report has no names of outputs. They are in a Secret that the user may not be allowed to read.
   const denied = (report.denied ?? {})["outputs"] ?? "";
@@ -165,7 +165,7 @@ function Gives({ at, report, unit, about, living }: Omit<Props, "why" | "explain
   if (!names.length && !fault && !(denied && given)) return null;
   return (
     <section>
-      <h3>Gives</h3>
+      <h3>Outputs</h3>
       <Fault>{fault}</Fault>
       {denied && given && (
         <p class="aside">

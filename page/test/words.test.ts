@@ -3,7 +3,7 @@ import { fromHistory, place, rows, scale } from "../src/attempts";
 import { part } from "../src/api";
 import { causeOf } from "../src/cause";
 import { mergeEnded } from "../src/ended";
-import { parse, sorted, takes, toneOf } from "../src/filter";
+import { matches, parse, sorted, toneOf } from "../src/filter";
 import { matchText, shown } from "../src/match";
 import { stepUnits, params, plan, type PluginSpec } from "../src/plugin-model";
 import { graphOf } from "../src/graph-model";
@@ -156,7 +156,7 @@ describe("a filter", () => {
     sandbox("a", { tone: "failed", cluster: "far" }),
     sandbox("c", { labels: { team: "y" } }),
   ];
-  const found = (query: string): string[] => all.filter((each) => takes(parse(query), each)).map((each) => each.name);
+  const found = (query: string): string[] => all.filter((each) => matches(parse(query), each)).map((each) => each.name);
   test("finds words, labels, states and hosts, all of them", () => {
     expect(found("")).toEqual(["b", "a", "c"]);
     expect(found("team=x")).toEqual(["b"]);
@@ -238,7 +238,7 @@ describe("what a route group matches", () => {
       spec: { match: { any: [pay] } },
       status: { ready: true, reason: "Ready", message: "", matchedSandboxes: ["pay-api"], matched: 1, conditions: [] },
     } as unknown as Group;
-    const found = (query: string): boolean => takes(parse(query), group);
+    const found = (query: string): boolean => matches(parse(query), group);
     expect([found("team=pay"), found("pay*"), found("has:api"), found("has:web"), found("is:ready")]).toEqual([false, true, true, false, true]);
   });
 });

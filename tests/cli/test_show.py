@@ -32,7 +32,7 @@ def test_column_is_cut_only_if_terminal_width_is_known(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(sys.stdout, "fileno", lambda: 1)
     monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((columns, 0)))
-    show.table(("SANDBOX", "MESSAGE"), [("demo", WORDS)], elastic="MESSAGE")
+    show.print_table(("SANDBOX", "MESSAGE"), [("demo", WORDS)], elastic="MESSAGE")
     assert capsys.readouterr().out.splitlines()[1] == f"demo      {shown}"
 
 
@@ -44,7 +44,7 @@ def test_columns_align_with_wide_and_combining_characters(
     monkeypatch.setattr(sys.stdout, "fileno", lambda: 1)
     monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((23, 0)))
     rows = [("支付", "数据库连接被拒绝", "1m"), ("🚀", "cafe\u0301 is closed", "2m"), ("demo", "made", "3m")]
-    show.table(("NAME", "MESSAGE", "AGE"), rows, elastic="MESSAGE")
+    show.print_table(("NAME", "MESSAGE", "AGE"), rows, elastic="MESSAGE")
     assert capsys.readouterr().out.splitlines() == [
         "NAME   MESSAGE      AGE",
         "支付   数据库 ...   1m",
@@ -57,8 +57,8 @@ def test_columns_align_with_wide_and_combining_characters(
     ("width", "shown"), [(8, "数据库接"), (7, "数据..."), (6, "数 ..."), (5, "数..."), (2, ".."), (0, "")]
 )
 def test_a_text_is_cut_to_the_cells_there_are(width: int, shown: str):
-    assert show.cut("数据库接", width) == shown
-    assert show.cells(shown) <= width
+    assert show.truncate("数据库接", width) == shown
+    assert show.display_width(shown) <= width
 
 
 EVIL = "\x1b]0;title\x07\x1b[2J\x1b[31mred\r\x9b5n\x7f\u202edesrever\u2066"

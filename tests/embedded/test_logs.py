@@ -14,7 +14,7 @@ from dayfly.execute.process import run as process
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.run import AttemptFolder, list_runs_logged_before
 from dayfly.lib.clock import now_ms
-from dayfly.spec.log_times import LineCutter, entries_between
+from dayfly.spec.log_times import LineSplitter, entries_between
 
 STEP_MS = 10  # runner/times.h: output within this time counts as printed at once
 
@@ -97,8 +97,8 @@ async def test_unremovable_log_does_not_block_a_step(few, machine):
 def told(machine, unit, attempt=1):
     """Return the lines of a log with their times, as a server gets them."""
     log, entries = machine.log(unit, attempt), machine.host.log_times("u", unit, attempt)
-    lines = LineCutter()
-    return [*lines.feed(0, log, entries_between(entries, 0, len(log))), *lines.end()]
+    lines = LineSplitter()
+    return [*lines.feed(0, log, entries_between(entries, 0, len(log))), *lines.flush()]
 
 
 async def test_log_lines_have_times_during_and_after_a_run(machine):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dayfly.spec import log_times
-from dayfly.spec.log_times import LineCutter
+from dayfly.spec.log_times import LineSplitter
 
 LOG = b"one\ntwo\nthree\nfour\n"
 # "one" has no time. "two" and "thr" have the same. "ee\nfour" is later.
@@ -74,23 +74,23 @@ def test_a_line_that_does_not_end_is_not_looked_for_without_end():
 
 
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=12))
-def test_however_it_is_cut_each_line_has_its_time(sizes):
-    lines, at, found = LineCutter(), 0, []
+def test_however_it_is_split_each_line_has_its_time(sizes):
+    lines, at, found = LineSplitter(), 0, []
     while at < len(LOG):
         for size in sizes:
             piece = LOG[at : at + size]
             found += lines.feed(at, piece, log_times.entries_between(ENTRIES, at, at + len(piece)))
             at += len(piece)
-    found += lines.end()
+    found += lines.flush()
     assert found == [(0, b"one"), (1_000, b"two"), (1_000, b"three"), (2_000, b"four")]
 
 
 def test_a_line_without_an_end_is_one_at_the_end_of_its_log():
-    lines = LineCutter()
+    lines = LineSplitter()
     assert list(lines.feed(0, b"so far", [(0, 7)])) == []
-    assert lines.waits
-    assert list(lines.end()) == [(7, b"so far")]
-    assert not lines.waits
+    assert lines.has_partial_line
+    assert list(lines.flush()) == [(7, b"so far")]
+    assert not lines.has_partial_line
 
 
 def test_a_line_as_long_as_its_log_is_put_together_once():
@@ -109,7 +109,7 @@ def test_a_line_as_long_as_its_log_is_put_together_once():
         def __getitem__(self, index):
             return Counted(super().__getitem__(index))
 
-    lines, piece = LineCutter(), Counted(b"x" * 1_000)
+    lines, piece = LineSplitter(), Counted(b"x" * 1_000)
     for at in range(1_000):
         assert list(lines.feed(at * 1_000, piece, [(at * 1_000, 5 + at)])) == []
     assert [(ms, len(line)) for ms, line in lines.feed(1_000_000, b"\n", [])] == [(5, 1_000_000)]

@@ -137,7 +137,7 @@ PLANTED: dict[str, Planted] = {
         "remove is killed in its middle",
     ),
     "looks by the sandbox's name": Planted(
-        plugin(look='find "$ROOT" -maxdepth 1 -name "$DAYFLY_SANDBOX_NAME"'), Fault.BLIND
+        plugin(look='find "$ROOT" -maxdepth 1 -name "$DAYFLY_SANDBOX_NAME"'), Fault.INVENTORY_EMPTY
     ),
     "never works": Planted(plugin("exit 3"), Fault.NOT_CREATED),
 }

@@ -51,7 +51,7 @@ def add_list(
         if output:
             show.emit(found, output)
         elif found:
-            show.table(header, map(row, found), elastic=elastic)
+            show.print_table(header, map(row, found), elastic=elastic)
         elif labels:
             show.print_message(f"No {kind.title} has matching labels.")
         else:
@@ -64,7 +64,7 @@ def add_delete(group: click.Group, kind: VerbKind, text: str) -> None:
     @group.command("delete", help=text)
     @options.name_argument("name", kind.plural, required=False)
     @options.files(required=False)
-    @options.sets
+    @options.variables_option
     @options.wait
     @options.timeout("5m")
     @options.backend_options

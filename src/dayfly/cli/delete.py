@@ -51,7 +51,7 @@ def delete_all(
         try:
             found = backend.request(each)
         except DayflyError as fault:
-            code = _report(fault, code)
+            code = _report_failure(fault, code)
         else:
             show.print_message(f"Deleting {subject.title(each)} (routing key: {found.routing_key}).")
             requested.append((each, found.uid))
@@ -59,7 +59,7 @@ def delete_all(
         try:
             how = backend.wait(each, uid, timeout)
         except DayflyError as fault:
-            code = _report(fault, code)
+            code = _report_failure(fault, code)
         else:
             abandoned = ", its cleanup was abandoned" if how == "abandoned" else ""
             show.print_message(f"{show.capitalize(subject.title(each))} is gone{abandoned}.")
@@ -75,7 +75,7 @@ def _find_backend(context: str | None, namespace: str | None) -> _DeletionBacken
     return _ClusterDeletion(hosts.cluster(context, namespace))
 
 
-def _report(fault: DayflyError, code: int) -> int:
+def _report_failure(fault: DayflyError, code: int) -> int:
     """Print the failure of one run. Return `code`, or the code of the failure if there was none before.
 
     Raises:

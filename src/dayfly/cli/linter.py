@@ -90,7 +90,7 @@ def report(
         show.emit(as_sarif(found, __version__, notes), "json")
     else:
         for line in as_lines(found):
-            show.line(line)
+            show.print_line(line)
         show.print_message(
             f"{len(found)} mistake{'' if len(found) == 1 else 's'} found." if found else "No mistakes found."
         )
@@ -109,10 +109,10 @@ def explain(code: str) -> None:
     rule = RULES.get(code.upper())
     if rule is None:
         raise DayflyError(Exit.USAGE, f"there is no rule {quote(code)}", f"the rules are {', '.join(sorted(RULES))}")
-    show.line(f"{rule.code} {rule.name}")
-    show.line(rule.wrong)
-    show.line(rule.advice)
-    show.line(f"Silence it in one line with: # dayfly: ignore={rule.code}")
+    show.print_line(f"{rule.code} {rule.name}")
+    show.print_line(rule.wrong)
+    show.print_line(rule.advice)
+    show.print_line(f"Silence it in one line with: # dayfly: ignore={rule.code}")
 
 
 def _source(document: ParsedDocument, data: bytes, variables: Mapping[str, str]) -> Source:

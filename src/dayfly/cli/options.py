@@ -88,7 +88,7 @@ output: Decorator = click.option(
     "-o", "--output", type=click.Choice(["json", "yaml"]), help="Print data instead of text."
 )
 json_only: Decorator = click.option("-o", "--output", type=click.Choice(["json"]), help="Print data instead of text.")
-sets: Decorator = click.option(
+variables_option: Decorator = click.option(
     "--set", "sets", multiple=True, metavar="NAME=VALUE", help="The value of @{NAME} in the files. Repeatable."
 )
 
@@ -103,7 +103,7 @@ labels: Decorator = click.option(
 )
 
 
-def _remember(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+def _store_server(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
     if value is not None:
         ctx.meta["dayfly.server"] = value
 
@@ -112,7 +112,7 @@ server: Decorator = click.option(
     "--server",
     metavar="NAME",
     expose_value=False,
-    callback=_remember,
+    callback=_store_server,
     shell_complete=_complete_with("servers"),
     help="Use this server, which `dayfly login` has stored.",
 )
@@ -206,7 +206,7 @@ def parse_routing_forms(headers: tuple[str, ...], query: str) -> Forms:
 
 
 # Verbs of other tools, and Dayfly's verbs for the same.
-_COMMON_NAMES = {
+_VERBS_OF_OTHER_TOOLS = {
     "rm": "delete",
     "remove": "delete",
     "destroy": "delete",
@@ -229,7 +229,7 @@ class NounGroup(click.Group):
         if not ctx.resilient_parsing and not wanted.startswith("-") and self.get_command(ctx, wanted) is None:
             import difflib
 
-            meant = _COMMON_NAMES.get(wanted)
+            meant = _VERBS_OF_OTHER_TOOLS.get(wanted)
             close = [meant] if meant in self.commands else difflib.get_close_matches(wanted, self.commands, 1, 0.5)
             hint = f"; did you mean: {ctx.command_path} {close[0]}" if close else ""
             ctx.fail(f'no such command "{wanted}"{hint}')

@@ -236,10 +236,10 @@ def _write_traceback(fault: Exception) -> str:
 
 
 def _print_error(message: str, code: int) -> int:
-    from dayfly.cli.output.show import plain
+    from dayfly.cli.output.show import escape_line
 
     with contextlib.suppress(OSError):
         sys.stdout.flush()  # keeps the order if both streams go to the same file
     with contextlib.suppress(OSError):  # stderr is closed
-        sys.stderr.write(f"{PROGRAM}: {plain(' '.join(message.split()))}\n")
+        sys.stderr.write(f"{PROGRAM}: {escape_line(' '.join(message.split()))}\n")
     return int(code)

@@ -59,7 +59,7 @@ class Follower(Generic[T]):
 
         Raises:
             NotFoundError: there is no such object.
-            DayflyError: the server refuses, or is unreachable for longer than `Retry.patience`.
+            DayflyError: the server refuses, or is unreachable for longer than `RetryPolicy.patience`.
         """
         while True:
             try:

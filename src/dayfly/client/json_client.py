@@ -103,7 +103,7 @@ class JsonClient:
             body: Sent as JSON; None for no body.
             idempotent: Whether the request may be executed twice; by default decided by the method.
             longer: Additional seconds for the response, for a request that lets the server wait.
-            patience: Seconds from now in which the request may be retried; by default `Retry.patience`.
+            patience: Seconds from now in which the request may be retried; by default `RetryPolicy.patience`.
 
         Raises:
             RefusedError: the server answered with an error.

@@ -39,7 +39,7 @@ class AttemptExecutor(abc.ABC):
         """Refuse a unit that this host cannot run.
 
         Raises:
-            RefusedError: this host can never run the unit.
+            DocumentsRefusedError: this host can never run the unit.
         """
 
     @abc.abstractmethod

@@ -208,7 +208,7 @@ class EmbeddedHost:
         """Refuse documents and forks that this host cannot run.
 
         Raises:
-            RefusedError: the first unit that cannot run here.
+            DocumentsRefusedError: the first unit that cannot run here.
         """
         self._engine.executors.admit(documents, forks)
         self.secrets.admit(documents)

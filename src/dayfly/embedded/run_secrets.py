@@ -43,7 +43,7 @@ class RunSecrets:
         """Refuse the birth of a run whose secrets are not stored.
 
         Raises:
-            RefusedError: some secrets are missing; the message names all of them.
+            DocumentsRefusedError: some secrets are missing; the message names all of them.
         """
         wanted = {(document.resource, name) for document in documents for name in document.secrets()}
         if not wanted:

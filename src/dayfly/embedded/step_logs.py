@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from dayfly.embedded.ledger import SqliteLedger
     from dayfly.execute.process.attempt_storage import AttemptStorage
-    from dayfly.spec.log_times import Entry
+    from dayfly.spec.log_times import TimeEntry
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class StepLogFiles:
         data = AttemptFolder(self._storage, uid, unit, attempt).read_log(offset, limit)
         return b"" if data is None and (unit, attempt) in self._attempts_without_output(uid) else data
 
-    def times(self, uid: str, unit: str, attempt: int) -> Sequence[Entry]:
+    def times(self, uid: str, unit: str, attempt: int) -> Sequence[TimeEntry]:
         """Return the times of the lines of one log."""
         return AttemptFolder(self._storage, uid, unit, attempt).log_times()
 

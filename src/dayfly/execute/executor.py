@@ -51,7 +51,7 @@ class Executor(Protocol[V_contra]):
         """Refuse a unit that this host cannot run, before the document is sealed.
 
         Raises:
-            RefusedError: This host can never run the unit.
+            DocumentsRefusedError: This host can never run the unit.
         """
 
     async def observe(self, view: V_contra, /) -> None:
@@ -126,7 +126,7 @@ class Registry(Generic[V_contra]):
         """Refuse documents and kept units that this host cannot run.
 
         Raises:
-            RefusedError: This host cannot run the named unit.
+            DocumentsRefusedError: This host cannot run the named unit.
         """
         for document in documents:
             if not self._secrets and (problem := messages.secrets_not_available(document.secrets())):

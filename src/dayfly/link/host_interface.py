@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dayfly.link import wire
     from dayfly.link.wire import Verdict
     from dayfly.spec.lifecycle import Lifecycle, Unit
-    from dayfly.spec.log_times import Entry
+    from dayfly.spec.log_times import TimeEntry
     from dayfly.spec.run import EndRequest
     from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
 
@@ -91,5 +91,5 @@ class RunDataHost(Protocol):
     def read_log(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:
         """Return bytes of one log from `offset`; None if there is no such log."""
 
-    def log_times(self, uid: str, unit: str, attempt: int) -> Sequence[Entry]:
+    def log_times(self, uid: str, unit: str, attempt: int) -> Sequence[TimeEntry]:
         """Return when the parts of one log were printed; empty if that is unknown."""

@@ -20,7 +20,7 @@ class LogSource(Protocol):
     def read(self, offset: int, limit: int) -> bytes:
         """Return its bytes from `offset`."""
 
-    def times(self) -> Sequence[log_times.Entry]:
+    def times(self) -> Sequence[log_times.TimeEntry]:
         """Return the times of its lines; empty if they are unknown."""
 
 
@@ -65,5 +65,5 @@ class _Log(NamedTuple):
     def read(self, offset: int, limit: int) -> bytes:
         return self.host.read_log(self.uid, self.unit, self.attempt, offset=offset, limit=limit) or b""
 
-    def times(self) -> Sequence[log_times.Entry]:
+    def times(self) -> Sequence[log_times.TimeEntry]:
         return self.host.log_times(self.uid, self.unit, self.attempt)

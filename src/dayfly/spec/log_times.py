@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-Entry = tuple[int, int]
+TimeEntry = tuple[int, int]
 """An offset in bytes, and the time of the bytes from there on in Unix milliseconds."""
 
 # Output within this time shares one entry. The runner has the same constant (`TIMES_STEP_MS` in `runner/times.h`).
@@ -29,7 +29,7 @@ _PIECE = 64 * 1024
 _MAX_ENTRIES = 8_192
 
 
-def entries_between(entries: Sequence[Entry], begin: int, end: int) -> tuple[Entry, ...]:
+def entries_between(entries: Sequence[TimeEntry], begin: int, end: int) -> tuple[TimeEntry, ...]:
     """Return the valid entries for the bytes from `begin` to `end`, in order.
 
     The processes of the step can write to the file of entries, so invalid entries are left out. If there are too many,
@@ -38,7 +38,7 @@ def entries_between(entries: Sequence[Entry], begin: int, end: int) -> tuple[Ent
     first = max(bisect_right(entries, begin, key=itemgetter(0)) - 1, 0)
     last = bisect_left(entries, end, lo=first, key=itemgetter(0))
     stride = (last - first) // _MAX_ENTRIES + 1
-    found: list[Entry] = []
+    found: list[TimeEntry] = []
     for number in range(first, last, stride):
         at, ms = entries[number]
         rises = not found or (at > found[-1][0] and ms >= found[-1][1])
@@ -47,13 +47,13 @@ def entries_between(entries: Sequence[Entry], begin: int, end: int) -> tuple[Ent
     return tuple(found)
 
 
-def time_at(entries: Sequence[Entry], byte: int) -> int:
+def time_at(entries: Sequence[TimeEntry], byte: int) -> int:
     """Return the time at which the byte with this offset was printed; 0 if it is unknown."""
     number = bisect_right(entries, byte, key=itemgetter(0))
     return entries[number - 1][1] if number else 0
 
 
-def first_line_since(entries: Sequence[Entry], ms: int, size: int, read: Callable[[int, int], bytes]) -> int:
+def first_line_since(entries: Sequence[TimeEntry], ms: int, size: int, read: Callable[[int, int], bytes]) -> int:
     """Return the offset of the first line that was printed at `ms` or later; `size` if there is none yet.
 
     If no entry is older than `ms`, return 0, so that bytes without a known time are included. If the line before has no
@@ -80,25 +80,25 @@ def first_line_since(entries: Sequence[Entry], ms: int, size: int, read: Callabl
     return begin if at - begin >= _LINE_LIMIT else size
 
 
-def thin_out(entries: list[Entry], most: int) -> list[Entry]:
-    """Return at most `most` entries. The entries that follow the one before most closely are dropped first."""
+def thin_out(entries: list[TimeEntry], max_entries: int) -> list[TimeEntry]:
+    """Return at most `max_entries` entries. The entries that follow the one before most closely are dropped first."""
     apart = STEP_MS
-    while len(entries) > most:
+    while len(entries) > max_entries:
         apart *= 2
         kept = entries[:1]
         for entry in entries[1:]:
             if entry[1] >= kept[-1][1] + apart:
                 kept.append(entry)
-        entries = kept if len(kept) > 1 else entries[:: len(entries) // most + 1]
+        entries = kept if len(kept) > 1 else entries[:: len(entries) // max_entries + 1]
     return entries
 
 
-def flatten(entries: Iterable[Entry]) -> tuple[int, ...]:
+def flatten(entries: Iterable[TimeEntry]) -> tuple[int, ...]:
     """Return the entries as one sequence of numbers: offset, time, offset, time, and so on."""
     return tuple(number for entry in entries for number in entry)
 
 
-def entries_from(numbers: Sequence[int]) -> tuple[Entry, ...]:
+def entries_from(numbers: Sequence[int]) -> tuple[TimeEntry, ...]:
     """Return the entries of a sequence from `flatten`; an empty tuple if the sequence is invalid."""
     found = tuple(zip(numbers[::2], numbers[1::2], strict=False))
     valid = all(at >= 0 and 0 < ms <= LAST_MS for at, ms in found)
@@ -106,21 +106,21 @@ def entries_from(numbers: Sequence[int]) -> tuple[Entry, ...]:
     return found if valid and rises and len(numbers) % 2 == 0 else ()
 
 
-class LineCutter:
+class LineSplitter:
     """Joins consecutive pieces of a log and splits them into lines, each with its time (0: unknown)."""
 
     def __init__(self) -> None:
         # The beginning of an incomplete line, as a list: repeated concatenation of a long line would be slow.
         self._rest: list[bytes] = []
         self._ms = 0
-        self._last: Entry | None = None
+        self._last: TimeEntry | None = None
 
     @property
-    def waits(self) -> bool:
+    def has_partial_line(self) -> bool:
         """Return whether an incomplete line is held back."""
         return bool(self._rest)
 
-    def feed(self, offset: int, data: bytes, entries: Sequence[Entry] = ()) -> Iterator[tuple[int, bytes]]:
+    def feed(self, offset: int, data: bytes, entries: Sequence[TimeEntry] = ()) -> Iterator[tuple[int, bytes]]:
         """Yield the time and the bytes of each complete line, without line ends.
 
         Args:
@@ -141,7 +141,7 @@ class LineCutter:
             self._rest, at = [], end + 1
         self._last = known[-1] if known else None
 
-    def end(self) -> Iterator[tuple[int, bytes]]:
+    def flush(self) -> Iterator[tuple[int, bytes]]:
         """Yield the incomplete last line, if there is one."""
         if self._rest:
             yield self._ms, b"".join(self._rest)

@@ -48,7 +48,7 @@ from dayfly.spec.steps.webhook import BUILT_IN_VARIABLES
 
 MAX_CLUSTER_BYTES = 255
 # The events during which the forks of a sandbox exist.
-_BESIDE_FORKS = ("postStart", "preStop")
+_EVENTS_WITH_FORKS = ("postStart", "preStop")
 # The variables that webhooks of hooks may use. A hook belongs to no resource, so it has no name of one.
 _HOOK_VARIABLES = tuple(name for name in BUILT_IN_VARIABLES if name != "DAYFLY_RESOURCE_NAME")
 
@@ -65,7 +65,7 @@ def check_sandbox(sandbox: Sandbox) -> None:
     with faults:
         names.check("sandbox", sandbox.name, ("name",))
     with faults:
-        _check_head(spec, root)
+        _check_cluster_and_limits(spec, root)
     for index, fork in enumerate(spec.forks):
         with faults:
             _check_fork(fork, (*root, "forks", index))
@@ -84,7 +84,7 @@ def check_sandbox(sandbox: Sandbox) -> None:
     faults.settle()
 
 
-def _check_head(spec: SandboxSpec, root: Path) -> None:
+def _check_cluster_and_limits(spec: SandboxSpec, root: Path) -> None:
     """Check the cluster, the time to live and the number of forks."""
     if not spec.cluster:
         raise SpecError("sandbox spec must specify cluster", root)
@@ -242,8 +242,8 @@ def _check_hook_source(wanted: Input, keys: Path, event: str) -> None:
         if source.resource is not None:
             _check_resource_output(source.resource, (*here, "resource"))
         if source.fork is not None:
-            if event not in _BESIDE_FORKS:
-                problem = f"forks exist only in {' and '.join(_BESIDE_FORKS)} hooks: no {event} hook can read one"
+            if event not in _EVENTS_WITH_FORKS:
+                problem = f"forks exist only in {' and '.join(_EVENTS_WITH_FORKS)} hooks: no {event} hook can read one"
                 raise SpecError(problem, (*here, "fork"))
             _check_fork_expression(source.fork, (*here, "fork"))
 

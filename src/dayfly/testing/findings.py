@@ -18,7 +18,7 @@ class Fault(StrEnum):
     LEFT = "Left"
     OTHERS = "OthersRemoved"
     TWICE = "Twice"
-    BLIND = "InventoryBlind"
+    INVENTORY_EMPTY = "InventoryBlind"  # or it failed
 
 
 ADVICE = {
@@ -30,8 +30,8 @@ ADVICE = {
     Fault.LEFT: "Remove everything that has a name derived from DAYFLY_RESOURCE_ID, not only what outputs name.",
     Fault.OTHERS: "Derive names from DAYFLY_RESOURCE_ID, which is different for each resource, and remove only those.",
     Fault.TWICE: "This is a bug in Dayfly. Please report it with the plugin.",
-    Fault.BLIND: "The inventory must print a line for each thing that exists for DAYFLY_RESOURCE_ID, and exit with 0 "
-    "even if nothing exists.",
+    Fault.INVENTORY_EMPTY: "The inventory must print a line for each thing that exists for DAYFLY_RESOURCE_ID, and "
+    "exit with 0 even if nothing exists.",
 }
 
 
@@ -81,11 +81,11 @@ def _worst(scenario: Scenario, outcome: Outcome, spec: PluginSpec) -> tuple[Faul
             f"the sandbox does not become ready: {outcome.message}",
         )
     if outcome.inventory_error:
-        return Fault.BLIND, outcome.inventory_error
+        return Fault.INVENTORY_EMPTY, outcome.inventory_error
     if twice:
         return Fault.TWICE, f"{', '.join(twice)} started more than once"
     if scenario.delete_at is DeleteAt.READY and outcome.listed_while_ready == ():
-        return Fault.BLIND, "the inventory lists nothing while the resource exists"
+        return Fault.INVENTORY_EMPTY, "the inventory lists nothing while the resource exists"
     return None, ""
 
 

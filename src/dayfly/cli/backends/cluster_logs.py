@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dayfly.cli.backends.protocol import LogTimeOptions
     from dayfly.kube.client import Client
-    from dayfly.spec.log_times import Entry
+    from dayfly.spec.log_times import TimeEntry
 
 # The operator stores the log of an ended step within seconds. Later than this, no log is expected.
 _STORED_WITHIN_MS = 25_000
@@ -48,7 +48,7 @@ class _LiveLog:
         self.text = bytearray()
         self.cut = 0  # bytes dropped from the beginning
         self.ended = False
-        self.times: list[Entry] = []
+        self.times: list[TimeEntry] = []
         self.changed = asyncio.Event()
         self._splitter = LogSplitter(timed=True)
 
@@ -102,7 +102,7 @@ class ClusterLogs:
         self._live: dict[Key, _LiveLog] = {}
         self._not_live: set[Key] = set()  # logs that cannot be read live
         self._stored: dict[Key, bytes] = {}
-        self._times: dict[Key, tuple[Entry, ...]] = {}
+        self._times: dict[Key, tuple[TimeEntry, ...]] = {}
         self._cut: dict[Key, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
 

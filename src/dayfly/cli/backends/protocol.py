@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dayfly.cli.output.frame import Report
-    from dayfly.spec.log_times import Entry
+    from dayfly.spec.log_times import TimeEntry
     from dayfly.spec.plugin import Plugin
 
 
@@ -41,7 +41,7 @@ class LogChunk(NamedTuple):
 
     offset: int
     data: bytes
-    times: Sequence[Entry] = ()
+    times: Sequence[TimeEntry] = ()
 
 
 class Backend(Protocol):

@@ -81,7 +81,7 @@ def _print_link(page: ClusterPage, url: str, open_link: Callable[[str], None] | 
     link = url + page.sessions.link()
     again = "; press Enter for another link" if _has_keyboard() else ""
     show.print_message(f"This link signs one browser in, within {LINK_S} seconds{again}:")
-    show.line(link)
+    show.print_line(link)
     sys.stdout.flush()
     if open_link:
         open_link(link)

@@ -90,5 +90,5 @@ def _describe_output(each: Any) -> str:
     return (
         f"{name} (binary)"
         if each.get("encoding") == "base64"
-        else f"{name}={show.cut(each['value'], _MAX_VALUE_CELLS)}"
+        else f"{name}={show.truncate(each['value'], _MAX_VALUE_CELLS)}"
     )

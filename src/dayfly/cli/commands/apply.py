@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command("apply")
 @options.server
 @options.files()
-@options.sets
+@options.variables_option
 @options.secrets_file
 @options.wait
 @options.timeout("3m")

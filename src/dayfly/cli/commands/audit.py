@@ -44,7 +44,7 @@ def command(verify: bool, since: str | None, output: str | None) -> int:
         if output:
             show.emit({"number": head.number, "digest": head.digest}, output)
         else:
-            show.line(f"{head.number}:{head.digest}")
+            show.print_line(f"{head.number}:{head.digest}")
     elif output:
         import msgspec
 
@@ -55,7 +55,7 @@ def command(verify: bool, since: str | None, output: str | None) -> int:
             (str(each.number), _time(each.at), f"{each.key} ({each.name})", each.action, each.object, each.program)
             for each in entries
         ]
-        show.table(header, rows, elastic="PROGRAM")
+        show.print_table(header, rows, elastic="PROGRAM")
     else:
         show.print_message("There are no entries.")
     return Exit.OK

@@ -39,7 +39,7 @@ def list_(output: str | None) -> None:
         show.emit(found, output)
     elif found:
         rows = [(each["name"], each["createdAt"], each["operator"]["version"] or "-") for each in found]
-        show.table(("NAME", "CREATED", "OPERATOR"), rows)
+        show.print_table(("NAME", "CREATED", "OPERATOR"), rows)
     else:
         show.print_message("There are no clusters; add one with: dayfly cluster add NAME")
 
@@ -105,7 +105,7 @@ def create(cluster: str, output: str | None) -> None:
         show.emit(made, output)
         return
     show.print_message(f'Created the token {made["id"]} of cluster "{cluster}". It cannot be shown again:')
-    show.line(made["token"])
+    show.print_line(made["token"])
 
 
 @token.command("list")
@@ -123,7 +123,7 @@ def list_tokens(cluster: str, output: str | None) -> None:
             status = each["status"]
             at, ip = status.get("lastConnectedAt", "never"), status.get("lastConnectedIp", "-")
             rows.append((each["id"], each["createdAt"], at, ip))
-        show.table(("ID", "CREATED", "LAST CONNECTED", "FROM"), rows)
+        show.print_table(("ID", "CREATED", "LAST CONNECTED", "FROM"), rows)
     else:
         show.print_message(f"There are no tokens; create one with: dayfly cluster token create {shlex.quote(cluster)}")
 

@@ -20,4 +20,4 @@ def command(ctx: click.Context, shell: str) -> None:
     known = get_completion_class(shell)
     assert known is not None, "click has all choices"
     root = ctx.find_root()
-    show.block(known(root.command, {}, PROGRAM, COMPLETION).source())
+    show.print_block(known(root.command, {}, PROGRAM, COMPLETION).source())

@@ -23,19 +23,19 @@ def command(field: str) -> None:
         raise unknown_name_error(f'no {what} "{part}"', part, known, ", ".join(known)) from None
     if found is not None:
         default = found.default or ("required" if found.required else "")
-        show.facts([("Field", found.name), ("Holds", found.holds), ("Default", default)])
-        show.line(found.about)
+        show.print_facts([("Field", found.name), ("Holds", found.holds), ("Default", default)])
+        show.print_line(found.about)
     if found is None or found.struct is not None:
         if found is not None:
-            show.line()
-        show.line(reference.describe_type(struct).replace("\n", " "))
-        show.line()
+            show.print_line()
+        show.print_line(reference.describe_type(struct).replace("\n", " "))
+        show.print_line()
         rows = [
             (each.name, each.holds, "required" if each.required else each.default, each.about)
             for each in reference.fields(struct)
         ]
-        show.table(("FIELD", "HOLDS", "DEFAULT", "MEANING"), rows, elastic="MEANING")
-        show.line()
-        show.line("Example:")
+        show.print_table(("FIELD", "HOLDS", "DEFAULT", "MEANING"), rows, elastic="MEANING")
+        show.print_line()
+        show.print_line("Example:")
         for line in reference.type_example(struct).splitlines():
-            show.line(f"  {line}")
+            show.print_line(f"  {line}")

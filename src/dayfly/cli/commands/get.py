@@ -98,7 +98,7 @@ def _print_sandboxes(found: list[RunView], output: str | None, labels: Sequence[
             (one.name, _phase(one.report), _reason(one.report), _progress(one.report), show.age(one.created))
             for one in found
         ]
-        show.table(("SANDBOX", "PHASE", "REASON", "PROGRESS", "AGE"), rows)
+        show.print_table(("SANDBOX", "PHASE", "REASON", "PROGRESS", "AGE"), rows)
     else:
         show.print_message("No sandbox has matching labels." if labels else "There are no sandboxes.")
 
@@ -117,7 +117,7 @@ def _print_groups(found: list[RunView], output: str | None, labels: Sequence[str
             )
             for one in found
         ]
-        show.table(("ROUTE GROUP", "PHASE", "REASON", "SANDBOXES", "AGE"), rows, elastic="SANDBOXES")
+        show.print_table(("ROUTE GROUP", "PHASE", "REASON", "SANDBOXES", "AGE"), rows, elastic="SANDBOXES")
     else:
         show.print_message("No route group has matching labels." if labels else "There are no route groups.")
 
@@ -138,7 +138,7 @@ def _print_one(found: RunView, output: str | None, kind: str = "Sandbox") -> Non
     if output:
         show.emit(_data(found), output)
         return
-    show.facts(
+    show.print_facts(
         [
             (kind, found.name),
             ("Phase", _phase(report)),
@@ -153,10 +153,10 @@ def _print_one(found: RunView, output: str | None, kind: str = "Sandbox") -> Non
     )
     if not report["units"]:
         return
-    show.line()
+    show.print_line()
     now = int(time.time() * 1000)
     for line in frame.frame(found.name, report, now, width=_UNLIMITED, height=_UNLIMITED):
-        show.line(line.text)
+        show.print_line(line.text)
 
 
 def _end_rows(report: Report) -> list[tuple[str, str]]:
@@ -190,7 +190,7 @@ def _print_resources(
             for each in found
         ]
         header = ("RESOURCE", "SANDBOX", "PLUGIN", "PHASE", "PROGRESS", "MESSAGE")
-        show.table(header, rows, elastic="MESSAGE")
+        show.print_table(header, rows, elastic="MESSAGE")
     else:
         show.print_message("No sandbox with matching labels has a resource." if labels else "There are no resources.")
 

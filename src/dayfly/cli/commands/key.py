@@ -56,7 +56,7 @@ def create(name: str, role: str, expires: float | None, scope: tuple[str, ...], 
     show.print_message(
         f'Created the key {made["id"]} for "{name}" ({describe_rights(role, scope)}). It cannot be shown again:'
     )
-    show.line(made["key"])
+    show.print_line(made["key"])
 
 
 @command.command("list")
@@ -74,7 +74,7 @@ def list_(output: str | None) -> None:
             (each["id"], each["name"], each["role"], *end, scope)
             for each, end, scope in zip(found, ends, scopes, strict=True)
         ]
-        show.table(("ID", "NAME", "ROLE", "LAST USED", "EXPIRES", "SCOPE"), rows)
+        show.print_table(("ID", "NAME", "ROLE", "LAST USED", "EXPIRES", "SCOPE"), rows)
     else:
         show.print_message("There are no keys; create one with: dayfly key create NAME")
 

@@ -86,13 +86,13 @@ def command(
     )
     if follow:
         _follow(host, sandbox, chosen, attempt, times, prefixed=several)
-        show.end_bytes()
+        show.flush_terminal()
         return
     latest = {info["unit"]: info for info in found}
     for info in latest.values():
         prefix = f"{info['unit']} | " if several else ""
         LogPrinter(info, times).print_new(host, sandbox, prefix, {**info, "sealed": True})
-        show.end_bytes()
+        show.flush_terminal()
 
 
 def _follow(
@@ -113,7 +113,7 @@ def _follow(
             if info["attempt"] < oldest.setdefault(*key):
                 continue
             printer = printers.setdefault(key, LogPrinter(info, times))
-            if info["size"] > printer.offset or (info["sealed"] and printer.holds_line):
+            if info["size"] > printer.offset or (info["sealed"] and printer.has_partial_line):
                 prefix = f"{info['unit']} | " if prefixed else ""
                 printer.print_new(host, sandbox, prefix, info)
             more = more or not info["sealed"]
@@ -196,13 +196,13 @@ class LogPrinter:
         self.attempt: int = info["attempt"]
         self.offset = 0
         self._times = times
-        self._lines = log_times.LineCutter()
+        self._lines = log_times.LineSplitter()
         self._is_time_checked = times == NO_TIMES
 
     @property
-    def holds_line(self) -> bool:
+    def has_partial_line(self) -> bool:
         """Whether an incomplete line is held back."""
-        return self._lines.waits
+        return self._lines.has_partial_line
 
     def print_new(self, host: Backend, sandbox: str, prefix: str, info: Any) -> None:
         """Print the part of the log that is not printed yet, up to the size in `info`, in whole chunks.
@@ -224,7 +224,7 @@ class LogPrinter:
             self.offset = begin = chunk.offset + len(chunk.data)
             self._write(chunk, prefix)
         if info["sealed"]:
-            self._print_lines(self._lines.end(), prefix)
+            self._print_lines(self._lines.flush(), prefix)
 
     def _write(self, chunk: LogChunk, prefix: str) -> None:
         if prefix or self._times.shown:

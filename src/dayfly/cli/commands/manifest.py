@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.command("manifest")
 @options.files()
-@options.sets
+@options.variables_option
 @options.output
 def command(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -> None:
     """Print plugins, sandboxes, route groups and hooks from files as objects for `kubectl apply -f -`.

@@ -50,7 +50,7 @@ def _print_server_link(*, no_open: bool) -> None:
     client.close()
     link = client.address.url + made["path"]
     show.print_message(f"This link signs one browser in, within {made['expiresInSeconds']} seconds:")
-    show.line(link)
+    show.print_line(link)
     if not no_open:
         open_browser(link)
 

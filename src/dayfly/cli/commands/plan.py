@@ -38,7 +38,7 @@ _GENERATED = "drawn-at-apply"
 
 @click.command("plan")
 @options.files()
-@options.sets
+@options.variables_option
 @click.option("--diff", is_flag=True, help="Compare with the existing sandboxes of these names.")
 @options.backend_options
 @options.output
@@ -79,9 +79,9 @@ def command(
         return
     for number, each in enumerate(found):
         if number:
-            show.line()
+            show.print_line()
         for line in each.lines:
-            show.block(line)
+            show.print_block(line)
         for warning in each.preview.warnings:
             show.print_message(f"warning: {warning}")
 

@@ -25,7 +25,7 @@ def command() -> None:
 @command.command("apply")
 @options.server
 @options.files()
-@options.sets
+@options.variables_option
 @options.output
 def apply(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -> None:
     """Publish the plugin in a file. The same version with the same content is not changed."""
@@ -57,7 +57,7 @@ def get(name: str, output: str | None, *, readme: bool) -> None:
         return
     spec = plugin["spec"]
     bare, version = semver.split_name(plugin["name"])
-    show.facts(
+    show.print_facts(
         [
             ("Name", bare),
             ("Version", version),
@@ -72,9 +72,9 @@ def get(name: str, output: str | None, *, readme: bool) -> None:
         ]
     )
     if users := plugin["status"].get("resources"):
-        show.line()
+        show.print_line()
         rows = [(user["name"], user["sandbox"], user["cluster"]) for user in users]
-        show.table(("RESOURCE NAME", "SANDBOX", "CLUSTER"), rows)
+        show.print_table(("RESOURCE NAME", "SANDBOX", "CLUSTER"), rows)
 
 
 @command.command("list")
@@ -88,7 +88,7 @@ def list_(all_versions: bool, output: str | None) -> None:
         show.emit(found, output)
     elif found:
         rows = [(*semver.split_name(each["name"]), show.age(each["createdAt"]), _in_use(each)) for each in found]
-        show.table(("NAME", "VERSION", "CREATED", "STATUS"), rows)
+        show.print_table(("NAME", "VERSION", "CREATED", "STATUS"), rows)
     else:
         show.print_message("There are no plugins; publish one with: dayfly plugin apply -f FILE")
 
@@ -97,7 +97,7 @@ def list_(all_versions: bool, output: str | None) -> None:
 @options.server
 @options.name_argument("name", "plugins", metavar="NAME[@VERSION]", required=False)
 @options.files(required=False)
-@options.sets
+@options.variables_option
 def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...]) -> None:
     """Delete a version of a plugin, by default the highest. A version that sandboxes use is not deleted."""
     if bool(name) == bool(files):
@@ -125,7 +125,7 @@ def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...]) -> N
 @command.command("lint")
 @click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)
 @options.files(required=False)
-@options.sets
+@options.variables_option
 @click.option(
     "--select", multiple=True, metavar="CODES", help="Use only these rules. A prefix such as DF2 selects several."
 )
@@ -156,7 +156,7 @@ def lint(
 
 @command.command("test")
 @options.files()
-@options.sets
+@options.variables_option
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="A param of the plugin. Repeatable.")
 @options.secrets_file
 @click.option("--only", default="", metavar="TEXT", help="Run only scenarios whose names contain this text.")
@@ -240,7 +240,7 @@ def _print_readme(plugin: Any) -> None:
     if not text:
         message = f'resource plugin "{plugin["name"]}" has no README'
         raise DayflyError(Exit.NOT_FOUND, message, "add a README.md next to its plugin.yaml and apply it again")
-    show.block(text.removesuffix("\n"))
+    show.print_block(text.removesuffix("\n"))
 
 
 def _params(spec: Any) -> list[str]:

@@ -23,7 +23,7 @@ def command() -> None:
 @command.command("apply")
 @options.server
 @options.files()
-@options.sets
+@options.variables_option
 @options.wait
 @options.timeout("3m")
 @options.output
@@ -56,7 +56,7 @@ def _print(group: Any, output: str | None) -> None:
         show.emit(group, output)
         return
     spec, status = group["spec"], group["status"]
-    show.facts(
+    show.print_facts(
         [
             ("Name", group["name"]),
             ("Cluster", spec.get("cluster", "")),
@@ -70,9 +70,9 @@ def _print(group: Any, output: str | None) -> None:
         ]
     )
     if endpoints := group.get("endpoints"):
-        show.line()
+        show.print_line()
         rows = [(each["name"], each["target"], each.get("url", "")) for each in endpoints]
-        show.table(("ROUTE GROUP ENDPOINT", "TARGET", "URL"), rows)
+        show.print_table(("ROUTE GROUP ENDPOINT", "TARGET", "URL"), rows)
 
 
 def _unmatched_expiry(spec: Any) -> str:

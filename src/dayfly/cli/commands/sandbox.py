@@ -22,7 +22,7 @@ def command() -> None:
 @command.command("apply")
 @options.server
 @options.files()
-@options.sets
+@options.variables_option
 @options.secrets_file
 @options.wait
 @options.timeout("3m")
@@ -68,7 +68,7 @@ def _print(sandbox: Any, output: str | None) -> None:
         show.emit(sandbox, output)
         return
     spec, status = sandbox["spec"], sandbox["status"]
-    show.facts(
+    show.print_facts(
         [
             ("Name", sandbox["name"]),
             ("Cluster", spec["cluster"]),
@@ -82,9 +82,9 @@ def _print(sandbox: Any, output: str | None) -> None:
         ]
     )
     if endpoints := sandbox.get("endpoints"):
-        show.line()
+        show.print_line()
         rows = [(each["name"], each.get("routeType", ""), each.get("url", "")) for each in endpoints]
-        show.table(("SANDBOX ENDPOINT", "TYPE", "URL"), rows)
+        show.print_table(("SANDBOX ENDPOINT", "TYPE", "URL"), rows)
 
 
 def _resource(resource: Any) -> str:

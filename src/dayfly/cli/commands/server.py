@@ -126,7 +126,7 @@ def init(org: str, database: str | None) -> None:
     show.print_message(
         f'Created the organisation "{org}". This is the key of its first admin; it cannot be shown again:'
     )
-    show.line(key)
+    show.print_line(key)
 
 
 @command.command("migrate")

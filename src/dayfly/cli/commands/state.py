@@ -58,7 +58,7 @@ def list_(sandbox: str, context: str | None, namespace: str | None) -> None:
         if sandbox in ("", head.sandbox) and namespace in (None, head.namespace):
             rows += [_row(head, version) for version in head.versions]
     if rows:
-        show.table(_HEADER, rows)
+        show.print_table(_HEADER, rows)
     # The owner of a damaged state is unknown: it may be one of the requested states.
     if damaged := _damage(every):
         raise DayflyError(Exit.FAILED, damaged)
@@ -96,7 +96,7 @@ def show_(sandbox: str, resource: str, number: int | None, context: str | None, 
         show.print_bytes(unseal(states.keys(), place, found, states.chunks(place, found)))
     except SpoiledError as error:
         raise DayflyError(Exit.FAILED, str(error)) from None
-    show.end_bytes()
+    show.flush_terminal()
 
 
 def resources(states: StateSource, sandbox: str, namespace: str | None) -> list[str]:

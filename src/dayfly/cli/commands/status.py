@@ -48,7 +48,7 @@ def command(output: str | None) -> None:
         return
     summary = ", ".join(f"{counts[word]} {word}" for word in _ORDER if counts[word])
     process = f"process {pid}, " if pid else ""
-    show.facts(
+    show.print_facts(
         [
             ("Server", f"{client.address.url} ({process}dayfly {version})"),
             ("Home", str(home.path)),
@@ -56,9 +56,9 @@ def command(output: str | None) -> None:
         ]
     )
     if unready := _unready(sandboxes):
-        show.line()
+        show.print_line()
         rows = [(one["name"], _state(one), one["status"].get("message", "")) for one in unready]
-        show.table(("SANDBOX", "STATE", "MESSAGE"), rows, elastic="MESSAGE")
+        show.print_table(("SANDBOX", "STATE", "MESSAGE"), rows, elastic="MESSAGE")
 
 
 def _state(sandbox: Any) -> str:

@@ -36,9 +36,9 @@ def command(sandbox: str, context: str | None, namespace: str | None, output: st
         show.emit(obstacle or _ready(host, sandbox), output)
     elif obstacle:
         for line in _tree(obstacle, int(time.time() * 1000), "", ""):
-            show.line(line)
+            show.print_line(line)
     else:
-        show.line(f"{sandbox} is not waiting for anything")
+        show.print_line(f"{sandbox} is not waiting for anything")
 
 
 def _ready(host: Backend, sandbox: str) -> dict[str, Any]:

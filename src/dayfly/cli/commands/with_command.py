@@ -51,7 +51,7 @@ _NO_LEASE = (404, 409)
 @options.server
 @click.option("--cluster", metavar="NAME", help="The cluster for plugins; by default the server's only one, or local.")
 @options.files()
-@options.sets
+@options.variables_option
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="A param of the plugin. Repeatable.")
 @click.option(
     "--param-file",

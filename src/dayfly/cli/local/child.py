@@ -218,7 +218,7 @@ def _describe(processes: Collection[int]) -> str:
     for process in sorted(processes)[:_MAX_NAMES]:
         with contextlib.suppress(OSError):
             name = Path(f"/proc/{process}/comm").read_text(errors="replace").strip()
-            found.append(f"{show.plain(name)} ({process})")
+            found.append(f"{show.escape_line(name)} ({process})")
     more = len(processes) - _MAX_NAMES
     return ", ".join(found) + (f" and {more} more" if more > 0 else "")
 

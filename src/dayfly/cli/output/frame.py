@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeAlias
 
-from dayfly.cli.output.show import cut, plain
+from dayfly.cli.output.show import escape_line, truncate
 from dayfly.plan.messages import format_duration
 
 Report: TypeAlias = "dict[str, Any]"
@@ -59,7 +59,7 @@ def frame(name: str, report: Report, now: int, *, width: int, height: int, unico
         if _count(shown, folded) <= room:
             break
         folded.add(state)
-    lines = [Line(cut(plain(heading), width), "bold")]
+    lines = [Line(truncate(escape_line(heading), width), "bold")]
     if not folded:
         lines += [_line(unit, now, shown, width, unicode=unicode) for unit in shown]
     else:
@@ -117,20 +117,20 @@ def _folded_lines(units: list[Unit], folded: set[str], now: int, width: int, *, 
             lines += [_line(unit, now, shown, width, unicode=unicode) for unit in members]
         elif members:
             names = ", ".join(unit["id"] for unit in members)
-            text = f"{_head(state, unicode=unicode)}  {len(members)} units: {plain(names)}"
-            lines.append(Line(cut(text, width), STATE_STYLES[state].style))
+            text = f"{_head(state, unicode=unicode)}  {len(members)} units: {escape_line(names)}"
+            lines.append(Line(truncate(text, width), STATE_STYLES[state].style))
     return lines
 
 
 def _line(unit: Unit, now: int, all_: list[Unit], width: int, *, unicode: bool) -> Line:
     state = unit["state"]
-    names = max(len(plain(other["id"])) for other in all_)
+    names = max(len(escape_line(other["id"])) for other in all_)
     times = max(len(duration(other, now)) for other in all_)
-    columns = [_head(state, unicode=unicode), f"{plain(unit['id']):<{names}}"]
+    columns = [_head(state, unicode=unicode), f"{escape_line(unit['id']):<{names}}"]
     if times:
         columns.append(f"{duration(unit, now):>{times}}")
-    text = "  ".join([*columns, plain(_remark(unit))])
-    return Line(cut(text.rstrip(), width).rstrip(), STATE_STYLES[state].style)
+    text = "  ".join([*columns, escape_line(_remark(unit))])
+    return Line(truncate(text.rstrip(), width).rstrip(), STATE_STYLES[state].style)
 
 
 def _remark(unit: Unit) -> str:

@@ -132,7 +132,7 @@ def _targets(line: InputLine) -> str:
 def _source(source: str, value: str | None, sensitive: bool) -> str:
     if source:
         return f"{source}{' (sensitive)' if sensitive else ''}"
-    return show.cut(_quoted(value), 80) if value is not None else "(no value)"
+    return show.truncate(_quoted(value), 80) if value is not None else "(no value)"
 
 
 def _quoted(value: object) -> str:

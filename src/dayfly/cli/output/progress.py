@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from dayfly.cli.output.frame import Report, duration, frame, ordered
-from dayfly.cli.output.show import discard_output, plain, print_message
+from dayfly.cli.output.show import discard_output, escape_line, print_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,7 +83,7 @@ class LiveDisplay:
         from rich.console import Console
         from rich.live import Live
 
-        self.name = plain(name)
+        self.name = escape_line(name)
         self.styled = not os.environ.get("NO_COLOR")  # rich would still use bold and dim
         self.console = Console(stderr=True, highlight=False, markup=False, emoji=False)
         self.unicode = "utf" in self.console.encoding

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 GAP = "   "
-# The control characters that `visible` leaves unescaped.
+# The control characters that `escape_controls` leaves unescaped.
 _LAYOUT = frozenset("\n\t")
 _MAX_CHAR_CELLS = 2
 """The widest character, in cells of a terminal."""
@@ -39,14 +39,14 @@ def emit(data: Any, output: str) -> None:
     sys.stdout.write(text)
 
 
-def line(text: str = "") -> None:
+def print_line(text: str = "") -> None:
     """Print one line of text."""
-    sys.stdout.write(plain(text) + "\n")
+    sys.stdout.write(escape_line(text) + "\n")
 
 
-def block(text: str) -> None:
+def print_block(text: str) -> None:
     """Print text of several lines."""
-    sys.stdout.write(visible(text) + "\n")
+    sys.stdout.write(escape_controls(text) + "\n")
 
 
 class TerminalWriter:
@@ -61,14 +61,14 @@ class TerminalWriter:
         # A carriage return is part of a line break only if a line feed follows.
         self._held_return = "\r" if text.endswith("\r") and not final else ""
         text = text.removesuffix(self._held_return) if self._held_return else text
-        sys.stdout.write(visible(text.replace("\r\n", "\n")))
+        sys.stdout.write(escape_controls(text.replace("\r\n", "\n")))
         sys.stdout.flush()
 
 
 _terminal = TerminalWriter()
 
 
-def end_bytes() -> None:
+def flush_terminal() -> None:
     """Print the bytes that `print_bytes` still holds back: an incomplete UTF-8 character or a carriage return."""
     if sys.stdout.isatty():
         _terminal.put(b"", final=True)
@@ -96,7 +96,7 @@ def print_message(message: str) -> None:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     try:
-        sys.stderr.write(plain(message) + "\n")
+        sys.stderr.write(escape_line(message) + "\n")
         sys.stderr.flush()
     except OSError:
         discard_output(sys.stderr)
@@ -109,33 +109,33 @@ def discard_output(stream: TextIO) -> None:
     os.close(nowhere)
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, elastic: str = "") -> None:
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, elastic: str = "") -> None:
     """Print a table with aligned columns. If the terminal is too narrow, cells of the column `elastic` are cut."""
-    lines = [list(header), *([plain(cell) for cell in row] for row in rows)]
-    widths = [max(cells(line[column]) for line in lines) for column in range(len(header))]
+    lines = [list(header), *([escape_line(cell) for cell in row] for row in rows)]
+    widths = [max(display_width(line[column]) for line in lines) for column in range(len(header))]
     if elastic and sys.stdout.isatty():
         column = list(header).index(elastic)
         room = os.get_terminal_size(sys.stdout.fileno()).columns or sys.maxsize  # 0: the width is unknown
         excess = sum(widths) + len(GAP) * (len(widths) - 1) - room
         widths[column] = max(widths[column] - max(excess, 0), len(elastic))
         for line in lines:
-            line[column] = cut(line[column], widths[column])
+            line[column] = truncate(line[column], widths[column])
     for line in lines:
-        filled = [cell + " " * (width - cells(cell)) for cell, width in zip(line, widths, strict=True)]
+        filled = [cell + " " * (width - display_width(cell)) for cell, width in zip(line, widths, strict=True)]
         sys.stdout.write(GAP.join(filled).rstrip() + "\n")
 
 
-def facts(pairs: Iterable[tuple[str, str]]) -> None:
+def print_facts(pairs: Iterable[tuple[str, str]]) -> None:
     """Print `Name:   value` lines with aligned values. Pairs with an empty value are left out."""
-    given = [(f"{name}:", plain(value)) for name, value in pairs if value]
+    given = [(f"{name}:", escape_line(value)) for name, value in pairs if value]
     width = max((len(name) for name, _ in given), default=0)
     for name, value in given:
         sys.stdout.write(f"{name.ljust(width)}{GAP}{value}\n")
 
 
-def cut(text: str, width: int) -> str:
+def truncate(text: str, width: int) -> str:
     """Return the text in at most `width` cells of a terminal, with dots if it was cut."""
-    if len(text) * _MAX_CHAR_CELLS <= width or cells(text) <= width:
+    if len(text) * _MAX_CHAR_CELLS <= width or display_width(text) <= width:
         return text
     room, dots = max(width - 3, 0), "..."[: max(width, 0)]
     if text.isascii():
@@ -145,7 +145,7 @@ def cut(text: str, width: int) -> str:
     return set_cell_size(text, room) + dots
 
 
-def cells(text: str) -> int:
+def display_width(text: str) -> int:
     """Return the width in cells of a terminal. Chinese characters and emoji take two."""
     if text.isascii():
         return len(text)
@@ -159,14 +159,14 @@ def capitalize(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def plain(text: str) -> str:
+def escape_line(text: str) -> str:
     """Return the text as one line, with control characters escaped and white space replaced by spaces."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else " " if char.isspace() else _escape(char) for char in text)
 
 
-def visible(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Return the text with control characters escaped, except line feeds and tabs."""
     if text.isprintable():
         return text

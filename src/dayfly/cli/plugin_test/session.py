@@ -69,7 +69,7 @@ class Bench(Protocol):
         """
 
 
-class Cleanable(Protocol):
+class ClearableBench(Protocol):
     """A bench that polls for signals and can delete everything that it has created."""
 
     signals: Signals
@@ -79,7 +79,7 @@ class Cleanable(Protocol):
 
 
 @contextlib.contextmanager
-def clean_up_at_end(bench: Cleanable) -> Iterator[None]:
+def clean_up_at_end(bench: ClearableBench) -> Iterator[None]:
     """Clear the bench when the context ends, also after an error or Ctrl-C."""
     with Signals() as signals:
         bench.signals = signals
@@ -122,22 +122,28 @@ def run_scenarios(
                 result = _run(bench, scenario, plugin, is_first=not results)
                 results.append(result)
                 if output is None:
-                    show.block(as_line(result))
+                    show.print_block(as_line(result))
                     sys.stdout.flush()  # scenarios may take long
-                if result.finding and result.finding.fault in (Fault.NOT_CREATED, Fault.BLIND) and len(results) == 1:
+                if (
+                    result.finding
+                    and result.finding.fault in (Fault.NOT_CREATED, Fault.INVENTORY_EMPTY)
+                    and len(results) == 1
+                ):
                     break  # the plugin or its inventory does not work even without a fault
     except Interrupted as fault:
         show.print_message(f"dayfly: {fault}")
-        _sum_up(results, plugin, output, aborted=True)
+        _print_summary(results, plugin, output, aborted=True)
         return 128 + fault.number
     except DayflyError:
-        _sum_up(results, plugin, output, aborted=True)
+        _print_summary(results, plugin, output, aborted=True)
         raise
-    _sum_up(results, plugin, output)
+    _print_summary(results, plugin, output)
     return Exit.FAILED if any(result.finding for result in results) else Exit.OK
 
 
-def _sum_up(results: Sequence[ScenarioResult], plugin: Plugin, output: str | None, *, aborted: bool = False) -> None:
+def _print_summary(
+    results: Sequence[ScenarioResult], plugin: Plugin, output: str | None, *, aborted: bool = False
+) -> None:
     """Print the results as `output` (None: they are printed already) and the summary.
 
     An aborted test without results prints nothing.
@@ -148,7 +154,7 @@ def _sum_up(results: Sequence[ScenarioResult], plugin: Plugin, output: str | Non
     if output == "json":
         show.emit(as_json(results, inventory=inventory), output)
     elif output == "junit":
-        show.block(as_junit(results, plugin.wire_name).rstrip("\n"))
+        show.print_block(as_junit(results, plugin.wire_name).rstrip("\n"))
     show.print_message(f"{'Aborted after ' if aborted else ''}{summary(results, inventory=inventory)}")
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from dayfly.execute import receipt
 from dayfly.spec.frames import FrameError, decode
-from dayfly.spec.log_times import STEP_MS, Entry, entries_between, thin_out
+from dayfly.spec.log_times import STEP_MS, TimeEntry, entries_between, thin_out
 
 MARK = b"\x1e"
 TAIL_LIMIT = 64 * 1024
@@ -29,7 +29,7 @@ class PrintedOutput(NamedTuple):
 
     tail: bytes
     size: int
-    times: tuple[Entry, ...] = ()
+    times: tuple[TimeEntry, ...] = ()
 
 
 class LogSplitter:
@@ -41,7 +41,7 @@ class LogSplitter:
     def __init__(self, *, timed: bool = False) -> None:
         self.tail = bytearray()
         self.dropped = 0
-        self.times: list[Entry] = []
+        self.times: list[TimeEntry] = []
         self._timed = timed
         self._now = self._last_time = self._size = 0
         self._is_inside_line = False

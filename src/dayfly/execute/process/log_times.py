@@ -5,12 +5,12 @@ import time
 from collections.abc import Sequence
 from typing import overload
 
-from dayfly.spec.log_times import Entry
+from dayfly.spec.log_times import TimeEntry
 
 _ENTRY = struct.Struct(">qq")
 
 
-class LogTimes(Sequence[Entry]):
+class LogTimes(Sequence[TimeEntry]):
     """The entries in the bytes of a file. The last one may be incomplete and is ignored."""
 
     def __init__(self, data: bytes) -> None:
@@ -20,10 +20,10 @@ class LogTimes(Sequence[Entry]):
         return len(self._data) // _ENTRY.size
 
     @overload
-    def __getitem__(self, number: int) -> Entry: ...
+    def __getitem__(self, number: int) -> TimeEntry: ...
     @overload
-    def __getitem__(self, number: slice) -> list[Entry]: ...
-    def __getitem__(self, number: int | slice) -> Entry | list[Entry]:
+    def __getitem__(self, number: slice) -> list[TimeEntry]: ...
+    def __getitem__(self, number: int | slice) -> TimeEntry | list[TimeEntry]:
         if isinstance(number, slice):
             return [self[each] for each in range(*number.indices(len(self)))]
         if not -len(self) <= number < len(self):

@@ -14,7 +14,7 @@ from dayfly.operator.cluster.objects import DOCUMENTS, STEP_LOGS, RunObject
 from dayfly.operator.outputs.attempt_secrets import verified_values
 from dayfly.spec.kinds import StepLog
 from dayfly.spec.lifecycle import LifecycleEvent, unit_id
-from dayfly.spec.log_times import Entry, entries_from
+from dayfly.spec.log_times import TimeEntry, entries_from
 from dayfly.spec.run import Result
 from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
 from dayfly.spec.steps.webhook import DEFINITE
@@ -26,12 +26,12 @@ class KeptLog(NamedTuple):
     """The stored end of one log, with the times of its parts."""
 
     data: bytes
-    entries: tuple[Entry, ...]
+    entries: tuple[TimeEntry, ...]
 
     def read(self, offset: int, limit: int) -> bytes:
         return self.data[offset : offset + min(limit, MAX_READ_BYTES)]
 
-    def times(self) -> tuple[Entry, ...]:
+    def times(self) -> tuple[TimeEntry, ...]:
         return self.entries
 
 

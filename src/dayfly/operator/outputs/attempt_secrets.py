@@ -13,7 +13,7 @@ from dayfly.kube.objects import SECRETS, Key
 from dayfly.operator.cluster.objects import RunObject, is_owned_by, owned_secret
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
-from dayfly.spec.log_times import Entry, entries_from, flatten
+from dayfly.spec.log_times import TimeEntry, entries_from, flatten
 from dayfly.spec.run import Result
 
 # Key of the log's tail in the Secret. Names of outputs contain no dot.
@@ -22,11 +22,11 @@ LOG_KEY = "log.tail"
 TIMES_KEY = "log.times"
 
 
-def _encoded(times: Iterable[Entry]) -> bytes:
+def _encoded(times: Iterable[TimeEntry]) -> bytes:
     return " ".join(map(str, flatten(times))).encode()
 
 
-def times_of(times: bytes) -> tuple[Entry, ...]:
+def times_of(times: bytes) -> tuple[TimeEntry, ...]:
     """Parse the times of a log; return nothing if the value is invalid."""
     try:
         return entries_from([int(number) for number in times.split()])

@@ -295,8 +295,11 @@ class Reports:
         """Return the last part of a log, with one message for each line."""
         start = max(info.size - MAX_LOG_BYTES, 0)
         _, found = await self._read_chunk(subject, info.unit, info.attempt, start, options)
-        cutter = log_times.LineCutter()
-        cut = [*cutter.feed(max(found.offset, start), found.data, log_times.entries_from(found.times)), *cutter.end()]
+        splitter = log_times.LineSplitter()
+        cut = [
+            *splitter.feed(max(found.offset, start), found.data, log_times.entries_from(found.times)),
+            *splitter.flush(),
+        ]
         lines = [(ms, line.removesuffix(b"\r").decode(errors="replace")) for ms, line in cut]
         if not options.timestamps:
             return [{"message": line} for _, line in lines]

@@ -27,7 +27,7 @@ _PATH_SUFFIX = re.compile(r" - at `\$((?:\.\w+|\[\d+\]|\[\.\.\.\])+)`\Z")
 _MISSING, _UNKNOWN, _EXPECTS = "Object missing required field `", "Object contains unknown field `", "Expected `"
 _MAX_FAULTS = 64
 # The field with data that Dayfly sends as written: its parent field and its name.
-_AS_WRITTEN = ("webhook", "body")
+_KEPT_FIELD = ("webhook", "body")
 # A valid value of each of msgspec's types.
 _REPLACEMENTS: dict[str, Any] = {"str": "", "int": 0, "bool": False, "array": [], "object": {}}
 _EXPECTED = {
@@ -90,7 +90,7 @@ def _without_nulls(value: Any, under: str = "") -> Any:
     """Return the value without nulls in mappings: a null field counts as absent. Data sent as written keeps them."""
     if isinstance(value, dict):
         return {
-            key: item if (under, key) == _AS_WRITTEN else _without_nulls(item, key)
+            key: item if (under, key) == _KEPT_FIELD else _without_nulls(item, key)
             for key, item in value.items()
             if item is not None
         }

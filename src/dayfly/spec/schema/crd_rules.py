@@ -87,7 +87,7 @@ HOOK_RULES = (
 # --- lists of steps ----------------------------------------------------------------------------------------------
 
 # The next rules are for the inputs of steps: in plugins, in hooks (with and without forks), in lifecycle hooks.
-_FROM_PLUGIN = rule(
+_PLUGIN_INPUT = rule(
     "!has(self.value) && !has(self.valueFrom) && "
     "((has(self.valueFromSandbox) && self.valueFromSandbox) != has(self.valueFromStep)) && "
     "(!has(self.valueFromStep) || !(has(self.required) && self.required) && !has(self.default) && "
@@ -105,12 +105,12 @@ _ONE_SOURCE = (
     "a hook's input needs exactly one of value, valueFromStep and valueFrom, and neither valueFromSandbox, required, "
     "default nor secret"
 )
-_FROM_HOOK = rule(_HOOK_SOURCE, _ONE_SOURCE)
-_FROM_HOOK_APART = rule(
+_HOOK_INPUT = rule(_HOOK_SOURCE, _ONE_SOURCE)
+_HOOK_INPUT_WITHOUT_FORK = rule(
     _HOOK_SOURCE + " && (!has(self.valueFrom) || !has(self.valueFrom.fork))",
     _ONE_SOURCE + "; forks exist only in postStart and preStop hooks",
 )
-_FROM_TARGET = rule(
+_LIFECYCLE_HOOK_INPUT = rule(
     "!(has(self.valueFromSandbox) && self.valueFromSandbox) && !(has(self.required) && self.required) && "
     "!has(self.default) && !(has(self.secret) && self.secret) && !has(self.valueFrom) && ("
     + _exactly_one("value valueFromStep valueFromTarget")
@@ -120,7 +120,7 @@ _FROM_TARGET = rule(
 )
 # The next rules are for other fields of steps.
 _NO_OBJECT = rule("!has(self.manifest) && !has(self.remove)", "a preStop step neither creates nor removes an object")
-_NOT_UNDOING = rule("self == ''", "belongs to a postStop step; leave it out")
+_NO_UNDOES = rule("self == ''", "belongs to a postStop step; leave it out")
 _OBJECT_RULES = (
     rule(_exactly_one("manifest remove"), "needs exactly one of manifest and remove"),
     rule(
@@ -128,9 +128,11 @@ _OBJECT_RULES = (
         "set, ready and failed belong to a step that creates an object",
     ),
 )
-_MAKES = rule("has(self.manifest)", "a create step creates an object: write manifest")
-_REMOVES = rule("has(self.remove)", "a delete step removes the object of a create step: write remove")
-_LIMITLESS = rule("!has(self.limit)", "a cleanup is retried until it succeeds; leave the limit out", fieldPath=".limit")
+_NEEDS_MANIFEST = rule("has(self.manifest)", "a create step creates an object: write manifest")
+_NEEDS_REMOVE = rule("has(self.remove)", "a delete step removes the object of a create step: write remove")
+_NO_RETRY_LIMIT = rule(
+    "!has(self.limit)", "a cleanup is retried until it succeeds; leave the limit out", fieldPath=".limit"
+)
 
 
 def _steps(source: Schema, *, repeats: bool = False, stops: bool = False) -> Schema:
@@ -143,19 +145,19 @@ def _steps(source: Schema, *, repeats: bool = False, stops: bool = False) -> Sch
         stops: Whether the steps run before the stop. An object step among them removes an object.
     """
     step: Schema = {"inputs": {"items": rules(source)}}
-    step["object"] = rules(*_OBJECT_RULES, _REMOVES if repeats or stops else _MAKES)
+    step["object"] = rules(*_OBJECT_RULES, _NEEDS_REMOVE if repeats or stops else _NEEDS_MANIFEST)
     if repeats:
-        step["retry"] = rules(_LIMITLESS)
+        step["retry"] = rules(_NO_RETRY_LIMIT)
     return {"items": {"properties": step}}
 
 
 def _hook_steps(event: str) -> Schema:
-    made = _steps(_FROM_TARGET, repeats=event == "postStop", stops=event == "preStop")
+    made = _steps(_LIFECYCLE_HOOK_INPUT, repeats=event == "postStop", stops=event == "preStop")
     more = made["items"]["properties"]
     if event == "preStop":
         more["object"] = rules(*_OBJECT_RULES, _NO_OBJECT)
     if event != "postStop":
-        more["undoes"] = rules(_NOT_UNDOING)
+        more["undoes"] = rules(_NO_UNDOES)
     return made
 
 
@@ -325,7 +327,7 @@ STRUCTS: dict[type, Schema] = {
 
 _ORIGIN: Schema = {
     "type": "object",
-    "description": "The baseline whose requests it receives.",
+    "description": "The baseline whose requests the workload receives.",
     "properties": {
         "namespace": {"type": "string", **meta.schema_keywords(meta.dns_label("Its namespace."))},
         "name": {"type": "string", **meta.schema_keywords(meta.dns_name("Its name."))},
@@ -342,22 +344,22 @@ FIELDS: dict[type, dict[str, Schema]] = {
         )
     },
     plugin.PluginSpec: {
-        "create": _steps(_FROM_PLUGIN),
-        "delete": _steps(_FROM_PLUGIN, repeats=True),
-        "inventory": _steps(_FROM_PLUGIN),
+        "create": _steps(_PLUGIN_INPUT),
+        "delete": _steps(_PLUGIN_INPUT, repeats=True),
+        "inventory": _steps(_PLUGIN_INPUT),
     },
     sandbox.Hooks: {
-        "pre_start": _steps(_FROM_HOOK_APART),
-        "post_start": _steps(_FROM_HOOK),
-        "pre_stop": _steps(_FROM_HOOK, stops=True),
-        "post_stop": _steps(_FROM_HOOK_APART, repeats=True),
+        "pre_start": _steps(_HOOK_INPUT_WITHOUT_FORK),
+        "post_start": _steps(_HOOK_INPUT),
+        "pre_stop": _steps(_HOOK_INPUT, stops=True),
+        "post_stop": _steps(_HOOK_INPUT_WITHOUT_FORK, repeats=True),
     },
     sandbox.SandboxSpec: {
         "forks": rules(
             rule("self.all(a, self.exists_one(b, a.forkOf == b.forkOf))", "a baseline is forked once in a sandbox")
         ),
         "resources": rules(rule("self == oldSelf", f"resources {_SANDBOX_FIXED}")),
-        "local": {"items": {"description": "One of them.", "properties": {"from": _ORIGIN}}},
+        "local": {"items": {"description": "A workload that a developer runs.", "properties": {"from": _ORIGIN}}},
     },
     lifecycle_hook.LifecycleHookSpec: {
         "pre_start": _hook_steps("preStart"),

@@ -1,4 +1,4 @@
-"""The transport of one replica to a host with an agent: `link.transport.Host` with the cluster's mailbox.
+"""The transport of one replica to a host with an agent: `link.transport.HostTransport` with the cluster's mailbox.
 
 The mailbox numbers the messages of all replicas. An answer contains the ID of its request, so only the replica that
 sent the request waits for it. Reports of runs are for all replicas.
