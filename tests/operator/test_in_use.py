@@ -135,6 +135,26 @@ def test_stale_label_is_removed_soon_after_the_start():
     run(labelled(story))
 
 
+def test_label_is_removed_if_the_first_sweep_still_finds_the_sandbox():
+    """The end of a run is known before the cache has lost its sandbox."""
+
+    async def story(_cluster, known, in_use, labels) -> None:
+        known.sandboxes.append(sandbox())
+        await in_use.label_used(sandbox())
+        sweeping = asyncio.create_task(in_use.run())
+        await asyncio.sleep(4 * SWEEP_DELAY_S + 1)
+        assert await labels() == {IN_USE: "true"}
+        in_use.schedule_sweep()
+        await asyncio.sleep(SWEEP_DELAY_S + 1)
+        known.sandboxes.clear()
+        await asyncio.sleep(2 * SWEEP_DELAY_S)
+        assert await labels() == {}
+        sweeping.cancel()
+        await asyncio.wait([sweeping])
+
+    run(labelled(story))
+
+
 def test_sweeps_each_minute():
     async def story(_cluster, _known, in_use, labels) -> None:
         sweeping = asyncio.create_task(in_use.run())

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 # Delay of a sweep after a run has ended. A sandbox that is created again within it keeps the labels.
 SWEEP_DELAY_S = 3.0
+SWEEPS_AFTER_END = 4
 SWEEP_INTERVAL_S = 60.0
 # A labelled namespace is not read again within this time. It is shorter than the time between two sweeps.
 NAMESPACE_CHECK_INTERVAL_S = 2.0
@@ -69,9 +70,12 @@ class InUseLabels:
         while True:
             await self._run_ended.wait()
             self._run_ended.clear()
-            for _ in range(2):
+            for number in range(1, SWEEPS_AFTER_END + 1):
                 await asyncio.sleep(SWEEP_DELAY_S)
                 await self._try_to_sweep()
+                # The first sweep may still find the sandbox in the cache.
+                if number >= 2 and not self._idle:
+                    break
 
     async def _try_to_sweep(self) -> None:
         try:
