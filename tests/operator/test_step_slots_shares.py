@@ -51,7 +51,7 @@ class TestCounting:
             (Waiting(since=1, reason="ErrImagePull"), 1),
             (Waiting(since=1, reason="r", recalled=1), 1),
             (Waiting(since=1, reason="r"), 0),
-            (Waiting(since=1, reason="ErrImagePull", placed=False), 0),
+            (Waiting(since=1, reason="ErrImagePull", is_scheduled=False), 0),
             (Ended(result=RESULT), 1),
             (Sealed(result=RESULT), 1),
             (NeverRan(reason="r"), 1),

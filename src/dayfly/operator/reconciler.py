@@ -45,7 +45,7 @@ from dayfly.operator.sweeper import OrphanSweeper
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Decision, Dissolve, Effect, Move, Record, Void
 from dayfly.plan.closed_run import is_past_pre_stop
-from dayfly.plan.decision import lingers
+from dayfly.plan.decision import may_have_processes
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import STEP_KINDS, Kind, LifecycleEvent
 
@@ -325,7 +325,7 @@ def _may_stop(scene: Scene) -> bool:
     """Return whether all pre-stop steps are done and proven to have ended."""
     run, facts = scene.world.run, scene.world.facts
     steps = [(step.id, run.unit(step.id).attempt) for step in scene.plan.events[LifecycleEvent.PRE_STOP]]
-    return is_past_pre_stop(scene.plan, run) and not any(lingers(facts.get(key), scene.now) for key in steps)
+    return is_past_pre_stop(scene.plan, run) and not any(may_have_processes(facts.get(key), scene.now) for key in steps)
 
 
 def _masked(printed: PrintedOutput | None, sensitive: list[bytes]) -> PrintedOutput | None:

@@ -348,8 +348,8 @@ def stopped_by_unknown(units: tuple[str, ...]) -> str:
     return f"is not started while the outcome of {join_names(units)} is unknown"
 
 
-def start_deadline(limit_ms: int, *, placed: bool) -> str:
-    if placed:
+def start_deadline(limit_ms: int, *, is_scheduled: bool) -> str:
+    if is_scheduled:
         return f"was scheduled but did not start within {format_duration(limit_ms)}"
     return f"was not scheduled within {format_duration(limit_ms)}"
 

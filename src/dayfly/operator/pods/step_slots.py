@@ -299,7 +299,7 @@ def _lacks_image(fact: Fact | None, before: bool) -> bool | None:
     if isinstance(fact, Ended | Sealed | NeverRan):
         return None
     if isinstance(fact, Waiting):
-        return fact.placed and (fact.recallable or fact.recalled > 0 or fact.reason in reason_catalog.NO_IMAGE)
+        return fact.is_scheduled and (fact.recallable or fact.recalled > 0 or fact.reason in reason_catalog.NO_IMAGE)
     return before if fact is None else False
 
 
