@@ -18,7 +18,7 @@ import msgspec
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import HasMeta, Key, Resource
-from dayfly.kube.watch import Bookmark, Patience, WatchEvent, watch
+from dayfly.kube.watch import Bookmark, WatchEvent, WatchTimeouts, watch
 
 T = TypeVar("T", bound=HasMeta)
 log = logging.getLogger(__name__)
@@ -215,7 +215,7 @@ class Reflector(Generic[T]):
         labels: str = "",
         fields: str = "",
         page: int = 500,
-        patience: Patience | None = None,
+        timeouts: WatchTimeouts | None = None,
         seed: int | None = None,
     ) -> None:
         self.cache = cache
@@ -227,7 +227,7 @@ class Reflector(Generic[T]):
         self._resource = resource
         self._selection = {"namespace": namespace, "labels": labels, "fields": fields}
         self._page = page
-        self._patience = patience or Patience()
+        self._timeouts = timeouts or WatchTimeouts()
         self._random = random.Random(seed)  # noqa: S311 - jitter, no secret
         self._version = ""
         self._confirmed_at: float | None = None
@@ -299,9 +299,9 @@ class Reflector(Generic[T]):
         self._record_confirmation(is_first=is_first)
 
     def _watch(self) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
-        lifetime = round(self._patience.lifetime * self._random.uniform(1.0, 2.0))
-        patience = dataclasses.replace(self._patience, lifetime=lifetime)
-        return watch(self._client, self._resource, self._version, **self._selection, patience=patience)
+        lifetime = round(self._timeouts.lifetime * self._random.uniform(1.0, 2.0))
+        timeouts = dataclasses.replace(self._timeouts, lifetime=lifetime)
+        return watch(self._client, self._resource, self._version, **self._selection, timeouts=timeouts)
 
     def _apply_event(self, event: WatchEvent[T] | Bookmark) -> None:
         if isinstance(event, Bookmark):
