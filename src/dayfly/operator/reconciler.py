@@ -13,7 +13,7 @@ from dayfly.execute.log_masks import mask
 from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import PrintedOutput
 from dayfly.execute.pod.read import has_started
-from dayfly.execute.pod.run import Pods
+from dayfly.execute.pod.run import PodClient
 from dayfly.execute.turn import Scene, turn
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -81,7 +81,7 @@ class Reconciler:
         self.followers = LogFollowers(cluster.client, cluster.queue.add)
         cluster.follows_log = self.followers.would_follow
         self._outputs = AttemptSecrets(cluster.client)
-        pods = Pods(cluster.client, cluster.pods.advance)
+        pods = PodClient(cluster.client, cluster.pods.advance)
         self.memories = RunMemories(self._stop_following)
         cluster.is_prepared_ahead = self.memories.is_prepared_ahead
         self.logs = StepLogWriter(cluster)
@@ -246,7 +246,7 @@ class Reconciler:
 
     async def commit(self, scene: Scene, moves: tuple[Move, ...]) -> bool:
         sight = self._sight(scene)
-        if not self.slots.claim(sight.run, moves, cleaning=sight.closing):
+        if not self.slots.claim(sight.run, moves, is_cleanup=sight.closing):
             return False
         for move in moves:
             if isinstance(move, Record) and not await self._write_outputs(sight, scene, move):

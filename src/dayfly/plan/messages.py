@@ -214,8 +214,8 @@ def waits_for_slot() -> str:
     return "waits for a free slot: the host already runs as many steps as its limit allows"
 
 
-def waits_for_namespace_slot(namespace: str, bound: int, *, cleaning: bool) -> str:
-    what = "cleanup steps" if cleaning else "steps"
+def waits_for_namespace_slot(namespace: str, bound: int, *, is_cleanup: bool) -> str:
+    what = "cleanup steps" if is_cleanup else "steps"
     return f"waits for a free slot: sandboxes of namespace {namespace} may run at most {bound} {what} at once"
 
 

@@ -45,9 +45,9 @@ _LAST_SECOND_MS = 253_402_300_799_000
 # If this counted as proof, a create step could run twice, or its objects could be left behind. So a pod that was
 # released and ends with this reason is cleaned up as if it had started.
 #
-# There is another proof for a pod that waits for its image and has not been deleted. A recall (`Pods.recall`) adds an
-# ephemeral container with the fallback image and its own pull policy, because the step's container cannot be changed in
-# a way that every policy allows. Kubelets start ephemeral containers before they pull other images. The runner in it
+# There is another proof for a pod that waits for its image and has not been deleted. A recall (`PodClient.recall`) adds
+# an ephemeral container with the fallback image and its own pull policy, because the step's container cannot be changed
+# in a way that every policy allows. Kubelets start ephemeral containers before they pull other images. The runner in it
 # creates the marker `void` in the pod's state volume, unless the step's runner has created its own marker: the file can
 # be created once. A sealed `void` excludes the start from then on, whatever happens to the step's container. No other
 # result of that container counts: `refused` is no proof, because a runner with another user may be unable to read the
