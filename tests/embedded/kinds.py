@@ -27,9 +27,9 @@ class Attempts:
     def __init__(self, place: AttemptStorage) -> None:
         self.place = place
         self.done: list[tuple] = []
-        self.busy: set[UnitAttempt] = set()
+        self.slot_holders: set[UnitAttempt] = set()
         self.begun: list[UnitAttempt] = []
-        self.values: dict[UnitAttempt, dict[str, bytes]] = {}
+        self.outputs: dict[UnitAttempt, dict[str, bytes]] = {}
         self.now: dict[tuple[str, int], object] = {}
 
     def __getattr__(self, name):
@@ -38,7 +38,7 @@ class Attempts:
     def folder(self, key):
         return AttemptFolder(self.place, *key)
 
-    def begin(self, key):
+    def create_step_folder(self, key):
         self.begun.append(key)
         return f"/begins/{key.unit}"
 

@@ -54,7 +54,7 @@ class TestEnding:
     async def test_failed_look_at_an_ended_attempt_is_repeated(self, told):
         await self.ended(told, OSError("no"), receipt.lost_receipt("it is so"))
         assert told.fact() == receipt.lost_receipt("it is so")
-        assert KEY not in told.attempts.busy
+        assert KEY not in told.attempts.slot_holders
 
     async def test_running_attempt_without_folder_is_unclear(self, told):
         told.folder.tell(removed_fact=Unclear(since=1, reason="FolderLost", message="m", dead_by=9))
@@ -87,10 +87,10 @@ class TestEnding:
         end = Ended(result=Result(outcome="succeeded", outputs={"url": output}))
         told.folder.tell(read_output=b"u")
         await self.ended(told, end)
-        assert told.attempts.values[KEY] == {"url": b"u"}
+        assert told.attempts.outputs[KEY] == {"url": b"u"}
         told.folder.tell(release=True, leave_beginning=True)
         told.attempts.release(KEY)
-        assert told.attempts.values == {}
+        assert told.attempts.outputs == {}
         assert told.fact() is None
 
     @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ class TestSealing:
     async def test_sealed_receipt_is_read_before_the_runner_ends(self, told):
         child = await self.sealed(told)
         assert told.fact() == receipt.lost_receipt("it is so")
-        assert KEY not in told.attempts.busy
+        assert KEY not in told.attempts.slot_holders
         told.starter.sealed(child)
         assert told.folder.calls.count("observe") == 1, "once"
         os.kill(child, signal.SIGKILL)

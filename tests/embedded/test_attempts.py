@@ -23,22 +23,22 @@ __all__ = ["bench", "told"]
 async def test_attempt_with_an_order_is_adopted_and_not_started(bench):
     """The ledger claims each attempt once: here an older ledger was restored, and the attempt may be running."""
     bench.attempts.folder(KEY).write_order(b"of before")
-    bench.attempts.busy.add(KEY)
+    bench.attempts.slot_holders.add(KEY)
     await bench.attempts.launch(KEY, UNIT, bench.record, b"order")
     assert bench.starter.started == []
     assert isinstance(bench.fact(), Stalled)
     assert bench.changes == [KEY.run]
-    assert KEY in bench.attempts.busy, "it may start until it is fenced"
+    assert KEY in bench.attempts.slot_holders, "it may start until it is fenced"
 
 
 async def test_failed_start_is_reported_as_never_ran(bench):
     bench.starter.fault = OSError("no such thing")
-    bench.attempts.busy.add(KEY)
+    bench.attempts.slot_holders.add(KEY)
     await bench.attempts.launch(KEY, UNIT, bench.record, b"order")
     fact = bench.fact()
     assert isinstance(fact, NeverRan)
     assert "no such thing" in fact.message
-    assert KEY not in bench.attempts.busy
+    assert KEY not in bench.attempts.slot_holders
 
 
 async def test_successful_start_wakes_no_further_turn(bench):
@@ -46,7 +46,7 @@ async def test_successful_start_wakes_no_further_turn(bench):
     assert len(bench.starter.started) == 1
     assert isinstance(bench.fact(), Running)
     assert bench.changes == []
-    assert KEY in bench.attempts.busy
+    assert KEY in bench.attempts.slot_holders
 
 
 @pytest.mark.parametrize("slow", [False, True])
@@ -90,17 +90,17 @@ class TestAdopting:
         told.folder.tell(observe=Running(since=5))
         told.attempts.adopt(KEY, UNIT, msgspec.structs.replace(told.record, **record))
         assert told.fact() == Running(since=5, ready=ready)
-        assert (KEY in told.attempts.busy) is busy
+        assert (KEY in told.attempts.slot_holders) is busy
         assert told.attempts.live_forks() == ([] if busy else [KEY])
         assert told.changes == [KEY.run]
 
     @pytest.mark.parametrize(("seen", "busy"), [(Stalled(since=1), True), (NeverRan(reason="NeverRan"), False)])
     async def test_adopted_attempt_keeps_its_slot_only_if_it_may_start(self, told, seen, busy):
         told.folder.tell(observe=seen)
-        told.attempts.busy.add(KEY)
+        told.attempts.slot_holders.add(KEY)
         told.attempts.adopt(KEY, UNIT, told.record)
         assert told.fact() == seen
-        assert (KEY in told.attempts.busy) is busy
+        assert (KEY in told.attempts.slot_holders) is busy
 
     async def test_no_forks_returns_once_the_last_fork_has_ended(self, told):
         told.folder.tell(observe=[Running(since=5), receipt.lost_receipt("gone")])
@@ -130,10 +130,10 @@ class TestFencing:
 
     async def test_fence_of_an_unstarted_attempt_frees_its_slot(self, told):
         told.folder.tell(fence=True)
-        told.attempts.busy.add(KEY)
+        told.attempts.slot_holders.add(KEY)
         told.attempts.fence(KEY, UNIT, told.record, "r", "m")
         assert told.fact() == NeverRan(reason="r", message="m")
-        assert KEY not in told.attempts.busy
+        assert KEY not in told.attempts.slot_holders
 
     async def test_fencing_kills_the_runner_that_was_to_begin(self, told):
         never = NeverRan(reason="r", message="m")

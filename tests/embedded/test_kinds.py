@@ -45,9 +45,9 @@ class TestLaunching:
             raise fault
 
         monkeypatch.setattr(bench.steps, "order", order)
-        bench.attempts.busy |= {KEY, KEY._replace(unit="r/b")}
+        bench.attempts.slot_holders |= {KEY, KEY._replace(unit="r/b")}
         await bench.steps.launch(bench.live, Launch(unit="r/a", attempt=1))
-        assert bench.attempts.busy == {KEY._replace(unit="r/b")}
+        assert bench.attempts.slot_holders == {KEY._replace(unit="r/b")}
         assert bench.attempts.done == [("set_fact", KEY, NeverRan(reason=reason, message="m"))]
 
 
@@ -70,7 +70,7 @@ class TestOrders:
     @pytest.mark.parametrize(("attempt", "read"), [(1, "at hand"), (2, "db://1")])
     def test_cached_value_is_used_only_for_its_attempt(self, bench, attempt, read):
         live = bench.of(doc.resource("r", [self.MAKE, self.READS]), r__make=MADE)
-        bench.attempts.values[KEY._replace(unit="r/make", attempt=attempt)] = {"url": b"at hand"}
+        bench.attempts.outputs[KEY._replace(unit="r/make", attempt=attempt)] = {"url": b"at hand"}
         assert bench.variables(bench.steps.order(live, KEY, self.READS))["URL"] == read
         assert bench.asked == ([] if read == "at hand" else ["u"])
 
@@ -78,7 +78,7 @@ class TestOrders:
         """A new attempt failed or is not recorded yet: the output of the earlier attempt is still valid."""
         later = msgspec.structs.replace(MADE, attempt=2, outcome="failed")
         live = bench.of(doc.resource("r", [self.MAKE, self.READS]), r__make=later)
-        bench.attempts.values[KEY._replace(unit="r/make", attempt=2)] = {"url": b"at hand"}
+        bench.attempts.outputs[KEY._replace(unit="r/make", attempt=2)] = {"url": b"at hand"}
         assert bench.variables(bench.steps.order(live, KEY, self.READS))["URL"] == "db://1"
 
     def test_order_has_no_private_paths_without_namespaces(self, bench):
@@ -238,7 +238,7 @@ class TestSteps:
     def objections(self, bench, *busy: UnitAttempt):
         other = doc.step("b", outputs=[("y", "/srv/y")])
         bench.of(doc.resource("r", [self.SHARED, other, doc.step("c", outputs=[("z", "/srv/z")])]))
-        bench.attempts.busy |= set(busy)
+        bench.attempts.slot_holders |= set(busy)
         return {name: (each.reason, each.message) for name, each in bench.steps.objections(bench.live).items()}
 
     def test_step_sharing_a_path_with_a_running_one_waits(self, bench):

@@ -39,7 +39,7 @@ def test_exactly_one_value_is_passed(query, value):
         assert given.get("it") == value
         assert bool(inputs.missing_target_field(found.steps[name], FOUND, "Machine")) is (value is None and name == "a")
         read = resolve(
-            Run(uid="r", target=TARGET, plan=""), found.steps[name].unit, "", cleans=name == "b", given=given
+            Run(uid="r", target=TARGET, plan=""), found.steps[name].unit, "", must_run=name == "b", given=given
         )
         assert read.sources == {"it": value}
 
@@ -55,8 +55,8 @@ def test_value_no_variable_can_hold_is_an_error_or_absent():
     run = Run(uid="r", target=TARGET, plan="")
     given = inputs.target_values(found.steps["a"], FOUND)
     with pytest.raises(CannotRenderError, match="zero byte"):
-        resolve(run, found.steps["a"].unit, "", cleans=False, given=given)
-    assert resolve(run, found.steps["b"].unit, "", cleans=True, given=given).sources == {"it": None}
+        resolve(run, found.steps["a"].unit, "", must_run=False, given=given)
+    assert resolve(run, found.steps["b"].unit, "", must_run=True, given=given).sources == {"it": None}
 
 
 def test_target_is_read_only_by_steps_that_may_still_start():

@@ -63,21 +63,21 @@ def plan_of(read):
 class TestResolving:
     def test_known_inputs_are_referenced_and_others_absent(self):
         unit = step("seed", reads(), UnitInput(name="own", value="v"), UnitInput(name="none"))
-        found = resolve(run_with(make=producer()), unit, "db", cleans=False)
+        found = resolve(run_with(make=producer()), unit, "db", must_run=False)
         assert found.sources == {"url": UnitOutputRef("db/make", "url"), "own": b"v", "none": None}
         assert found.absent == ["none"]
-        none = resolve(run_with(), unit, "db", cleans=False)
+        none = resolve(run_with(), unit, "db", must_run=False)
         assert none.absent == ["url", "none"]
 
     @pytest.mark.parametrize("resource", ["", "db"])
     def test_input_may_come_from_another_resource(self, resource):
-        found = resolve(run_with(make=producer()), step("x", reads(resource=resource)), "app", cleans=False)
+        found = resolve(run_with(make=producer()), step("x", reads(resource=resource)), "app", must_run=False)
         assert found.sources == {"url": UnitOutputRef("db/make", "url") if resource else None}
 
     @pytest.mark.parametrize("state", [State.CLAIMED, State.UNKNOWN])
     def test_input_of_a_running_step_counts_as_present(self, state):
         found = resolve(
-            run_with(make=producer(ENV_INPUT_LIMIT + 1, state=state)), step("x", reads()), "db", cleans=False
+            run_with(make=producer(ENV_INPUT_LIMIT + 1, state=state)), step("x", reads()), "db", must_run=False
         )
         assert found.sources == {"url": UnitOutputRef("db/make", "url")}
 
@@ -93,14 +93,14 @@ class TestResolving:
         run = run_with(make=record)
         unit = step("seed", reads())
         if reason is None:
-            assert resolve(run, unit, "db", cleans=False).unfit == {}
+            assert resolve(run, unit, "db", must_run=False).unfit == {}
             return
         with pytest.raises(CannotRenderError, match="let the step read it as a file") as caught:
-            resolve(run, unit, "db", cleans=False)
+            resolve(run, unit, "db", must_run=False)
         assert caught.value.reason == reason
-        cleaning = resolve(run, unit, "db", cleans=True)
+        cleaning = resolve(run, unit, "db", must_run=True)
         assert (cleaning.absent, list(cleaning.unfit)) == (["url"], ["url"])
-        in_file = resolve(run, step("seed", reads(env=False)), "db", cleans=False)
+        in_file = resolve(run, step("seed", reads(env=False)), "db", must_run=False)
         assert (in_file.absent, in_file.unfit) == ([], {})
 
     def test_every_input_of_a_fork_is_a_variable(self):
@@ -108,16 +108,16 @@ class TestResolving:
         unit = Unit(name="app", kind="fork", fork=fork, inputs=(reads(env=False),))
         for record in (producer(ENV_INPUT_LIMIT + 1), producer(text=False)):
             with pytest.raises(CannotRenderError) as caught:
-                resolve(run_with(make=record), unit, "db", cleans=False)
+                resolve(run_with(make=record), unit, "db", must_run=False)
             assert "let the step read it" not in str(caught.value)
 
     def test_constant_has_the_same_limits(self):
         zero = step("x", UnitInput(name="v", value="a\0", as_=As(env="V")))
         with pytest.raises(CannotRenderError, match="contains a zero byte"):
-            resolve(run_with(), zero, "db", cleans=False)
+            resolve(run_with(), zero, "db", must_run=False)
         large = step("x", UnitInput(name="v", value="a" * (ENV_INPUT_LIMIT + 1), as_=As(env="V")))
         with pytest.raises(CannotRenderError, match="65537 bytes"):
-            resolve(run_with(), large, "db", cleans=False)
+            resolve(run_with(), large, "db", must_run=False)
 
 
 OF = Baseline(kind="Deployment", namespace="shop", name="web")
@@ -143,21 +143,21 @@ class TestForks:
             asked.append(value)
             return "10.0.0.1"
 
-        found = resolve(run_with(), step("warm", fork_reader()), "", cleans=False, forks=tell)
+        found = resolve(run_with(), step("warm", fork_reader()), "", must_run=False, forks=tell)
         assert (found.sources, found.absent, found.unfit) == ({"where": b"10.0.0.1"}, [], {})
         assert asked == [fork_reader().fork]
 
     def test_missing_fork_value_blocks_a_step_but_no_cleanup(self):
         with pytest.raises(ForkAddressUnknownError, match="it has no port"):
-            resolve(run_with(), step("warm", fork_reader()), "", cleans=False, forks=mute)
+            resolve(run_with(), step("warm", fork_reader()), "", must_run=False, forks=mute)
         found = resolve(
-            run_with(), step("drain", fork_reader(), UnitInput(name="own", value="v")), "", cleans=True, forks=mute
+            run_with(), step("drain", fork_reader(), UnitInput(name="own", value="v")), "", must_run=True, forks=mute
         )
         assert found.sources == {"where": None, "own": b"v"}
         assert (found.absent, found.unfit) == (["where"], {"where": "it has no port"})
 
     def test_fork_value_without_a_source_is_absent_without_remark(self):
-        found = resolve(run_with(), step("warm", fork_reader()), "", cleans=False)
+        found = resolve(run_with(), step("warm", fork_reader()), "", must_run=False)
         assert (found.absent, found.unfit) == (["where"], {})
 
     @pytest.mark.parametrize(
@@ -165,10 +165,10 @@ class TestForks:
     )
     def test_fork_value_must_fit_its_destination(self, value, reason):
         with pytest.raises(CannotRenderError, match=reason) as caught:
-            resolve(run_with(), step("warm", fork_reader()), "", cleans=False, forks=lambda _: value)
+            resolve(run_with(), step("warm", fork_reader()), "", must_run=False, forks=lambda _: value)
         assert not isinstance(caught.value, ForkAddressUnknownError), "this is permanent"
         in_file = step("warm", fork_reader(path="/where"))
-        assert resolve(run_with(), in_file, "", cleans=False, forks=lambda _: value).unfit == {}
+        assert resolve(run_with(), in_file, "", must_run=False, forks=lambda _: value).unfit == {}
 
     def test_missing_fork_value_is_remarked_until_its_hook_has_run(self):
         plan = seal((Lifecycle(target=TARGET, pre_stop=(step("drain", fork_reader()),)),))

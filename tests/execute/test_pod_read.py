@@ -328,7 +328,7 @@ def test_start_before_the_claim_counts_from_the_claim():
 def test_container_without_state_is_starting(state):
     fact = seen(main=state, phase="Pending")
     assert isinstance(fact, Waiting)
-    assert (fact.reason, fact.placed, fact.recallable) == ("Starting", True, False)
+    assert (fact.reason, fact.is_scheduled, fact.recallable) == ("Starting", True, False)
 
 
 def test_placed_pending_pod_proves_nothing():
@@ -348,7 +348,7 @@ def test_placed_pod_waits_since_the_kubelet_accepted_it():
         },
     }
     fact = read.read_pod(msgspec.convert(pod, Pod), unit=UNIT, record=RECORD, nonce="n", now=2_000).fact
-    assert fact == Waiting(since=360_000, reason="Starting", message="", placed=True)
+    assert fact == Waiting(since=360_000, reason="Starting", message="", is_scheduled=True)
 
 
 def test_placed_pod_waits_since_the_scheduler_placed_it():
@@ -362,7 +362,7 @@ def test_placed_pod_waits_since_the_scheduler_placed_it():
         },
     }
     fact = read.read_pod(msgspec.convert(pod, Pod), unit=UNIT, record=RECORD, nonce="n", now=2_000).fact
-    assert fact == Waiting(since=300_000, reason="Starting", message="", placed=True)
+    assert fact == Waiting(since=300_000, reason="Starting", message="", is_scheduled=True)
 
 
 def pod_from_server(status, spec=None, **metadata):
@@ -465,11 +465,11 @@ def test_unplaced_pod_reports_the_scheduler_reason_and_time():
     for reason, shown in (("", "Unschedulable"), ("SchedulerError", "SchedulerError")):
         conditions = [refusal | {"reason": reason}]
         fact = fact_of(pod_from_server({"phase": "Pending", "conditions": conditions}, {"nodeName": ""}))
-        assert fact == Waiting(since=2_000, reason=shown, message="no node", placed=False)
+        assert fact == Waiting(since=2_000, reason=shown, message="no node", is_scheduled=False)
     at_once = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "message": "no node"}]}
     assert fact_of(pod_from_server(at_once, {"nodeName": ""}, creationTimestamp=NOW)).since == 2_000
     fresh = fact_of(pod_from_server({"phase": "Pending"}, {"nodeName": ""}, creationTimestamp=NOW))
-    assert fresh == Waiting(since=2_000, reason="Starting", message="is being placed on a node", placed=False)
+    assert fresh == Waiting(since=2_000, reason="Starting", message="is being placed on a node", is_scheduled=False)
 
 
 @pytest.mark.parametrize(

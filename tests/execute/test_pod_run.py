@@ -11,7 +11,7 @@ from tests.execute.clients import Client as Requests
 from tests.kube.fake import FakeCluster, run
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.run import ForeignPodError, Pods
+from dayfly.execute.pod.run import ForeignPodError, PodClient
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS, ObjectMeta, Pod, PodSpec, SchedulingGate
@@ -47,7 +47,7 @@ def prepared(there):
         cluster.controllers.settle = lambda: None  # no collector: the owner is not in this cluster
         client = Client(cluster.transport("operator"), seed=1)
         await client.create(PODS, there, "default")
-        return await Pods(client).prepare(copy.deepcopy(MANIFEST))
+        return await PodClient(client).prepare(copy.deepcopy(MANIFEST))
 
     return run(main())
 
@@ -90,7 +90,7 @@ def test_outputs_need_the_receipt_with_the_sealed_digest():
         assert isinstance(pod, Pod)
         cluster.log_of("r-make", "default").write(log, ended=True)
         async with asyncio.timeout(60):
-            return await Pods(client).read_outputs(pod, wanted)
+            return await PodClient(client).read_outputs(pod, wanted)
 
     assert run(main(digest)) == {"url": b"db://1"}
     assert run(main("of another document")) is None
@@ -102,10 +102,10 @@ def test_replaced_pod_is_not_read():
         client = Client(cluster.transport("operator"), seed=1)
         body = {"metadata": {"name": "r-make"}, "spec": MANIFEST["spec"]}
         first = await client.create(PODS, body, "default")
-        whole = await Pods(client).read_stored(first)
+        whole = await PodClient(client).read_stored(first)
         await client.delete(PODS, "r-make", "default", uid=first.metadata.uid, grace=0)
         await client.create(PODS, body, "default")
-        return whole["metadata"]["uid"] == first.metadata.uid, await Pods(client).read_stored(first)
+        return whole["metadata"]["uid"] == first.metadata.uid, await PodClient(client).read_stored(first)
 
     assert run(main()) == (True, None)
 
@@ -132,7 +132,7 @@ class TestRecall:
                 raise fault
 
         pod = Pod(metadata=ObjectMeta(name="r", namespace="n", uid="u"))
-        return run(Pods(SimpleNamespace(find=find, patch=patch)).recall(pod, image, 7)), sent
+        return run(PodClient(SimpleNamespace(find=find, patch=patch)).recall(pod, image, 7)), sent
 
     @pytest.mark.parametrize("added", [(), ({"name": "debugger"},)])
     def test_recall_adds_a_container_to_that_version_of_the_pod(self, added):
@@ -173,7 +173,7 @@ def test_log_that_does_not_end_raises_a_temporary_error():
         body = {"metadata": {"name": "r-make"}, "spec": MANIFEST["spec"]}
         pod = await client.create(PODS, body, "default")
         cluster.log_of("r-make", "default").write(b"a line\n")
-        pods = Pods(
+        pods = PodClient(
             SimpleNamespace(log=lambda *_, **__: client.log("r-make", "default", container="main", follow=True))
         )
         with pytest.raises(errors.ServerError, match=r"log of pod r-make: incomplete after \d+ s"):
@@ -184,17 +184,17 @@ def test_log_that_does_not_end_raises_a_temporary_error():
 
 def test_unheld_pod_needs_no_release():
     gone = Pod(metadata=ObjectMeta(name="r", namespace="n", uid="u", deletion_timestamp="2026-01-01T00:00:00Z"))
-    run(Pods(None).release(gone))
+    run(PodClient(None).release(gone))
 
 
 def test_pod_without_gate_needs_no_ungating():
     pod = Pod(metadata=ObjectMeta(name="r", namespace="n", uid="u"))
-    assert run(Pods(None).remove_gate(pod)) is True
+    assert run(PodClient(None).remove_gate(pod)) is True
 
 
 @pytest.mark.parametrize("fault", [errors.NotFound, errors.Conflict, errors.Invalid])
 def test_changed_pod_is_not_ungated(fault):
     gate = SchedulingGate(name=names.GATE)
     pod = Pod(metadata=ObjectMeta(name="r", namespace="n", uid="u"), spec=PodSpec(scheduling_gates=[gate]))
-    assert run(Pods(Requests(patch=fault("PATCH /x", "no", status=409))).remove_gate(pod)) is False
-    assert run(Pods(Requests(patch=pod)).remove_gate(pod)) is True
+    assert run(PodClient(Requests(patch=fault("PATCH /x", "no", status=409))).remove_gate(pod)) is False
+    assert run(PodClient(Requests(patch=pod)).remove_gate(pod)) is True

@@ -17,7 +17,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, Key, ObjectMeta, Secret
 from dayfly.kube.reflector import Reflector
 from dayfly.kube.transport import Stream
-from dayfly.kube.watch import Bookmark, Patience, watch
+from dayfly.kube.watch import Bookmark, WatchTimeouts, watch
 
 OWNER = {"apiVersion": "v1", "kind": "Secret", "name": "owner", "uid": "owner-uid"}
 
@@ -209,7 +209,7 @@ class TestReflector:
         async def main():
             cluster = FakeCluster()
             transport = cluster.transport("reflector")
-            async with reflecting(cluster, transport=transport, patience=Patience(silence=30.0)) as reflector:
+            async with reflecting(cluster, transport=transport, timeouts=WatchTimeouts(silence=30.0)) as reflector:
                 await asyncio.sleep(29)
                 assert reflector.age == pytest.approx(29)
                 watches = len(cluster.calls)
@@ -301,7 +301,7 @@ class TestWatch:
             client = Client(cluster.transport())
 
             async def follow():
-                events = watch(client, SECRETS, "1", labels="x=1", patience=Patience(lifetime=100))
+                events = watch(client, SECRETS, "1", labels="x=1", timeouts=WatchTimeouts(lifetime=100))
                 return ["BOOKMARK" if isinstance(event, Bookmark) else event.type async for event in events]
 
             task = asyncio.create_task(follow())

@@ -110,7 +110,7 @@ MUTANTS = (
     _core(
         "cleanup takes a receipt for the end",
         closed_run,
-        "elif draft.lingers(name):",
+        "elif draft.may_have_processes(name):",
         "elif False:",
         PLAIN,
         "ORDER",
@@ -127,7 +127,7 @@ MUTANTS = (
     _core(
         "a fork ends before its successor",
         closed_run,
-        "if not waits_for_later(draft, name, every)",
+        "if not add_wait_for_later(draft, name, every)",
         "if draft.now >= 0",
         PAIR,
         "ORDER",
@@ -160,7 +160,7 @@ MUTANTS = (
     _core(
         "the ledger ends on the last receipt",
         closed_run,
-        "is not UnitState.SUCCEEDED or draft.lingers(step.id)",
+        "is not UnitState.SUCCEEDED or draft.may_have_processes(step.id)",
         "is not UnitState.SUCCEEDED",
         PLAIN,
         "LEAK",
@@ -176,7 +176,7 @@ MUTANTS = (
     _core(
         "a retry takes a receipt for the end",
         open_run,
-        "if draft.lingers(step.id):",
+        "if draft.may_have_processes(step.id):",
         "if False:",
         RETRIED,
         "TWO_ALIVE",

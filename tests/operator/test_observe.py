@@ -11,7 +11,7 @@ from dayfly.execute.executor import Observations
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.observe import Observer
-from dayfly.operator.pods.step_slots import Share
+from dayfly.operator.pods.step_slots import SlotGrant
 from dayfly.operator.refusals import RETRY_AFTER_S
 from dayfly.operator.run_memory import RunMemory
 from dayfly.plan.reasons import Reason
@@ -54,7 +54,7 @@ class Bench:
             SimpleNamespace(client=None, now=lambda: NOW, queue=SimpleNamespace(add=self._again)),
             targets=SimpleNamespace(read_intent=self._answer(self.intent), adapter_for=lambda _run: adapter),
             executors=executors,
-            slots=SimpleNamespace(share=self._share),
+            slots=SimpleNamespace(grant=self._grant),
         )
 
     @staticmethod
@@ -70,9 +70,9 @@ class Bench:
     def _again(self, run, after):
         self.later.append((run, after))
 
-    async def _share(self, _run, _plan, facts, hindered, *, cleaning):
-        self.shared.append((facts, hindered, cleaning))
-        return Share(3, {"b": says("place"), "c": says("place")})
+    async def _grant(self, _run, _plan, facts, blocked, *, is_cleanup):
+        self.shared.append((facts, blocked, is_cleanup))
+        return SlotGrant(3, {"b": says("place"), "c": says("place")})
 
     async def scene(self):
         return await self.observer.scene(self.run, self.memory)
@@ -95,7 +95,7 @@ async def test_a_run_closes_by_its_phase_its_owners_word_or_its_time(how, closin
     _, sight = await bench.scene()
     assert sight.closing is closing
     assert sight.abandoned is ("abandon" in how)
-    assert [cleaning for *_, cleaning in bench.shared] == [closing]
+    assert [is_cleanup for *_, is_cleanup in bench.shared] == [closing]
 
 
 READS = UnitInput(name="zone", target="$.spec.zone", as_=As(env="ZONE"))
@@ -133,8 +133,8 @@ async def test_known_obstacle_of_a_unit_is_reported_first():
         "b": "known",
         "c": "refused",
     }
-    [(facts, hindered, _)] = bench.shared
-    assert (list(facts), set(hindered)) == ([("a", 1)], {"a", "b", "c"})
+    [(facts, blocked, _)] = bench.shared
+    assert (list(facts), set(blocked)) == ([("a", 1)], {"a", "b", "c"})
     assert (scene.world.slots, scene.world.gated_kinds, scene.now) == (3, frozenset({"exec"}), NOW)
     assert scene.world.target == TargetState(started=True)
     assert sight.outputs == {("a", 1): {"url": b"1"}}

@@ -38,7 +38,7 @@ def test_many_pods_that_hang_are_no_burden_to_the_server():
         for _ in range(90):
             now += 1000
             for pod, query in zip(pods, queries, strict=True):
-                assert await events.explain(pod, fact, query, recallable=True) == fact
+                assert await events.with_reason(pod, fact, query, recallable=True) == fact
         return server.asked, max(events.seconds_until_query(query) for query in queries)
 
     asked, longest = asyncio.run(story(3000))
@@ -57,12 +57,12 @@ def test_more_waiting_pods_are_queried_less_often():
         fact = Waiting(since=STARTED, reason="ContainerCreating")
         queries = [EventQuery() for _ in range(1000)]
         for query in queries:
-            await events.explain(pod, fact, query, recallable=True)
+            await events.with_reason(pod, fact, query, recallable=True)
         assert events.seconds_until_query(queries[0]) == 3.001
         assert events.seconds_until_query(queries[-1]) == pytest.approx(999 * MIN_INTERVAL_MS / 1000, abs=0.02)
         for query in queries[:-1]:
             events.forget(query)
-        await events.explain(pod, fact, last := EventQuery(), recallable=True)
+        await events.with_reason(pod, fact, last := EventQuery(), recallable=True)
         assert events.seconds_until_query(last) == 3.001
         assert server.asked == 0
 
@@ -92,7 +92,7 @@ def hung(number: int, takes: int, seconds: int, first: int = 0) -> tuple[int, fl
         while now < STARTED + seconds * 1000:
             now += 10
             for pod, query in zip(pods, queries, strict=True):
-                assert await events.explain(pod, fact, query, recallable=True) == fact
+                assert await events.with_reason(pod, fact, query, recallable=True) == fact
         return server.asked, max(events.seconds_until_query(query) for query in queries)
 
     return asyncio.run(story())
@@ -127,7 +127,7 @@ def test_busy_kubelet_has_more_time_for_a_first_status():
         pods = [msgspec.convert({"metadata": {"name": f"p{n}", "uid": f"u{n}"}}, Pod) for n in range(others + 1)]
         queries = [EventQuery() for _ in pods]
         for pod, query in zip(pods, queries, strict=True):
-            asyncio.run(events.explain(pod, Waiting(since=STARTED, reason=reason), query, recallable=True))
+            asyncio.run(events.with_reason(pod, Waiting(since=STARTED, reason=reason), query, recallable=True))
         return round(events.seconds_until_query(queries[-1]), 1)
 
     assert first(0, "Starting") == first(0, "ContainerCreating") == 3
@@ -142,10 +142,10 @@ def test_pods_of_forgotten_runs_do_not_count_as_waiting():
     fact = Waiting(since=STARTED, reason="Starting")
     queries = [EventQuery() for _ in range(200)]
     for query in queries:
-        asyncio.run(events.explain(pod, fact, query, recallable=True))
+        asyncio.run(events.with_reason(pod, fact, query, recallable=True))
     del query, queries
     alone = EventQuery()
-    asyncio.run(events.explain(pod, fact, alone, recallable=True))
+    asyncio.run(events.with_reason(pod, fact, alone, recallable=True))
     assert round(events.seconds_until_query(alone), 1) == 3
 
 
@@ -168,9 +168,9 @@ def explained(*events: Event, pod: Pod = POD, fact: Waiting = MUTE, after: int =
     query = EventQuery()
 
     async def twice() -> Waiting:
-        await told.explain(pod, fact, query, **{"recallable": True, **how})
+        await told.with_reason(pod, fact, query, **{"recallable": True, **how})
         clock[0] += after
-        return await told.explain(pod, fact, query, **{"recallable": True, **how})
+        return await told.with_reason(pod, fact, query, **{"recallable": True, **how})
 
     return asyncio.run(twice()), server.asked
 
@@ -218,10 +218,10 @@ def test_repeated_event_counts_from_its_last_time(late, early):
 def test_events_are_queried_after_a_silence_or_if_urgent():
     word = event(1, "Failed", "no image", warns=True)
     assert explained(word, after=2_999) == (MUTE, 0)
-    assert explained(word, after=0, pressing=True)[0].message == "no image"
+    assert explained(word, after=0, is_urgent=True)[0].message == "no image"
     meta = {"name": "p", "uid": "u", "namespace": "n", "deletionTimestamp": "2026-01-01T00:00:00Z"}
     going = msgspec.convert({"metadata": meta}, Pod)
-    assert explained(word, after=0, pressing=True, pod=going) == (MUTE, 0)
+    assert explained(word, after=0, is_urgent=True, pod=going) == (MUTE, 0)
     said = explained(event(1, "Pulling", "Pulling image x"), pod=going, recallable=False)[0]
     assert (said.reason, said.recallable) == ("Pulling", False), "it is on its way out"
 
@@ -254,7 +254,7 @@ def test_cause_is_the_latest_warning_beyond_the_status():
 @pytest.mark.parametrize(("due", "after"), [(STARTED + 2_000, 2.001), (STARTED, 0.001), (STARTED - 9, 0.001)])
 def test_query_is_due_just_after_its_moment(due, after):
     query = EventQuery()
-    query.due = due
+    query.next_query_at = due
     assert PodEvents(None, lambda: STARTED).seconds_until_query(query) == pytest.approx(after, abs=1e-6)
 
 

@@ -142,17 +142,17 @@ class TestBound:
             slots = StepSlots(cluster, limit=1)
             first, second, late = (stored(cluster, name) for name in ("a", "b", "c"))
 
-            async def share(run: RunObject) -> int:
-                return (await slots.share(run, plan, {}, {}, cleaning=False)).slots
+            async def grant(run: RunObject) -> int:
+                return (await slots.grant(run, plan, {}, {}, is_cleanup=False)).slots
 
-            assert await share(first) == 1
-            assert slots.claim(first, (claim,), cleaning=False)
-            assert await share(second) == 0
+            assert await grant(first) == 1
+            assert slots.claim(first, (claim,), is_cleanup=False)
+            assert await grant(second) == 0
             waits = Wait(unit="wait", reason=Reason.WAITING_FOR_SLOT, message="")
-            slots.settle("b", Decision(waits=(waits,)))
-            slots.settle("a", Decision())
-            assert await share(late) == 0
-            assert await share(second) == 1
+            slots.end_turn("b", Decision(waits=(waits,)))
+            slots.end_turn("a", Decision())
+            assert await grant(late) == 0
+            assert await grant(second) == 1
 
         run(story())
 

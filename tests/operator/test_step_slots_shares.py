@@ -7,7 +7,7 @@ from tests.operator.rig.memory import remembered
 from tests.operator.rig.slot_bench import LACKS, RESULT, WAITS, A, B, C, D, alive, claims, run_story
 
 from dayfly.kube.objects import Key
-from dayfly.operator.pods.step_slots import MAX_IMAGE_WAITS, Share
+from dayfly.operator.pods.step_slots import MAX_IMAGE_WAITS, SlotGrant
 from dayfly.plan.actions import Record, Void
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, NeverRan, Prepared, Running, Sealed, Waiting
@@ -30,7 +30,7 @@ class TestCounting:
             found = bench.run("one", **records)
             other = bench.run("two")
             assert await bench.free_slots(bench.run("three", "quiet")) == 3, "of another namespace"
-            assert await bench.free_slots(other, cleaning=True) == 3, "of those that clean up"
+            assert await bench.free_slots(other, is_cleanup=True) == 3, "of those that clean up"
             return await bench.free_slots(found), await bench.free_slots(other)
 
         assert run_story(story, limit=3) == (left, left)
@@ -38,7 +38,7 @@ class TestCounting:
     def test_unit_claimed_after_the_close_uses_a_cleanup_slot(self):
         async def story(bench):
             found = bench.run("one", closed=5, a=alive(4), d=alive(5))
-            return await bench.free_slots(found), await bench.free_slots(found, cleaning=True)
+            return await bench.free_slots(found), await bench.free_slots(found, is_cleanup=True)
 
         assert run_story(story, limit=3) == (2, 2)
 
@@ -51,7 +51,7 @@ class TestCounting:
             (Waiting(since=1, reason="ErrImagePull"), 1),
             (Waiting(since=1, reason="r", recalled=1), 1),
             (Waiting(since=1, reason="r"), 0),
-            (Waiting(since=1, reason="ErrImagePull", placed=False), 0),
+            (Waiting(since=1, reason="ErrImagePull", is_scheduled=False), 0),
             (Ended(result=RESULT), 1),
             (Sealed(result=RESULT), 1),
             (NeverRan(reason="r"), 1),
@@ -60,7 +60,7 @@ class TestCounting:
     def test_unit_without_image_or_ended_frees_its_slot(self, fact, left):
         async def story(bench):
             found = bench.run("one", a=alive())
-            await bench.share(found, {(A, 1): fact} if fact else {})
+            await bench.grant(found, {(A, 1): fact} if fact else {})
             return await bench.free_slots(bench.run("two"))
 
         assert run_story(story, limit=1) == left
@@ -68,11 +68,11 @@ class TestCounting:
     def test_without_news_it_lacks_it_still(self):
         async def story(bench):
             found = bench.run("one", a=alive())
-            await bench.share(found, {(A, 1): LACKS})
+            await bench.grant(found, {(A, 1): LACKS})
             before = await bench.free_slots(bench.run("two"))
-            await bench.share(found)
+            await bench.grant(found)
             same = await bench.free_slots(bench.run("two"))
-            await bench.share(found, {(A, 1): Running(since=1)})
+            await bench.grant(found, {(A, 1): Running(since=1)})
             return before, same, await bench.free_slots(bench.run("two"))
 
         assert run_story(story, limit=1) == (1, 1, 0)
@@ -84,13 +84,13 @@ class TestCounting:
             for number in range(3):
                 bench.ask("POST", "", {"metadata": {"name": f"pr-{number}"}})
                 found = bench.run(f"r{number}", f"pr-{number}", a=alive())
-                await bench.share(found)
+                await bench.grant(found)
                 bench.caches.runs.drop(Key("", found.metadata.name))
-                bench.slots.settle(found.metadata.name)
+                bench.slots.end_turn(found.metadata.name)
             found = bench.run("one", a=alive())
-            await bench.share(found)
+            await bench.grant(found)
             await bench.wait("two")
-            bench.slots.settle("r0")
+            bench.slots.end_turn("r0")
             return remembered(bench.slots, "pr-"), bool(remembered(bench.slots, "shop")), await bench.free_slots(found)
 
         assert run_story(story) == ([], True, 0)
@@ -100,9 +100,9 @@ class TestCounting:
             for number in range(MAX_IMAGE_WAITS):
                 found = bench.run(f"r{number}", a=alive())
                 if number == MAX_IMAGE_WAITS - 1:
-                    before = await bench.share(bench.run("late"))
-                await bench.share(found, {(A, 1): LACKS})
-            after = await bench.share(bench.run("late"))
+                    before = await bench.grant(bench.run("late"))
+                await bench.grant(found, {(A, 1): LACKS})
+            after = await bench.grant(bench.run("late"))
             said = after.objections[A]
             assert (said.reason, said.since) == (Reason.WAITING_FOR_SLOT, 1_000)
             assert f"{MAX_IMAGE_WAITS} steps of namespace shop are waiting for their images" in said.message
@@ -118,12 +118,12 @@ class TestCounting:
             looked_at = []
             await bench.wait("late", "later")
             for found in runs:
-                await bench.share(found, {(A, 1): LACKS})
-                bench.slots.settle(found.metadata.name)
+                await bench.grant(found, {(A, 1): LACKS})
+                bench.slots.end_turn(found.metadata.name)
                 looked_at.append(bench.queue.taken())
             for found in runs[:2]:
-                await bench.share(found, {(A, 1): Running(since=1)})
-                bench.slots.settle(found.metadata.name)
+                await bench.grant(found, {(A, 1): Running(since=1)})
+                bench.slots.end_turn(found.metadata.name)
                 looked_at.append(bench.queue.taken())
             return {at: names for at, names in enumerate(looked_at, 1) if names}
 
@@ -135,16 +135,16 @@ class TestSharing:
     def test_waiting_units_are_objected_to_with_the_blocker(self):
         async def story(bench):
             bench.run("one", a=alive(), b=alive())
-            bench.slots.settle("one")
-            found = await bench.share(bench.run("two"))
+            bench.slots.end_turn("one")
+            found = await bench.grant(bench.run("two"))
             assert found.slots == 0
             assert list(found.objections) == [A, B, C]
             assert "at most 2 steps at once" in found.objections[A].message
-            cleaning = await bench.share(bench.run("two"), cleaning=True)
-            assert cleaning == Share(2, {})
+            is_cleanup = await bench.grant(bench.run("two"), is_cleanup=True)
+            assert is_cleanup == SlotGrant(2, {})
             bench.run("three", closed=1, d=alive(), a=alive())
-            bench.slots.settle("three")
-            return list((await bench.share(bench.run("two"), cleaning=True)).objections)
+            bench.slots.end_turn("three")
+            return list((await bench.grant(bench.run("two"), is_cleanup=True)).objections)
 
         assert run_story(story) == [D]
 
@@ -153,16 +153,16 @@ class TestSharing:
             bench.run("one", a=alive(), b=alive())
             await bench.wait("two")
             bench.clock = 5_000
-            return (await bench.share(bench.caches.ledger.get("two"))).objections[A].since
+            return (await bench.grant(bench.caches.ledger.get("two"))).objections[A].since
 
         assert run_story(story) == 1_000
 
     def test_a_unit_that_holds_a_place_is_not_objected_to(self):
         async def story(bench):
             found = bench.run("one")
-            assert bench.slots.reserve(found, A, cleaning=False)
-            assert bench.slots.reserve(found, B, cleaning=False)
-            return await bench.share(found)
+            assert bench.slots.reserve(found, A, is_cleanup=False)
+            assert bench.slots.reserve(found, B, is_cleanup=False)
+            return await bench.grant(found)
 
         found = run_story(story)
         assert found.slots == 2, "both are held and not begun"
@@ -171,7 +171,7 @@ class TestSharing:
     def test_held_unit_may_start_beside_free_slots(self):
         async def story(bench):
             found = bench.run("one", b=alive())
-            assert bench.slots.reserve(found, A, cleaning=False)
+            assert bench.slots.reserve(found, A, is_cleanup=False)
             return await bench.free_slots(found)
 
         assert run_story(story, limit=5) == 4, "one of five has begun"
@@ -190,12 +190,12 @@ class TestHolding:
     def test_one_place_is_held_once(self):
         async def story(bench):
             found = bench.run("one")
-            assert bench.slots.reserve(found, A, cleaning=False)
-            assert bench.slots.reserve(found, A, cleaning=False)
+            assert bench.slots.reserve(found, A, is_cleanup=False)
+            assert bench.slots.reserve(found, A, is_cleanup=False)
             assert bench.queue.taken() == []
-            assert not bench.slots.reserve(found, B, cleaning=False)
+            assert not bench.slots.reserve(found, B, is_cleanup=False)
             assert bench.queue.taken() == ["one"]
-            assert bench.slots.reserve(found, D, cleaning=True)
+            assert bench.slots.reserve(found, D, is_cleanup=True)
             return True
 
         assert run_story(story, limit=1)
@@ -203,7 +203,7 @@ class TestHolding:
     def test_released_slot_wakes_the_first_waiting_run(self):
         async def story(bench):
             found = bench.run("one")
-            bench.slots.reserve(found, A, cleaning=False)
+            bench.slots.reserve(found, A, is_cleanup=False)
             await bench.wait("two", "three")
             bench.slots.release(found, B)
             assert bench.queue.taken() == []
@@ -215,10 +215,10 @@ class TestHolding:
     def test_released_cleanup_slot_wakes_a_waiting_cleanup(self):
         async def story(bench):
             found = bench.run("one", closed=1)
-            bench.slots.reserve(found, D, cleaning=True)
+            bench.slots.reserve(found, D, is_cleanup=True)
             other = bench.run("two", closed=1)
-            await bench.share(other, cleaning=True)
-            bench.slots.settle("two", WAITS)
+            await bench.grant(other, is_cleanup=True)
+            bench.slots.end_turn("two", WAITS)
             bench.queue.taken()
             bench.slots.release(found, D)
             return bench.queue.taken()
@@ -226,7 +226,7 @@ class TestHolding:
         assert run_story(story, limit=1) == ["two"]
 
     @pytest.mark.parametrize(
-        ("facts", "hindered", "record", "left"),
+        ("facts", "blocked", "record", "left"),
         [
             ({}, (), None, 0),
             ({(A, 1): Prepared(ref="p")}, (), None, 0),
@@ -236,23 +236,23 @@ class TestHolding:
             ({(A, 2): Running(since=1)}, (), alive(state=State.VOID, attempt=1), 1),
         ],
     )
-    def test_slot_is_held_while_its_pod_may_still_appear(self, facts, hindered, record, left):
+    def test_slot_is_held_while_its_pod_may_still_appear(self, facts, blocked, record, left):
         async def story(bench):
             found = bench.run("one", **({"a": record} if record else {}))
-            bench.slots.reserve(found, A, cleaning=False)
-            await bench.share(found, facts, hindered)
+            bench.slots.reserve(found, A, is_cleanup=False)
+            await bench.grant(found, facts, blocked)
             return await bench.free_slots(bench.run("two"))
 
         assert run_story(story, limit=1) == left
 
     def test_close_releases_held_create_slots(self):
         async def story(bench):
-            bench.slots.reserve(bench.run("one"), A, cleaning=False)
+            bench.slots.reserve(bench.run("one"), A, is_cleanup=False)
             closed = bench.run("one", closed=5)
-            bench.slots.reserve(closed, D, cleaning=True)
-            await bench.share(closed, cleaning=True)
+            bench.slots.reserve(closed, D, is_cleanup=True)
+            await bench.grant(closed, is_cleanup=True)
             other = bench.run("two")
-            return await bench.free_slots(other), await bench.free_slots(other, cleaning=True)
+            return await bench.free_slots(other), await bench.free_slots(other, is_cleanup=True)
 
         assert run_story(story, limit=1) == (1, 0)
 
@@ -261,12 +261,12 @@ class TestClaiming:
     def test_as_many_as_there_are_places(self):
         async def story(bench):
             found = bench.run("one")
-            assert not bench.slots.claim(found, claims(A, B, C), cleaning=False)
+            assert not bench.slots.claim(found, claims(A, B, C), is_cleanup=False)
             assert await bench.free_slots(found) == 2
-            assert bench.slots.claim(found, claims(A, B), cleaning=False)
-            assert bench.slots.claim(found, claims(A, B), cleaning=False), "they have them already"
-            assert not bench.slots.claim(bench.run("two"), claims(A), cleaning=False)
-            assert bench.slots.claim(bench.run("two"), claims(D), cleaning=True)
+            assert bench.slots.claim(found, claims(A, B), is_cleanup=False)
+            assert bench.slots.claim(found, claims(A, B), is_cleanup=False), "they have them already"
+            assert not bench.slots.claim(bench.run("two"), claims(A), is_cleanup=False)
+            assert bench.slots.claim(bench.run("two"), claims(D), is_cleanup=True)
             return True
 
         assert run_story(story)
@@ -274,9 +274,9 @@ class TestClaiming:
     def test_forks_and_attempts_that_are_passed_over_need_none(self):
         async def story(bench):
             found = bench.run("one")
-            assert bench.slots.claim(found, claims(A, kind="fork"), cleaning=False)
+            assert bench.slots.claim(found, claims(A, kind="fork"), is_cleanup=False)
             void = Void(unit=A, attempt=1, reason="r", message="m", at=1)
-            return bench.slots.claim(found, (*claims(A), void), cleaning=False)
+            return bench.slots.claim(found, (*claims(A), void), is_cleanup=False)
 
         assert run_story(story, limit=0)
 
@@ -286,10 +286,10 @@ class TestClaiming:
     def test_end_in_the_same_write_frees_its_slot_for_a_claim(self, end):
         async def story(bench):
             found = bench.run("one", a=alive())
-            await bench.share(found)
-            assert not bench.slots.claim(found, claims(B), cleaning=False)
+            await bench.grant(found)
+            assert not bench.slots.claim(found, claims(B), is_cleanup=False)
             other = Record(unit=C, attempt=1, result=RESULT)
-            assert not bench.slots.claim(found, (other, *claims(B)), cleaning=False), "that one had none"
-            return bench.slots.claim(found, (end, *claims(B)), cleaning=False)
+            assert not bench.slots.claim(found, (other, *claims(B)), is_cleanup=False), "that one had none"
+            return bench.slots.claim(found, (end, *claims(B)), is_cleanup=False)
 
         assert run_story(story, limit=1)

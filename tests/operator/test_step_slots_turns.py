@@ -28,9 +28,9 @@ class TestSettling:
     )
     def test_unused_held_slot_is_freed(self, decision, left):
         async def story(bench):
-            bench.slots.reserve(bench.run("one"), A, cleaning=False)
-            bench.slots.settle("one", decision)
-            bench.slots.settle("one")
+            bench.slots.reserve(bench.run("one"), A, is_cleanup=False)
+            bench.slots.end_turn("one", decision)
+            bench.slots.end_turn("one")
             return await bench.free_slots(bench.run("two")) if decision is not WAITS else 0
 
         assert run_story(story, limit=1) == left
@@ -38,7 +38,7 @@ class TestSettling:
     def test_slot_of_a_started_unit_is_not_freed(self):
         async def story(bench):
             bench.run("one", a=alive())
-            bench.slots.settle("one", Decision())
+            bench.slots.end_turn("one", Decision())
             return await bench.free_slots(bench.run("two"))
 
         assert run_story(story, limit=1) == 0
@@ -48,7 +48,7 @@ class TestSettling:
             bench.run("one", a=alive())
             for name in ("two", "three"):
                 bench.run(name)
-                bench.slots.settle(name, WAITS)
+                bench.slots.end_turn(name, WAITS)
             return bench.queue.later
 
         assert run_story(story, limit=1) == [("two", LIMIT_CACHE_MS / 1000)]
@@ -56,9 +56,9 @@ class TestSettling:
     def test_run_that_stops_waiting_gives_up_its_turn(self):
         async def story(bench):
             found = bench.run("one")
-            bench.slots.reserve(found, A, cleaning=False)
+            bench.slots.reserve(found, A, is_cleanup=False)
             await bench.wait("two", "three")
-            bench.slots.settle("two", Decision())
+            bench.slots.end_turn("two", Decision())
             bench.queue.taken()
             bench.slots.release(found, A)
             return bench.queue.taken()
@@ -68,12 +68,12 @@ class TestSettling:
     def test_a_run_that_closes_waits_among_those_that_clean_up(self):
         async def story(bench):
             bench.run("one", closed=1, d=alive(), a=alive(0))
-            bench.slots.settle("one")
+            bench.slots.end_turn("one")
             bench.run("two", closed=1)
-            bench.slots.settle("two", WAITS)
+            bench.slots.end_turn("two", WAITS)
             bench.queue.taken()
             bench.run("three")
-            bench.slots.settle("three", WAITS)
+            bench.slots.end_turn("three", WAITS)
             bench.queue.taken()
             bench.caches.runs.drop(Key("", "one"))
             return bench.queue.taken()
@@ -83,23 +83,23 @@ class TestSettling:
     def test_deleted_run_frees_its_slots_and_its_turn(self):
         async def story(bench):
             bench.run("one", a=alive())
-            bench.slots.settle("one")
+            bench.slots.end_turn("one")
             await bench.wait("two", "three")
             bench.caches.runs.drop(Key("", "two"))
             bench.queue.taken()
             bench.caches.runs.drop(Key("", "one"))
             woken = bench.queue.taken()
-            bench.slots.settle("one")
+            bench.slots.end_turn("one")
             return "three" in woken, await bench.free_slots(bench.caches.ledger.get("three"))
 
         assert run_story(story, limit=1) == (True, 1)
 
     def test_slot_held_for_a_vanished_run_is_freed(self):
         async def story(bench):
-            assert bench.slots.reserve(bench.made("one"), A, cleaning=False)
+            assert bench.slots.reserve(bench.made("one"), A, is_cleanup=False)
             other = bench.run("two")
             before = await bench.free_slots(other)
-            bench.slots.settle("one")
+            bench.slots.end_turn("one")
             return before, await bench.free_slots(other)
 
         assert run_story(story, limit=1) == (0, 1)
@@ -109,7 +109,7 @@ class TestSettling:
             bench.run("one", a=alive())
             await bench.wait("two")
             found = bench.run("one", a=alive(state=State.DONE))
-            bench.slots.settle("one", Decision())
+            bench.slots.end_turn("one", Decision())
             return found.metadata.name, bench.queue.taken()
 
         assert run_story(story, limit=1) == ("one", ["two"])
@@ -118,14 +118,14 @@ class TestSettling:
         async def story(bench):
             every = [bench.run(f"r{number}", a=alive()) for number in range(MAX_IMAGE_WAITS)]
             for each in every:
-                await bench.share(each, {(A, 1): LACKS})
+                await bench.grant(each, {(A, 1): LACKS})
             bench.run("full", a=alive(), b=alive())
-            bench.slots.settle("full")
+            bench.slots.end_turn("full")
             await bench.wait("one", "two")
-            await bench.share(every[0], {(A, 1): Running(since=1)})
-            bench.slots.settle("r0")
+            await bench.grant(every[0], {(A, 1): Running(since=1)})
+            bench.slots.end_turn("r0")
             told = bench.queue.taken()
-            bench.slots.settle("r0")
+            bench.slots.end_turn("r0")
             return told, bench.queue.taken()
 
         told, again = run_story(story)
@@ -137,29 +137,29 @@ class TestSettling:
             bench.run("one", a=alive())
             await bench.wait("two")
             await bench.recorded("one", a=alive(state=State.DONE))
-            bench.slots.settle("one", Decision())
+            bench.slots.end_turn("one", Decision())
             return bench.queue.taken()
 
         assert run_story(story, limit=1) == ["two"]
 
     def test_own_close_frees_held_slots_despite_a_failed_turn(self):
         async def story(bench):
-            bench.slots.reserve(bench.run("one"), A, cleaning=False)
+            bench.slots.reserve(bench.run("one"), A, is_cleanup=False)
             await bench.wait("two")
             await bench.recorded("one", closed=5)
-            bench.slots.settle("one")
+            bench.slots.end_turn("one")
             return bench.queue.taken()
 
         assert run_story(story, limit=1) == ["two"]
 
     def test_unused_held_cleanup_slot_is_freed(self):
         async def story(bench):
-            bench.slots.reserve(bench.run("one", closed=1), D, cleaning=True)
+            bench.slots.reserve(bench.run("one", closed=1), D, is_cleanup=True)
             other = bench.run("two", closed=1)
-            await bench.share(other, cleaning=True)
-            bench.slots.settle("two", WAITS)
+            await bench.grant(other, is_cleanup=True)
+            bench.slots.end_turn("two", WAITS)
             bench.queue.taken()
-            bench.slots.settle("one", Decision())
+            bench.slots.end_turn("one", Decision())
             return bench.queue.taken()
 
         assert run_story(story, limit=1) == ["two"]
@@ -168,16 +168,16 @@ class TestSettling:
     def test_create_and_cleanup_runs_do_not_wait_for_each_other(self, closed):
         async def story(bench):
             bench.run("waits", closed=closed)
-            bench.slots.settle("waits", WAITS)
-            cleaning = not closed
-            return await bench.free_slots(bench.run("other", closed=int(cleaning)), cleaning=cleaning)
+            bench.slots.end_turn("waits", WAITS)
+            is_cleanup = not closed
+            return await bench.free_slots(bench.run("other", closed=int(is_cleanup)), is_cleanup=is_cleanup)
 
         assert run_story(story, limit=1) == 1
 
     def test_run_waiting_for_an_input_has_no_turn(self):
         async def story(bench):
             bench.run("one")
-            bench.slots.settle("one", Decision(waits=(Wait(unit=A, reason=Reason.WAITING_FOR_INPUT, message="m"),)))
+            bench.slots.end_turn("one", Decision(waits=(Wait(unit=A, reason=Reason.WAITING_FOR_INPUT, message="m"),)))
             return await bench.free_slots(bench.run("two")), bench.queue.later
 
         assert run_story(story, limit=1) == (1, [])
@@ -186,10 +186,10 @@ class TestSettling:
         async def story(bench):
             bench.run("one", a=alive())
             await bench.wait("two", "three")
-            bench.slots.settle("two")
-            bench.slots.settle("one", Decision())
+            bench.slots.end_turn("two")
+            bench.slots.end_turn("one", Decision())
             bench.run("one", a=alive(state=State.DONE))
-            bench.slots.settle("one", Decision())
+            bench.slots.end_turn("one", Decision())
             return bench.queue.taken()
 
         assert run_story(story, limit=1) == ["three"]
@@ -200,7 +200,7 @@ class TestHearing:
 
     def test_close_from_the_watch_frees_held_slots(self):
         async def story(bench):
-            bench.slots.reserve(bench.run("one"), A, cleaning=False)
+            bench.slots.reserve(bench.run("one"), A, is_cleanup=False)
             await bench.wait("two")
             return bench.heard("one", closed=5)
 
@@ -211,7 +211,7 @@ class TestHearing:
             bench.heard("one", a=alive())
             bench.heard("two", closed=1, d=alive())
             other = bench.run("three")
-            return await bench.free_slots(other), await bench.free_slots(other, cleaning=True)
+            return await bench.free_slots(other), await bench.free_slots(other, is_cleanup=True)
 
         assert run_story(story, limit=1) == (0, 0)
 
@@ -229,7 +229,7 @@ class TestHearing:
             bench.run("one", a=alive(at=9))
             await bench.wait("two")
             woken = bench.heard("one", closed=5, a=alive(at=9))
-            return woken, await bench.free_slots(bench.run("three", closed=1), cleaning=True)
+            return woken, await bench.free_slots(bench.run("three", closed=1), is_cleanup=True)
 
         assert run_story(story, limit=1) == (["two"], 0)
 
@@ -237,8 +237,8 @@ class TestHearing:
         async def story(bench):
             bench.run("one", closed=1, d=alive())
             other = bench.run("two", closed=1)
-            await bench.share(other, cleaning=True)
-            bench.slots.settle("two", WAITS)
+            await bench.grant(other, is_cleanup=True)
+            bench.slots.end_turn("two", WAITS)
             bench.queue.taken()
             bench.caches.runs.drop(Key("", "one"))
             return set(bench.queue.taken()) - {"one"}
@@ -260,7 +260,7 @@ class TestBounds:
     def test_limit_of_zero_still_allows_cleanups(self):
         async def story(bench):
             bench.annotate("0")
-            return await bench.free_slots(bench.run("one", closed=3), cleaning=True)
+            return await bench.free_slots(bench.run("one", closed=3), is_cleanup=True)
 
         assert run_story(story) == 1
 

@@ -42,7 +42,7 @@ ASKING = (
     "attempt 1 cannot start (no such image), so the runner, in another container of its pod, was asked to confirm that it "
     "never began; without an answer within 2 min it is ended and cleaned up as if it had begun"
 )
-UNPLACED = Waiting(since=NOW - 600_000, reason="Unschedulable", message="0/3 nodes", placed=False)
+UNPLACED = Waiting(since=NOW - 600_000, reason="Unschedulable", message="0/3 nodes", is_scheduled=False)
 MAKE, SEED, DROP, APP = "db/make", "db/seed", "db/drop", "fork:shop/app"
 
 

@@ -16,10 +16,10 @@ PLAN = plan_of(document(pre_start=(unit("make", timeouts=LIMITS),)))
 RUN = after(PLAN, born(PLAN), claim("db/make"))
 
 
-@pytest.mark.parametrize(("placed", "limit"), [(False, LIMITS.schedule_ms), (True, LIMITS.pull_ms)])
-def test_unit_has_separate_limits_to_be_placed_and_to_start(placed, limit):
+@pytest.mark.parametrize(("is_scheduled", "limit"), [(False, LIMITS.schedule_ms), (True, LIMITS.pull_ms)])
+def test_unit_has_separate_limits_to_be_placed_and_to_start(is_scheduled, limit):
     def decided(waits):
-        fact = Waiting(since=NOW - waits, reason="Waits", message="", placed=placed)
+        fact = Waiting(since=NOW - waits, reason="Waits", message="", is_scheduled=is_scheduled)
         return decide(PLAN, world(RUN, facts={("db/make", 1): fact}), NOW)
 
     before = decided(limit - 1)

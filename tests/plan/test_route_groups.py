@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from dayfly.plan.route_groups import Group, Member, Members, conflicts, group_state, routes_by_sandbox
+from dayfly.plan.route_groups import GroupSelector, Member, MembershipIndex, conflicts, group_state, routes_by_sandbox
 from dayfly.spec.report import RunReport
 from dayfly.spec.routing.label_match import parse
 from dayfly.spec.run import Phase
@@ -15,13 +15,13 @@ def member(name, born=1, scope="c", baselines=(), **labels):
 
 
 def group(value="a*", scope=""):
-    return Group(scope, parse({"label": {"key": "team", "value": value}}))
+    return GroupSelector(scope, parse({"label": {"key": "team", "value": value}}))
 
 
 def several(how, *labels):
     """Return a group that matches any or all of these."""
     terms = [{"label": {"key": key, "value": value}} for key, value in labels]
-    return Group("", parse({how: terms}))
+    return GroupSelector("", parse({how: terms}))
 
 
 def report(**more):
@@ -30,7 +30,7 @@ def report(**more):
 
 
 def test_sandbox_joins_and_leaves_by_its_labels():
-    crowd = Members()
+    crowd = MembershipIndex()
     crowd.put_group("g", group())
     assert crowd.put("1", member("one", team="abc")) == ["g"]
     assert list(crowd.sandboxes_of("g").values()) == [member("one", team="abc")]
@@ -43,7 +43,7 @@ def test_sandbox_joins_and_leaves_by_its_labels():
 
 
 def test_group_selects_only_sandboxes_of_its_scope():
-    crowd = Members()
+    crowd = MembershipIndex()
     crowd.put("1", member("here", scope="c", team="a"))
     crowd.put("2", member("there", scope="d", team="a"))
     crowd.put_group("of c", group(scope="c"))
@@ -53,7 +53,7 @@ def test_group_selects_only_sandboxes_of_its_scope():
 
 
 def test_a_group_may_ask_for_any_or_all_of_several_labels():
-    crowd = Members()
+    crowd = MembershipIndex()
     crowd.put("1", member("both", team="a", tier="web"))
     crowd.put("2", member("one", team="a", tier="db"))
     crowd.put("3", member("other", team="b", tier="web"))
@@ -67,7 +67,7 @@ def test_a_group_may_ask_for_any_or_all_of_several_labels():
 
 def test_membership_equals_a_new_computation_after_any_changes():
     chance = random.Random(7)
-    crowd, sandboxes, groups = Members(), {}, {}
+    crowd, sandboxes, groups = MembershipIndex(), {}, {}
     for _ in range(3_000):
         uid = str(chance.randrange(12))
         match chance.randrange(5):

@@ -439,5 +439,5 @@ def test_only_an_attempt_that_ran_can_linger():
     facts = {("db/a", 1): Running(since=1)}
     ran = after(PLAN, born(PLAN), claim("db/a"), record("db/a", failed()))
     never = after(PLAN, born(PLAN), claim("db/a"), void("db/a"))
-    assert DecisionDraft(PLAN, world(ran, facts=facts), NOW).lingers("db/a")
-    assert not DecisionDraft(PLAN, world(never, facts=facts), NOW).lingers("db/a")
+    assert DecisionDraft(PLAN, world(ran, facts=facts), NOW).may_have_processes("db/a")
+    assert not DecisionDraft(PLAN, world(never, facts=facts), NOW).may_have_processes("db/a")

@@ -82,7 +82,7 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "no start deadline",
         DECIDE,
-        "limit = limits.pull_ms if fact.placed else limits.schedule_ms\n",
+        "limit = limits.pull_ms if fact.is_scheduled else limits.schedule_ms\n",
         "limit = 0\n    return\n",
         13,
     ),
@@ -143,7 +143,13 @@ BUGS: tuple[Bug, ...] = (
         0,
         13,
     ),
-    _bug("evidence of the living is released", DECIDE, "if lingers(fact, draft.now):\n            continue", "pass", 6),
+    _bug(
+        "evidence of the living is released",
+        DECIDE,
+        "if may_have_processes(fact, draft.now):\n            continue",
+        "pass",
+        6,
+    ),
     _bug(
         "an abandoned run goes on",
         DECIDE,
@@ -223,8 +229,10 @@ BUGS: tuple[Bug, ...] = (
         "return name in self.world.intent.retry",
         13,
     ),
-    _bug("a retry beside its last attempt", OPENING, "if draft.lingers(step.id):", "if draft.now < 0:", 1, 9),
-    _bug("a fork beside its last self", OPENING, "if draft.lingers(fork.id):", "if draft.now < 0:", 1, 9),
+    _bug(
+        "a retry beside its last attempt", OPENING, "if draft.may_have_processes(step.id):", "if draft.now < 0:", 1, 9
+    ),
+    _bug("a fork beside its last self", OPENING, "if draft.may_have_processes(kept.id):", "if draft.now < 0:", 1, 9),
     _bug(
         "forks before preStart is done",
         OPENING,
@@ -243,7 +251,7 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "revisions of forks are ignored",
         OPENING,
-        "if record.generation != fork.generation:",
+        "if record.generation != kept.generation:",
         "if not record.generation:",
         0,
         13,
@@ -259,7 +267,7 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "no back-off for forks",
         OPENING,
-        "_fork_retry_at(record, draft.now) if record.generation == fork.generation else 0",
+        "_fork_retry_at(record, draft.now) if record.generation == kept.generation else 0",
         "0",
         13,
     ),
@@ -282,7 +290,12 @@ BUGS: tuple[Bug, ...] = (
         5,
     ),
     _bug(
-        "cleanup beside recorded creates that linger", CLOSING, "elif draft.lingers(name):", "elif draft.now < 0:", 4, 5
+        "cleanup beside recorded creates that linger",
+        CLOSING,
+        "elif draft.may_have_processes(name):",
+        "elif draft.now < 0:",
+        4,
+        5,
     ),
     _bug(
         "preStop is left out", CLOSING, "if draft.run.has_started and not _run_pre_stop(draft):", "if draft.now < 0:", 5
@@ -324,7 +337,7 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "finished beside a postStop that lingers",
         CLOSING,
-        "is not UnitState.SUCCEEDED or draft.lingers(step.id)",
+        "is not UnitState.SUCCEEDED or draft.may_have_processes(step.id)",
         "is not UnitState.SUCCEEDED",
         4,
         5,
@@ -362,8 +375,8 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "preStop runs though the target lives on",
         CLOSING,
-        "if (at in ENDED_STATES and not draft.lingers(step.id)) or not applies_to_end(draft.run, step):",
-        "if at in ENDED_STATES and not draft.lingers(step.id):",
+        "if (at in ENDED_STATES and not draft.may_have_processes(step.id)) or not applies_to_end(draft.run, step):",
+        "if at in ENDED_STATES and not draft.may_have_processes(step.id):",
         5,
     ),
     _bug(
@@ -440,14 +453,14 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "a fork goes before what comes after it, while others stay",
         OPENING,
-        "        if waits_for_later(draft, name, dismissed):\n            continue\n",
+        "        if add_wait_for_later(draft, name, dismissed):\n            continue\n",
         "",
         5,
     ),
     _bug(
         "a fork goes before what comes after it, at the end",
         CLOSING,
-        "if not waits_for_later(draft, name, every)",
+        "if not add_wait_for_later(draft, name, every)",
         "if draft.now >= 0",
         5,
     ),

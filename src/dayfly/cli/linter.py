@@ -15,7 +15,7 @@ from dayfly.cli.output import show
 from dayfly.client import files as reading
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.lint import RULES, Embedded, Source, as_json, as_lines, as_sarif, check, selected_codes
-from dayfly.lint.check import Shellchecked, fault_findings, scripts
+from dayfly.lint.check import ShellcheckFinding, fault_findings, scripts
 from dayfly.lint.rules import SHELLCHECK
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.parsing import template, text
@@ -145,7 +145,7 @@ def _variables(data: Any) -> Iterator[str]:
         yield from _DIRECTIVE.findall(data)
 
 
-def _run_shellcheck(program: str, found: Iterable[tuple[tuple[str | int, ...], str]]) -> Iterator[Shellchecked]:
+def _run_shellcheck(program: str, found: Iterable[tuple[tuple[str | int, ...], str]]) -> Iterator[ShellcheckFinding]:
     """Return the comments of shellcheck on each script. It reads no other files and no settings."""
     for keys, script in found:
         command = [program, "--norc", "--format=json1", f"--include={_SHELLCHECK_RULES}", "-"]
@@ -158,4 +158,4 @@ def _run_shellcheck(program: str, found: Iterable[tuple[tuple[str | int, ...], s
             message = f"shellcheck failed: {type(fault).__name__}"
             raise DayflyError(Exit.FAILED, message, f"test it with: {program} --version") from None
         for each in comments:
-            yield Shellchecked(keys, each["line"], each["code"], each["message"])
+            yield ShellcheckFinding(keys, each["line"], each["code"], each["message"])

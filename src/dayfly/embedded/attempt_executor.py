@@ -69,7 +69,7 @@ class AttemptExecutor(abc.ABC):
     def observations(self, live: LiveRun) -> Observations:
         uid, own = live.run.uid, self.kind
         facts = {key: fact for key, fact in self._attempts.facts(uid).items() if live.kind(key[0]) == own}
-        outputs = {key: values for key in facts if (values := self._attempts.values.get(UnitAttempt(uid, *key)))}
+        outputs = {key: values for key in facts if (values := self._attempts.outputs.get(UnitAttempt(uid, *key)))}
         return Observations(facts=facts, objections=self.objections(live), outputs=outputs)
 
     def objections(self, live: LiveRun) -> dict[str, UnitRefusal]:
@@ -79,7 +79,7 @@ class AttemptExecutor(abc.ABC):
         forks = current_fork_values(live, self._runs, self._attempts) if reading else None
         for step in reading:
             try:
-                resolve(live.run, step.unit, step.resource, cleans=False, forks=forks)
+                resolve(live.run, step.unit, step.resource, must_run=False, forks=forks)
             except ForkAddressUnknownError as error:
                 found[step.id] = UnitRefusal(reason=error.reason, message=str(error))
             except CannotRenderError:
@@ -101,7 +101,7 @@ class AttemptExecutor(abc.ABC):
             await self._attempts.launch(key, unit, live.run.unit(key.unit), order)
 
     def _not_started(self, key: UnitAttempt, fact: NeverRan) -> None:
-        self._attempts.busy.discard(key)
+        self._attempts.slot_holders.discard(key)
         self._attempts.set_fact(key, fact)
 
     async def fence(self, live: LiveRun, effect: Fence) -> None:
@@ -126,10 +126,17 @@ class AttemptExecutor(abc.ABC):
     async def close(self) -> None:  # noqa: B027 - there is nothing to do
         """Do nothing: the host closes the attempts."""
 
-    def _attempt(
-        self, live: LiveRun, key: UnitAttempt, unit: Unit, *, isolation: str, apart: bool, inputs: Inputs | None = None
+    def _order_context(
+        self,
+        live: LiveRun,
+        key: UnitAttempt,
+        unit: Unit,
+        *,
+        isolation: str,
+        with_folder: bool,
+        inputs: Inputs | None = None,
     ) -> OrderContext:
-        """Return the context of a work order. `apart` creates a working directory for the attempt."""
+        """Return the context of a work order. `with_folder` creates a working directory for the attempt."""
         step, limits, folder = live.plan.steps.get(key.unit), unit.timeouts, self._attempts.folder(key)
         resource = step.resource if step else ""
         return OrderContext(
@@ -137,11 +144,11 @@ class AttemptExecutor(abc.ABC):
             resource=resource,
             unit=key.unit,
             number=key.attempt,
-            inputs=self._read(key, live.run, inputs or self._inputs(live, key, unit)),
+            inputs=self._input_values(key, live.run, inputs or self._inputs(live, key, unit)),
             complete=is_complete(live.plan, live.run, resource),
             isolation=isolation,
             sensitive=sensitive_inputs(live.plan, unit, resource),
-            folder=self._attempts.begin(key) if apart else "",
+            folder=self._attempts.create_step_folder(key) if with_folder else "",
             private=private_directories(unit) if unit.exec is not None and isolation != "none" else (),
             log=folder.log,
             start_before=now_ms() + limits.schedule_ms + limits.pull_ms,
@@ -149,13 +156,13 @@ class AttemptExecutor(abc.ABC):
 
     def _inputs(self, live: LiveRun, key: UnitAttempt, unit: Unit) -> Inputs:
         step = live.plan.steps.get(key.unit)
-        resource, cleans = (step.resource, not step.creates) if step else ("", False)
+        resource, must_run = (step.resource, not step.creates) if step else ("", False)
         forks = current_fork_values(live, self._runs, self._attempts) if reads_forks(unit) else None
         secrets = self._reader.secrets(key.run) if any(item.comes_with_run for item in unit.inputs) else {}
         given = {name: value for (of, name), value in secrets.items() if of == resource}
-        return resolve(live.run, unit, resource, cleans=cleans, given=given, forks=forks)
+        return resolve(live.run, unit, resource, must_run=must_run, given=given, forks=forks)
 
-    def _read(self, key: UnitAttempt, run: Run, inputs: Inputs) -> dict[str, bytes | None]:
+    def _input_values(self, key: UnitAttempt, run: Run, inputs: Inputs) -> dict[str, bytes | None]:
         """Return the values of the inputs. An input with an unfit value is absent; the step's log names it."""
         for sentence in inputs.unfit.values():
             self._attempts.folder(key).append_log_line(f"{sentence}; it is passed as absent")
@@ -167,7 +174,7 @@ class AttemptExecutor(abc.ABC):
     def _output_value(self, run: Run, source: UnitOutputRef) -> bytes | None:
         """Return the value of a recorded output, from memory or the ledger; None if the ledger has none."""
         record = run.unit(source.unit).outputs.get(source.output)
-        at_hand = self._attempts.values.get(UnitAttempt(run.uid, source.unit, record.attempt)) if record else None
-        if at_hand is not None and source.output in at_hand:
-            return at_hand[source.output]
+        in_memory = self._attempts.outputs.get(UnitAttempt(run.uid, source.unit, record.attempt)) if record else None
+        if in_memory is not None and source.output in in_memory:
+            return in_memory[source.output]
         return self._reader.value(run.uid, source.unit, source.output)

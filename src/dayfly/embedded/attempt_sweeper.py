@@ -52,17 +52,18 @@ class PendingRemovals:
 class AttemptSweeper(Generic[K]):
     """Removes the folders of attempts; `at` returns the folder of an attempt.
 
-    `unseen` are attempts whose start or end this server did not fully observe: data may be left outside their folder.
+    `partly_observed` are attempts whose start or end this server did not fully observe: data may be left outside their
+    folder.
     """
 
     def __init__(
-        self, at: Callable[[K], AttemptFolder], starter: Starter, leaving: ExitingRunners, beginnings: StepFolders
+        self, at: Callable[[K], AttemptFolder], starter: Starter, exiting: ExitingRunners, step_folders: StepFolders
     ) -> None:
-        self.unseen: set[K] = set()
-        self.beginnings = beginnings
+        self.partly_observed: set[K] = set()
+        self.step_folders = step_folders
         self._at = at
         self._starter = starter
-        self._leaving = leaving
+        self._exiting = exiting
         self._loop = asyncio.get_running_loop()
         self._sweeping = PendingRemovals()
         self._clearing: set[asyncio.Task[None]] = set()
@@ -72,10 +73,10 @@ class AttemptSweeper(Generic[K]):
         """Remove the folder of an attempt, now or as soon as possible."""
         self._sweeping.add(key)
         folder = self._at(key)
-        if not self._leaving.is_reaped(key, lambda: self.sweep(key)):
+        if not self._exiting.is_reaped(key, lambda: self.sweep(key)):
             return
         try:
-            if self._starter.is_slow and key in self.unseen:
+            if self._starter.is_slow and key in self.partly_observed:
                 self._clear_beside(key, folder)
                 return
             gone = folder.release()
@@ -92,9 +93,9 @@ class AttemptSweeper(Generic[K]):
             self._loop.call_later(POLL_INTERVAL_S, self.sweep, key)
             return
         # Only a separate PID namespace guarantees that all processes of a step have ended with it.
-        if not self.beginnings.remove(folder, can_reuse=self._starter.isolates_paths and not self._starter.is_slow):
+        if not self.step_folders.remove(folder, can_reuse=self._starter.isolates_paths and not self._starter.is_slow):
             self._loop.run_in_executor(None, _clear, folder)
-        self.unseen.discard(key)
+        self.partly_observed.discard(key)
         self._sweeping.discard(key)
 
     def _clear_beside(self, key: K, folder: AttemptFolder) -> None:
@@ -121,7 +122,7 @@ class AttemptSweeper(Generic[K]):
             self._uncleared.add(key)
             self._loop.call_later(CLEANUP_RETRY_S, self.sweep, key)
             return
-        self.unseen.discard(key)
+        self.partly_observed.discard(key)
         self._uncleared.discard(key)
         self.sweep(key)
 

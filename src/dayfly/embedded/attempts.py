@@ -60,13 +60,13 @@ class WatchedAttempt(NamedTuple):
 class Attempts:
     """The facts of all attempts in flight. `on_change(run)` is called after each change of a fact.
 
-    `values` has the outputs of ended attempts until they are released. `busy` has the attempts that use a slot of this
-    host, and whose absolute paths are in use.
+    `outputs` has the outputs of ended attempts until they are released. `slot_holders` has the attempts that use a slot
+    of this host, and whose absolute paths are in use.
     """
 
     def __init__(self, storage: AttemptStorage, starter: Starter) -> None:
         self.storage = storage
-        self.values: dict[UnitAttempt, dict[str, bytes]] = {}
+        self.outputs: dict[UnitAttempt, dict[str, bytes]] = {}
         self._starter = starter
         self._cached_folder = functools.lru_cache(maxsize=256)(functools.partial(run.AttemptFolder, storage))
         self.on_change: Callable[[str], None] = lambda _run: None
@@ -75,12 +75,12 @@ class Attempts:
         self._watched: dict[UnitAttempt, WatchedAttempt] = {}
         self._children: dict[int, UnitAttempt] = {}
         self._ends = ProcessExits()
-        self._leaving = ExitingRunners(self._ends)
+        self._exiting = ExitingRunners(self._ends)
         self._sweeper: AttemptSweeper[UnitAttempt] = AttemptSweeper(
-            self.folder, starter, self._leaving, StepFolders(storage)
+            self.folder, starter, self._exiting, StepFolders(storage)
         )
         self._cancelled: set[UnitAttempt] = set()
-        self.busy: set[UnitAttempt] = set()
+        self.slot_holders: set[UnitAttempt] = set()
         self._fork_ended = asyncio.Event()
         starter.set_sealed_callback(self._on_sealed)
 
@@ -92,13 +92,13 @@ class Attempts:
         """Return the folder of an attempt."""
         return self._cached_folder(*key)
 
-    def begin(self, key: UnitAttempt) -> str:
+    def create_step_folder(self, key: UnitAttempt) -> str:
         """Create the empty working directory of the step; return its path.
 
         Raises:
             OSError: the disk refuses.
         """
-        return self._sweeper.beginnings.make(self.folder(key))
+        return self._sweeper.step_folders.make(self.folder(key))
 
     def set_fact(self, key: UnitAttempt, fact: Fact) -> None:
         """Replace the fact of an attempt."""
@@ -118,7 +118,7 @@ class Attempts:
             self.adopt(key, unit, record)
             return
         except OSError as error:
-            self.busy.discard(key)
+            self.slot_holders.discard(key)
             self.set_fact(
                 key, NeverRan(reason=Reason.CANNOT_START, message=f"the runner could not be started: {error}")
             )
@@ -151,7 +151,7 @@ class Attempts:
 
     def adopt(self, key: UnitAttempt, unit: Unit, record: UnitRecord) -> None:
         """Observe an attempt that another process may have started, and watch it if it runs."""
-        self._sweeper.unseen.add(key)
+        self._sweeper.partly_observed.add(key)
         seen = self.folder(key).observe(record, unit=unit, nonce=nonce(*key), now=now_ms())
         if isinstance(seen, Running):
             self._watch(key, WatchedAttempt(unit, record, 0, self.folder(key).open_runner_pidfd()))
@@ -160,7 +160,7 @@ class Attempts:
             fact = self._with_outputs(key, seen)
             if not isinstance(seen, Stalled):
                 # An attempt that may still start keeps its slot until it is fenced.
-                self.busy.discard(key)
+                self.slot_holders.discard(key)
             self.set_fact(key, fact)
 
     def fence(self, key: UnitAttempt, unit: Unit, record: UnitRecord, reason: str, message: str) -> None:
@@ -175,11 +175,11 @@ class Attempts:
             if key not in self._watched:
                 self.adopt(key, unit, record)
             return
-        self._sweeper.unseen.add(key)
+        self._sweeper.partly_observed.add(key)
         watched = self._watched.get(key)
         if watched is None:
             # No watched process frees the slot at its end.
-            self.busy.discard(key)
+            self.slot_holders.discard(key)
         elif watched.pidfd is not None:
             # The container engine pulls an image, or the runner hangs. A runner that starts later finds the marker and
             # ends.
@@ -215,13 +215,13 @@ class Attempts:
     def release(self, key: UnitAttempt) -> None:
         """Remove the evidence of an attempt whose result the ledger has; keep its log."""
         self._facts.get(key.run, {}).pop((key.unit, key.attempt), None)
-        self.values.pop(key, None)
+        self.outputs.pop(key, None)
         self._cancelled.discard(key)
         self._sweeper.sweep(key)
 
     def remove_recorded(self, key: UnitAttempt) -> None:
         """Remove a folder whose result an earlier server recorded before it was killed."""
-        self._sweeper.unseen.add(key)
+        self._sweeper.partly_observed.add(key)
         self._sweeper.sweep(key)
 
     async def finish_removals(self) -> None:
@@ -253,16 +253,16 @@ class Attempts:
                 os.close(watched.pidfd)
         self._watched.clear()
         self._children.clear()
-        self._leaving.close()
+        self._exiting.close()
         self._ends.close()
-        self._sweeper.beginnings.close()
+        self._sweeper.step_folders.close()
 
     def _watch(self, key: UnitAttempt, watched: WatchedAttempt) -> None:
         self._watched[key] = watched
         if watched.child:
             self._children[watched.child] = key
         if not watched.is_kept:
-            self.busy.add(key)
+            self.slot_holders.add(key)
         if watched.pidfd is not None:
             self._ends.watch(watched.pidfd, functools.partial(self._on_process_end, key))
         else:
@@ -277,7 +277,7 @@ class Attempts:
         if key is None or (watched := self._watched[key]).pidfd is None:
             return
         self._ends.forget(watched.pidfd)
-        self._leaving.add(key, watched.child, watched.pidfd)
+        self._exiting.add(key, watched.child, watched.pidfd)
         self._conclude(key, watched)
 
     def _on_process_end(self, key: UnitAttempt) -> None:
@@ -311,16 +311,16 @@ class Attempts:
         seen = folder.observe(watched.record, unit=watched.unit, nonce=nonce(*key), now=now_ms())
         if isinstance(seen, Running):
             # The watched process was killed. Other processes of the step hold the lock or are being killed.
-            self._sweeper.unseen.add(key)
+            self._sweeper.partly_observed.add(key)
             self._cancelled.discard(key)
             self._watch(key, watched._replace(child=0, pidfd=folder.open_runner_pidfd()))
             self.on_change(key.run)
             return
         if isinstance(seen, (Stalled, Unclear)):
-            self._sweeper.unseen.add(key)
+            self._sweeper.partly_observed.add(key)
             seen = self._fact_without_marker(folder, watched)
         fact = self._with_outputs(key, seen)
-        self.busy.discard(key)
+        self.slot_holders.discard(key)
         self._fork_ended.set()
         self.set_fact(key, fact)
 
@@ -350,7 +350,7 @@ class Attempts:
         if isinstance(fact, Ended) and fact.result.outputs:
             folder = self.folder(key)
             try:
-                self.values[key] = {
+                self.outputs[key] = {
                     name: folder.read_output(name, output.digest) for name, output in fact.result.outputs.items()
                 }
             except (ValueError, OSError) as error:
@@ -359,5 +359,5 @@ class Attempts:
                 return receipt.lost_receipt(
                     str(error), started_at=fact.result.started_at, ended_at=fact.result.ended_at
                 )
-            return mark_binary(fact, self.values[key])
+            return mark_binary(fact, self.outputs[key])
         return fact

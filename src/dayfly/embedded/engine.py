@@ -317,7 +317,7 @@ class Engine:
             for move in moves
             if isinstance(move, Claim) and move.unit in scene.plan.steps
         }
-        self.attempts.busy |= claims
+        self.attempts.slot_holders |= claims
         try:
             written = self.writer.run(lambda: self.ledger.commit(run, scene.plan, moves, values, scene.now))
             # Runs that wait for a slot of this run need not wait for the disk.
@@ -332,14 +332,14 @@ class Engine:
             self.runs.drop(run.uid)
             return False
         live.stored = msgspec.structs.replace(live.stored, run=after)
-        self.attempts.busy -= {
+        self.attempts.slot_holders -= {
             UnitAttempt(run.uid, move.unit, move.attempt) for move in moves if isinstance(move, (Record, Void))
         }
         return True
 
     def _unclaim(self, claims: set[UnitAttempt]) -> None:
         """Release the slots and paths of claims that were not written."""
-        self.attempts.busy -= claims
+        self.attempts.slot_holders -= claims
         if claims:
             self.unblock()
 

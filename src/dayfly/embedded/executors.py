@@ -81,7 +81,9 @@ class ProcessStepExecutor(AttemptExecutor):
             )
 
     def order(self, live: LiveRun, key: UnitAttempt, unit: Unit, inputs: Inputs | None = None) -> bytes:
-        attempt = self._attempt(live, key, unit, isolation=self._starter.isolation, apart=True, inputs=inputs)
+        attempt = self._order_context(
+            live, key, unit, isolation=self._starter.isolation, with_folder=True, inputs=inputs
+        )
         if self._traced:
             attempt = msgspec.structs.replace(attempt, trace=live.traceparent(key.unit, key.attempt))
         if access.has_state(unit) and self._states is not None:
@@ -115,7 +117,7 @@ class ProcessStepExecutor(AttemptExecutor):
         found = super().objections(live)
         if self._starter.isolates_paths:
             return found
-        taken = {path: key for key in self._attempts.busy for path in declared_paths(self._busy_unit(key))}
+        taken = {path: key for key in self._attempts.slot_holders for path in declared_paths(self._busy_unit(key))}
         for name, step in live.plan.steps.items():
             shared = sorted(path for path in declared_paths(step.unit) if path in taken)
             if shared and taken[shared[0]][:2] != (live.run.uid, name):
@@ -161,7 +163,7 @@ class ProcessWebhookExecutor(AttemptExecutor):
                 )
 
     def order(self, live: LiveRun, key: UnitAttempt, unit: Unit) -> bytes:
-        attempt = self._attempt(live, key, unit, isolation=self._starter.fork_isolation, apart=True)
+        attempt = self._order_context(live, key, unit, isolation=self._starter.fork_isolation, with_folder=True)
         sending = as_exec(
             unit,
             SenderSetup(command=(sys.executable, "-I", sender.__file__), folder=attempt.folder, allowed=self._allowed),
@@ -217,7 +219,7 @@ class ProcessForkExecutor(AttemptExecutor):
         if text := forks.ignored_options(unit):
             self._attempts.folder(key).append_log_line(f"not supported here: {text}")
         elsewhere = {name: self._ports.assign(key.run, name) for name in self._baselines.with_ports(live.plan)}
-        attempt = self._attempt(live, key, unit, isolation=self._starter.fork_isolation, apart=False)
+        attempt = self._order_context(live, key, unit, isolation=self._starter.fork_isolation, with_folder=False)
         return forks.fork_order(unit, workload, attempt, port, elsewhere)
 
     def _port(self, key: UnitAttempt) -> int:
@@ -242,7 +244,7 @@ class ProcessForkExecutor(AttemptExecutor):
             message = f"its baseline {name_of} is not declared; apply a file of kind Deployment"
             return UnitRefusal(reason=Reason.BASELINE_MISSING, message=message)
         try:
-            resolve(live.run, step.unit, "", cleans=False)
+            resolve(live.run, step.unit, "", must_run=False)
             forks.check_addresses(step.unit, self._baselines.with_ports(live.plan))
         except CannotRenderError as error:
             return UnitRefusal(reason=error.reason, message=str(error))

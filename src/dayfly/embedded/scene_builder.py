@@ -30,7 +30,7 @@ class SceneBuilder:
 
     def free(self) -> int:
         """Return how many more steps may run now."""
-        return max(self._parallel - len(self._attempts.busy), 0)
+        return max(self._parallel - len(self._attempts.slot_holders), 0)
 
     def build(self, live: LiveRun, slots: int) -> Scene:
         """Return what a turn of the run observes now, with this number of slots for new steps."""

@@ -71,13 +71,13 @@ def resolve(
     unit: Unit,
     resource: str,
     *,
-    cleans: bool,
+    must_run: bool,
     given: Mapping[str, bytes] = MappingProxyType({}),
     forks: Forks | None = None,
 ) -> Inputs:
     """Return the sources of a unit's inputs according to the ledger.
 
-    With `cleans`, the unit must run whatever its inputs are. An output that is being produced counts as present.
+    With `must_run`, the unit must run whatever its inputs are. An output that is being produced counts as present.
     `given` has values from the target and secrets of the run, by input name. Without `forks`, inputs from forks are
     absent and not reported.
 
@@ -94,7 +94,7 @@ def resolve(
             fault = _fault(item, unit, size, text=text) if source is not None else None
         except ForkAddressUnknownError as untold:
             source, fault = None, untold
-        if fault is not None and not cleans:
+        if fault is not None and not must_run:
             raise fault
         if fault is not None:
             unfit[item.name] = str(fault)
@@ -105,7 +105,7 @@ def resolve(
 def is_fit(run: Run, step: SealedStep) -> bool:
     """Return whether the step may start with its inputs."""
     try:
-        resolve(run, step.unit, step.resource, cleans=not step.creates)
+        resolve(run, step.unit, step.resource, must_run=not step.creates)
     except CannotRenderError:
         return False
     return True
@@ -123,7 +123,7 @@ def unfit_messages(plan: Plan, run: Run, forks: Forks | None = None) -> dict[str
         if step.creates or not (step.reads or reads_forks(step.unit)):
             continue
         ahead = run.has_started and run.unit(step.id).state is not State.DONE
-        unfit = resolve(run, step.unit, step.resource, cleans=True, forks=forks if ahead else None).unfit
+        unfit = resolve(run, step.unit, step.resource, must_run=True, forks=forks if ahead else None).unfit
         if unfit:
             found[step.id] = "; ".join(f"{sentence}; it is passed as absent" for sentence in unfit.values())
     return found

@@ -14,7 +14,7 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Cache
 from dayfly.kube.client import Client
 from dayfly.kube.objects import HasMeta, Key, Resource
-from dayfly.kube.watch import Bookmark, Patience, WatchEvent, watch
+from dayfly.kube.watch import Bookmark, WatchEvent, WatchTimeouts, watch
 
 T = TypeVar("T", bound=HasMeta)
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Reflector(Generic[T]):
         labels: str = "",
         fields: str = "",
         page: int = 500,
-        patience: Patience | None = None,
+        timeouts: WatchTimeouts | None = None,
         seed: int | None = None,
     ) -> None:
         self.cache = cache
@@ -48,7 +48,7 @@ class Reflector(Generic[T]):
         self._resource = resource
         self._selection = {"namespace": namespace, "labels": labels, "fields": fields}
         self._page = page
-        self._patience = patience or Patience()
+        self._timeouts = timeouts or WatchTimeouts()
         self._random = random.Random(seed)  # noqa: S311 - jitter, no secret
         self._version = ""
         self._confirmed_at: float | None = None
@@ -120,9 +120,9 @@ class Reflector(Generic[T]):
         self._record_confirmation(is_first=is_first)
 
     def _watch(self) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
-        lifetime = round(self._patience.lifetime * self._random.uniform(1.0, 2.0))
-        patience = dataclasses.replace(self._patience, lifetime=lifetime)
-        return watch(self._client, self._resource, self._version, **self._selection, patience=patience)
+        lifetime = round(self._timeouts.lifetime * self._random.uniform(1.0, 2.0))
+        timeouts = dataclasses.replace(self._timeouts, lifetime=lifetime)
+        return watch(self._client, self._resource, self._version, **self._selection, timeouts=timeouts)
 
     def _apply_event(self, event: WatchEvent[T] | Bookmark) -> None:
         if isinstance(event, Bookmark):

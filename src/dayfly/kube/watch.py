@@ -43,12 +43,12 @@ class _WatchLine(msgspec.Struct, gc=False):
     object: msgspec.Raw
 
 
-class _OnlyMeta(KubeStruct, frozen=True):
+class _MetadataOnly(KubeStruct, frozen=True):
     metadata: ObjectMeta
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Patience:
+class WatchTimeouts:
     """Timeouts in seconds: how long the server keeps a watch, and after which silence it counts as broken."""
 
     lifetime: int = 300
@@ -63,7 +63,7 @@ async def watch(
     namespace: str = "",
     labels: str = "",
     fields: str = "",
-    patience: Patience | None = None,
+    timeouts: WatchTimeouts | None = None,
 ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
     """Yield all changes after a version, in order. When the watch ends, the caller starts another at the last version.
 
@@ -71,22 +71,22 @@ async def watch(
         errors.Gone: the version has expired, according to the response or an event: list again.
         errors.ServerError: the stream broke or was silent for too long: continue from the last version.
     """
-    patience = patience or Patience()
+    timeouts = timeouts or WatchTimeouts()
     query = query_params(
         watch="true",
         allowWatchBookmarks="true",
         resourceVersion=resource_version,
-        timeoutSeconds=str(patience.lifetime),
+        timeoutSeconds=str(timeouts.lifetime),
         labelSelector=labels,
         fieldSelector=fields,
     )
     request = Request("GET", resource.path(namespace), query, accept=accept(resource))
     async with (
         client.stream(request) as stream,
-        contextlib.aclosing(_lines(request, stream.chunks, patience.silence)) as lines,
+        contextlib.aclosing(_lines(request, stream.chunks, timeouts.silence)) as lines,
     ):
         async for line in lines:
-            yield _event(request, resource, line)
+            yield _decode_line(request, resource, line)
 
 
 async def _lines(request: Request, chunks: AsyncIterator[bytes], silence: float) -> AsyncGenerator[bytes, None]:
@@ -114,21 +114,21 @@ async def _lines(request: Request, chunks: AsyncIterator[bytes], silence: float)
             rest.append(last)
 
 
-def _event(request: Request, resource: Resource[T], line: bytes) -> WatchEvent[T] | Bookmark:
+def _decode_line(request: Request, resource: Resource[T], line: bytes) -> WatchEvent[T] | Bookmark:
     """Decode a line. Parts that are nested too deeply for the decoder are cut."""
     try:
-        return _decoded(request, resource, line)
+        return _decode_event(request, resource, line)
     except RecursionError:
-        return _decoded(request, resource, truncate_nested(line))
+        return _decode_event(request, resource, truncate_nested(line))
 
 
-def _decoded(request: Request, resource: Resource[T], line: bytes) -> WatchEvent[T] | Bookmark:
+def _decode_event(request: Request, resource: Resource[T], line: bytes) -> WatchEvent[T] | Bookmark:
     try:
         try:
             event: WatchEvent[T] = _decoder(resource.model).decode(line)
         except msgspec.ValidationError:
             # Most lines are changes, so the types of other lines are examined only after this failure.
-            if (bookmark := _other(request, line)) is not None:
+            if (bookmark := _bookmark_or_error(request, line)) is not None:
                 return bookmark
             raise
         return event
@@ -136,22 +136,22 @@ def _decoded(request: Request, resource: Resource[T], line: bytes) -> WatchEvent
         raise errors.ServerError(str(request), f"cannot read an event: {fault}") from fault
 
 
-def _other(request: Request, line: bytes) -> Bookmark | None:
+def _bookmark_or_error(request: Request, line: bytes) -> Bookmark | None:
     """Return a bookmark, raise an error, or return None for an event of an object that cannot be decoded."""
     head = _LINE.decode(line)
     if head.type == "ERROR":
-        raise _trouble(request, _STATUS.decode(head.object))
+        raise _status_error(request, _STATUS.decode(head.object))
     return Bookmark(_META.decode(head.object).metadata.resource_version) if head.type == "BOOKMARK" else None
 
 
-def _trouble(request: Request, status: Status) -> errors.ApiError:
+def _status_error(request: Request, status: Status) -> errors.ApiError:
     if answers.FIRST_REFUSAL <= status.code < answers.FIRST_SERVER_ERROR and status.code != answers.THROTTLED:
         return answers.error_of_status(str(request), status, status.code)
     return errors.ServerError(str(request), status.message, status=status.code, reason=status.reason)
 
 
 _LINE = msgspec.json.Decoder(_WatchLine)
-_META = msgspec.json.Decoder(_OnlyMeta)
+_META = msgspec.json.Decoder(_MetadataOnly)
 _STATUS = msgspec.json.Decoder(Status)
 
 

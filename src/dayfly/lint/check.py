@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from dayfly.lint.sources import Source
     from dayfly.spec.errors import Path
 
-_GROUPS = (name_rules, delete_rules, secret_rules, input_rules, script_rules)
+_RULE_MODULES = (name_rules, delete_rules, secret_rules, input_rules, script_rules)
 """The import of these modules registers their rules."""
 
 
-class Shellchecked(NamedTuple):
+class ShellcheckFinding(NamedTuple):
     """A finding of shellcheck: the path to the script, the line in it, its code and text."""
 
     keys: Path
@@ -47,7 +47,7 @@ def scripts(source: Source) -> Iterator[tuple[Path, str]]:
                 yield step.script_keys, step.script.text
 
 
-def check(source: Source, shellchecked: Iterable[Shellchecked] = ()) -> list[Finding]:
+def check(source: Source, shellchecked: Iterable[ShellcheckFinding] = ()) -> list[Finding]:
     """Return the findings for one document, in line order, without those that a comment silences."""
     found = [(finding, False) for fault in _faults(source) for finding in fault_findings(fault)]
     for plugin, unreadable in _read_plugins(source):
@@ -80,10 +80,10 @@ def _faults(source: Source) -> Iterator[SpecError]:
             check_hook(document, source=source.document)
     for plugin, unreadable in _read_plugins(source):
         try:
-            (check_steps if plugin.whole else check_plugin_spec)(plugin.spec, plugin.keys)
+            (check_steps if plugin.has_all_steps else check_plugin_spec)(plugin.spec, plugin.keys)
         except SpecError as fault:
-            told = (source.document.with_positions(each) for each in (fault, *fault.others))
-            faults.found += [each for each in told if not _is_unreadable(each.keys, unreadable)]
+            placed = (source.document.with_positions(each) for each in (fault, *fault.others))
+            faults.found += [each for each in placed if not _is_unreadable(each.keys, unreadable)]
     for each in faults.found:
         # A value that still contains a variable, such as `@{image}`, may be valid when the file is applied.
         if not has_directive(source.document, each.keys):
@@ -99,7 +99,7 @@ def _is_unreadable(keys: Path, unreadable: Iterable[Path]) -> bool:
 
     An unreadable field directly in `spec` hides only findings about `spec` itself: the steps are still checked.
     """
-    return any(keys[: len(way)] == way if "spec" not in way[-1:] else keys == way for way in unreadable)
+    return any(keys[: len(path)] == path if "spec" not in path[-1:] else keys == path for path in unreadable)
 
 
 def _plugins(source: Source) -> Iterator[PluginView]:
@@ -130,8 +130,8 @@ def _read_plugins(source: Source) -> Iterator[tuple[PluginView, list[Path]]]:
     for spec, keys in found:
         read, _, wrong = repair(spec, PluginSpec, keys, source.document.spelled)
         if read is not None:
-            unreadable = [way[:-1] for way in wrong]
-            yield PluginView(read, keys, whole=keys not in unreadable), unreadable
+            unreadable = [path[:-1] for path in wrong]
+            yield PluginView(read, keys, has_all_steps=keys not in unreadable), unreadable
 
 
 def _finding(source: Source, code: str, keys: Path, problem: str, line: int) -> tuple[Finding, bool]:

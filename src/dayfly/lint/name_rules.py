@@ -127,7 +127,7 @@ def random_name_retried(plugin: PluginView) -> Iterator[Spot]:
     "Write a delete step, which is retried until it succeeds. It finds the thing by DAYFLY_RESOURCE_ID.",
 )
 def never_removed(plugin: PluginView) -> Iterator[Spot]:
-    if plugin.delete or not plugin.whole:
+    if plugin.delete or not plugin.has_all_steps:
         return
     for step in plugin.create:
         for statement, _ in makers(step):

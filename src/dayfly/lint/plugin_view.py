@@ -114,12 +114,12 @@ class StepView:
 
 
 class PluginView:
-    """A plugin with its steps. It is not `whole` if a list of steps may be misspelt."""
+    """A plugin with its steps. `has_all_steps` is false if a list of steps may be misspelt."""
 
-    def __init__(self, spec: PluginSpec, keys: Path = ("spec",), *, whole: bool = True) -> None:
+    def __init__(self, spec: PluginSpec, keys: Path = ("spec",), *, has_all_steps: bool = True) -> None:
         self.spec = spec
         self.keys = keys
-        self.whole = whole
+        self.has_all_steps = has_all_steps
         self.create = [StepView(self, step, (*keys, "create", at)) for at, step in enumerate(spec.create)]
         self.delete = [StepView(self, step, (*keys, "delete", at)) for at, step in enumerate(spec.delete)]
         self._secrets = spec.secrets()

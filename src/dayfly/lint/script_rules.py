@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from dayfly.lint.shell import Statement
 
 # `set -e` or `set -o errexit`.
-_STOPS = re.compile(r"^\s*set\s+(-\w*e|.*-o\s+errexit)", re.MULTILINE)
+_SETS_ERREXIT = re.compile(r"^\s*set\s+(-\w*e|.*-o\s+errexit)", re.MULTILINE)
 # Statements without a command that can fail: builtins, assignments without a command, and parts of blocks.
-_HARMLESS = re.compile(
+_CANNOT_FAIL = re.compile(
     r"^(set|export|readonly|local|shopt|umask|trap|echo|printf|:|true|exit|fi|done|esac|then|else|do|function)\b|^[A-Za-z_]\w*=[^$`]*$"
     r"|^[}\])]|^[A-Za-z_]\w*=\"?[^`(]*$|;;$|^[\w*|'\"-]+\)$|^\w+\(\)"
 )
@@ -32,29 +32,33 @@ _HARMLESS = re.compile(
 )
 def goes_on_after_error(plugin: PluginView) -> Iterator[Spot]:
     for step in plugin.steps:
-        if not step.script.is_shell or re.search(r"(^|\s)-\w*e", step.script.flags) or _STOPS.search(step.script.text):
+        if (
+            not step.script.is_shell
+            or re.search(r"(^|\s)-\w*e", step.script.flags)
+            or _SETS_ERREXIT.search(step.script.text)
+        ):
             continue
-        doing = [each for each in step.statements if _may_fail(each)]
+        fallible = [each for each in step.statements if _may_fail(each)]
         # The script ends with the exit code of its last command, so a failure of that command is noticed.
         last = step.statements[-1] if step.statements else None
-        missed = [each for each in doing if each is not last and not each.is_guarded]
-        if missed:
+        unnoticed = [each for each in fallible if each is not last and not each.is_guarded]
+        if unnoticed:
             problem = "continues if this command fails: the script has no set -e"
-            yield Spot(step.script_keys, problem, missed[0].line)
+            yield Spot(step.script_keys, problem, unnoticed[0].line)
 
 
 def _may_fail(statement: Statement) -> bool:
-    return not _HARMLESS.search(statement.text)
+    return not _CANNOT_FAIL.search(statement.text)
 
 
-_UNLOCKED = re.compile(r"(?<![\w-])--?lock=[\"']?(?:false|f|0)\b", re.IGNORECASE)
+_LOCK_DISABLED = re.compile(r"(?<![\w-])--?lock=[\"']?(?:false|f|0)\b", re.IGNORECASE)
 # Options and blocks that select a state file, or another backend than `http`.
-_ELSEWHERE = re.compile(
+_OTHER_BACKEND = re.compile(
     r"(?<![\w-])--?(?:state(?:-out)?=|backend-config[= ](?![\"']?(?:retry|skip_cert)_)\S+)"
     r"|\bbackend\s+\"(?!http\")\w+\"\s*\{"
 )
 # The option that initialises a module without its backend.
-_WITHOUT = re.compile(r"(?<![\w-])--?backend=[\"']?(?:false|f|0)\b", re.IGNORECASE)
+_BACKEND_DISABLED = re.compile(r"(?<![\w-])--?backend=[\"']?(?:false|f|0)\b", re.IGNORECASE)
 _INIT = re.compile(r"\b(?:terraform|tofu)\b[^\n;&|]*\sinit\b[^\n;&|]*")
 
 
@@ -68,7 +72,7 @@ _INIT = re.compile(r"\b(?:terraform|tofu)\b[^\n;&|]*\sinit\b[^\n;&|]*")
 )
 def state_not_locked(plugin: PluginView) -> Iterator[Spot]:
     for step in plugin.steps:
-        yield from _in_step(plugin, step, [_UNLOCKED], "writes the state without a lock")
+        yield from _find_in_step(plugin, step, [_LOCK_DISABLED], "writes the state without a lock")
 
 
 @rule(
@@ -81,24 +85,27 @@ def state_not_locked(plugin: PluginView) -> Iterator[Spot]:
 def state_elsewhere(plugin: PluginView) -> Iterator[Spot]:
     for step in plugin.steps:
         inits = [match[0] for match in _INIT.finditer(step.script.text)]
-        kinds = [_ELSEWHERE]
-        if inits and all(_WITHOUT.search(each) for each in inits):
-            kinds.append(_WITHOUT)
-        yield from _in_step(plugin, step, kinds, "stores the state where Dayfly does not find it")
+        patterns = [_OTHER_BACKEND]
+        if inits and all(_BACKEND_DISABLED.search(each) for each in inits):
+            patterns.append(_BACKEND_DISABLED)
+        yield from _find_in_step(plugin, step, patterns, "stores the state where Dayfly does not find it")
 
 
-def _in_step(plugin: PluginView, step: StepView, kinds: list[re.Pattern[str]], problem: str) -> Iterator[Spot]:
-    """Yield the first match of `kinds` in the script of a step, otherwise its command. Skip plugins without a state."""
+def _find_in_step(plugin: PluginView, step: StepView, patterns: list[re.Pattern[str]], problem: str) -> Iterator[Spot]:
+    """Yield the first match of `patterns` in the script of a step, otherwise its command.
+
+    Plugins without a state are skipped.
+    """
     if not plugin.spec.state:
         return
-    said = [(each.line, f"{each.text}\n{each.body}") for each in step.statements if not _only_prints(each)]
+    lines = [(each.line, f"{each.text}\n{each.body}") for each in step.statements if not _only_prints(each)]
     if not step.script.is_shell:
-        said = [
+        lines = [
             (at, line) for at, line in enumerate(step.script.text.split("\n"), 1) if not line.lstrip().startswith("#")
         ]
-    if found := next((line for line, text in said if any(kind.search(text) for kind in kinds)), 0):
+    if found := next((line for line, text in lines if any(pattern.search(text) for pattern in patterns)), 0):
         yield Spot(step.script_keys, problem, found)
-    elif any(kind.search(" ".join(step.step.command or ())) for kind in kinds):
+    elif any(pattern.search(" ".join(step.step.command or ())) for pattern in patterns):
         yield Spot((*step.keys, "command"), problem)
 
 

@@ -240,7 +240,7 @@ class Operator:
         else:
             self.cluster.queue.forget(run)
             is_complete = True
-        self._reconciler.slots.settle(run, decision if is_complete else None)
+        self._reconciler.slots.end_turn(run, decision if is_complete else None)
         self.metrics.turns.labels(result).inc()
         self.metrics.turn_seconds.observe(time.perf_counter() - began)
 

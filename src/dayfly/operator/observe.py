@@ -57,8 +57,8 @@ class Observer:
         sight.outputs |= {key: dict(values) for key, values in known.outputs.items()}
         objections, refused = memory.refusals.current(run.ledger, now)
         facts = adjust_facts(plan, run.ledger, known.facts, now)
-        hindered = {**_without_room(plan, run.ledger, now), **sight.missing_fields, **objections, **known.objections}
-        share = await self._slots.share(run, plan, facts, hindered, cleaning=sight.closing)
+        blocked = {**_without_room(plan, run.ledger, now), **sight.missing_fields, **objections, **known.objections}
+        grant = await self._slots.grant(run, plan, facts, blocked, is_cleanup=sight.closing)
         world = World(
             run=run.ledger,
             intent=intent,
@@ -67,8 +67,8 @@ class Observer:
             gated_kinds=self._executors.gated_kinds,
             object_refs=dict(known.object_refs),
             definitions=dict(known.definitions),
-            slots=share.slots,
-            objections=share.objections | hindered,
+            slots=grant.slots,
+            objections=grant.objections | blocked,
             remarks=unfit_messages(plan, run.ledger, fork_evaluator(self._cluster, run)),
         )
         return Scene(plan=plan, world=world, now=now), sight

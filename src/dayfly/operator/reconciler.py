@@ -13,7 +13,7 @@ from dayfly.execute.log_masks import mask
 from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import PrintedOutput
 from dayfly.execute.pod.read import has_started
-from dayfly.execute.pod.run import Pods
+from dayfly.execute.pod.run import PodClient
 from dayfly.execute.turn import Scene, turn
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -45,7 +45,7 @@ from dayfly.operator.sweeper import OrphanSweeper
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Decision, Dissolve, Effect, Move, Record, Void
 from dayfly.plan.closed_run import is_past_pre_stop
-from dayfly.plan.decision import lingers
+from dayfly.plan.decision import may_have_processes
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import STEP_KINDS, Kind, LifecycleEvent
 
@@ -81,7 +81,7 @@ class Reconciler:
         self.followers = LogFollowers(cluster.client, cluster.queue.add)
         cluster.follows_log = self.followers.would_follow
         self._outputs = AttemptSecrets(cluster.client)
-        pods = Pods(cluster.client, cluster.pods.advance)
+        pods = PodClient(cluster.client, cluster.pods.advance)
         self.memories = RunMemories(self._stop_following)
         cluster.is_prepared_ahead = self.memories.is_prepared_ahead
         self.logs = StepLogWriter(cluster)
@@ -246,7 +246,7 @@ class Reconciler:
 
     async def commit(self, scene: Scene, moves: tuple[Move, ...]) -> bool:
         sight = self._sight(scene)
-        if not self.slots.claim(sight.run, moves, cleaning=sight.closing):
+        if not self.slots.claim(sight.run, moves, is_cleanup=sight.closing):
             return False
         for move in moves:
             if isinstance(move, Record) and not await self._write_outputs(sight, scene, move):
@@ -325,7 +325,7 @@ def _may_stop(scene: Scene) -> bool:
     """Return whether all pre-stop steps are done and proven to have ended."""
     run, facts = scene.world.run, scene.world.facts
     steps = [(step.id, run.unit(step.id).attempt) for step in scene.plan.events[LifecycleEvent.PRE_STOP]]
-    return is_past_pre_stop(scene.plan, run) and not any(lingers(facts.get(key), scene.now) for key in steps)
+    return is_past_pre_stop(scene.plan, run) and not any(may_have_processes(facts.get(key), scene.now) for key in steps)
 
 
 def _masked(printed: PrintedOutput | None, sensitive: list[bytes]) -> PrintedOutput | None:

@@ -73,7 +73,7 @@ class Work(msgspec.Struct):
 
     plan: tuple[str, Plan] | None = None
     """The sealed plan, with the digest of its forks."""
-    gone: frozenset[str] = frozenset()
+    absent_pods: frozenset[str] = frozenset()
     """UIDs of pods that a quorum read has not found."""
     scene: Scene | None = None
     sight: Sight | None = None

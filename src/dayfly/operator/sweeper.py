@@ -12,7 +12,7 @@ from typing import Any
 
 from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.pod import names, read
-from dayfly.execute.pod.run import Pods
+from dayfly.execute.pod.run import PodClient
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache
 from dayfly.kube.objects import Key, Pod
@@ -48,7 +48,7 @@ class OrphanSweeper:
     """Searches the caches for orphans and confirms each by a quorum read."""
 
     def __init__(
-        self, cluster: ClusterWatches, pods: Pods, targets: Targets, forks: ForkReconciler, routes: RouteReconciler
+        self, cluster: ClusterWatches, pods: PodClient, targets: Targets, forks: ForkReconciler, routes: RouteReconciler
     ) -> None:
         self._cluster = cluster
         self._pods = pods

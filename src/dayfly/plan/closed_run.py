@@ -3,7 +3,7 @@
 from dayfly.plan import messages
 from dayfly.plan.actions import Finish, Stopped, Wait
 from dayfly.plan.decision import DecisionDraft
-from dayfly.plan.open_run import end_attempt, is_ready_to_retry, report_attempt, wait_for_end, waits_for_later
+from dayfly.plan.open_run import add_attempt_wait, add_wait_for_later, end_attempt, is_ready_to_retry, wait_for_end
 from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import UnitState, unit_state
 from dayfly.plan.sealed import Plan, SealedStep
@@ -13,7 +13,7 @@ from dayfly.spec.run import ALIVE, Phase, Run, State
 ENDED_STATES = (UnitState.SUCCEEDED, UnitState.FAILED)
 
 
-def proceed(draft: DecisionDraft) -> None:
+def advance(draft: DecisionDraft) -> None:
     """Take the next step of the cleanup and state what blocks it."""
     creating = [step.id for step in draft.plan.steps.values() if step.creates]
     if draft.abandon is not None:
@@ -52,7 +52,7 @@ def _end_attempts(draft: DecisionDraft, names: list[str]) -> bool:
         if record.state in ALIVE:
             end_attempt(draft, name, record, Reason.CANCELLED, messages.cancelled(request))
             resting = False
-        elif draft.lingers(name):
+        elif draft.may_have_processes(name):
             draft.add_wait(wait_for_end(draft, name))
             resting = False
     return resting
@@ -61,8 +61,8 @@ def _end_attempts(draft: DecisionDraft, names: list[str]) -> bool:
 def _end_kept(draft: DecisionDraft) -> bool:
     """End kept units in reverse order of their start. Return true once nothing of them is left."""
     every = draft.run.kept_units
-    going = [name for name in every if not waits_for_later(draft, name, every)]
-    return _end_attempts(draft, going) and len(going) == len(every)
+    ending = [name for name in every if not add_wait_for_later(draft, name, every)]
+    return _end_attempts(draft, ending) and len(ending) == len(every)
 
 
 def _has_target_stopped(draft: DecisionDraft) -> bool:
@@ -84,7 +84,7 @@ def _run_pre_stop(draft: DecisionDraft) -> bool:
     done = True
     for step in draft.plan.events[LifecycleEvent.PRE_STOP]:
         at = unit_state(step, draft.unit(step.id))
-        if (at in ENDED_STATES and not draft.lingers(step.id)) or not applies_to_end(draft.run, step):
+        if (at in ENDED_STATES and not draft.may_have_processes(step.id)) or not applies_to_end(draft.run, step):
             continue
         done = False
         _advance_stop_step(draft, step, at)
@@ -112,7 +112,7 @@ def _unfinished_steps(draft: DecisionDraft, resource: str) -> tuple[SealedStep, 
     return tuple(
         step
         for step in draft.plan.steps_by_resource[resource][LifecycleEvent.POST_STOP]
-        if (unit_state(step, draft.unit(step.id)) is not UnitState.SUCCEEDED or draft.lingers(step.id))
+        if (unit_state(step, draft.unit(step.id)) is not UnitState.SUCCEEDED or draft.may_have_processes(step.id))
         and applies_to_end(draft.run, step)
     )
 
@@ -157,7 +157,7 @@ def _advance_stop_step(draft: DecisionDraft, step: SealedStep, at: UnitState) ->
         draft.add_wait(wait_for_end(draft, step.id))
         return
     if at not in (UnitState.FRESH, UnitState.RETRYABLE):
-        report_attempt(draft, step, at)
+        add_attempt_wait(draft, step, at)
         return
     missing = tuple(name for name in step.needs if not _may_start_readers(draft, draft.plan.steps[name]))
     if missing:

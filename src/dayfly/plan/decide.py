@@ -22,7 +22,7 @@ from dayfly.plan.actions import (
     Started,
     Void,
 )
-from dayfly.plan.decision import DecisionDraft, lingers
+from dayfly.plan.decision import DecisionDraft, may_have_processes
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import Ended, NeverRan, Prepared, Running, Sealed, Stalled, Unclear, Waiting, World
@@ -46,9 +46,9 @@ def decide(plan: Plan, world: World, now: int) -> Decision:
     _apply_facts(draft)
     _record_start(draft)
     if draft.phase is Phase.OPEN:
-        open_run.proceed(draft)
+        open_run.advance(draft)
     else:
-        closed_run.proceed(draft)
+        closed_run.advance(draft)
     _release_evidence(draft)
     return draft.decision()
 
@@ -123,17 +123,17 @@ def _enforce_start_deadline(draft: DecisionDraft, name: str, record: UnitRecord,
     limits = _timeouts(draft, name)
     if limits is None:
         return
-    limit = limits.pull_ms if fact.placed else limits.schedule_ms
+    limit = limits.pull_ms if fact.is_scheduled else limits.schedule_ms
     due = max(record.claimed_at, fact.since) + limit
     if draft.now < due:
         draft.wake_at(due)
-    elif not open_run.requests_proof(draft, name, fact):
+    elif not open_run.must_await_proof(draft, name, fact):
         draft.effects.append(
             Fence(
                 unit=name,
                 attempt=record.attempt,
                 reason=Reason.START_DEADLINE,
-                message=messages.start_deadline(limit, placed=fact.placed),
+                message=messages.start_deadline(limit, is_scheduled=fact.is_scheduled),
             )
         )
 
@@ -189,7 +189,7 @@ def _release_evidence(draft: DecisionDraft) -> None:
     The evidence is kept while processes of the attempt may still run.
     """
     for (name, attempt), fact in draft.world.facts.items():
-        if lingers(fact, draft.now):
+        if may_have_processes(fact, draft.now):
             continue
         record = draft.run.unit(name)
         if attempt < record.attempt or (attempt == record.attempt and record.state in (State.DONE, State.VOID)):

@@ -9,7 +9,7 @@ from dayfly.plan.world import Ended, Fact, NeverRan, Prepared, Unclear, World
 from dayfly.spec.run import ALIVE, EndRequest, Phase, Run, State, UnitRecord
 
 
-def lingers(fact: Fact | None, now: int) -> bool:
+def may_have_processes(fact: Fact | None, now: int) -> bool:
     """Return whether a fact leaves it open that something of a recorded attempt is alive. A host never loses such a
     fact.
 
@@ -59,13 +59,13 @@ class DecisionDraft:
         self.moves.append(move)
         self._run = transitions.apply(self._run, (move,), self.plan.creates)
 
-    def lingers(self, name: str) -> bool:
+    def may_have_processes(self, name: str) -> bool:
         """Return whether a recorded attempt may still have processes. No retry and no cleanup may run beside them."""
-        return self.unit(name).state is State.DONE and lingers(self.fact(name), self.now)
+        return self.unit(name).state is State.DONE and may_have_processes(self.fact(name), self.now)
 
     def may_be_active(self, name: str) -> bool:
         """Return whether the unit has a live attempt, or processes of a recorded one."""
-        return self.unit(name).state in ALIVE or self.lingers(name)
+        return self.unit(name).state in ALIVE or self.may_have_processes(name)
 
     def has_failed(self, step: SealedStep) -> bool:
         """Return whether the unit has failed for good."""

@@ -214,8 +214,8 @@ def waits_for_slot() -> str:
     return "waits for a free slot: the host already runs as many steps as its limit allows"
 
 
-def waits_for_namespace_slot(namespace: str, bound: int, *, cleaning: bool) -> str:
-    what = "cleanup steps" if cleaning else "steps"
+def waits_for_namespace_slot(namespace: str, bound: int, *, is_cleanup: bool) -> str:
+    what = "cleanup steps" if is_cleanup else "steps"
     return f"waits for a free slot: sandboxes of namespace {namespace} may run at most {bound} {what} at once"
 
 
@@ -348,8 +348,8 @@ def stopped_by_unknown(units: tuple[str, ...]) -> str:
     return f"is not started while the outcome of {join_names(units)} is unknown"
 
 
-def start_deadline(limit_ms: int, *, placed: bool) -> str:
-    if placed:
+def start_deadline(limit_ms: int, *, is_scheduled: bool) -> str:
+    if is_scheduled:
         return f"was scheduled but did not start within {format_duration(limit_ms)}"
     return f"was not scheduled within {format_duration(limit_ms)}"
 

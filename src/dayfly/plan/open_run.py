@@ -20,7 +20,7 @@ from dayfly.spec.lifecycle import LifecycleEvent
 from dayfly.spec.run import ALIVE, Phase, State, UnitRecord
 
 
-def proceed(draft: DecisionDraft) -> None:
+def advance(draft: DecisionDraft) -> None:
     """Claim each unit that is ready, and add waits for the others. Units of later stages may get none."""
     if not _advance_event(draft, LifecycleEvent.PRE_START):
         return
@@ -45,20 +45,20 @@ def proceed(draft: DecisionDraft) -> None:
 def _advance_event(draft: DecisionDraft, event: LifecycleEvent) -> bool:
     """Advance each unit of the event. Return true once all of them have succeeded."""
     steps, records = draft.plan.events[event], draft.run.units
-    where = {step.id: unit_state(step, records[step.id]) if step.id in records else UnitState.FRESH for step in steps}
-    failed = tuple(name for name, at in where.items() if at is UnitState.FAILED)
+    states = {step.id: unit_state(step, records[step.id]) if step.id in records else UnitState.FRESH for step in steps}
+    failed = tuple(name for name, at in states.items() if at is UnitState.FAILED)
     unknown = {name for name, record in records.items() if record.state is State.UNKNOWN}
     # The run is open, so no cleanup unit can have an unknown outcome.
     doubtful = tuple(step.id for step in draft.plan.steps.values() if step.id in unknown) if unknown else ()
     for step in steps:
-        at = where[step.id]
+        at = states[step.id]
         if at is UnitState.FRESH or at is UnitState.RETRYABLE:
             _advance_unit(draft, step, failed, doubtful)
             if draft.has_failed(step):
                 failed = (*failed, step.id)  # failed by a move of this turn: only the units after it are blocked
         elif at is not UnitState.SUCCEEDED:
-            report_attempt(draft, step, at)
-    return all(at is UnitState.SUCCEEDED for at in where.values())
+            add_attempt_wait(draft, step, at)
+    return all(at is UnitState.SUCCEEDED for at in states.values())
 
 
 def _advance_unit(draft: DecisionDraft, step: SealedStep, failed: tuple[str, ...], doubtful: tuple[str, ...]) -> None:
@@ -92,7 +92,7 @@ def is_ready_to_retry(draft: DecisionDraft, step: SealedStep) -> bool:
     record = draft.unit(step.id)
     if record.attempt == 0:
         return True
-    if draft.lingers(step.id):
+    if draft.may_have_processes(step.id):
         draft.add_wait(wait_for_end(draft, step.id))
         return False
     due = retry_at(step, record, draft.now)
@@ -114,7 +114,7 @@ def wait_for_end(draft: DecisionDraft, name: str) -> Wait:
     )
 
 
-def report_attempt(draft: DecisionDraft, step: SealedStep | KeptStep, at: UnitState) -> None:
+def add_attempt_wait(draft: DecisionDraft, step: SealedStep | KeptStep, at: UnitState) -> None:
     """Add the wait of a unit whose latest attempt is live or has an unknown outcome; other units get none."""
     record, fact = draft.unit(step.id), draft.fact(step.id)
     if at is UnitState.ALIVE:
@@ -152,61 +152,61 @@ def _wait_of_attempt(name: str, record: UnitRecord, fact: object, now: int) -> W
             )
 
 
-def _keep_unit(draft: DecisionDraft, fork: KeptStep) -> bool:
+def _keep_unit(draft: DecisionDraft, kept: KeptStep) -> bool:
     """Start, observe or replace a kept unit. Return true if it runs with its current spec and is ready."""
-    record = draft.unit(fork.id)
+    record = draft.unit(kept.id)
     match record.state:
         case State.CLAIMED:
-            return _check_kept_unit(draft, fork, record)
+            return _check_kept_unit(draft, kept, record)
         case State.UNKNOWN:
-            report_attempt(draft, fork, UnitState.UNKNOWN)
+            add_attempt_wait(draft, kept, UnitState.UNKNOWN)
         case _:
-            _start_fork(draft, fork, record)
+            _start_kept_unit(draft, kept, record)
     return False
 
 
-def _answers(draft: DecisionDraft, kept: KeptStep) -> bool:
+def _is_ready(draft: DecisionDraft, kept: KeptStep) -> bool:
     """Return whether the unit runs with its current spec and is ready. A fork is ready once it answers requests."""
     record, fact = draft.unit(kept.id), draft.fact(kept.id)
     alive = record.state is State.CLAIMED and record.generation == kept.generation
     return alive and isinstance(fact, Running) and fact.ready
 
 
-def _check_kept_unit(draft: DecisionDraft, fork: KeptStep, record: UnitRecord) -> bool:
+def _check_kept_unit(draft: DecisionDraft, kept: KeptStep, record: UnitRecord) -> bool:
     """Report a live kept unit, and end it if its spec has changed. Return true if it is ready."""
-    if record.generation != fork.generation:
-        end_attempt(draft, fork.id, record, Reason.REPLACED, messages.replaced())
+    if record.generation != kept.generation:
+        end_attempt(draft, kept.id, record, Reason.REPLACED, messages.replaced())
         return False
-    fact = draft.fact(fork.id)
-    if _answers(draft, fork):
+    fact = draft.fact(kept.id)
+    if _is_ready(draft, kept):
         return True
     if isinstance(fact, Running) and not fact.message:
         draft.add_wait(
-            Wait(unit=fork.id, reason=Reason.NOT_ANSWERING, message=messages.not_answering(), since=fact.since)
+            Wait(unit=kept.id, reason=Reason.NOT_ANSWERING, message=messages.not_answering(), since=fact.since)
         )
     else:
-        draft.add_wait(_wait_of_attempt(fork.id, record, fact, draft.now))
+        draft.add_wait(_wait_of_attempt(kept.id, record, fact, draft.now))
     return False
 
 
-def _start_fork(draft: DecisionDraft, fork: KeptStep, record: UnitRecord) -> None:
+def _start_kept_unit(draft: DecisionDraft, kept: KeptStep, record: UnitRecord) -> None:
     """Claim a kept unit that has no live attempt, or add the reason why it must wait."""
-    if draft.lingers(fork.id):
-        draft.add_wait(wait_for_end(draft, fork.id))
+    if draft.may_have_processes(kept.id):
+        draft.add_wait(wait_for_end(draft, kept.id))
         return
-    missing = tuple(name for name in fork.after if not _answers(draft, draft.plan.kept[name]))
+    missing = tuple(name for name in kept.after if not _is_ready(draft, draft.plan.kept[name]))
     if missing:
         message = messages.waits_for_forks(missing)
-        draft.add_wait(Wait(unit=fork.id, reason=Reason.WAITING_FOR_FORKS, message=message, on=missing))
+        draft.add_wait(Wait(unit=kept.id, reason=Reason.WAITING_FOR_FORKS, message=message, on=missing))
         return
-    due = _fork_retry_at(record, draft.now) if record.generation == fork.generation else 0
-    if draft.now < due and not draft.skips_backoff(fork.id):
+    due = _fork_retry_at(record, draft.now) if record.generation == kept.generation else 0
+    if draft.now < due and not draft.skips_backoff(kept.id):
         said = messages.waits_to_retry(record)
         draft.add_wait(
-            Wait(unit=fork.id, reason=Reason.WAITING_TO_RETRY, message=said, since=record.ended_at, until=due)
+            Wait(unit=kept.id, reason=Reason.WAITING_TO_RETRY, message=said, since=record.ended_at, until=due)
         )
     else:
-        draft.claim(fork)
+        draft.claim(kept)
 
 
 def _fork_retry_at(record: UnitRecord, now: int) -> int:
@@ -214,9 +214,9 @@ def _fork_retry_at(record: UnitRecord, now: int) -> int:
 
     The back-off grows with each attempt. After an attempt that ran for `FORK_BACKOFF_MAX_MS` it is the shortest one.
     """
-    lived = record.started_at and record.ended_at - record.started_at >= FORK_BACKOFF_MAX_MS
+    ran_long = record.started_at and record.ended_at - record.started_at >= FORK_BACKOFF_MAX_MS
     return latest_end(record, now) + (
-        FORK_BACKOFF_MS if lived else backoff(FORK_BACKOFF_MS, record.attempt, FORK_BACKOFF_MAX_MS)
+        FORK_BACKOFF_MS if ran_long else backoff(FORK_BACKOFF_MS, record.attempt, FORK_BACKOFF_MAX_MS)
     )
 
 
@@ -225,23 +225,23 @@ def _end_obsolete(draft: DecisionDraft) -> None:
     dismissed = [name for name in draft.run.kept_units if name not in draft.plan.kept]
     for name in dismissed:
         record = draft.unit(name)
-        if waits_for_later(draft, name, dismissed):
+        if add_wait_for_later(draft, name, dismissed):
             continue
         if record.state in ALIVE:
             end_attempt(draft, name, record, Reason.REPLACED, messages.removed())
-        elif draft.lingers(name):
+        elif draft.may_have_processes(name):
             draft.add_wait(wait_for_end(draft, name))
 
 
-def waits_for_later(draft: DecisionDraft, name: str, going: list[str]) -> bool:
-    """Return whether a unit must outlive later units of `going` that still exist, and add that wait.
+def add_wait_for_later(draft: DecisionDraft, name: str, ending: list[str]) -> bool:
+    """Return whether a unit must outlive later units of `ending` that still exist, and add that wait.
 
-    `going` are the units that must end. A later unit was started after this unit was ready. The plan has this order, or
-    the ledger if the plan no longer has the unit. Units that stay do not delay the end of others.
+    `ending` are the units that must end. A later unit was started after this unit was ready. The plan has this order,
+    or the ledger if the plan no longer has the unit. Units that stay do not delay the end of others.
     """
     if not draft.may_be_active(name):
         return False
-    later = tuple(other for other in going if name in _earlier_units(draft, other) and draft.may_be_active(other))
+    later = tuple(other for other in ending if name in _earlier_units(draft, other) and draft.may_be_active(other))
     if later:
         draft.add_wait(
             Wait(unit=name, reason=Reason.WAITING_FOR_LATER, message=messages.waits_for_later(later), on=later)
@@ -254,7 +254,7 @@ def _earlier_units(draft: DecisionDraft, name: str) -> tuple[str, ...]:
     return kept.after if kept else draft.unit(name).after
 
 
-def requests_proof(draft: DecisionDraft, name: str, fact: Waiting) -> bool:
+def must_await_proof(draft: DecisionDraft, name: str, fact: Waiting) -> bool:
     """Return whether the attempt must not be fenced yet, because a recall may prove that it never began.
 
     The recall is requested if necessary. After `RECALL_TIMEOUT_MS` the result is false.
@@ -283,7 +283,7 @@ def end_attempt(draft: DecisionDraft, name: str, record: UnitRecord, reason: str
     """
     fact = draft.fact(name)
     match fact:
-        case Waiting() if requests_proof(draft, name, fact):
+        case Waiting() if must_await_proof(draft, name, fact):
             draft.add_wait(_wait_of_attempt(name, record, fact, draft.now))
             return
         case Unread():
@@ -302,6 +302,6 @@ def end_attempt(draft: DecisionDraft, name: str, record: UnitRecord, reason: str
         )
     else:
         said = messages.with_remark(message, fact.message) if isinstance(fact, Running) else message
-        held = isinstance(fact, Running) and reason_catalog.blocks_ending(fact.reason)
-        why = fact.reason if isinstance(fact, Running) and held else Reason.STOPPING
+        is_blocked = isinstance(fact, Running) and reason_catalog.blocks_ending(fact.reason)
+        why = fact.reason if isinstance(fact, Running) and is_blocked else Reason.STOPPING
         draft.add_wait(Wait(unit=name, reason=why, message=said, since=record.claimed_at))

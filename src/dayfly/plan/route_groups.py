@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CONFLICT_CONDITION, EXPIRES_SOON_CONDITION = "ForkConflict", "ExpiresSoon"
 """Condition types."""
 # The maximum number of conflicts in a sentence.
-_SHOWN = 8
+_MAX_SHOWN_CONFLICTS = 8
 
 
 class Member(NamedTuple):
@@ -40,7 +40,7 @@ class Member(NamedTuple):
     born_at: int
 
 
-class Group(NamedTuple):
+class GroupSelector(NamedTuple):
     """The selector of a route group: the sandboxes of its `scope` (empty: all scopes) with matching labels."""
 
     scope: str
@@ -69,7 +69,7 @@ class GroupState(NamedTuple):
     conflicts: tuple[BaselineConflict, ...]
 
 
-class Members:
+class MembershipIndex:
     """The live sandboxes and the route groups by UID, and the sandboxes of each group.
 
     `put` and `drop` return the groups that a change affects.
@@ -77,8 +77,8 @@ class Members:
 
     def __init__(self) -> None:
         self._sandboxes: dict[str, Member] = {}
-        self._groups: dict[str, Group] = {}
-        self._found: dict[str, set[str]] = {}
+        self._groups: dict[str, GroupSelector] = {}
+        self._matched: dict[str, set[str]] = {}
         self._index = _LabelIndex()
 
     def put(self, uid: str, member: Member) -> list[str]:
@@ -89,7 +89,7 @@ class Members:
         self._index.replace(uid, before, member)
         changed = []
         for group, wants in self._groups.items():
-            found, had = self._found[group], uid in self._found[group]
+            found, had = self._matched[group], uid in self._matched[group]
             if wants.matches(member):
                 found.add(uid)
             elif had:
@@ -105,35 +105,35 @@ class Members:
         if before is None:
             return []
         self._index.replace(uid, before, None)
-        left = [group for group, found in self._found.items() if uid in found]
+        left = [group for group, found in self._matched.items() if uid in found]
         for group in left:
-            self._found[group].discard(uid)
+            self._matched[group].discard(uid)
         return left
 
-    def put_group(self, uid: str, group: Group) -> None:
+    def put_group(self, uid: str, group: GroupSelector) -> None:
         """Add or change a group."""
         if self._groups.get(uid) != group:
             self._groups[uid] = group
             found = self._index.select(group.match)
             here = group.scope
-            self._found[uid] = {each for each in found if here in ("", self._sandboxes[each].scope)}
+            self._matched[uid] = {each for each in found if here in ("", self._sandboxes[each].scope)}
 
     def drop_group(self, uid: str) -> None:
         self._groups.pop(uid, None)
-        self._found.pop(uid, None)
+        self._matched.pop(uid, None)
 
     def sandboxes_of(self, uid: str) -> dict[str, Member]:
         """Return the sandboxes of a group by uid, in order of precedence."""
-        found = ((each, self._sandboxes[each]) for each in self._found.get(uid, ()))
+        found = ((each, self._sandboxes[each]) for each in self._matched.get(uid, ()))
         return dict(sorted(found, key=lambda pair: precedence(pair[1])))
 
     def has_any(self, uid: str) -> bool:
         """Return whether a group has a sandbox."""
-        return bool(self._found.get(uid))
+        return bool(self._matched.get(uid))
 
     def groups_of(self, uid: str) -> list[str]:
         """Return the groups that have a sandbox."""
-        return [group for group, found in self._found.items() if uid in found]
+        return [group for group, found in self._matched.items() if uid in found]
 
     def groups(self) -> set[str]:
         """Return all known groups."""
@@ -149,7 +149,7 @@ class _LabelIndex:
 
     def __init__(self) -> None:
         self._values: dict[str, dict[str, set[str]]] = {}
-        self._known: dict[HasLabel, frozenset[str]] = {}
+        self._cached_terms: dict[HasLabel, frozenset[str]] = {}
         """Cached results by term, since many groups have the same terms. A change of labels clears them."""
 
     def replace(self, uid: str, before: Member | None, after: Member | None) -> None:
@@ -157,7 +157,7 @@ class _LabelIndex:
         old, new = before.labels if before else {}, after.labels if after else {}
         if old == new:
             return
-        self._known.clear()
+        self._cached_terms.clear()
         for key, value in old.items():
             held = self._values[key]
             held[value].discard(uid)
@@ -176,14 +176,14 @@ class _LabelIndex:
             case AllOf(terms):
                 first, *rest = map(self.select, terms)
                 return first.intersection(*rest)
-        found = self._known.get(match)
+        found = self._cached_terms.get(match)
         if found is None:
             held, glob = self._values.get(match.key, {}), match.value
             if glob.literal:
                 found = frozenset(held.get(glob.prefix, ()))
             else:
                 found = frozenset().union(*(uids for value, uids in held.items() if glob.matches(value)))
-            self._known[match] = found
+            self._cached_terms[match] = found
         return found
 
 
@@ -233,8 +233,8 @@ def group_state(report: RunReport, members: Iterable[Member], waiting: Iterable[
         members: The group's current sandboxes.
         waiting: The names of the sandboxes that are not ready.
     """
-    there = tuple(members) if report.phase is Phase.OPEN else ()
-    names, clashes = tuple(member.name for member in there), conflicts(there)
+    active = tuple(members) if report.phase is Phase.OPEN else ()
+    names, clashes = tuple(member.name for member in active), conflicts(active)
     if not report.ready:
         return GroupState(False, report.reason, report.message, names, clashes)
     if not names:
@@ -252,8 +252,8 @@ def conflict_reason(found: tuple[BaselineConflict, ...]) -> str:
 
 def conflict_message(found: tuple[BaselineConflict, ...]) -> str:
     """Return one sentence about all conflicts; empty for none."""
-    shown = ((each.baseline, each.sandbox, each.others) for each in found[:_SHOWN])
-    return messages.conflicts(shown, max(len(found) - _SHOWN, 0))
+    shown = ((each.baseline, each.sandbox, each.others) for each in found[:_MAX_SHOWN_CONFLICTS])
+    return messages.conflicts(shown, max(len(found) - _MAX_SHOWN_CONFLICTS, 0))
 
 
 def expires_soon(until: str) -> tuple[str, str]:

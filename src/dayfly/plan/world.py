@@ -25,8 +25,8 @@ class Stalled(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
 
 
 class Waiting(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
-    """The attempt is released and has not started. Since `since` it is being scheduled or, once `placed`, pulls its
-    image.
+    """The attempt is released and has not started. Since `since` it is being scheduled or, if
+    `is_scheduled`, pulls its image.
 
     `recallable`: its container cannot start, and the host can obtain proof that it never began. `recalled` is the time
     at which the host requested that proof (0: it has not).
@@ -35,7 +35,7 @@ class Waiting(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
     since: int
     reason: str
     message: str = ""
-    placed: bool = True
+    is_scheduled: bool = True
     recallable: bool = False
     recalled: int = 0
 

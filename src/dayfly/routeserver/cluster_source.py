@@ -23,7 +23,7 @@ from dayfly.operator.cluster.objects import (
     SandboxObject,
 )
 from dayfly.operator.route_groups.membership import to_member
-from dayfly.plan.route_groups import Group, Members, routes_by_sandbox
+from dayfly.plan.route_groups import GroupSelector, MembershipIndex, routes_by_sandbox
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
 from dayfly.spec.lifecycle import Baseline, fork_id
@@ -76,7 +76,7 @@ class ClusterRuleWatcher:
         self._groups: Cache[RouteGroupObject] = Cache()
         self._services: Cache[ForkService] = Cache()
         self._forks: Cache[_Fork] = Cache()
-        self._members = Members()
+        self._members = MembershipIndex()
         self._places: dict[str, Key] = {}
         self._of_fork: dict[Key, str] = {}
         self._put: dict[str, tuple[RuleId, ...]] = {}
@@ -137,7 +137,7 @@ class ClusterRuleWatcher:
                 match = seen.parsed().spec.matcher
             except SpecError:
                 return  # the operator reports the error; the group keeps its members
-            self._members.put_group(uid, Group(seen.metadata.namespace, match))
+            self._members.put_group(uid, GroupSelector(seen.metadata.namespace, match))
         self._update(*before, *self._members.sandboxes_of(uid))
 
     def _fork_changed(self, change: Change[ForkService] | Change[_Fork]) -> None:

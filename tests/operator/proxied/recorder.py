@@ -15,7 +15,7 @@ from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS, SECRETS, Key, Resource, untyped_resource
-from dayfly.kube.watch import Bookmark, Patience, watch
+from dayfly.kube.watch import Bookmark, WatchTimeouts, watch
 from dayfly.operator.cluster.objects import DOCUMENTS, RUNS, SANDBOXES, STEP_LOGS
 from dayfly.operator.status.resource_status import RESOURCES
 
@@ -112,7 +112,7 @@ class Recorder:
         while True:
             version = (await self._client.list_all(kind)).resource_version
             try:
-                async for _ in watch(self._client, kind, version, patience=Patience(lifetime=1)):
+                async for _ in watch(self._client, kind, version, timeouts=WatchTimeouts(lifetime=1)):
                     break
             except (errors.Gone, errors.ServerError, errors.Throttled):
                 continue

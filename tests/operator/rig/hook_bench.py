@@ -14,7 +14,7 @@ from tests.operator.rig.world import KINDS
 
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.pod import names
-from dayfly.execute.pod.run import Pods
+from dayfly.execute.pod.run import PodClient
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key, PartialObjectMetadata, Resource
 from dayfly.kube.transport import Request
@@ -60,7 +60,7 @@ class Bench:
         self.pairs = PairReconciler(self.caches, self.kinds, self.status)
         self.controller = HookController(self.caches, self.kinds, self.pairs, self.status)
         routes = RouteReconciler(self.caches, Forms(), PodLabels(self.caches, Forks(self.caches.client)))
-        self.sweeper = OrphanSweeper(self.caches, Pods(client), self.targets, ForkReconciler(self.caches), routes)
+        self.sweeper = OrphanSweeper(self.caches, PodClient(client), self.targets, ForkReconciler(self.caches), routes)
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
         selector = {"apiVersion": "cluster.example.org/v1", "kind": "Machine"}
         steps = {"runner": {"image": "busybox:1"}, "preStop": [{"name": "drain", "script": "#!/bin/sh\n"}]}

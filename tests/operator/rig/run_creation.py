@@ -10,7 +10,7 @@ from tests.operator.rig.world import KINDS
 
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.pod import names
-from dayfly.execute.pod.run import Pods
+from dayfly.execute.pod.run import PodClient
 from dayfly.kube.client import Client
 from dayfly.kube.transport import Request
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -47,7 +47,7 @@ class Bench:
         self.targets = Targets(self.caches, SandboxTarget(self.caches, BaseAdapter(SANDBOXES)))
         routes = RouteReconciler(self.caches, Forms(), PodLabels(self.caches, Forks(self.caches.client)))
         self.beside = ForkReconciler(self.caches), routes
-        self.sweeper = OrphanSweeper(self.caches, Pods(client), self.targets, *self.beside)
+        self.sweeper = OrphanSweeper(self.caches, PodClient(client), self.targets, *self.beside)
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
         meta = {"name": "box", "finalizers": list(finalizers)}
         self.box = self.ask("POST", BOXES, {"metadata": meta, "spec": {"cluster": "c"}})

@@ -13,7 +13,7 @@ from dayfly.kube.objects import AnnotatedMeta
 from dayfly.kube.transport import Request as Call
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RUNS, RunObject
-from dayfly.operator.pods.step_slots import Share, StepSlots
+from dayfly.operator.pods.step_slots import SlotGrant, StepSlots
 from dayfly.plan.actions import Claim, Decision, Wait
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
@@ -107,18 +107,18 @@ class Bench:
         self.caches.runs.put(self.made(name, **how))
         return [key for key in self.queue.taken() if key != name]
 
-    async def share(self, of, facts=None, hindered=(), *, cleaning=False) -> Share:
-        return await self.slots.share(of, PLAN, facts or {}, dict.fromkeys(hindered), cleaning=cleaning)
+    async def grant(self, of, facts=None, blocked=(), *, is_cleanup=False) -> SlotGrant:
+        return await self.slots.grant(of, PLAN, facts or {}, dict.fromkeys(blocked), is_cleanup=is_cleanup)
 
     async def free_slots(self, of, **how) -> int:
-        return (await self.share(of, **how)).slots
+        return (await self.grant(of, **how)).slots
 
     async def wait(self, *names):
         """Let these runs wait for slots, in this order."""
         for name in names:
             found = self.run(name)
-            await self.share(found)
-            self.slots.settle(name, WAITS)
+            await self.grant(found)
+            self.slots.end_turn(name, WAITS)
         self.queue.taken()
 
 

@@ -45,9 +45,9 @@ _LAST_SECOND_MS = 253_402_300_799_000
 # If this counted as proof, a create step could run twice, or its objects could be left behind. So a pod that was
 # released and ends with this reason is cleaned up as if it had started.
 #
-# There is another proof for a pod that waits for its image and has not been deleted. A recall (`Pods.recall`) adds an
-# ephemeral container with the fallback image and its own pull policy, because the step's container cannot be changed in
-# a way that every policy allows. Kubelets start ephemeral containers before they pull other images. The runner in it
+# There is another proof for a pod that waits for its image and has not been deleted. A recall (`PodClient.recall`) adds
+# an ephemeral container with the fallback image and its own pull policy, because the step's container cannot be changed
+# in a way that every policy allows. Kubelets start ephemeral containers before they pull other images. The runner in it
 # creates the marker `void` in the pod's state volume, unless the step's runner has created its own marker: the file can
 # be created once. A sealed `void` excludes the start from then on, whatever happens to the step's container. No other
 # result of that container counts: `refused` is no proof, because a runner with another user may be unable to read the
@@ -228,7 +228,7 @@ def _never_placed(seen: Pod, record: UnitRecord, unit: Unit) -> PodReading:
     since = max(record.claimed_at, parse_time(refused.last_transition_time)) if refused else 0
     if refused is None or _removed_at(seen) < since + unit.timeouts.schedule_ms:
         return _never_ran("Deleted", "its pod was deleted before it was placed on a node")
-    message = start_deadline(unit.timeouts.schedule_ms, placed=False)
+    message = start_deadline(unit.timeouts.schedule_ms, is_scheduled=False)
     return _never_ran(Reason.START_DEADLINE, f"{message}: {refused.message}" if refused.message else message)
 
 
@@ -284,7 +284,7 @@ def _read_recall(
     due = max(record.claimed_at, parse_time(seen.status.start_time)) + unit.timeouts.pull_ms
     if recalled_at(seen) < due:
         return _never_ran(fact.reason, never_began())
-    return _never_ran(Reason.START_DEADLINE, start_deadline(unit.timeouts.pull_ms, placed=True))
+    return _never_ran(Reason.START_DEADLINE, start_deadline(unit.timeouts.pull_ms, is_scheduled=True))
 
 
 def _reports_result(main: ContainerStatus) -> bool:
@@ -317,7 +317,7 @@ def _without_receipt(seen: Pod, terminated: StateTerminated, record: UnitRecord,
     elif reason == Reason.NO_RECORD:
         message = no_record()
         if _removed_at(seen) >= max(record.claimed_at, parse_time(seen.status.start_time)) + pull_ms:
-            reason, message = Reason.START_DEADLINE, f"{start_deadline(pull_ms, placed=True)}: {message}"
+            reason, message = Reason.START_DEADLINE, f"{start_deadline(pull_ms, is_scheduled=True)}: {message}"
     result = Result(
         outcome="failed",
         reason=reason,
@@ -400,7 +400,7 @@ def _read_waiting(seen: Pod, main: ContainerStatus | None, unit: Unit) -> Waitin
     if refused := _scheduled_condition(seen, "False"):
         since = parse_time(refused.last_transition_time) or created
         return Waiting(
-            since=since, reason=refused.reason or Reason.UNSCHEDULABLE, message=refused.message, placed=False
+            since=since, reason=refused.reason or Reason.UNSCHEDULABLE, message=refused.message, is_scheduled=False
         )
     bound = _scheduled_condition(seen, "True")  # a gated pod may be bound long after its creation
     since = parse_time(seen.status.start_time or (bound.last_transition_time if bound else None)) or created
@@ -415,9 +415,9 @@ def _read_waiting(seen: Pod, main: ContainerStatus | None, unit: Unit) -> Waitin
             recalled=recalled,
         )
     # No message while the kubelet has not written its first status, which can take ten seconds.
-    placed = bool(seen.spec.node_name)
-    message = "" if placed else "is being placed on a node"
-    return Waiting(since=since, reason=Reason.STARTING, message=message, placed=placed, recalled=recalled)
+    is_scheduled = bool(seen.spec.node_name)
+    message = "" if is_scheduled else "is being placed on a node"
+    return Waiting(since=since, reason=Reason.STARTING, message=message, is_scheduled=is_scheduled, recalled=recalled)
 
 
 @functools.lru_cache(maxsize=1024)  # statuses repeat the same times

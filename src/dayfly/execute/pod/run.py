@@ -20,14 +20,14 @@ from dayfly.plan import messages
 # Timeout for the read of a whole log, which may have megabytes.
 LOG_TIMEOUT_S = 30.0
 # The pod with all its fields; `Pod` has only a part of them.
-_WHOLE_POD = PODS.read_as(dict[str, Any])
+_POD_AS_DICT = PODS.read_as(dict[str, Any])
 
 
 class ForeignPodError(Exception):
     """A pod with the derived name exists and was not created by Dayfly."""
 
 
-class Pods:
+class PodClient:
     """Changes and reads the pods of steps and webhooks, in all namespaces."""
 
     def __init__(self, client: Client, on_change: Callable[[Pod], None] = lambda _: None) -> None:
@@ -44,20 +44,20 @@ class Pods:
         """
         metadata = manifest["metadata"]
         try:
-            return await self._client.create(_WHOLE_POD, manifest, metadata["namespace"])
+            return await self._client.create(_POD_AS_DICT, manifest, metadata["namespace"])
         except (errors.AlreadyExists, errors.OutcomeUnknown) as fault:
             try:
-                found = await self._client.get(_WHOLE_POD, metadata["name"], metadata["namespace"])
+                found = await self._client.get(_POD_AS_DICT, metadata["name"], metadata["namespace"])
             except errors.NotFound:
                 raise fault from None
-            if not _is_ours(found, manifest):
+            if not _matches_manifest(found, manifest):
                 text = messages.foreign_object("pod", metadata["namespace"], metadata["name"])
                 raise ForeignPodError(text) from None
             return None
 
     async def read_stored(self, pod: Pod) -> dict[str, Any] | None:
         """Read all fields of the pod with the same UID; None if it is gone."""
-        found = await self._client.find(_WHOLE_POD, pod.metadata.name, pod.metadata.namespace)
+        found = await self._client.find(_POD_AS_DICT, pod.metadata.name, pod.metadata.namespace)
         return found if found is not None and found["metadata"]["uid"] == pod.metadata.uid else None
 
     async def remove_gate(self, pod: Pod) -> bool:
@@ -76,7 +76,7 @@ class Pods:
         ]
         return await self._patch(pod, operations)
 
-    async def remove(self, pod: Pod, *, grace: int | None = None) -> None:
+    async def request_deletion(self, pod: Pod, *, grace: int | None = None) -> None:
         """Request the deletion of the pod. Dayfly's finalizer keeps its status until `release`."""
         if pod.metadata.deletion_timestamp:
             return
@@ -119,7 +119,7 @@ class Pods:
 
         The caller must have recorded the result.
         """
-        await self.remove(pod)
+        await self.request_deletion(pod)
         finalizers = list(pod.metadata.finalizers or ())
         if names.FINALIZER not in finalizers:
             return True
@@ -162,7 +162,7 @@ class Pods:
         return splitter.contents() if splitter.digest == digest else None
 
 
-def _is_ours(found: dict[str, Any], manifest: dict[str, Any]) -> bool:
+def _matches_manifest(found: dict[str, Any], manifest: dict[str, Any]) -> bool:
     """Return whether the pod has the owner, nonce and finalizer of the manifest. Only Dayfly can know the nonce."""
     meta, wanted = found["metadata"], manifest["metadata"]
     owners = [owner.get("uid") for owner in meta.get("ownerReferences") or ()]

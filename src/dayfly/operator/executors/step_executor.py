@@ -7,7 +7,7 @@ import msgspec
 from dayfly.execute.executor import Observations
 from dayfly.execute.inputs import ForkAddressUnknownError
 from dayfly.execute.pod import read
-from dayfly.execute.pod.run import ForeignPodError, Pods
+from dayfly.execute.pod.run import ForeignPodError, PodClient
 from dayfly.execute.state import access
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
@@ -53,7 +53,7 @@ class PodStepExecutor:
         cluster: ClusterWatches,
         observer: StepObserver,
         *,
-        pods: Pods,
+        pods: PodClient,
         followers: LogFollowers,
         builder: PodBuilder,
         fallback: FallbackImage,
@@ -80,8 +80,8 @@ class PodStepExecutor:
 
     async def prepare(self, sight: Sight, effect: Prepare) -> None:
         # A pod that is prepared ahead takes the slot of the step that it waits for, once that step has ended.
-        cleaning = not sight.plan.steps[effect.unit].creates
-        has_slot = effect.ahead or self._slots.reserve(sight.run, effect.unit, cleaning=cleaning)
+        is_cleanup = not sight.plan.steps[effect.unit].creates
+        has_slot = effect.ahead or self._slots.reserve(sight.run, effect.unit, is_cleanup=is_cleanup)
         if has_slot and await self._make_room(sight, effect):
             await self._prepare(sight, effect.unit, effect.attempt, ahead=effect.ahead)
 
@@ -172,7 +172,7 @@ class PodStepExecutor:
         if pod := sight.pods.get((effect.unit, effect.attempt)):
             image = await self._fallback.find()
             if not (image and await self._pods.recall(pod, image, self._cluster.now())):
-                await self._pods.remove(pod)
+                await self._pods.request_deletion(pod)
 
     async def release(self, sight: Sight, effect: Release) -> None:
         if pod := sight.pods.get((effect.unit, effect.attempt)):
@@ -199,7 +199,7 @@ class PodStepExecutor:
 
     async def _remove(self, sight: Sight, effect: Fence | Cancel) -> None:
         if pod := sight.pods.get((effect.unit, effect.attempt)):
-            await self._pods.remove(pod)
+            await self._pods.request_deletion(pod)
 
 
 class PodWebhookExecutor(PodStepExecutor):

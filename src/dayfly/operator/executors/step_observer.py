@@ -10,7 +10,7 @@ from dayfly.execute import receipt
 from dayfly.execute.executor import Observations
 from dayfly.execute.outputs import apply_ends, mark_binary
 from dayfly.execute.pod import names, read
-from dayfly.execute.pod.run import Pods
+from dayfly.execute.pod.run import PodClient
 from dayfly.execute.state.outcome import resource_of, with_state
 from dayfly.execute.turn import adjust_facts
 from dayfly.execute.work_order import CannotRenderError
@@ -42,7 +42,7 @@ class StepObserver:
         self,
         cluster: ClusterWatches,
         *,
-        pods: Pods,
+        pods: PodClient,
         followers: LogFollowers,
         outputs: AttemptSecrets,
         builder: PodBuilder,
@@ -106,9 +106,9 @@ class StepObserver:
             query = sight.memory.pod(pod.metadata.uid).event_query
             # Query at once if the run closes: only an Event shows that an image is being pulled, so that a recall can
             # prove that the step never began.
-            pressing = sight.closing and name in plan.steps and plan.steps[name].creates
+            is_urgent = sight.closing and name in plan.steps and plan.steps[name].creates
             recallable = read.is_recallable(pod, unit)
-            fact = await self._pod_events.explain(pod, seen.fact, query, recallable=recallable, pressing=pressing)
+            fact = await self._pod_events.with_reason(pod, seen.fact, query, recallable=recallable, is_urgent=is_urgent)
             if not seen.fact.message:
                 self._cluster.queue.add(sight.run.metadata.name, after=self._pod_events.seconds_until_query(query))
             return fact
@@ -197,13 +197,13 @@ class StepObserver:
                 continue
             unit = _unit(sight.plan, name)
             pod = None
-            if record.ref not in work.gone:
+            if record.ref not in work.absent_pods:
                 pod = await self._client.find(PODS, names.pod_name(run.ledger.uid, *key), names.namespace_of(unit))
             if pod is not None and pod.metadata.uid == record.ref:
                 sight.pods[key] = pod
                 facts[key] = _with_valid_end(await self._read(sight, *key, pod), record, self._cluster.now())
                 continue
-            work.gone |= {record.ref}
+            work.absent_pods |= {record.ref}
             if not ended:
                 facts[key] = read.read_missing_pod(record, unit)
 

@@ -85,7 +85,7 @@ class ForkBuilder:
         documents = {document.resource: document for document in plan.documents}
         secrets: dict[str, str] = {}
         found: dict[str, PodSecretKey | None] = {}
-        for name, source in resolve(run.ledger, unit, "", cleans=False).sources.items():
+        for name, source in resolve(run.ledger, unit, "", must_run=False).sources.items():
             if not isinstance(source, UnitOutputRef):
                 found[name] = None
                 continue

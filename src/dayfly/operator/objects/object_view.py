@@ -130,7 +130,7 @@ class ObjectReader:
         """
         values: dict[str, bytes | None] = {}
         step, forks = plan.steps[where.identity.unit], fork_evaluator(self._cluster, run)
-        sources = resolve(run.ledger, step.unit, step.resource, cleans=False, given=given, forks=forks).sources
+        sources = resolve(run.ledger, step.unit, step.resource, must_run=False, given=given, forks=forks).sources
         for name, source in sources.items():
             if isinstance(source, UnitOutputRef):
                 producer = plan.steps[source.unit].unit

@@ -6,7 +6,7 @@ the outputs are lost. A lost output fails a create step for good, so the request
 
 from collections.abc import Callable
 
-from dayfly.execute.pod.run import Pods
+from dayfly.execute.pod.run import PodClient
 from dayfly.kube import errors
 from dayfly.kube.objects import Pod
 from dayfly.plan.world import Unread
@@ -27,7 +27,7 @@ class LogWait:
 class LogOutputs:
     """Reads the outputs of ended steps from their logs."""
 
-    def __init__(self, pods: Pods, now: Callable[[], int]) -> None:
+    def __init__(self, pods: PodClient, now: Callable[[], int]) -> None:
         self._pods = pods
         self._now = now
 

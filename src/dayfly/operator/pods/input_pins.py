@@ -35,7 +35,7 @@ def pin_label(run: RunObject, step: SealedStep, forks: Forks) -> str:
     A digest of the values that forks provide follows. The label is empty if the step has no inputs or the label would
     be too long. A pod without a label is not created before its turn.
     """
-    unfit = {} if step.creates else resolve(run.ledger, step.unit, step.resource, cleans=True).unfit
+    unfit = {} if step.creates else resolve(run.ledger, step.unit, step.resource, must_run=True).unfit
     pins = [
         "0" if name in unfit else str(_producing_attempt(record, output)) for name, record, output in _inputs(run, step)
     ]
@@ -47,7 +47,7 @@ def pin_label(run: RunObject, step: SealedStep, forks: Forks) -> str:
 
 def _fork_digest(run: RunObject, step: SealedStep, forks: Forks) -> str:
     """Return a digest of the values that forks provide to the step; a value that is not available now is left out."""
-    sources = resolve(run.ledger, step.unit, step.resource, cleans=True, forks=forks).sources
+    sources = resolve(run.ledger, step.unit, step.resource, must_run=True, forks=forks).sources
     pins = [(item.name, sources[item.name]) for item in step.unit.inputs if item.fork is not None]
     return f"f{hashlib.sha256(repr(pins).encode()).hexdigest()[:12]}"
 

@@ -184,7 +184,7 @@ class PodBuilder:
     ) -> PodAttempt:
         unit, number = key
         step, forks = plan.steps[unit], fork_evaluator(self._cluster, run)
-        read = resolve(run.ledger, step.unit, step.resource, cleans=not step.creates, given=given, forks=forks)
+        read = resolve(run.ledger, step.unit, step.resource, must_run=not step.creates, given=given, forks=forks)
         inputs = {
             name: input_pins.secret_key(run, source.unit, source.output)
             if isinstance(source, UnitOutputRef)

@@ -34,7 +34,7 @@ MIN_INTERVAL_MS = 10
 PAUSE_FACTOR, MAX_QUEUE_MS = 5, 60_000
 # Reasons of the kubelet's Events about images, with their order within one second, the resolution of Event times.
 _PULLING, _PULLED = str(Reason.PULLING), "Pulled"
-_ORDER = {_PULLING: 1, "Failed": 2, _PULLED: 3}
+_RANK_WITHIN_SECOND = {_PULLING: 1, "Failed": 2, _PULLED: 3}
 
 
 class _PodMessage(NamedTuple):
@@ -49,9 +49,9 @@ class EventQuery:
     """One waiting pod: when its Events are queried next, and the latest answer."""
 
     def __init__(self) -> None:
-        self.due = 0
+        self.next_query_at = 0
         self.is_queued = False
-        """Whether the queue for a slow API server has set `due`."""
+        """Whether the queue for a slow API server has set `next_query_at`."""
         self.answer: _PodMessage | None = None
 
 
@@ -67,13 +67,13 @@ class PodEvents:
         self._queue_end = 0
         """The earliest time for the query of the next pod in the queue: after the last query and its pause."""
 
-    async def explain(
-        self, pod: Pod, fact: Waiting, query: EventQuery, *, recallable: bool, pressing: bool = False
+    async def with_reason(
+        self, pod: Pod, fact: Waiting, query: EventQuery, *, recallable: bool, is_urgent: bool = False
     ) -> Waiting:
         """Return the fact with the kubelet's message, if it has one. A refused query is ignored.
 
         `recallable`: a recall could prove that nothing of the pod has run.
-        `pressing`: the answer decides what happens with the pod now, so do not wait before the first query.
+        `is_urgent`: the answer decides what happens with the pod now, so do not wait before the first query.
         """
         if fact.message:
             return fact
@@ -82,22 +82,22 @@ class PodEvents:
             extra = NO_STATUS_WAIT_MS if fact.reason == Reason.STARTING else 0
             wait = FIRST_QUERY_MS + extra * min(len(self._waiting), BUSY_PODS) // BUSY_PODS
             # The kubelet's clock may be ahead of our clock.
-            query.due, query.answer, query.is_queued = min(fact.since, now) + self._pause(wait), None, False
+            query.next_query_at, query.answer, query.is_queued = min(fact.since, now) + self._pause(wait), None, False
             self._waiting.add(query)
-        pressing = pressing and query.answer is None and not pod.metadata.deletion_timestamp
-        if pressing or (now >= query.due and not self._must_queue(query, now)):
+        is_urgent = is_urgent and query.answer is None and not pod.metadata.deletion_timestamp
+        if is_urgent or (now >= query.next_query_at and not self._must_queue(query, now)):
             query.is_queued = False
             query.answer = await self._query(pod, fact.reason)
-            query.due = now + self._pause(QUERY_INTERVAL_MS if query.answer else FIRST_QUERY_MS)
+            query.next_query_at = now + self._pause(QUERY_INTERVAL_MS if query.answer else FIRST_QUERY_MS)
         answer = query.answer
         if answer is None:
             return fact
-        can = answer.is_pulling and recallable
-        return msgspec.structs.replace(fact, reason=answer.reason, message=answer.message, recallable=can)
+        is_recallable = answer.is_pulling and recallable
+        return msgspec.structs.replace(fact, reason=answer.reason, message=answer.message, recallable=is_recallable)
 
     def seconds_until_query(self, query: EventQuery) -> float:
         """Return the seconds until the Events of a waiting pod are queried next."""
-        return max(query.due - self._now(), 0) / 1000 + 0.001
+        return max(query.next_query_at - self._now(), 0) / 1000 + 0.001
 
     def forget(self, query: EventQuery) -> None:
         """Forget a pod that has started or is gone."""
@@ -115,12 +115,12 @@ class PodEvents:
         """Return whether the pod has to queue first, because the API server is slow."""
         if query.is_queued or self._interval <= MIN_INTERVAL_MS:
             return False
-        turn = max(self._queue_end, now)
-        if turn > now + MAX_QUEUE_MS:
-            query.due = now + MAX_QUEUE_MS  # most pods before it have started by then
+        query_at = max(self._queue_end, now)
+        if query_at > now + MAX_QUEUE_MS:
+            query.next_query_at = now + MAX_QUEUE_MS  # most pods before it have started by then
             return True
-        self._queue_end = turn + round(self._interval)
-        query.due, query.is_queued = turn, turn > now
+        self._queue_end = query_at + round(self._interval)
+        query.next_query_at, query.is_queued = query_at, query_at > now
         return query.is_queued
 
     def _pause(self, least: int) -> int:
@@ -128,7 +128,9 @@ class PodEvents:
         return max(least, len(self._waiting) * MIN_INTERVAL_MS)
 
     async def _query(self, pod: Pod, reason: str) -> _PodMessage | None:
-        known = [event for event in await self._events(pod) if event.type == "Warning" or event.reason in _ORDER]
+        known = [
+            event for event in await self._events(pod) if event.type == "Warning" or event.reason in _RANK_WITHIN_SECOND
+        ]
         latest = max(known, key=_occurrence, default=None)
         if latest is None or latest.reason == _PULLED:
             return None
@@ -155,7 +157,7 @@ def _occurrence(event: Event) -> tuple[int, int]:
     """Return the time of the latest occurrence in unix milliseconds, and its order within that second."""
     series = event.series.last_observed_time if event.series else None
     at = parse_time(series or event.deprecated_last_timestamp or event.event_time)
-    return at, _ORDER.get(event.reason, 0)
+    return at, _RANK_WITHIN_SECOND.get(event.reason, 0)
 
 
 def _is_redundant(event: Event) -> bool:

@@ -34,14 +34,14 @@ DEFAULT_LIMIT = 20
 MAX_IMAGE_WAITS = 20
 LIMIT_CACHE_MS = 30_000
 _MAX_LIMIT = 999_999_999
-_WAITS = Reason.WAITING_FOR_SLOT
+_NO_SLOT = Reason.WAITING_FOR_SLOT
 
 
 class _SlotGroup(NamedTuple):
     """Slots that the sandboxes of a namespace share. Create steps and cleanup steps have separate groups."""
 
     namespace: str
-    cleaning: bool
+    is_cleanup: bool
 
 
 class _UsedSlots:
@@ -71,7 +71,7 @@ class _UsedSlots:
         self.image_waits += sum(units.values()) - sum(before.values())
 
 
-class Share(NamedTuple):
+class SlotGrant(NamedTuple):
     """The number of steps that a run may start in this turn, and objections for the other units."""
 
     slots: int
@@ -90,45 +90,45 @@ class StepSlots:
         # By group: runs without a slot in the order of their arrival, and since when they wait.
         self._waiting: dict[_SlotGroup, dict[str, int]] = collections.defaultdict(dict)
         # Groups in which no step starts because too many wait for images.
-        self._image_bound: set[_SlotGroup] = set()
+        self._blocked_by_images: set[_SlotGroup] = set()
         cluster.runs.listen(self._handle_change)
 
-    async def share(
+    async def grant(
         self,
         run: RunObject,
         plan: Plan,
         facts: Mapping[AttemptKey, Fact],
-        hindered: Mapping[str, object],
+        blocked: Mapping[str, object],
         *,
-        cleaning: bool,
-    ) -> Share:
+        is_cleanup: bool,
+    ) -> SlotGrant:
         """Return the number of steps that the run may start now, and objections against the others.
 
-        `facts` are about its pods. `hindered` has the units that cannot start for another reason and need no slot.
+        `facts` are about its pods. `blocked` has the units that cannot start for another reason and need no slot.
 
         Raises:
             errors.ApiError: the limit of the namespace could not be read.
         """
-        group = _SlotGroup(run.ledger.target.namespace, cleaning)
+        group = _SlotGroup(run.ledger.target.namespace, is_cleanup)
         await self._limits.refresh(group.namespace)
-        self._recount(run, facts, hindered)
+        self._recount(run, facts, blocked)
         mine = self._used[group].units_of(run.metadata.name)
-        room = self._room(group, run.metadata.name)
-        held = sum(run.ledger.unit(unit).state not in ALIVE for unit in mine)  # reserved, not claimed yet
+        room = self._free_slots_for(group, run.metadata.name)
+        reserved = sum(run.ledger.unit(unit).state not in ALIVE for unit in mine)  # reserved, not claimed yet
         if room > 0:
-            return Share(room + held, {})
+            return SlotGrant(room + reserved, {})
         since = self._waiting[group].get(run.metadata.name, self._now())
-        objection = UnitRefusal(reason=_WAITS, message=self._wait_message(group), since=since)
-        others = (step.id for step in plan.steps.values() if step.creates is not cleaning and step.id not in mine)
-        return Share(held, dict.fromkeys(others, objection))
+        objection = UnitRefusal(reason=_NO_SLOT, message=self._wait_message(group), since=since)
+        others = (step.id for step in plan.steps.values() if step.creates is not is_cleanup and step.id not in mine)
+        return SlotGrant(reserved, dict.fromkeys(others, objection))
 
-    def reserve(self, run: RunObject, unit: str, *, cleaning: bool) -> bool:
+    def reserve(self, run: RunObject, unit: str, *, is_cleanup: bool) -> bool:
         """Reserve a slot for a step whose pod will be created. If none is free, schedule a turn and return false."""
-        group, name = _SlotGroup(run.ledger.target.namespace, cleaning), run.metadata.name
+        group, name = _SlotGroup(run.ledger.target.namespace, is_cleanup), run.metadata.name
         used = self._used[group]
         if unit in used.units_of(name):
             return True
-        if self._room(group, name) <= 0:
+        if self._free_slots_for(group, name) <= 0:
             self._queue.add(name)
             return False
         used.put(name, {**used.units_of(name), unit: False})
@@ -136,32 +136,32 @@ class StepSlots:
 
     def release(self, run: RunObject, unit: str) -> None:
         """Release the slot of a unit whose pod was not created."""
-        for cleaning in (False, True):
-            group = _SlotGroup(run.ledger.target.namespace, cleaning)
+        for is_cleanup in (False, True):
+            group = _SlotGroup(run.ledger.target.namespace, is_cleanup)
             mine = self._used[group].units_of(run.metadata.name)
             if unit in mine:
                 self._used[group].put(run.metadata.name, {each: mine[each] for each in mine if each != unit})
                 self._wake(group)
 
-    def claim(self, run: RunObject, moves: tuple[Move, ...], *, cleaning: bool) -> bool:
-        """Take slots for all claims of these moves. Return false if other runs have taken them since `share`.
+    def claim(self, run: RunObject, moves: tuple[Move, ...], *, is_cleanup: bool) -> bool:
+        """Take slots for all claims of these moves. Return false if other runs have taken them since `grant`.
 
-        `settle` must follow, whether the moves are committed or not.
+        `end_turn` must follow, whether the moves are committed or not.
         """
-        group, name = _SlotGroup(run.ledger.target.namespace, cleaning), run.metadata.name
+        group, name = _SlotGroup(run.ledger.target.namespace, is_cleanup), run.metadata.name
         mine = self._used[group].units_of(name)
         # An attempt that is claimed and voided at once starts nothing.
         exempt = {*mine, *(move.unit for move in moves if isinstance(move, Void))}
         claims = [move.unit for move in moves if isinstance(move, Claim) and move.kind in lifecycle.STEP_KINDS]
         wanted = [unit for unit in claims if unit not in exempt]
         ended = sum(isinstance(move, Record | Void) and move.unit in mine for move in moves)
-        if len(wanted) > max(self._room(group, name) + ended, 0):
+        if len(wanted) > max(self._free_slots_for(group, name) + ended, 0):
             return False
         if wanted:
             self._used[group].put(name, {**mine, **dict.fromkeys(wanted, False)})
         return True
 
-    def settle(self, name: str, decision: Decision | None = None) -> None:
+    def end_turn(self, name: str, decision: Decision | None = None) -> None:
         """Update the slots and the waiting runs after a turn of a run. `decision` is None if the turn failed."""
         run = self._ledger.get(name)
         if run is None:
@@ -169,11 +169,11 @@ class StepSlots:
             return
         self._recount(run, {}, {})
         given = decision.waits if decision is not None else ()
-        for cleaning in (False, True):
-            group = _SlotGroup(run.ledger.target.namespace, cleaning)
+        for is_cleanup in (False, True):
+            group = _SlotGroup(run.ledger.target.namespace, is_cleanup)
             if decision is not None:
                 self._release_unused(group, run, decision)
-            waits = cleaning is (run.ledger.closed is not None) and _WAITS in {wait.reason for wait in given}
+            waits = is_cleanup is (run.ledger.closed is not None) and _NO_SLOT in {wait.reason for wait in given}
             if waits:
                 self._waiting[group].setdefault(name, self._now())
                 if next(iter(self._waiting[group])) == name:
@@ -185,7 +185,7 @@ class StepSlots:
 
     def _release_unused(self, group: _SlotGroup, run: RunObject, decision: Decision) -> None:
         """Release slots of attempts that are not about to start."""
-        wanted = {wait.unit for wait in decision.waits if wait.reason in (Reason.STARTING, _WAITS)}
+        wanted = {wait.unit for wait in decision.waits if wait.reason in (Reason.STARTING, _NO_SLOT)}
         wanted |= {effect.unit for effect in decision.effects if isinstance(effect, Prepare)}
         mine = self._used[group].units_of(run.metadata.name)
         kept = {unit: mine[unit] for unit in mine if unit in wanted or run.ledger.unit(unit).state in ALIVE}
@@ -196,40 +196,40 @@ class StepSlots:
         run = self._ledger.get(name)
         if run is None:
             self._forget(name)
-        elif name in self._used[_SlotGroup(run.ledger.target.namespace, cleaning=False)] or any(
+        elif name in self._used[_SlotGroup(run.ledger.target.namespace, is_cleanup=False)] or any(
             unit.state in ALIVE for unit in run.ledger.units.values()
         ):  # other cleanup slots are counted again at the end of each turn
             self._recount(run, {}, {})
-            self._wake(_SlotGroup(run.ledger.target.namespace, cleaning=False))
-            self._wake(_SlotGroup(run.ledger.target.namespace, cleaning=True))
+            self._wake(_SlotGroup(run.ledger.target.namespace, is_cleanup=False))
+            self._wake(_SlotGroup(run.ledger.target.namespace, is_cleanup=True))
 
-    def _recount(self, run: RunObject, facts: Mapping[AttemptKey, Fact], hindered: Mapping[str, object]) -> None:
+    def _recount(self, run: RunObject, facts: Mapping[AttemptKey, Fact], blocked: Mapping[str, object]) -> None:
         """Count the slots of a run again: live attempts in the ledger, and reservations for prepared pods.
 
         A live attempt uses a cleanup slot if it was claimed after the run was closed.
         """
         name, namespace, closed = run.metadata.name, run.ledger.target.namespace, run.ledger.closed
-        for cleaning in (False, True):
-            group = _SlotGroup(namespace, cleaning)
+        for is_cleanup in (False, True):
+            group = _SlotGroup(namespace, is_cleanup)
             before = self._used[group].units_of(name)
             now: dict[str, bool] = {}
             for unit, record in run.ledger.units.items():
                 late = closed is not None and record.claimed_at >= closed.at
-                if record.state in ALIVE and late is cleaning and run.ledger.kind(unit) in lifecycle.STEP_KINDS:
+                if record.state in ALIVE and late is is_cleanup and run.ledger.kind(unit) in lifecycle.STEP_KINDS:
                     lacking = _lacks_image(facts.get((unit, record.attempt)), before.get(unit, False))
                     if lacking is not None:
                         now[unit] = lacking
-            if closed is None or cleaning:
-                now |= {unit: False for unit in before if _is_held(run, unit, facts, hindered)}
+            if closed is None or is_cleanup:
+                now |= {unit: False for unit in before if _keeps_reservation(run, unit, facts, blocked)}
             self._used[group].put(name, now)
 
-    def _room(self, group: _SlotGroup, name: str) -> int:
+    def _free_slots_for(self, group: _SlotGroup, name: str) -> int:
         """Return the free slots for a run after each run that has waited longer has got one."""
         waiting = self._waiting[group]
         before = list(waiting).index(name) if name in waiting else len(waiting)
-        return self._free(group) - before
+        return self._free_slots(group) - before
 
-    def _free(self, group: _SlotGroup) -> int:
+    def _free_slots(self, group: _SlotGroup) -> int:
         """Return the free slots of a group. A step that waits for its image does not count."""
         used = self._used[group]
         if used.image_waits >= MAX_IMAGE_WAITS:
@@ -239,17 +239,19 @@ class StepSlots:
     def _wake(self, group: _SlotGroup) -> None:
         """Queue the runs that can have a slot now, or whose reason to wait has changed."""
         lacking = self._used[group].image_waits >= MAX_IMAGE_WAITS
-        if lacking is not (group in self._image_bound):
-            self._image_bound.symmetric_difference_update({group})
+        if lacking is not (group in self._blocked_by_images):
+            self._blocked_by_images.symmetric_difference_update({group})
             for name in self._waiting[group]:
                 self._queue.add(name)
-        for name in list(islice(self._waiting[group], max(self._free(group), 0))):
+        for name in list(islice(self._waiting[group], max(self._free_slots(group), 0))):
             self._queue.add(name)
 
     def _wait_message(self, group: _SlotGroup) -> str:
         if (lacking := self._used[group].image_waits) >= MAX_IMAGE_WAITS:
             return messages.waits_for_images(group.namespace, lacking)
-        return messages.waits_for_namespace_slot(group.namespace, self._limits.limit_of(group), cleaning=group.cleaning)
+        return messages.waits_for_namespace_slot(
+            group.namespace, self._limits.limit_of(group), is_cleanup=group.is_cleanup
+        )
 
     def _forget(self, name: str) -> None:
         for group in dict.fromkeys((*self._used, *self._waiting)):
@@ -260,7 +262,7 @@ class StepSlots:
             if not (self._used[group].count or self._waiting[group]):
                 # Drop groups of namespaces in which nothing happens, since namespaces come and go.
                 del self._used[group], self._waiting[group]
-                self._image_bound.discard(group)
+                self._blocked_by_images.discard(group)
         self._limits.retain({group.namespace for group in self._used})
 
 
@@ -291,7 +293,7 @@ class _Limits:
         known = self._known.get(group.namespace)
         limit = self._default if known is None else known[1]
         # A limit of 0 must not block cleanup.
-        return max(limit, 1) if group.cleaning else limit
+        return max(limit, 1) if group.is_cleanup else limit
 
 
 def _lacks_image(fact: Fact | None, before: bool) -> bool | None:
@@ -299,15 +301,17 @@ def _lacks_image(fact: Fact | None, before: bool) -> bool | None:
     if isinstance(fact, Ended | Sealed | NeverRan):
         return None
     if isinstance(fact, Waiting):
-        return fact.placed and (fact.recallable or fact.recalled > 0 or fact.reason in reason_catalog.NO_IMAGE)
+        return fact.is_scheduled and (fact.recallable or fact.recalled > 0 or fact.reason in reason_catalog.NO_IMAGE)
     return before if fact is None else False
 
 
-def _is_held(run: RunObject, unit: str, facts: Mapping[AttemptKey, Fact], hindered: Mapping[str, object]) -> bool:
+def _keeps_reservation(
+    run: RunObject, unit: str, facts: Mapping[AttemptKey, Fact], blocked: Mapping[str, object]
+) -> bool:
     """Return whether a unit keeps the reserved slot for its next attempt.
 
     It does while nothing else hinders it and its pod is gated, or is not in the cache yet.
     """
     record: UnitRecord = run.ledger.unit(unit)
     fact = facts.get((unit, record.attempt + 1))
-    return record.state not in ALIVE and unit not in hindered and (fact is None or isinstance(fact, Prepared))
+    return record.state not in ALIVE and unit not in blocked and (fact is None or isinstance(fact, Prepared))

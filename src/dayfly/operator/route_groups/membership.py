@@ -8,7 +8,7 @@ from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RouteGroupObject, SandboxObject
-from dayfly.plan.route_groups import Group, Member, Members, routes_by_sandbox
+from dayfly.plan.route_groups import GroupSelector, Member, MembershipIndex, routes_by_sandbox
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
 
@@ -20,7 +20,7 @@ class ClusterMembership:
         """`on_emptied` is called with each group that may have got its first sandbox, or lost its last one."""
         self._cluster = cluster
         self._on_emptied = on_emptied
-        self._members = Members()
+        self._members = MembershipIndex()
         self._keys: dict[str, Key] = {}
         self._sandboxes: dict[str, Key] = {}
         self.refused: dict[str, str] = {}
@@ -68,7 +68,7 @@ class ClusterMembership:
             self.refused[uid] = str(fault)
             return
         self.refused.pop(uid, None)
-        self._members.put_group(uid, Group(seen.metadata.namespace, match))
+        self._members.put_group(uid, GroupSelector(seen.metadata.namespace, match))
         self._queue_sandboxes((uid,), *before)
         if self.has_any(uid) != had:
             self._on_emptied(change.key)

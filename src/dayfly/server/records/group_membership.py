@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.lib.clock import now_ms
-from dayfly.plan.route_groups import Group, Member, Members
+from dayfly.plan.route_groups import GroupSelector, Member, MembershipIndex
 from dayfly.server.db.tables import sandboxes
 from dayfly.server.records import unreadable_rows
 from dayfly.server.records.run_records import BATCH_SIZE, GROUPS, SANDBOXES, read_readable
@@ -46,10 +46,10 @@ class GroupMembership:
         self._store = store
         self._links = links
         self._org = org
-        self._members = Members()
+        self._members = MembershipIndex()
         self._sandboxes: dict[str, _CachedSandbox] = {}
         # By UID: `updated_at` of the group, and its cluster and matcher; None if this version cannot read them.
-        self._groups: dict[str, tuple[int, Group | None]] = {}
+        self._groups: dict[str, tuple[int, GroupSelector | None]] = {}
         self._refreshing = asyncio.Lock()
         self.is_complete = True
         """Whether the last `refresh` could read all rows. If not, groups may have sandboxes that are missing here."""
@@ -131,10 +131,10 @@ class GroupMembership:
         return is_closed or (link is not None and link.state.has_ended(uid))
 
 
-def _read_group(record: RunRecord[RouteGroupSpec]) -> Group | None:
+def _read_group(record: RunRecord[RouteGroupSpec]) -> GroupSelector | None:
     """Return its cluster and matcher; None if this version cannot read them."""
     try:
-        return Group(record.spec.cluster, record.spec.matcher)
+        return GroupSelector(record.spec.cluster, record.spec.matcher)
     except unreadable_rows.FAULTS as fault:
         UnreadableError(f"route group {record.name}", fault).log_once()
         return None
