@@ -6,7 +6,8 @@ from tests.plan.decision_rows import APP, ASKED, CLAIMED, GENERATION, MAKE, MUTE
 from tests.plan.decision_rows import PLAN as DATABASE
 
 from dayfly.plan.actions import Decision, Dissolve, Started, Stopped, Wait
-from dayfly.plan.decide import RUN_DEADLINE_MARGIN_MS, decide
+from dayfly.plan.deadlines import RUN_DEADLINE_MARGIN_MS
+from dayfly.plan.decide import decide
 from dayfly.plan.retry import RECALL_TIMEOUT_MS
 from dayfly.plan.world import Running, TargetState, Waiting
 from dayfly.spec.lifecycle import UnitTimeouts

@@ -45,7 +45,8 @@ from tests.plan.decision_rows import (
 from tests.plan.story import GATED, phrase
 
 from dayfly.plan.actions import Finish, GiveUp
-from dayfly.plan.decide import RUN_DEADLINE_MARGIN_MS, decide
+from dayfly.plan.deadlines import RUN_DEADLINE_MARGIN_MS
+from dayfly.plan.decide import decide
 from dayfly.plan.retry import RECALL_TIMEOUT_MS
 from dayfly.plan.world import (
     Ended,

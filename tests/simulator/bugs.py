@@ -7,7 +7,8 @@ raise an error. If both lack it, the oracle must find the violation.
 
 from typing import NamedTuple
 
-DECIDE, DESK, OPENING, CLOSING = "plan/decide.py", "plan/decision.py", "plan/open_run.py", "plan/closed_run.py"
+DECIDE, DEADLINES, DESK = "plan/decide.py", "plan/deadlines.py", "plan/decision.py"
+OPENING, CLOSING = "plan/open_run.py", "plan/closed_run.py"
 RETRY, SEALED, TABLE = "plan/retry.py", "plan/sealed.py", "plan/transitions.py"
 TURN, LEDGER, LIFECYCLE, RUN = "execute/turn.py", "embedded/ledger.py", "spec/lifecycle.py", "spec/run.py"
 
@@ -81,13 +82,17 @@ BUGS: tuple[Bug, ...] = (
     _bug("stalled attempts are not fenced", DECIDE, "case Stalled():", "case Stalled() if draft.now < 0:", 13),
     _bug(
         "no start deadline",
-        DECIDE,
+        DEADLINES,
         "limit = limits.pull_ms if fact.is_scheduled else limits.schedule_ms\n",
         "limit = 0\n    return\n",
         13,
     ),
     _bug(
-        "no run deadline", DECIDE, "if limits is None or not limits.run_ms:", "if limits is None or limits.run_ms:", 13
+        "no run deadline",
+        DEADLINES,
+        "if limits is None or not limits.run_ms:",
+        "if limits is None or limits.run_ms:",
+        13,
     ),
     _bug(
         "given up before its deadline",
@@ -110,25 +115,27 @@ BUGS: tuple[Bug, ...] = (
         12,
         host="cluster",
     ),
-    _bug("abandon does not close", DECIDE, "request = intent.stop or intent.abandon", "request = intent.stop", 0, 13),
+    _bug(
+        "abandon does not close", DEADLINES, "request = intent.stop or intent.abandon", "request = intent.stop", 0, 13
+    ),
     _bug(
         "time to live is not read",
-        DECIDE,
+        DEADLINES,
         "if request is None and 0 < intent.expires_at <= draft.now:",
         "if request is None and 0 < intent.expires_at < 0:",
         13,
     ),
     _bug(
         "lease is not read",
-        DECIDE,
+        DEADLINES,
         "if request is None and 0 < intent.lease_until <= draft.now:",
         "if request is None and 0 < intent.lease_until < 0:",
         13,
     ),
-    _bug("no clock for the time to live", DECIDE, "draft.wake_at(intent.expires_at)", "draft.wake_at(0)", 13),
+    _bug("no clock for the time to live", DEADLINES, "draft.wake_at(intent.expires_at)", "draft.wake_at(0)", 13),
     _bug(
         "given up again and again",
-        DECIDE,
+        DEADLINES,
         "intent.abandon is not None and draft.abandon is None:",
         "intent.abandon is not None:",
         8,
@@ -137,7 +144,7 @@ BUGS: tuple[Bug, ...] = (
     ),
     _bug(
         "abandon is not written",
-        DECIDE,
+        DEADLINES,
         "if intent.abandon is not None and",
         "if draft.phase is Phase.OPEN and intent.abandon is not None and",
         0,
@@ -267,7 +274,7 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "no back-off for forks",
         OPENING,
-        "_fork_retry_at(record, draft.now) if record.generation == kept.generation else 0",
+        "fork_retry_at(record, draft.now) if record.generation == kept.generation else 0",
         "0",
         13,
     ),

@@ -5,12 +5,9 @@ from dayfly.plan.actions import Cancel, Fence, Recall, Wait
 from dayfly.plan.decision import DecisionDraft
 from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import (
-    FORK_BACKOFF_MAX_MS,
-    FORK_BACKOFF_MS,
     RECALL_TIMEOUT_MS,
     UnitState,
-    backoff,
-    latest_end,
+    fork_retry_at,
     retry_at,
     unit_state,
 )
@@ -199,7 +196,7 @@ def _start_kept_unit(draft: DecisionDraft, kept: KeptStep, record: UnitRecord) -
         message = messages.waits_for_forks(missing)
         draft.add_wait(Wait(unit=kept.id, reason=Reason.WAITING_FOR_FORKS, message=message, on=missing))
         return
-    due = _fork_retry_at(record, draft.now) if record.generation == kept.generation else 0
+    due = fork_retry_at(record, draft.now) if record.generation == kept.generation else 0
     if draft.now < due and not draft.skips_backoff(kept.id):
         said = messages.waits_to_retry(record)
         draft.add_wait(
@@ -207,17 +204,6 @@ def _start_kept_unit(draft: DecisionDraft, kept: KeptStep, record: UnitRecord) -
         )
     else:
         draft.claim(kept)
-
-
-def _fork_retry_at(record: UnitRecord, now: int) -> int:
-    """Return when a fork may start again.
-
-    The back-off grows with each attempt. After an attempt that ran for `FORK_BACKOFF_MAX_MS` it is the shortest one.
-    """
-    ran_long = record.started_at and record.ended_at - record.started_at >= FORK_BACKOFF_MAX_MS
-    return latest_end(record, now) + (
-        FORK_BACKOFF_MS if ran_long else backoff(FORK_BACKOFF_MS, record.attempt, FORK_BACKOFF_MAX_MS)
-    )
 
 
 def _end_obsolete(draft: DecisionDraft) -> None:

@@ -106,6 +106,17 @@ def retry_at(step: SealedStep, record: UnitRecord, now: int) -> int:
     return latest_end(record, now) + backoff(step.unit.retry.backoff_ms, record.unsuccessful, BACKOFF_MAX_MS)
 
 
+def fork_retry_at(record: UnitRecord, now: int) -> int:
+    """Return when a fork may start again.
+
+    The back-off grows with each attempt. After an attempt that ran for `FORK_BACKOFF_MAX_MS` it is the shortest one.
+    """
+    ran_long = record.started_at and record.ended_at - record.started_at >= FORK_BACKOFF_MAX_MS
+    return latest_end(record, now) + (
+        FORK_BACKOFF_MS if ran_long else backoff(FORK_BACKOFF_MS, record.attempt, FORK_BACKOFF_MAX_MS)
+    )
+
+
 def latest_end(record: UnitRecord, now: int) -> int:
     """Return the latest time by our clock at which the last attempt ended; 0 if that cannot be determined.
 
