@@ -54,7 +54,7 @@ class Moves(logging.Handler):
 class Kept(Reconciler):
     """Keeps what it knows of runs at rest, because the test queries it at any time."""
 
-    def rest(self, _run: str) -> None:
+    def shrink_memory(self, _run: str) -> None:
         """Keep it."""
 
 

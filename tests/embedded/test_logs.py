@@ -58,8 +58,8 @@ async def test_foreign_folders_in_the_work_folder_are_ignored(machine):
 def few(monkeypatch):
     """Keep three logs, and retry failures at once."""
     monkeypatch.setattr(process, "KEPT_LOGS", 3)
-    monkeypatch.setattr("dayfly.plan.open_run.FORK_BACKOFF_MS", 1)
-    monkeypatch.setattr("dayfly.plan.open_run.FORK_BACKOFF_MAX_MS", 1)
+    monkeypatch.setattr("dayfly.plan.retry.FORK_BACKOFF_MS", 1)
+    monkeypatch.setattr("dayfly.plan.retry.FORK_BACKOFF_MAX_MS", 1)
 
 
 AGAIN = 'echo x >> "$JOURNAL"; echo said; [ "$(wc -l < "$JOURNAL")" -ge 6 ]'

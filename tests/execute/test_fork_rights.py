@@ -510,7 +510,7 @@ class TestChance:
     @pytest.mark.parametrize("permissions", [HOME, AWAY], ids=["home", "elsewhere"])
     def test_random_patches_gain_no_rights(self, name, permissions):
         """For every patch, the result differs from the baseline only in allowed fields."""
-        chance, passed, refused = Chance(f"{name} {permissions.home}"), 0, 0
+        chance, passed, refused = Chance(f"{name} {permissions.is_home}"), 0, 0
         for _ in range(400):
             patch = chance.patch(EVERY[name])
             try:
@@ -519,7 +519,7 @@ class TestChance:
                 refused += 1
                 continue
             passed += 1
-            assert not escapes(made, EVERY[name], permissions.home), patch
+            assert not escapes(made, EVERY[name], permissions.is_home), patch
         assert passed > 20
         assert refused > 100
 
