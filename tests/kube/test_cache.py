@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.kube.fake import FakeCluster, Fault, Harm, at_random, run
 
-from dayfly.kube import cache, errors
+from dayfly.kube import errors
 from dayfly.kube.cache import Cache
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, Key, ObjectMeta, Secret
@@ -231,8 +231,9 @@ class TestReflector:
                     if len(said) == 2:
                         twice.set()
 
-            monkeypatch.setattr(cache.log, "handlers", [Heard()])
-            caplog.set_level(logging.INFO, cache.log.name)
+            log = logging.getLogger("dayfly.kube.reflector")
+            monkeypatch.setattr(log, "handlers", [Heard()])
+            caplog.set_level(logging.INFO, log.name)
             cluster = FakeCluster()
             async with reflecting(cluster) as reflector:
                 reflector.cache.listen(lambda _change: again.set())

@@ -67,16 +67,16 @@ class End:
         self.forgot = 0
         self.begun: list[Coroutine[Any, Any, None]] = []
 
-    def ended(self, uid: str) -> None:
+    def report_end(self, uid: str) -> None:
         self.over.append(uid)
 
-    def changed(self, uid: str) -> None:
+    def report_change(self, uid: str) -> None:
         self.news.append(uid)
 
-    def forgets(self) -> None:
+    def reject_older_births(self) -> None:
         self.forgot += 1
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         self.begun.append(work)
 
 
