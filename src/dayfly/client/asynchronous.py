@@ -48,6 +48,7 @@ class AsyncClient(ClientInterface):
 
     Raises:
         DayflyError: no server is known, or its address is invalid.
+        ValueError: the arguments name two servers.
     """
 
     def __init__(

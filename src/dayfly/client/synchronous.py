@@ -196,6 +196,7 @@ class Client(ClientInterface):
 
     Raises:
         DayflyError: no server is known, or its address is invalid.
+        ValueError: the arguments name two servers.
     """
 
     def __init__(

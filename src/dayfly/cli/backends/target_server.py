@@ -22,7 +22,7 @@ TIMEOUT_S = 30
 
 
 def find(home: Home | None = None) -> Address | None:
-    """Return the address of this home's server; None if no server runs there.
+    """Return the address of the selected server; None if that is the home's server and it does not run.
 
     `--server` comes first, then `DAYFLY_URL`, `DAYFLY_ORG` and `DAYFLY_API_KEY`, then the home's own files.
     """
@@ -65,7 +65,7 @@ class ServerClient:
 
     @classmethod
     def open(cls, home: Home | None = None) -> ServerClient:
-        """Return a client of this home's server.
+        """Return a client of the selected server.
 
         Raises:
             DayflyError: no server is known.

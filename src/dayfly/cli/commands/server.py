@@ -213,10 +213,10 @@ def _is_loopback(host: str) -> bool:
 
 
 def _check_certificate(chain: str | None, key: str | None) -> Certificate | None:
-    """Return the files of the certificate after loading them once, for a precise error.
+    """Load the certificate and its key once to check them, and return their paths; None without a certificate.
 
     Raises:
-        DayflyError: a file is missing, or the key does not match the certificate.
+        DayflyError: only one of the two is given, a file cannot be read, or the key does not match the certificate.
     """
     from dayfly.server.http.tls import Certificate, create_context
 

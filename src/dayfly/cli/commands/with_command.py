@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 LEASE_S = 30
 SUSPENDED_LEASE_S = 86_400
-"""The lease while Ctrl-Z has stopped the command: the longest lease of a server."""
+"""The lease while Ctrl-Z has stopped the command, and the lease after `--reuse`: the longest lease of a server."""
 KEPT_LEASE_S = 3600
 RENEW_INTERVAL_S = 5
 CLEANUP_TIMEOUT_S = 600
@@ -109,7 +109,7 @@ def command(
         show.print_message(f"dayfly: {program}: {what}; nothing was provisioned")
         return _NOT_EXECUTABLE if exists else _NOT_FOUND
     choose_secrets = functools.partial(secret_files.choose_for_sandbox, spec.body, secrets_file)
-    # Before anything starts, unless published plugins must be fetched from the server.
+    # Choose the secrets before anything starts, unless published plugins must be fetched from the server.
     secrets = choose_secrets() if spec.is_self_contained else None
     with Signals() as signals, running_server(Home.find()) as server_:
         after = AfterCommand.REUSE if reuse else AfterCommand.KEEP if keep else AfterCommand.DELETE
@@ -327,7 +327,7 @@ class _Lease:
 
     @contextlib.contextmanager
     def suspend(self) -> Iterator[None]:
-        """Extend the lease while Ctrl-Z has stopped this process, which cannot renew it then."""
+        """Extend the lease before Ctrl-Z stops this process, because a stopped process cannot renew it."""
         self._seconds = SUSPENDED_LEASE_S
         self._renewed.clear()
         self._changed.set()

@@ -35,9 +35,9 @@ class CreatedSandbox(msgspec.Struct):
 
     Attributes:
         scenario: Its scenario; None for a run of the inventory.
-        run: The name of its run, by its status.
-        pods: The pod of each unit, by its status.
-        attempts: The last attempt of each unit, by its status.
+        run: The name of its run, from its status.
+        pods: The pod of each unit, from its status.
+        attempts: The last attempt of each unit, from its status.
         began: When the test first saw the step of the scenario run, on the monotonic clock.
         met: Whether the test has intervened in that step or changed its object.
     """
@@ -118,7 +118,11 @@ class CreatedObjects:
         self._cluster.call(annotate)
 
     def clear(self, end: Callable[[CreatedSandbox, Scenario | None], bool]) -> None:
-        """Delete everything that still exists. `end` deletes a sandbox, waits, and returns whether it is gone."""
+        """Delete everything that still exists.
+
+        `end` deletes a sandbox, waits, and returns whether it is gone. After a timeout it abandons the sandbox, so a
+        second call waits for the end of an abandoned one.
+        """
         try:
             remaining = [box for box in self._boxes if not box.gone]
             for box in remaining:

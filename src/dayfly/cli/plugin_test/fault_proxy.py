@@ -67,7 +67,7 @@ class FaultProxy:
         self._server.server_close()
 
     def set_fault(self, fault: WebhookFault | None) -> None:
-        """Set the fault of the next request."""
+        """Set the fault of the next request with the webhook's method."""
         with self._lock:
             self._fault = fault
             self._released.clear()

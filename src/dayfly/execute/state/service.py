@@ -82,7 +82,7 @@ class Content(msgspec.Struct, frozen=True):
 
 
 class FullError(Exception):
-    """The states of a tenant have reached their size limit; the text has the sizes."""
+    """There is no room for another state: a limit of the namespace is reached, or the disk is nearly full."""
 
 
 class UncertainError(Exception):
@@ -100,7 +100,11 @@ class StateStore(Protocol):
         """
 
     async def read_ledger(self, run: str) -> Run | None:
-        """Read the current ledger of a run; None if it no longer exists. Callers read the head first."""
+        """Read the current ledger of a run; None if it no longer exists.
+
+        A caller that changes the head reads the head first. Otherwise the ledger could be older than the head, and an
+        attempt that has ended since could overwrite what the next attempt wrote.
+        """
 
     async def swap(self, owner: StateOwner, before: StoredHead, after: Head) -> bool:
         """Replace the head `before`; return false if it has changed or the run no longer exists.
@@ -114,7 +118,7 @@ class StateStore(Protocol):
         """Write the chunks of a version that no head refers to yet.
 
         Raises:
-            FullError: The size limit is reached.
+            FullError: There is no room for the state.
         """
 
     async def read_chunks(self, owner: StateOwner, version: Version) -> list[bytes]:
@@ -216,7 +220,10 @@ class StateService:
                 self._unsaved.pop(key, None)
 
     async def _record(self, owner: StateOwner, holder: Holder, message: str, *, lasts: bool) -> None:
-        """Record a refused write outside of a request of a running attempt."""
+        """Record a write that was not stored, also if its attempt has ended.
+
+        With `lasts`, a later write of the attempt does not remove the record.
+        """
 
         def decide(found: Head, _run: Run) -> StateStep:
             key = (owner, holder)
@@ -257,7 +264,7 @@ class StateService:
     async def _read_and_record(self, owner: StateOwner, who: StateCaller) -> StateResponse:
         """Read the state, and record the first read of each unit.
 
-        A delete step that never reads the state deletes nothing, so `outcome` needs the record.
+        A delete step that never reads the state has deleted nothing. The module `outcome` checks that with this record.
         """
         answer = await self._read(owner, who)
         if answer.status >= 500 or head.read((await self._store.find(owner)).head, who.holder).head is None:
@@ -304,7 +311,7 @@ class StateService:
         except (seal.TooLargeError, FullError) as error:
             return await self._refuse(owner, who, StateResponse(413, f"{error}\n".encode()))
         version = msgspec.structs.replace(version, blob=blob, chunks=len(chunks), stored=sum(map(len, chunks)))
-        may_refer = False  # whether a write of a head that refers to the chunks began: it may take effect late
+        may_refer = False  # whether `_change` may have begun to write a head that refers to the chunks
 
         def decide(found: Head, run: Run) -> StateStep:
             nonlocal may_refer
@@ -315,7 +322,7 @@ class StateService:
         try:
             answer = await self._change(owner, who, "POST", decide)
         except UncertainError:
-            raise  # the chunks stay: a head that is written late may refer to them
+            raise  # keep the chunks: the write of the head may still take effect
         except asyncio.CancelledError:
             if not may_refer:
                 await self._delete_chunks_soon(owner, blob, len(chunks))
@@ -360,7 +367,7 @@ class StateService:
             raise
 
     async def _delete_chunks_soon(self, owner: StateOwner, blob: str, count: int) -> None:
-        """Delete chunks that no head will ever refer to, even after the timeout of the answer.
+        """Delete chunks that no head will ever refer to, also if the request was cancelled.
 
         A retry writes chunks with another name. Chunks that cannot be deleted now are deleted with the run.
         """
@@ -376,7 +383,7 @@ class StateService:
     async def _change(
         self, owner: StateOwner, who: StateCaller | None, method: str, decide: Callable[[Head, Run], StateStep]
     ) -> StateResponse:
-        """Change the head by compare-and-swap if the attempt of `who` is running; without `who` for the service."""
+        """Change the head by compare-and-swap. If `who` is given, its attempt must be running."""
         for _ in range(_MAX_TRIES):
             found = await self._store.find(owner)
             run = await self._store.read_ledger(owner.run)
