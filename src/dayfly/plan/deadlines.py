@@ -1,4 +1,4 @@
-"""Deadlines: of the start and the run of an attempt, and of a whole run (time to live, lease, request of its owner)."""
+"""The deadlines of an attempt (start and run) and of a run (time to live, lease, request of its owner)."""
 
 from __future__ import annotations
 
