@@ -44,6 +44,7 @@ class Kind(enum.StrEnum):
     FORK = "fork"
     ROUTE = "route"
     PREVIEW = "preview"
+    ACQUIRE = "acquire"
 
 
 STEP_KINDS = frozenset({Kind.EXEC, Kind.WEBHOOK})
@@ -292,6 +293,16 @@ class PreviewUnit(WireStruct, frozen=True, kw_only=True):
     key: Annotated[str, doc("The routing key that is added to requests.", 32)]
 
 
+class AcquireUnit(WireStruct, frozen=True, kw_only=True):
+    """A step that the member of a pool runs instead of this run, or the release of that member.
+
+    `step` is the step of the document's `template`. The unit ends as that step does, and has its outputs. Without a
+    step, the unit releases the member and ends when the member's cleanup is complete.
+    """
+
+    step: Annotated[str, doc("Name of the member's step; empty for the release of the member.", 253)] = ""
+
+
 class Unit(WireStruct, frozen=True, kw_only=True):
     """One step of an event."""
 
@@ -309,9 +320,14 @@ class Unit(WireStruct, frozen=True, kw_only=True):
     fork: Annotated[ForkUnit | None, doc("A workload derived from a baseline.")] = None
     route: Annotated[Route | None, doc("A route for requests with a routing key.")] = None
     preview: Annotated[PreviewUnit | None, doc("An address that adds a routing key to requests.")] = None
-    # For a kept unit: the kept units, by their names in the run, that must answer before it starts and that outlive it.
+    acquire: Annotated[AcquireUnit | None, doc("A step of a pool member, or the member's release.")] = None
+    # Names of kept units are those in the run; names of steps are those in the document.
     after: Annotated[
-        tuple[str, ...], list_of("For a kept unit: the units that must answer before it starts, and that outlive it.")
+        tuple[str, ...],
+        list_of(
+            "For a kept unit: the units that must answer before it starts, and that outlive it. For a step: the "
+            "steps of its document that must succeed before it starts, in addition to those whose outputs it reads."
+        ),
     ] = ()
     # For a postStop unit: the create unit that it undoes. If a hook is removed and its target lives on, only these run.
     undoes: Annotated[str, doc("For a postStop unit: the create unit that it undoes.", 253)] = ""
@@ -327,6 +343,18 @@ class Lifecycle(WireStruct, frozen=True, kw_only=True):
     post_start: Annotated[tuple[Unit, ...], list_of("Steps after the target is ready.")] = ()
     pre_stop: Annotated[tuple[Unit, ...], list_of("Steps before the target stops.")] = ()
     post_stop: Annotated[tuple[Unit, ...], list_of("Steps after the target has stopped.")] = ()
+    template: Annotated[
+        tuple[dict[str, Any], ...],
+        list_of("The documents of the pool member that the units of kind acquire obtain. A host can create it alone."),
+    ] = ()
+
+    def template_documents(self) -> "tuple[Lifecycle, ...]":
+        """Return the documents of the pool member. Their digest identifies the members that this document accepts.
+
+        Raises:
+            msgspec.ValidationError: They are not documents, or an unknown field is among them.
+        """
+        return msgspec.convert(self.template, tuple[Lifecycle, ...])
 
     def secrets(self) -> tuple[str, ...]:
         """Return the names of the secrets that must be sent with the run, without duplicates."""
@@ -345,6 +373,11 @@ class Lifecycle(WireStruct, frozen=True, kw_only=True):
             case LifecycleEvent.POST_STOP:
                 return self.post_stop
 
+
+MEMBER_KIND: Final = "PoolMember"
+"""The kind of the target object of a pool member's run."""
+MEMBER_TARGET: Final = Target(kind=MEMBER_KIND, name="", uid="")
+"""The target in the documents of a template, which is the same for all members."""
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 

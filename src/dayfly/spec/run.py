@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from dayfly.spec.lifecycle import Target, WireStruct, kind_by_name
+from dayfly.spec.lifecycle import MEMBER_KIND, Target, WireStruct, kind_by_name
 from dayfly.spec.meta import LONG, MANY, MILLISECONDS, doc, list_of
 
 Outcome = Literal["", "succeeded", "failed"]
@@ -99,6 +99,20 @@ class EndRequest(WireStruct, frozen=True, kw_only=True):
     by: Annotated[str, doc("Author of the request.")] = ""
 
 
+class Holder(WireStruct, frozen=True, kw_only=True):
+    """A run that uses this run's outputs for one of its resources, and blocks this run's end until it leaves."""
+
+    run: Annotated[str, doc("UID of the holder's run.", 128)]
+    resource: Annotated[str, doc("Name of the resource in the holder's run.", 253)]
+    target: Annotated[Target, doc("The target of the holder's run.")]
+    at: Annotated[int, doc("Time at which it joined, " + MILLISECONDS)] = 0
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The identity of the holder: the UID of its run, and the resource."""
+        return self.run, self.resource
+
+
 class Run(WireStruct, frozen=True, kw_only=True):
     """The ledger of a run. It changes only by compare-and-swap on `seq`, which increases by one with each commit."""
 
@@ -123,6 +137,8 @@ class Run(WireStruct, frozen=True, kw_only=True):
     closed: Annotated[EndRequest | None, doc("The request that closed the run.")] = None
     abandon: Annotated[EndRequest | None, doc("The request that abandoned the cleanup.")] = None
     ended_at: Annotated[int, doc("Time at which the cleanup was complete, " + MILLISECONDS)] = 0
+    holders: Annotated[tuple[Holder, ...], list_of("Runs that use its outputs, and block its end.")] = ()
+    joins: Annotated[int, doc("Number of holders that ever joined. A pool member accepts only one.", minimum=0)] = 0
 
     def unit(self, uid: str) -> UnitRecord:
         """Return the unit's record, which is empty if it was never claimed."""
@@ -141,6 +157,11 @@ class Run(WireStruct, frozen=True, kw_only=True):
     def has_started(self) -> bool:
         """Return whether the target has started: by itself, or with its first kept unit."""
         return self.started_at > 0 or any(record.is_kept for record in self.units.values())
+
+    @property
+    def is_member(self) -> bool:
+        """Return whether it is the run of a pool member."""
+        return self.target.kind == MEMBER_KIND
 
 
 NEVER = UnitRecord()
