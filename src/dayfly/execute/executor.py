@@ -228,6 +228,7 @@ _WORK: dict[str, str] = {
     Kind.FORK: "a baseline",
     Kind.ROUTE: "a baseline",
     Kind.PREVIEW: "a target",
+    Kind.ACQUIRE: "a step",
 }
 
 
