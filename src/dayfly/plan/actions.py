@@ -6,7 +6,7 @@ A host commits all moves in one compare-and-swap and performs the effects only a
 import msgspec
 
 from dayfly.plan.messages import Text
-from dayfly.spec.run import EndRequest, Result
+from dayfly.spec.run import EndRequest, Holder, Result
 
 
 class _Action(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -82,6 +82,19 @@ class Stopped(_Action, frozen=True, kw_only=True, gc=False, tag=True):
     at: int
 
 
+class Join(_Action, frozen=True, kw_only=True, gc=False, tag=True):
+    """Record that another run uses this run's outputs. The run cannot be closed until that run leaves."""
+
+    holder: Holder
+
+
+class Leave(_Action, frozen=True, kw_only=True, gc=False, tag=True):
+    """Record that a holder no longer uses this run's outputs. It closes the run of a pool member with this request."""
+
+    holder: tuple[str, str]
+    request: EndRequest
+
+
 class GiveUp(_Action, frozen=True, kw_only=True, gc=False, tag=True):
     """Abandon the cleanup. The request has the author and the reason."""
 
@@ -94,7 +107,7 @@ class Finish(_Action, frozen=True, kw_only=True, gc=False, tag=True):
     at: int
 
 
-Move = Claim | Bind | Doubt | Record | Void | Close | Started | Stopped | GiveUp | Finish
+Move = Claim | Bind | Doubt | Record | Void | Close | Started | Stopped | Join | Leave | GiveUp | Finish
 
 # --- effects: actions of the host -----------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dayfly.plan import messages, open_run
-from dayfly.plan.actions import Cancel, Close, Fence, GiveUp
+from dayfly.plan.actions import Cancel, Close, Fence, GiveUp, Wait
 from dayfly.plan.decision import DecisionDraft
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Waiting
@@ -58,7 +58,10 @@ def enforce_run_deadline(draft: DecisionDraft, name: str, record: UnitRecord, si
 
 
 def end_by_intent(draft: DecisionDraft) -> None:
-    """Close the run if its owner, its time to live or its lease requires that. Record an abandon request."""
+    """Close the run if its owner, its time to live or its lease requires that. Record an abandon request.
+
+    A run with holders stays open until they leave.
+    """
     intent = draft.world.intent
     if draft.phase is Phase.OPEN:
         request = intent.stop or intent.abandon
@@ -66,6 +69,10 @@ def end_by_intent(draft: DecisionDraft) -> None:
             request = EndRequest(at=draft.now, reason=Reason.EXPIRED, message=messages.ttl_expired())
         if request is None and 0 < intent.lease_until <= draft.now:
             request = EndRequest(at=draft.now, reason=Reason.LEASE_EXPIRED, message=messages.lease_expired())
+        if request is not None and draft.run.holders:
+            message = messages.waits_for_holders(draft.run.holders)
+            draft.add_wait(Wait(unit="", reason=Reason.WAITING_FOR_HOLDER, message=message))
+            return
         if request is not None:
             draft.add_move(Close(request=request))
         else:

@@ -1,7 +1,7 @@
 """The draft of one decision: moves and effects so far, and the ledger after these moves."""
 
 from dayfly.plan import messages, transitions
-from dayfly.plan.actions import Claim, Decision, Effect, Launch, Move, Prepare, Void, Wait
+from dayfly.plan.actions import Claim, Decision, Effect, Launch, Move, Prepare, Record, Void, Wait
 from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import UnitState, unit_state
 from dayfly.plan.sealed import KeptStep, Plan, SealedStep
@@ -92,7 +92,8 @@ class DecisionDraft:
             self.add_wait(Wait(unit=step.id, reason=objection.reason, message=objection.message, since=objection.since))
             return
         is_kept = isinstance(step, KeptStep)
-        if self.slots <= 0 and not is_kept:
+        uses_slot = not is_kept and step.unit.kind not in self.world.slotless_kinds
+        if self.slots <= 0 and uses_slot:
             self.add_wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_SLOT, message=messages.waits_for_slot()))
             return
         attempt = self.unit(step.id).attempt + 1
@@ -106,8 +107,11 @@ class DecisionDraft:
                 self._prepare(step, attempt, generation, fact)
                 return
             ref = fact.ref
-        self.slots -= not is_kept
+        self.slots -= uses_slot
         self.add_move(self._claim(step, attempt, ref, generation))
+        if isinstance(fact, Prepared) and fact.result is not None:
+            self.add_move(Record(unit=step.id, attempt=attempt, result=fact.result))
+            return
         self.effects.append(Launch(unit=step.id, attempt=attempt))
         if isinstance(step, SealedStep):
             # If the host never reports on it, its start deadline is still checked.

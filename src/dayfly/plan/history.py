@@ -2,13 +2,27 @@
 
 from collections.abc import Iterable, Iterator
 
-from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Move, Record, Started, Stopped, Void
+from dayfly.plan.actions import (
+    Bind,
+    Claim,
+    Close,
+    Doubt,
+    Finish,
+    GiveUp,
+    Join,
+    Leave,
+    Move,
+    Record,
+    Started,
+    Stopped,
+    Void,
+)
 from dayfly.spec.lifecycle import CREATE_EVENTS, LifecycleEvent, workload_of
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import EndRequest, Run
 from dayfly.spec.run_data import HistoryEntry
 
-_CLOSING = frozenset({Close.__name__, GiveUp.__name__})
+_CLOSING = frozenset({Close.__name__, Leave.__name__, GiveUp.__name__})
 
 
 def history_entries(run: Run, moves: Iterable[Move], at: int) -> Iterator[HistoryEntry]:
@@ -31,8 +45,10 @@ def _fields(run: Run, move: Move) -> tuple[str, int, str, str]:
             return unit, attempt, reason, message
         case Void(unit=unit, attempt=attempt, reason=reason, message=message):
             return unit, attempt, reason, message
-        case Close(request=request) | GiveUp(request=request):
+        case Close(request=request) | Leave(request=request) | GiveUp(request=request):
             return "", 0, request.reason, _message_with_author(request)
+        case Join(holder=holder):
+            return "", 0, "", f"{holder.target.kind} {holder.target.name}"
         case Started() | Stopped():
             return "", 0, "", ""
         case Finish():

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from dayfly.spec.report import with_reason
-from dayfly.spec.run import EndRequest, UnitRecord
+from dayfly.spec.run import EndRequest, Holder, UnitRecord
 
 
 class ClockedText(msgspec.Struct, frozen=True, gc=False):
@@ -142,6 +142,11 @@ def waits_for_earlier(units: tuple[str, ...]) -> str:
 
 def waits_for_readers(resources: tuple[str, ...]) -> str:
     return f"is read by {join_names(resources)}, which must be cleaned up first"
+
+
+def waits_for_holders(holders: tuple[Holder, ...]) -> str:
+    names = tuple(f"{each.target.kind} {each.target.name}" for each in holders)
+    return f"ends once {join_names(names)} no longer {'uses' if len(names) == 1 else 'use'} it"
 
 
 def waits_for_forks(forks: tuple[str, ...]) -> str:

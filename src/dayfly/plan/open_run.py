@@ -51,8 +51,9 @@ def _advance_event(draft: DecisionDraft, event: LifecycleEvent) -> bool:
         at = states[step.id]
         if at is UnitState.FRESH or at is UnitState.RETRYABLE:
             _advance_unit(draft, step, failed, doubtful)
-            if draft.has_failed(step):
-                failed = (*failed, step.id)  # failed by a move of this turn: only the units after it are blocked
+            states[step.id] = unit_state(step, draft.unit(step.id))  # a move of this turn may have ended it
+            if states[step.id] is UnitState.FAILED:
+                failed = (*failed, step.id)  # only the units after it are blocked
         elif at is not UnitState.SUCCEEDED:
             add_attempt_wait(draft, step, at)
     return all(at is UnitState.SUCCEEDED for at in states.values())

@@ -160,6 +160,7 @@ _ROWS: Final[dict[Subject, tuple[ReasonEntry, ...]]] = {
         ReasonEntry(
             Reason.WAITING_FOR_LATER, Severity.PROGRESS, "It is removed after the units that were started after it."
         ),
+        ReasonEntry(Reason.WAITING_FOR_HOLDER, Severity.PROGRESS, "It ends once its users have released it."),
         ReasonEntry(
             Reason.WAITING_FOR_TARGET,
             Severity.PROGRESS,
@@ -512,6 +513,7 @@ _ROWS: Final[dict[Subject, tuple[ReasonEntry, ...]]] = {
         ReasonEntry(
             Reason.EXPIRED, Severity.PROGRESS, "Its time to live has ended. Apply it again with a longer `ttl`."
         ),
+        ReasonEntry(Reason.RELEASED, Severity.PROGRESS, "The sandbox that used this pool member has released it."),
         ReasonEntry(Reason.LEASE_EXPIRED, Severity.PROGRESS, "The process that used it (`dayfly with`) has ended."),
     ),
     Subject.OBJECT: (

@@ -33,6 +33,8 @@ class Reason(enum.StrEnum):
     WAITING_FOR_EARLIER = "WaitingForEarlier"
     WAITING_FOR_READERS = "WaitingForReaders"
     WAITING_FOR_LATER = "WaitingForLater"
+    WAITING_FOR_HOLDER = "WaitingForHolder"
+    RELEASED = "Released"
     WAITING_FOR_TARGET = "WaitingForTarget"
     WAITING_FOR_FIELD = "WaitingForField"
     WAITING_FOR_SLOT = "WaitingForSlot"

@@ -14,8 +14,8 @@ class SealedStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     resource: str
     # The units of any document whose outputs it reads, in the order of its inputs.
     reads: tuple[str, ...]
-    # The units among `reads` that must have succeeded before it may start. A stop unit never waits for a create unit:
-    # that one has ended by then, with or without outputs.
+    # The units among `reads` and `unit.after` that must have succeeded before it may start. A stop unit never waits for
+    # a create unit: that one has ended by then, with or without outputs.
     needs: tuple[str, ...]
     creates: bool
 
@@ -122,6 +122,7 @@ def sensitive_inputs(plan: Plan, unit: Unit, resource: str) -> frozenset[str]:
 
 def _seal_step(resource: str, unit: Unit, event: LifecycleEvent, where: dict[str, LifecycleEvent]) -> SealedStep:
     reads = tuple(dict.fromkeys(unit_id(ref.resource or resource, ref.unit) for ref in references(unit)))
+    after = (unit_id(resource, name) for name in unit.after)
     creates = event in CREATE_EVENTS
     return SealedStep(
         id=unit_id(resource, unit.name),
@@ -129,7 +130,7 @@ def _seal_step(resource: str, unit: Unit, event: LifecycleEvent, where: dict[str
         event=event,
         resource=resource,
         reads=reads,
-        needs=tuple(name for name in reads if (where.get(name) in CREATE_EVENTS) == creates),
+        needs=tuple(name for name in dict.fromkeys((*reads, *after)) if (where.get(name) in CREATE_EVENTS) == creates),
         creates=creates,
     )
 

@@ -9,7 +9,21 @@ from typing import Final
 
 import msgspec
 
-from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Move, Record, Started, Stopped, Void
+from dayfly.plan.actions import (
+    Bind,
+    Claim,
+    Close,
+    Doubt,
+    Finish,
+    GiveUp,
+    Join,
+    Leave,
+    Move,
+    Record,
+    Started,
+    Stopped,
+    Void,
+)
 from dayfly.spec.run import OutputRecord, Phase, Run, State, UnitRecord
 
 
@@ -33,8 +47,10 @@ UNIT_MOVES: Final[dict[tuple[State, type[Move]], State]] = {
 
 # (from phase, move) -> to phase
 RUN_MOVES: Final[dict[tuple[Phase, type[Move]], Phase]] = {
-    (Phase.OPEN, Close): Phase.CLOSED,
+    (Phase.OPEN, Close): Phase.CLOSED,  # not with holders
     (Phase.OPEN, Started): Phase.OPEN,
+    (Phase.OPEN, Join): Phase.OPEN,  # a pool member accepts one holder in its life
+    (Phase.OPEN, Leave): Phase.OPEN,  # closed, for a pool member
     (Phase.CLOSED, Started): Phase.CLOSED,  # observed late; not after it has stopped
     (Phase.CLOSED, Stopped): Phase.CLOSED,
     (Phase.CLOSED, GiveUp): Phase.CLOSED,
@@ -72,7 +88,7 @@ def apply(run: Run, moves: Iterable[Move], creates: Callable[[str], bool]) -> Ru
     return msgspec.structs.replace(run, **{"units": units, "phase": phase, **changes, "seq": run.seq + 1})
 
 
-_RUN_MOVE_TYPES = (Close, Started, Stopped, GiveUp, Finish)
+_RUN_MOVE_TYPES = (Close, Started, Stopped, Join, Leave, GiveUp, Finish)
 
 
 def _next_phase(phase: Phase, move: Move) -> Phase:
@@ -82,7 +98,7 @@ def _next_phase(phase: Phase, move: Move) -> Phase:
         raise IllegalMoveError(f"{type(move).__name__} in a run that is {phase}") from None
 
 
-def _run_changes(run: Run, move: Close | Started | Stopped | GiveUp | Finish) -> dict[str, object]:
+def _run_changes(run: Run, move: Close | Started | Stopped | Join | Leave | GiveUp | Finish) -> dict[str, object]:
     match move:
         case Started(at=at):
             if run.started_at or run.stopped_at:
@@ -93,11 +109,28 @@ def _run_changes(run: Run, move: Close | Started | Stopped | GiveUp | Finish) ->
                 raise IllegalMoveError("Stopped in a run whose target has stopped")
             return {"stopped_at": at}
         case Close(request=request):
+            if run.holders:
+                raise IllegalMoveError(f"Close of a run with {len(run.holders)} holders")
             return {"closed": request}
+        case Join() | Leave():
+            return _holder_changes(run, move)
         case GiveUp(request=request):
             return {"abandon": request}
         case Finish(at=at):
             return {"ended_at": at, "phase": Phase.ABANDONED if run.abandon is not None else Phase.CLEANED}
+
+
+def _holder_changes(run: Run, move: Join | Leave) -> dict[str, object]:
+    key = move.holder.key if isinstance(move, Join) else move.holder
+    others = tuple(each for each in run.holders if each.key != key)
+    is_holder = len(others) < len(run.holders)
+    if isinstance(move, Join):
+        if is_holder or (run.is_member and run.joins):
+            raise IllegalMoveError(f"Join of {key} in a run that has had {run.joins} holders")
+        return {"holders": (*run.holders, move.holder), "joins": run.joins + 1}
+    if not is_holder:
+        raise IllegalMoveError(f"Leave of {key}, which is not a holder")
+    return {"holders": others} | ({"phase": Phase.CLOSED, "closed": move.request} if run.is_member else {})
 
 
 def _next_record(before: UnitRecord, move: Claim | Bind | Doubt | Record | Void) -> UnitRecord:

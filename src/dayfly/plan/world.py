@@ -10,9 +10,13 @@ class _Fact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Prepared(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
-    """The attempt is prepared behind a gate and has not started. It may start once the ledger holds this `ref`."""
+    """The attempt is prepared behind a gate and has not started. It may start once the ledger holds this `ref`.
+
+    `result` is set if the work was done before: one commit then claims the attempt and records its result.
+    """
 
     ref: str
+    result: Result | None = None
 
 
 class Stalled(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
@@ -142,7 +146,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     `target` is None if the target starts and stops with its kept units and has no other active parts.
 
     `gated_kinds` are the kinds whose attempts this host prepares behind a gate before they are claimed. For other kinds
-    the claim comes first, and `ref` is the value that it binds (the boot id). `object_refs` names the objects that live
+    the claim comes first, and `ref` is the value that it binds (the boot id). Attempts of `slotless_kinds` use no slot.
+    `object_refs` names the objects that live
     attempts have created, if the claim could not name them. `definitions` names, for units that create objects, the
     definition of the object's kind. `slots` is the number of claims that this run may make in this turn. `remarks` are
     sentences that are added to the reports of units and change no decision.
@@ -153,6 +158,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     facts: dict[AttemptKey, Fact] = {}
     target: TargetState | None = None
     gated_kinds: frozenset[str] = frozenset()
+    slotless_kinds: frozenset[str] = frozenset()
     ref: str = ""
     object_refs: dict[AttemptKey, str] = {}
     definitions: dict[str, str] = {}
