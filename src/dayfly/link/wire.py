@@ -11,6 +11,7 @@ import msgspec
 
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit, WireStruct
 from dayfly.spec.report import RunReport
+from dayfly.spec.resource_pool import ResourcePoolSpec
 from dayfly.spec.run import EndRequest
 from dayfly.spec.run_data import HistoryEntry, LogInfo, RunEndpoint, Value
 
@@ -53,6 +54,9 @@ class Offer(ToHost, frozen=True, kw_only=True):
     `uid` identifies the run, and `generation` its spec: an older generation changes nothing. Without `birth` the run
     must exist; a host that does not know it answers so. Times are unix milliseconds, 0 for never. The lease counts at
     birth.
+
+    With `pool` it is a pool instead of a run: `documents` is the template of its members, and it ends when its unused
+    members are gone.
     """
 
     uid: str
@@ -65,6 +69,7 @@ class Offer(ToHost, frozen=True, kw_only=True):
     forks: tuple[Unit, ...] = ()
     expires_at: int = 0
     lease_until: int = 0
+    pool: ResourcePoolSpec | None = None
 
 
 class Stop(ToHost, frozen=True, kw_only=True):
