@@ -16,6 +16,8 @@ from dayfly.embedded.engine import LEASE_GRACE_MS, Engine
 from dayfly.embedded.executors import Executors, ProcessForkExecutor, ProcessStepExecutor, ProcessWebhookExecutor
 from dayfly.embedded.forks import BaselineProcesses, Ports
 from dayfly.embedded.ledger import Hook, LedgerError, SqliteLedger, StoredRun
+from dayfly.embedded.pools.acquire_executor import AcquireExecutor
+from dayfly.embedded.pools.member_index import MemberIndex
 from dayfly.embedded.routes.envoy import open_envoy
 from dayfly.embedded.routes.route_executors import (
     EnvoyPreviewExecutor,
@@ -27,6 +29,7 @@ from dayfly.embedded.run_secrets import RunSecrets
 from dayfly.embedded.run_tracing import TraceExporter
 from dayfly.embedded.runs import RunCache
 from dayfly.embedded.scene_builder import SceneBuilder
+from dayfly.embedded.slot_queue import SlotQueue
 from dayfly.embedded.startup import isolation, lock_home, open_ledgers
 from dayfly.embedded.state_server import Serve, StateServer
 from dayfly.embedded.step_logs import StepLogFiles
@@ -142,18 +145,25 @@ class EmbeddedHost:
         runs, routing = RunCache(reader, baselines, ports), RouteTable(await open_envoy(proxy, home, forms), baselines)
         states = StateServer(home, reader, serve) if serve is not None else None
         step: dict[str, Any] = {"environment": environment, "has_images": bool(engine), "states": states}
+        members = MemberIndex()
+        members.load(reader)
+        acquiring = AcquireExecutor(reader, members)
         executors = Executors(
             ProcessStepExecutor(reader, attempts, starter, runs=runs, traced=tracer is not None, **step),
             ProcessWebhookExecutor(reader, attempts, starter, runs=runs, environment=environment, allowed=allowed),
             ProcessForkExecutor(reader, attempts, starter, runs=runs, baselines=baselines, ports=ports),
             *(kind(routing, ports) for kind in (EnvoyRouteExecutor, EnvoyPreviewExecutor)),
+            acquiring,
             secrets=True,
         )
-        scenes = SceneBuilder(executors, attempts, starter, runs, parallel=parallel)
-        loop = Engine(ledger, reader, writer, attempts, runs, scenes, executors, ports)
+        scenes = SceneBuilder(executors, attempts, starter, runs)
+        slots = SlotQueue(attempts, runs, parallel=parallel)
+        loop = Engine(ledger, reader, writer, attempts, runs, scenes, executors, ports, slots)
+        acquiring.change, acquiring.is_in_turn = loop.change, loop.is_in_turn
         attempts.on_change = routing.on_change = loop.attempt_changed
         loop.leases_unextended = leases_unextended
         made = cls(home, lock, ledger, writer, loop, baselines, states, routing, life)
+        acquiring.report = made.report
         if tracer is not None:
             TraceExporter(loop, tracer, made.report, made.history)
         return made
