@@ -42,7 +42,7 @@ from dayfly.lib.clock import now_ms
 from dayfly.lib.tasks import cancel_and_wait
 from dayfly.link import run_queries, wire
 from dayfly.link.host_end import HostEnd
-from dayfly.link.wire import Offer, RunStatus, Verdict
+from dayfly.link.wire import Offer, PoolAction, RunStatus, Verdict
 from dayfly.plan.world import Running, TargetIntent
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit, digest
 from dayfly.spec.report import RunReport
@@ -64,6 +64,7 @@ class EmbeddedHost:
     """The host on this machine. Create it with `open`, end it with `close`."""
 
     is_remote = False
+    pools = False
 
     def __init__(
         self,
@@ -307,6 +308,10 @@ class EmbeddedHost:
         return await self._change_intent(
             uid, lambda intent: msgspec.structs.replace(intent, lease_until=until), only_open=True
         )
+
+    async def control_pool(self, uid: str, action: PoolAction, by: str) -> Verdict:  # noqa: ARG002 # the protocol
+        """Pause, resume or drain a pool."""
+        return Verdict.UNKNOWN
 
     async def _change_intent(
         self,
