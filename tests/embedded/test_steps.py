@@ -427,7 +427,7 @@ async def test_unsupported_units_are_refused(machine):
     document = doc.hooks(pre_start=[doc.Unit(name="thing", kind="object", object=Object(remove="a"))])
     with pytest.raises(
         DocumentsRefusedError,
-        match="thing: this host runs units of kind exec, fork, preview, route and webhook, not object",
+        match="thing: this host runs units of kind acquire, exec, fork, preview, route and webhook, not object",
     ):
         machine.host.admit((document,), ())
     entry = {"name": "TOKEN_X", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}

@@ -8,7 +8,7 @@ from tests.operator.rig.cluster_host_bench import BOXES, DOCUMENTS, UID, WEB, Be
 
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta
-from dayfly.operator.agent.admission import LocalKeys, check_documents, check_kept_units
+from dayfly.operator.agent.admission import MAX_TEMPLATE_DEPTH, LocalKeys, check_documents, check_kept_units
 from dayfly.operator.agent.api_errors import unavailable_on_error
 from dayfly.operator.cluster.objects import (
     SERVED_FOR_ANNOTATION,
@@ -18,7 +18,19 @@ from dayfly.operator.cluster.objects import (
 )
 from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
 from dayfly.spec.identity import routing_key
-from dayfly.spec.lifecycle import MAX_UNITS_PER_RUN, Baseline, ForkUnit, Kind, PreviewUnit, Route, Target, Unit
+from dayfly.spec.lifecycle import (
+    MAX_UNITS_PER_RUN,
+    MEMBER_TARGET,
+    AcquireUnit,
+    Baseline,
+    ForkUnit,
+    Kind,
+    PreviewUnit,
+    Route,
+    StepOrigin,
+    Target,
+    Unit,
+)
 
 ENDING = errors.Cause("NamespaceTerminating", "metadata.namespace", "")
 
@@ -34,6 +46,28 @@ def test_name_at_the_server_is_read_from_annotations(notes, told):
     meta = AnnotatedMeta(name="s", labels={SERVED_LABEL: UID}, annotations=notes)
     assert served_for(meta) == told
     assert served_for(msgspec.structs.replace(meta, labels=None)) == ""
+
+
+def template():
+    """Return the document of a pool member with the steps of the sandbox's resource."""
+    return msgspec.structs.replace(DOCUMENTS[0], target=MEMBER_TARGET)
+
+
+def with_template(found, target=DOCUMENTS[0].target):
+    """Return a document that acquires a member with that template."""
+    units = [
+        Unit(name="make", kind=Kind.ACQUIRE, acquire=AcquireUnit(step="make")),
+        Unit(name="release", kind=Kind.ACQUIRE, acquire=AcquireUnit()),
+    ]
+    return msgspec.structs.replace(
+        DOCUMENTS[0],
+        target=target,
+        pre_start=(units[0],),
+        post_start=(),
+        pre_stop=(),
+        post_stop=(units[1],),
+        template=(msgspec.to_builtins(found),),
+    )
 
 
 class TestAdmission:
@@ -55,6 +89,47 @@ class TestAdmission:
             ]
             with pytest.raises(DocumentsRefusedError, match="only sandboxes and route groups for a server"):
                 check_documents(tuple(made), "acme")
+
+    def test_template_in_a_document_is_accepted(self):
+        check_documents((*DOCUMENTS[1:], with_template(template())), "acme")
+        nested = with_template(template(), MEMBER_TARGET)
+        check_documents((with_template(nested),), "acme")
+
+    @pytest.mark.parametrize(
+        ("changes", "problem"),
+        [
+            ({"origin": StepOrigin(publisher="other", plugin="db")}, "was not published by acme"),
+            ({"target": Target(kind="Sandbox", name="x", uid="u")}, "must have the kind PoolMember"),
+            ({"target": Target(kind="PoolMember", name="x", uid="")}, "and no name"),
+            ({"pre_start": DOCUMENTS[0].pre_start * (MAX_UNITS_PER_RUN + 1)}, f"at most {MAX_UNITS_PER_RUN} units"),
+        ],
+    )
+    def test_template_that_a_sandbox_could_not_run_is_refused(self, changes, problem):
+        found = msgspec.structs.replace(template(), **changes)
+        for outer in (found, with_template(found, MEMBER_TARGET)):
+            with pytest.raises(DocumentsRefusedError, match=problem):
+                check_documents((with_template(outer),), "acme")
+
+    def test_template_that_cannot_be_read_is_refused(self):
+        unread = msgspec.structs.replace(with_template(template()), template=({"target": {}},))
+        with pytest.raises(DocumentsRefusedError, match="cannot read its template"):
+            check_documents((unread,), "acme")
+
+    def test_template_without_units_that_acquire_is_refused(self):
+        made = with_template(template())
+        for alone in (
+            msgspec.structs.replace(made, template=()),
+            msgspec.structs.replace(made, pre_start=(), post_stop=()),
+        ):
+            with pytest.raises(DocumentsRefusedError, match="must be together"):
+                check_documents((alone,), "acme")
+
+    def test_deeply_nested_templates_are_refused(self):
+        nested = template()
+        for _ in range(MAX_TEMPLATE_DEPTH):
+            nested = with_template(nested, MEMBER_TARGET)
+        with pytest.raises(DocumentsRefusedError, match="nested 3 deep"):
+            check_documents((with_template(nested),), "acme")
 
     def test_step_with_a_forbidden_pod_is_refused(self):
         work = DOCUMENTS[0].pre_start[0]

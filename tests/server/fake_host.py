@@ -67,6 +67,7 @@ class FakeHost:
 
     is_remote = False
     routes = False
+    pools = False
 
     def __init__(self, file: Path | None = None) -> None:
         self.end = WatchedEnd(self)
@@ -79,6 +80,7 @@ class FakeHost:
         self.closed: dict[str, EndRequest] = {}
         self.abandoned: dict[str, EndRequest] = {}
         self.leases: dict[str, int] = {}
+        self.actions: list[tuple[str, str, str]] = []
         self.acknowledged: set[str] = set()
         self.hurried: list[tuple[dict[str, int], str]] = []
         self.baselines: dict[tuple[str, str], Workload] = {}
@@ -212,6 +214,13 @@ class FakeHost:
             return Verdict.CLOSED
         if uid in self.offers:
             self.leases[uid] = until
+        return self._known(uid)
+
+    async def control_pool(self, uid: str, action: wire.PoolAction, by: str) -> Verdict:
+        self._write(action, uid)
+        if uid in self.closed:
+            return Verdict.CLOSED
+        self.actions.append((uid, action, by))
         return self._known(uid)
 
     def report(self, uid: str) -> RunReport | None:

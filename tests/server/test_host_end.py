@@ -9,9 +9,10 @@ import pytest
 from tests.server.fake_host import FakeHost
 
 from dayfly.link import host_end, wire
-from dayfly.link.wire import Verdict
+from dayfly.link.wire import PoolAction, Verdict
 from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
+from dayfly.spec.resource_pool import ResourcePoolSpec
 from dayfly.spec.run import EndRequest
 
 TARGET = Target(kind="Sandbox", name="box", uid="u")
@@ -156,6 +157,26 @@ async def test_newest_lease_wins_unless_it_failed(greeted: GreetedEnd) -> None:
     greeted.host.down = False
     await greeted.deliver(msgspec.structs.replace(lease, number=11, until=110))
     assert greeted.host.leases["u"] == 110, "a failed lease replaces no other"
+
+
+async def test_newest_action_on_a_pool_wins(greeted: GreetedEnd) -> None:
+    await greeted.deliver(offer(2, pool=ResourcePoolSpec(plugin="db")))
+    resume = wire.ControlPool(session=1, number=9, uid="u", action=PoolAction.RESUME, by="ann")
+    await greeted.deliver(resume)
+    [late] = await greeted.deliver(msgspec.structs.replace(resume, number=8, action=PoolAction.DRAIN))
+    assert (late.verdict, greeted.host.actions) == (Verdict.TAKEN, [("u", "resume", "ann")])
+    [unknown] = await greeted.deliver(msgspec.structs.replace(resume, number=10, uid="v"))
+    assert unknown.verdict is Verdict.UNKNOWN
+    await greeted.deliver(stop(11))
+    [closed] = await greeted.deliver(msgspec.structs.replace(resume, number=12))
+    assert closed.verdict is Verdict.CLOSED
+
+
+async def test_host_with_pools_announces_them() -> None:
+    host, said = FakeHost(), []
+    host.pools = True
+    host.end.attach(said.append)
+    assert said == [wire.Inventory(session=1, pools=True)]
 
 
 async def test_birth_before_forgetting_must_be_offered_again(greeted: GreetedEnd) -> None:

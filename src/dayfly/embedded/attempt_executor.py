@@ -142,6 +142,7 @@ class AttemptExecutor(abc.ABC):
         return OrderContext(
             run=key.run,
             resource=resource,
+            resource_id=live.member_resource_id(resource),
             unit=key.unit,
             number=key.attempt,
             inputs=self._input_values(key, live.run, inputs or self._inputs(live, key, unit)),

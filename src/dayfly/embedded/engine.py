@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from itertools import chain, islice
 
 import msgspec
 
@@ -13,11 +12,13 @@ from dayfly.embedded.attempt_executor import AttemptExecutor
 from dayfly.embedded.attempts import Attempts, UnitAttempt
 from dayfly.embedded.executors import Executors
 from dayfly.embedded.forks import Ports
-from dayfly.embedded.ledger import LedgerError, SqliteLedger, Values
+from dayfly.embedded.ledger import LedgerError, RunChange, SqliteLedger, Values
 from dayfly.embedded.routes.route_executors import RouteTableExecutor
 from dayfly.embedded.runs import LiveRun, RunCache
 from dayfly.embedded.scene_builder import OBJECTIONS, SceneBuilder
+from dayfly.embedded.slot_queue import SlotQueue
 from dayfly.embedded.writer import Writer
+from dayfly.execute.executor import SLOTLESS_KINDS
 from dayfly.execute.process.run import list_attempts
 from dayfly.execute.turn import Scene, turn
 from dayfly.lib.clock import now_ms
@@ -27,7 +28,7 @@ from dayfly.plan.actions import Claim, Decision, Dissolve, Effect, Move, Record,
 from dayfly.plan.reasons import Reason
 from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.lifecycle import Kind
-from dayfly.spec.run import ALIVE, Phase
+from dayfly.spec.run import ALIVE
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class Engine:
         scenes: SceneBuilder,
         executors: Executors,
         ports: Ports,
+        slots: SlotQueue,
     ) -> None:
         self.ledger = ledger  # used only inside jobs of the writer
         self.reader = reader
@@ -67,14 +69,13 @@ class Engine:
         self.scenes = scenes
         self.executors = executors
         self.ports = ports
+        self._slots = slots
         self.on_change: Callable[[str], None] = _ignore
         self.on_end: Callable[[str], None] = _ignore
         # Whether leases could not be extended when the server started.
         self.leases_unextended = False
         self._queue: WorkQueue[str] = WorkQueue()
-        # Runs that wait for a slot, in order of arrival, and runs that wait until an objection of this host is gone.
-        self._deletes: dict[str, None] = {}
-        self._creates: dict[str, None] = {}
+        # Runs that wait until an objection of this host is gone.
         self._blocked: set[str] = set()
         # Counts calls of `unblock`: a turn that began before the last call has seen an older state.
         self._unblock_count = 0
@@ -172,6 +173,7 @@ class Engine:
     def reload(self, uid: str) -> None:
         """Read the run again and queue it: its intent or its forks were changed outside of a turn."""
         self.runs.refresh(uid)
+        self.executors.follow_intent(uid)
         self.wake(uid)
 
     async def _work(self) -> None:
@@ -211,8 +213,7 @@ class Engine:
 
     def _retry(self, uid: str, seconds: float) -> None:
         self.runs.drop(uid)
-        self._deletes.pop(uid, None)
-        self._creates.pop(uid, None)
+        self._slots.drop(uid)
         self._alarms.set(uid, now_ms() + int(seconds * 1000))
 
     def _finish_turn(self, uid: str, decision: Decision | None, freed: int) -> None:
@@ -222,11 +223,10 @@ class Engine:
         """
         self._alarms.set(uid, decision.wake_at if decision else 0)
         self.on_change(uid)
-        self._deletes.pop(uid, None)
         self._blocked.discard(uid)
         live = self.runs.cached(uid)
         if decision is None or live is None:
-            self._creates.pop(uid, None)
+            self._slots.drop(uid)
             self.runs.drop(uid)
             return
         reasons = {wait.reason for wait in decision.waits}
@@ -236,15 +236,12 @@ class Engine:
                 self._blocked.add(uid)
             else:
                 self.wake(uid)
-        if Reason.WAITING_FOR_SLOT not in reasons:
-            self._creates.pop(uid, None)
-            if not self.attempts.facts(uid):
-                self.runs.drop(uid)
-        elif live.run.phase is Phase.OPEN:
-            self._creates.setdefault(uid)
-        else:
-            self._creates.pop(uid, None)
-            self._deletes[uid] = None
+        if Reason.WAITING_FOR_SLOT in reasons:
+            self._slots.put(live)
+            return
+        self._slots.drop(uid)
+        if not self.attempts.facts(uid):
+            self.runs.drop(uid)
 
     async def _watch_clock(self) -> None:
         while True:
@@ -286,14 +283,13 @@ class Engine:
 
         Runs that are taking a turn are skipped. If they get no slot, the end of their turn calls this method again.
         """
-        for uid in list(islice(chain(self._deletes, self._creates), self.scenes.free())):
+        for uid in self._slots.next():
             if not self._queue.is_working_on(uid):
                 self.wake(uid)
 
-    def _slots_for(self, live: LiveRun) -> int:
-        """Return how many steps the run may start now. Runs that wait to delete come before runs that create."""
-        ahead = len(self._deletes) if live.run.phase is Phase.OPEN else 0
-        return max(self.scenes.free() - ahead, 0)
+    def is_in_turn(self, uid: str) -> bool:
+        """Return whether the run is taking a turn."""
+        return self._queue.is_working_on(uid)
 
     # --- host interface of `execute.turn` ---------------------------------------------------------------------------
 
@@ -302,24 +298,25 @@ class Engine:
         if live is None:
             return None
         await self.executors.observe(live)
-        return self.scenes.build(live, self._slots_for(live))
+        return self.scenes.build(live, self._slots.slots_for(live.run))
 
     def scene(self, uid: str) -> Scene | None:
         """Return what a turn would see now, without keeping the run in memory; None if there is no such run."""
         live = self.runs.peek(uid)
-        return self.scenes.build(live, self._slots_for(live)) if live else None
+        return self.scenes.build(live, self._slots.slots_for(live.run)) if live else None
 
     async def commit(self, scene: Scene, moves: tuple[Move, ...]) -> bool:
-        run = scene.world.run
+        run, live = scene.world.run, self.runs.cached(scene.world.run.uid)
         values = _recorded_values(scene, moves)
+        others = self.executors.accompany(live, moves) if live is not None else ()
         claims = {
             UnitAttempt(run.uid, move.unit, move.attempt)
             for move in moves
-            if isinstance(move, Claim) and move.unit in scene.plan.steps
+            if isinstance(move, Claim) and move.unit in scene.plan.steps and move.kind not in SLOTLESS_KINDS
         }
         self.attempts.slot_holders |= claims
         try:
-            written = self.writer.run(lambda: self.ledger.commit(run, scene.plan, moves, values, scene.now))
+            written = self.writer.run(lambda: self.ledger.commit(run, scene.plan, moves, values, scene.now, others))
             # Runs that wait for a slot of this run need not wait for the disk.
             self._wake_waiting()
             after = await written
@@ -332,10 +329,30 @@ class Engine:
             self.runs.drop(run.uid)
             return False
         live.stored = msgspec.structs.replace(live.stored, run=after)
+        self._follow(RunChange(before=run, after=after, moves=moves))
+        self.apply_changes(others)
         self.attempts.slot_holders -= {
             UnitAttempt(run.uid, move.unit, move.attempt) for move in moves if isinstance(move, (Record, Void))
         }
         return True
+
+    async def change(self, changes: tuple[RunChange, ...]) -> bool:
+        """Write changes of runs outside of their turns; return false if one is out of date. Nothing is changed then."""
+        if not await self.writer.run(lambda: self.ledger.change(changes, now_ms())):
+            return False
+        self.apply_changes(changes)
+        return True
+
+    def apply_changes(self, changes: tuple[RunChange, ...]) -> None:
+        """Queue runs whose ledgers were changed outside of their turns."""
+        for change in changes:
+            self.runs.replace(change.after)
+            self._follow(change)
+            self.wake(change.after.uid)
+
+    def _follow(self, change: RunChange) -> None:
+        for uid in self.executors.follow(change):
+            self.wake(uid)
 
     def _unclaim(self, claims: set[UnitAttempt]) -> None:
         """Release the slots and paths of claims that were not written."""
@@ -358,6 +375,8 @@ class Engine:
         await self.executors.clear(live)
         await self.writer.run(lambda: self.ledger.dissolve(run, name))
         self.runs.drop(run.uid)
+        for uid in self.executors.follow_end(run.uid):
+            self.wake(uid)
         self.on_end(run.uid)
 
 

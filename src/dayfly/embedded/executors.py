@@ -1,5 +1,6 @@
 """The executors of this machine for steps, webhooks and forks, and their registry."""
 
+import abc
 import asyncio
 import sys
 from collections.abc import Iterable
@@ -10,7 +11,7 @@ from dayfly.embedded import forks
 from dayfly.embedded.attempt_executor import AttemptExecutor
 from dayfly.embedded.attempts import Attempts, UnitAttempt
 from dayfly.embedded.forks import BaselineProcesses, Ports
-from dayfly.embedded.ledger import SqliteLedger
+from dayfly.embedded.ledger import RunChange, SqliteLedger
 from dayfly.embedded.runs import LiveRun, RunCache
 from dayfly.embedded.state_server import StateServer
 from dayfly.execute.executor import Executor, Observations, Registry
@@ -23,7 +24,7 @@ from dayfly.execute.webhook import sender
 from dayfly.execute.webhook.render import SenderSetup, as_exec, secret_variables
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.lib.tasks import cancel_and_wait
-from dayfly.plan.actions import Fence, Launch
+from dayfly.plan.actions import Fence, Launch, Move
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep
 from dayfly.plan.world import Fact, Running, UnitRefusal
@@ -42,6 +43,48 @@ class Executors(Registry[LiveRun]):
         """Return the executors of the kinds that the run desires or ever claimed."""
         kinds = live.kinds
         return [executor for executor in super().executors_for(live) if executor.kind in kinds]
+
+    def accompany(self, live: LiveRun, moves: tuple[Move, ...]) -> tuple[RunChange, ...]:
+        """Return the changes of other runs that must be written together with these moves, or not at all."""
+        every = [each.accompany(live, moves) for each in self.executors_for(live) if isinstance(each, Companion)]
+        return tuple(change for changes in every for change in changes)
+
+    def follow(self, change: RunChange) -> set[str]:
+        """Inform the executors that a ledger has changed; return the runs whose turns depend on it."""
+        return {uid for each in self._companions for uid in each.follow(change)}
+
+    def follow_intent(self, uid: str) -> None:
+        """Inform the executors that the intent of a run's target has changed."""
+        for each in self._companions:
+            each.follow_intent(uid)
+
+    def follow_end(self, uid: str) -> set[str]:
+        """Inform the executors that a run has ended; return the runs whose turns depend on it."""
+        return {other for each in self._companions for other in each.follow_end(uid)}
+
+    @property
+    def _companions(self) -> list["Companion"]:
+        return [each for each in self._by_kind.values() if isinstance(each, Companion)]
+
+
+class Companion(abc.ABC):
+    """An executor whose units refer to other runs."""
+
+    @abc.abstractmethod
+    def accompany(self, live: LiveRun, moves: tuple[Move, ...], /) -> tuple[RunChange, ...]:
+        """Return the changes of other runs that must be written together with these moves, or not at all."""
+
+    @abc.abstractmethod
+    def follow(self, change: RunChange, /) -> set[str]:
+        """Note that a ledger has changed; return the runs whose turns depend on it."""
+
+    @abc.abstractmethod
+    def follow_intent(self, uid: str, /) -> None:
+        """Note that the intent of a run's target has changed."""
+
+    @abc.abstractmethod
+    def follow_end(self, uid: str, /) -> set[str]:
+        """Note that a run has ended; return the runs whose turns depend on it."""
 
 
 class ProcessStepExecutor(AttemptExecutor):

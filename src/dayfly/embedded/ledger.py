@@ -6,12 +6,13 @@ synchronous and single-threaded; `embedded.writer` groups its commits.
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from dayfly.embedded.pool_tables import POOL_SCHEMA, PoolTables
 from dayfly.plan import transitions
 from dayfly.plan.actions import Move
 from dayfly.plan.history import history_entries
@@ -23,7 +24,7 @@ from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.run import Run
 from dayfly.spec.run_data import HistoryEntry
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 _BUSY_S = 10
 _SCHEMA = """
 CREATE TABLE run (
@@ -85,6 +86,23 @@ _decode_forks = msgspec.json.Decoder(tuple[Unit, ...]).decode
 _decode_intent = msgspec.json.Decoder(TargetIntent).decode
 
 
+class RunChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of one run's ledger: `before`, the moves, and `after`. With `birth`, the run begins with it."""
+
+    before: Run
+    after: Run
+    moves: tuple[Move, ...]
+    birth: "MemberBirth | None" = None
+
+
+class MemberBirth(msgspec.Struct, frozen=True, kw_only=True):
+    """A new run of a pool member: what to store, and its pool and number (empty and 0 if it belongs to no pool)."""
+
+    stored: StoredRun
+    pool: str = ""
+    number: int = 0
+
+
 class SqliteLedger:
     """Synchronous access to the ledger file.
 
@@ -107,6 +125,7 @@ class SqliteLedger:
             self._db.execute("PRAGMA synchronous = FULL")
             # A deleted run's secrets are overwritten in the file.
             self._db.execute("PRAGMA secure_delete = ON")
+            self.pools = PoolTables(self._db, self._read)
             self._prepare()
         except sqlite3.DatabaseError as error:
             raise LedgerError(f"{path}: {error}") from error
@@ -115,7 +134,9 @@ class SqliteLedger:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version == 0:
             with self._db:
-                self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+                self._db.executescript(
+                    f"BEGIN; {_SCHEMA} {POOL_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+                )
         elif version != SCHEMA_VERSION:
             raise LedgerError(
                 f"the ledger has version {version}, this Dayfly supports {SCHEMA_VERSION}; use the Dayfly that wrote it"
@@ -201,30 +222,76 @@ class SqliteLedger:
             self._db.execute(_HISTORY, (uid, run.seq, run.born_at, "", 0, "Born", "", run.plan))
         return bool(cursor.rowcount)
 
-    def commit(self, run: Run, plan: Plan, moves: tuple[Move, ...], values: Values, at: int) -> Run | None:
-        """Apply the moves to `run` and return the new run; return None if the stored `seq` differs.
+    def commit(
+        self,
+        run: Run,
+        plan: Plan,
+        moves: tuple[Move, ...],
+        values: Values,
+        at: int,
+        others: Sequence[RunChange] = (),
+    ) -> Run | None:
+        """Apply the moves to `run`, with the changes of other runs, and return the new run.
 
-        `values` are the outputs of the attempts that the moves record.
+        Return None if the stored `seq` of any of these runs differs; nothing is changed then. `values` are the outputs
+        of the attempts that the moves record.
 
         Raises:
             IllegalMoveError: a move is not in `plan.transitions`; nothing is changed.
         """
         after = transitions.apply(run, moves, plan.creates)
-        cursor = self._db.execute(
-            "UPDATE run SET seq = ?, phase = ?, ledger = ? WHERE uid = ? AND seq = ?",
-            (after.seq, after.phase.value, ledger.encode(after), run.uid, run.seq),
-        )
-        if not cursor.rowcount:
+        if not all(map(self._is_current, others)) or not self._replace(run, after):
             return None
         for (unit, name), value in values.items():
             self._db.execute(
                 "INSERT OR REPLACE INTO output VALUES (?, ?, ?, ?, ?)",
                 (run.uid, unit, name, after.unit(unit).attempt, value),
             )
-        self._db.executemany(
-            _HISTORY, ((run.uid, *msgspec.structs.astuple(line)) for line in history_entries(after, moves, at))
-        )
+        self._add_history(after, moves, at)
+        for other in others:
+            self._write(other, at)
         return after
+
+    def change(self, changes: Sequence[RunChange], at: int, first: Callable[[], bool] = lambda: True) -> bool:
+        """Write the changes of several runs together; return False and change nothing if one is out of date.
+
+        `first` writes before them, if none is out of date. It returns False if it cannot.
+        """
+        if not all(map(self._is_current, changes)) or not first():
+            return False
+        for each in changes:
+            self._write(each, at)
+        return True
+
+    def _is_current(self, change: RunChange) -> bool:
+        uid = change.before.uid
+        found = self._db.execute("SELECT seq FROM run WHERE uid = ?", (uid,)).fetchone()
+        if change.birth is None:
+            return bool(found == (change.before.seq,))
+        ended = self._db.execute("SELECT 1 FROM ended WHERE uid = ?", (uid,)).fetchone()
+        return found is None and ended is None
+
+    def _write(self, change: RunChange, at: int) -> None:
+        after = change.after
+        if (birth := change.birth) is not None:
+            self.create(msgspec.structs.replace(birth.stored, run=after))
+            self.pools.add_member(after.uid, birth.pool, birth.number)
+        else:
+            self._replace(change.before, after)
+        if after.is_member and after.holders:
+            self.pools.set_holder(after.uid, after.holders[0].run)
+        self._add_history(after, change.moves, at)
+
+    def _replace(self, before: Run, after: Run) -> bool:
+        cursor = self._db.execute(
+            "UPDATE run SET seq = ?, phase = ?, ledger = ? WHERE uid = ? AND seq = ?",
+            (after.seq, after.phase.value, ledger.encode(after), before.uid, before.seq),
+        )
+        return bool(cursor.rowcount)
+
+    def _add_history(self, after: Run, moves: tuple[Move, ...], at: int) -> None:
+        entries = history_entries(after, moves, at)
+        self._db.executemany(_HISTORY, ((after.uid, *msgspec.structs.astuple(line)) for line in entries))
 
     def set_intent(self, uid: str, intent: TargetIntent) -> bool:
         """Replace the intent of the run's target; return False if there is no such run."""
@@ -288,21 +355,27 @@ class SqliteLedger:
     def _end(self, run: Run, name: str) -> None:
         self.drop_secrets(run.uid)
         self._db.execute(
-            "INSERT OR IGNORE INTO ended VALUES (?, ?, ?, ?, 0)", (run.uid, name, run.ended_at, ledger.encode(run))
+            # The server does not know members, so it cannot acknowledge their ends.
+            "INSERT OR IGNORE INTO ended VALUES (?, ?, ?, ?, ?)",
+            (run.uid, name, run.ended_at, ledger.encode(run), run.is_member),
         )
 
     def acknowledge(self, uids: Iterable[str]) -> None:
         """Record that the server knows that these runs have ended."""
         self._db.executemany("UPDATE ended SET acknowledged = 1 WHERE uid = ?", [(uid,) for uid in uids])
 
-    def forget(self, before: int) -> list[str]:
+    def forget(self, before: int, kept: Collection[str] = ()) -> list[str]:
         """Delete the records of runs that ended before `before`; return their UIDs, so that their logs can be deleted.
 
-        Unacknowledged runs are kept: a server that was away for long would treat such a run as lost, or as new.
+        Unacknowledged runs are kept: a server that was away for long would treat such a run as lost, or as new. Members
+        are kept while their holder lives: without the record of its end, the member would count as lost. So are `kept`.
         """
-        gone = [uid for (uid,) in self._db.execute("SELECT uid FROM ended WHERE at < ? AND acknowledged", (before,))]
+        ended = [uid for (uid,) in self._db.execute("SELECT uid FROM ended WHERE at < ? AND acknowledged", (before,))]
+        used = {*self.pools.used_members(), *kept}
+        gone = [uid for uid in ended if uid not in used]
         self._db.executemany("DELETE FROM history WHERE run = ?", [(uid,) for uid in gone])
         self._db.executemany("DELETE FROM ended WHERE uid = ?", [(uid,) for uid in gone])
+        self.pools.forget_members(gone)
         return gone
 
     # --- reading ------------------------------------------------------------------------------------------------

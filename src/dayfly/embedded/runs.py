@@ -1,17 +1,21 @@
 """The runs in memory. Each can be dropped and read again: its state is in the ledger and the attempt folders."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+import msgspec
 
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.forks import BaselineProcesses, Ports, fork_values
 from dayfly.embedded.ledger import SqliteLedger, StoredRun
+from dayfly.execute.acquire.acquisition import Acquisition, find_acquisitions
 from dayfly.execute.inputs import Forks, reads_forks
 from dayfly.execute.turn import pin_generations
 from dayfly.plan.run_trace import traceparent
 from dayfly.plan.sealed import KeptStep, Plan, SealedStep
 from dayfly.plan.world import Running
 from dayfly.spec.host_errors import RunDamagedError
+from dayfly.spec.identity import resource_id
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import Run
 
@@ -32,6 +36,7 @@ class LiveRun:
         self._kinds = frozenset(step.unit.kind for step in desired)
         self.reading_forks = tuple(step for step in plan.steps.values() if step.creates and reads_forks(step.unit))
         """Create steps with inputs from forks."""
+        self._acquisitions: dict[str, Acquisition] | None = None
 
     @property
     def run(self) -> Run:
@@ -50,6 +55,19 @@ class LiveRun:
         """The kinds of all units that are desired or were ever claimed."""
         undesired = self.run.units.keys() - self.plan.steps.keys() - self.plan.kept.keys()
         return self._kinds.union(map(self.run.kind, undesired)) if undesired else self._kinds
+
+    @property
+    def acquisitions(self) -> Mapping[str, Acquisition]:
+        """The resources that pool members provide, by name."""
+        if self._acquisitions is None:
+            self._acquisitions = find_acquisitions(self.plan.documents)
+        return self._acquisitions
+
+    def member_resource_id(self, resource: str) -> str:
+        """Return the resource ID of the pool member that provides the resource; empty if none does."""
+        acquisition = self.acquisitions.get(resource)
+        member = acquisition.member(self.run) if acquisition is not None else ""
+        return resource_id(member, acquisition.template.resource) if acquisition is not None and member else ""
 
     def traceparent(self, step: str, attempt: int) -> str:
         """Return the W3C `traceparent` for the programs of an attempt."""
@@ -98,6 +116,12 @@ class RunCache:
             del self._live[uid]
         else:
             live.renew(stored, self._plan(stored))
+
+    def replace(self, run: Run) -> None:
+        """Replace the ledger of a run in memory after a turn of another run has changed it."""
+        live = self._live.get(run.uid)
+        if live is not None and run.seq > live.run.seq:
+            live.stored = msgspec.structs.replace(live.stored, run=run)
 
     def refresh_all(self) -> None:
         """Read all runs in memory again."""

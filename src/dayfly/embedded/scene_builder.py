@@ -4,6 +4,7 @@ from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.executors import Executors
 from dayfly.embedded.runs import LiveRun, RunCache, current_fork_values
 from dayfly.execute import route_group
+from dayfly.execute.executor import SLOTLESS_KINDS
 from dayfly.execute.inputs import unfit_messages
 from dayfly.execute.process.launch import Starter
 from dayfly.execute.turn import Scene, adjust_facts
@@ -19,18 +20,11 @@ OBJECTIONS = frozenset({Reason.BASELINE_MISSING, Reason.PATH_IN_USE})
 class SceneBuilder:
     """Builds the scene of a turn."""
 
-    def __init__(
-        self, executors: Executors, attempts: Attempts, starter: Starter, runs: RunCache, *, parallel: int
-    ) -> None:
+    def __init__(self, executors: Executors, attempts: Attempts, starter: Starter, runs: RunCache) -> None:
         self._executors = executors
         self._attempts = attempts
         self._starter = starter
         self._runs = runs
-        self._parallel = parallel
-
-    def free(self) -> int:
-        """Return how many more steps may run now."""
-        return max(self._parallel - len(self._attempts.slot_holders), 0)
 
     def build(self, live: LiveRun, slots: int) -> Scene:
         """Return what a turn of the run observes now, with this number of slots for new steps."""
@@ -42,6 +36,7 @@ class SceneBuilder:
             target=route_group.state(live.run, live.plan.documents, facts),
             facts=facts,
             gated_kinds=self._executors.gated_kinds,
+            slotless_kinds=SLOTLESS_KINDS,
             ref=self._attempts.storage.ref,
             # Without private paths, one step starts at a time, so that the next turn sees the paths in use.
             slots=slots if self._starter.isolates_paths else min(slots, 1),

@@ -11,6 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from dayfly.execute.acquire.acquisition import find_template
 from dayfly.lib.tasks import attempt_all
 from dayfly.plan import messages
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
@@ -21,6 +22,8 @@ from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Kind, Lifecycle, LifecycleEvent, Unit, kept_id, unit_id
 
 V_contra = TypeVar("V_contra", contravariant=True)
+SLOTLESS_KINDS = frozenset({Kind.ACQUIRE})
+"""The kinds whose attempts only wait for another run, and so use no slot of a host."""
 UnitEffect = Prepare | Launch | Fence | Recall | Cancel | Release
 """The effects that executors perform."""
 
@@ -133,6 +136,8 @@ class Registry(Generic[V_contra]):
                 raise DocumentsRefusedError(f"{document.resource}: {problem}")
             for unit in (unit for event in LifecycleEvent for unit in document.units(event)):
                 self._admit(unit_id(document.resource, unit.name), unit)
+            if (template := find_template(document)) is not None:
+                self.admit(template.documents, ())
         for unit in kept:
             _check_work(unit.name, unit)
             self._admit(kept_id(unit), unit)

@@ -61,12 +61,17 @@ def identity_records(run: str, unit: str, number: int, start_before: int) -> lis
 
 
 class StepAttempt(Protocol):
-    """The fields of an attempt that determine its built-in environment. An absent input has the value None."""
+    """The fields of an attempt that determine its built-in environment. An absent input has the value None.
+
+    `resource_id` is empty unless a pool member provides the resource: the steps then have the member's ID.
+    """
 
     @property
     def run(self) -> str: ...
     @property
     def resource(self) -> str: ...
+    @property
+    def resource_id(self) -> str: ...
     @property
     def unit(self) -> str: ...
     @property
@@ -82,7 +87,7 @@ def built_in(unit: Unit, attempt: StepAttempt) -> dict[str, str]:
     assert unit.exec is not None, "only exec units have an environment"
     return {
         **unit.exec.env,
-        "DAYFLY_RESOURCE_ID": resource_id(attempt.run, attempt.resource),
+        "DAYFLY_RESOURCE_ID": attempt.resource_id or resource_id(attempt.run, attempt.resource),
         "DAYFLY_ATTEMPT": str(attempt.number),
         "DAYFLY_ATTEMPT_NONCE": nonce(attempt.run, attempt.unit, attempt.number),
         "DAYFLY_OUTPUTS_COMPLETE": "true" if attempt.complete else "false",

@@ -85,6 +85,7 @@ class HostEnd:
                 runs=tuple(map(self._status_without_report, self._host.living_runs())),
                 ended=tuple(map(self._status_without_report, self._host.unacknowledged_ends())),
                 routes=self._host.routes,
+                pools=self._host.pools,
             )
         )
 
@@ -151,6 +152,8 @@ class HostEnd:
                 return await host.retry(uid, attempts, by)
             case wire.Lease(uid=uid, until=until):
                 return await host.lease(uid, until)
+            case wire.ControlPool(uid=uid, action=action, by=by):
+                return await host.control_pool(uid, action, by)
 
     async def _acknowledge(self, message: wire.Acknowledge) -> None:
         try:
@@ -235,7 +238,7 @@ class HostEnd:
         """Report that the run has ended. The host calls it once the end is durable."""
         self._changed.discard(uid)
         self._forget_failures(uid)
-        for replaced in ("offer", "lease"):  # a late order is answered with the end
+        for replaced in ("offer", "lease", "pool"):  # a late order is answered with the end
             self._newest.pop((replaced, uid), None)
         if self._session:
             self._send_end(uid)
@@ -333,4 +336,6 @@ def _replacement_key(order: wire.Order) -> tuple[str, str] | None:
             return "offer", uid
         case wire.Lease(uid=uid):
             return "lease", uid
+        case wire.ControlPool(uid=uid):
+            return "pool", uid
     return None

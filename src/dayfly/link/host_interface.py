@@ -29,6 +29,10 @@ class Host(Protocol):
     def routes(self) -> bool:
         """Whether it routes requests to forks by their routing key."""
 
+    @property
+    def pools(self) -> bool:
+        """Whether it has resource pools, and executes units of kind acquire."""
+
     def begin_session(self) -> int:
         """Return a number higher than those of all sessions before."""
 
@@ -68,6 +72,9 @@ class Host(Protocol):
 
     async def lease(self, uid: str, until: int) -> Verdict:
         """Renew the lease to `until` (unix milliseconds)."""
+
+    async def control_pool(self, uid: str, action: wire.PoolAction, by: str) -> Verdict:
+        """Pause, resume or drain a pool, until the next action. `CLOSED`: the pool is being deleted."""
 
     async def acknowledge(self, uids: tuple[str, ...]) -> None:
         """Record that the server knows these ends; they may be forgotten later."""

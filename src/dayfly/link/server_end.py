@@ -64,7 +64,7 @@ class Link:
         """Whether all replicas of the server share the session with the host. It then outlives this process."""
         self._compile_target = compile_target
         self.state = HostState()
-        self._routes = False
+        self._routes = self._pools = False
         self._host = host
         self._process = uuid.uuid4().hex
         self._number = 0
@@ -78,9 +78,9 @@ class Link:
     def compile_target(self) -> CompileTarget:
         """Return the target for which sandboxes of this host are compiled.
 
-        Before the inventory has arrived, it is unknown whether the host routes requests, so `routes` is false.
+        Before the inventory has arrived, the abilities of the host are unknown, so `routes` and `pools` are false.
         """
-        return self._compile_target()._replace(routes=self._routes)
+        return self._compile_target()._replace(routes=self._routes, pools=self._pools)
 
     @property
     def has_inventory(self) -> bool:
@@ -114,7 +114,7 @@ class Link:
         if inventory.session < self.state.session:
             return
         self._inventory_requested = False
-        self._routes = inventory.routes
+        self._routes, self._pools = inventory.routes, inventory.pools
         begins = self.state.apply_inventory(inventory)
         self._inventory_received.set()
         if begins:

@@ -102,6 +102,22 @@ class Lease(ToHost, frozen=True, kw_only=True):
     until: int
 
 
+class PoolAction(enum.StrEnum):
+    """An action on a pool: stop making members, make members again, or stop and remove all unused members."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    DRAIN = "drain"
+
+
+class ControlPool(ToHost, frozen=True, kw_only=True):
+    """Pause, resume or drain a pool. A later action replaces an earlier one."""
+
+    uid: str
+    action: PoolAction
+    by: str = ""
+
+
 class Acknowledge(ToHost, frozen=True, kw_only=True):
     """Inform the host that the ends of these runs are recorded, so that it stops resending them."""
 
@@ -187,12 +203,14 @@ class Inventory(ToServer, frozen=True, kw_only=True):
     """The list of living runs and of ends that are not acknowledged; the first message of each session.
 
     It includes all reports up to its `count`. `routes`: whether the host routes requests to forks by their routing
-    key.
+    key. `pools`: whether it has resource pools and executes units of kind acquire. Pools are among its runs; their
+    members are not.
     """
 
     runs: tuple[RunStatus, ...] = ()
     ended: tuple[RunStatus, ...] = ()
     routes: bool = False
+    pools: bool = False
 
 
 class RunChanged(ToServer, frozen=True, kw_only=True):
@@ -280,7 +298,7 @@ class LogBytes(AnswerMessage, frozen=True, kw_only=True):
 
 # --- as bytes -------------------------------------------------------------------------------------------------------
 
-Order = Offer | Stop | Abandon | Retry | Lease
+Order = Offer | Stop | Abandon | Retry | Lease | ControlPool
 RunQuery = ValuesQuery | HistoryQuery | LogsQuery | LogQuery
 Query = AdmissionQuery | StatusQuery | RunQuery
 AnyToHost = Hello | Order | Acknowledge | Query

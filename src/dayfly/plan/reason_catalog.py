@@ -23,6 +23,7 @@ class Subject(enum.StrEnum):
     END = "Why a sandbox closes"
     OBJECT = "A plugin, a resource, a hook or a cluster"
     GROUP = "A route group"
+    POOL = "A resource pool, or why one of its members closes"
 
 
 class Severity(enum.IntEnum):
@@ -553,6 +554,26 @@ _ROWS: Final[dict[Subject, tuple[ReasonEntry, ...]]] = {
             "narrow the group's match, or delete the sandbox that you do not need",
         ),
         ReasonEntry(Reason.NO_FORK_CONFLICT, Severity.PROGRESS, "No two of its sandboxes fork the same baseline."),
+    ),
+    Subject.POOL: (
+        ReasonEntry(Reason.POOL_FULL, Severity.PROGRESS, "It has as many ready members as it should."),
+        ReasonEntry(Reason.FILLING, Severity.PROGRESS, "Members are being created."),
+        ReasonEntry(Reason.PAUSED, Severity.PROGRESS, "A person has paused it. It creates no members until `resume`."),
+        ReasonEntry(
+            Reason.FAILING,
+            Severity.FAILED,
+            "Several members failed in a row. It creates no members until `resume`, a new spec or a new version.",
+            "read the logs of the last failed member, fix the plugin or the pool's params, then `dayfly pool resume`",
+        ),
+        ReasonEntry(
+            Reason.DRAINED,
+            Severity.PROGRESS,
+            "A person has drained it. Unused members close, and none is created until `resume` or a new spec.",
+        ),
+        ReasonEntry(Reason.SURPLUS, Severity.PROGRESS, "The pool was larger than it should be."),
+        ReasonEntry(Reason.OUTDATED, Severity.PROGRESS, "A newer member of the pool has replaced it."),
+        ReasonEntry(Reason.MEMBER_FAILED, Severity.TROUBLE, "One of its create steps failed."),
+        ReasonEntry(Reason.WITHDRAWN, Severity.PROGRESS, "The pool no longer has the member in its ledger."),
     ),
 }
 

@@ -153,3 +153,13 @@ class Reason(enum.StrEnum):
     FORK_CONFLICT = "ForkConflict"
     NO_FORK_CONFLICT = "NoForkConflict"
     EXPIRES_SOON = "ExpiresSoon"
+
+    POOL_FULL = "PoolFull"
+    FILLING = "Filling"
+    PAUSED = "Paused"
+    FAILING = "Failing"
+    DRAINED = "Drained"
+    SURPLUS = "Surplus"
+    OUTDATED = "Outdated"
+    MEMBER_FAILED = "MemberFailed"
+    WITHDRAWN = "Withdrawn"

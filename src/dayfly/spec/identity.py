@@ -20,6 +20,11 @@ def nonce(run: str, unit: str, attempt: int) -> str:
     return _hash("attempt", run, unit, str(attempt))
 
 
+def member_id(owner: str, name: str) -> str:
+    """Return the UID of a pool member: of a pool by its number, or of a run that found no member by its resource."""
+    return _hash("member", owner, name)
+
+
 def pair_id(hook: str, target: str) -> str:
     """Return the identity of the ledger of one hook and one of its objects, from the UIDs of both."""
     return _hash("hook", hook, target)

@@ -69,6 +69,29 @@ class UnitReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     reads: Annotated[tuple[str, ...], doc("IDs of the units whose outputs it reads.")] = ()
     waits_on: Annotated[tuple[str, ...], doc("IDs of the units that it waits for.")] = ()
     outputs: Annotated[tuple[str, ...], doc("Names of its outputs so far.")] = ()
+    pool: Annotated[str, doc("For a step of a pool member: the name of the pool; empty without one.")] = ""
+    member: Annotated[str, doc("For a step that ran in a pool member: the name of the member.")] = ""
+    holder: Annotated[str, doc("For a pool member: the resource that uses it, as `sandbox/resource`.")] = ""
+
+
+class PoolReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """The state of a pool on its host. In its report, each member is a unit of kind `member`.
+
+    A member that is being created is `waiting` or `running`. A complete one is `succeeded`, and used if it has a
+    `holder`. A member that is being removed is `stopped`.
+    """
+
+    wanted: Annotated[int, doc("Number of ready members that the pool keeps now.")] = 0
+    ready: Annotated[int, doc("Number of ready members that no sandbox uses.")] = 0
+    creating: Annotated[int, doc("Number of members that are being created.")] = 0
+    held: Annotated[int, doc("Number of members that sandboxes use.")] = 0
+    failed: Annotated[int, doc("Number of members that could not be created.")] = 0
+    paused: Annotated[str, doc("Why no members are created; empty if they are.")] = ""
+    hits: Annotated[int, doc("Number of resources that found a ready member.")] = 0
+    misses: Annotated[int, doc("Number of resources that found none.")] = 0
+    rate: Annotated[float, doc("Recent number of resources per hour that needed a member.")] = 0.0
+    refill_ms: Annotated[int, doc("Usual time to create a member, in milliseconds; 0 if unknown.")] = 0
+    idle_ms: Annotated[int, doc("Time for which all members were ready and unused, in milliseconds.")] = 0
 
 
 class RunReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -92,3 +115,5 @@ class RunReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     born_at: int = 0
     # Parts of the spec without effect, each with the reason.
     unsupported: tuple[str, ...] = ()
+    # Only for a pool.
+    pool: PoolReport | None = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from dayfly.execute.pod import pod_precheck
 from dayfly.execute.pod.names import namespace_of
@@ -13,12 +15,24 @@ from dayfly.operator.cluster.objects import SANDBOXES, served_uid
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.identity import routing_key
-from dayfly.spec.lifecycle import MAX_UNITS_PER_RUN, Kind, Lifecycle, LifecycleEvent, Unit, kept_id
+from dayfly.spec.lifecycle import (
+    MAX_UNITS_PER_RUN,
+    MEMBER_KIND,
+    MEMBER_TARGET,
+    Kind,
+    Lifecycle,
+    LifecycleEvent,
+    Unit,
+    kept_id,
+)
 from dayfly.spec.route_group import KIND as GROUP
 from dayfly.spec.routing.endpoints import is_host
 from dayfly.spec.routing.routing_keys import check_key
 from dayfly.spec.scalars import kube_names
 from dayfly.spec.unsupported_fields import PREVIEWED
+
+# The template of a pool member may have the templates of its parents.
+MAX_TEMPLATE_DEPTH: Final = 3
 
 
 class LocalKeys:
@@ -47,17 +61,53 @@ class LocalKeys:
 def check_documents(documents: tuple[Lifecycle, ...], org: str) -> None:
     """Refuse documents that cannot belong to a sandbox or route group of the organisation.
 
+    The templates of pool members in them are checked by the same rules.
+
     Raises:
         DocumentsRefusedError: for the first problem.
     """
+    kinds = {document.target.kind for document in documents}
+    if documents and kinds not in ({SANDBOXES.kind}, {GROUP}):
+        raise DocumentsRefusedError("the operator runs only sandboxes and route groups for a server")
+    _check_run(documents, org)
+    for found in templates(documents):
+        if any(document.target != MEMBER_TARGET for document in found):
+            raise DocumentsRefusedError(f"a template of a pool member must have the kind {MEMBER_KIND} and no name")
+        _check_run(found, org)
+
+
+def templates(documents: tuple[Lifecycle, ...], depth: int = MAX_TEMPLATE_DEPTH) -> Iterator[tuple[Lifecycle, ...]]:
+    """Yield the documents of each pool member that a host may create for these documents.
+
+    Raises:
+        DocumentsRefusedError: a template cannot be read, or templates are nested too deeply.
+    """
+    for document in documents:
+        acquires = any(unit.kind == Kind.ACQUIRE for event in LifecycleEvent for unit in document.units(event))
+        if acquires != bool(document.template):
+            raise DocumentsRefusedError(
+                f"resource {quote(document.resource)}: a template and its units must be together"
+            )
+        if not document.template:
+            continue
+        if depth == 0:
+            raise DocumentsRefusedError(f"templates of pool members may be nested {MAX_TEMPLATE_DEPTH} deep")
+        try:
+            found = document.template_documents()
+        except msgspec.ValidationError as fault:
+            raise DocumentsRefusedError(
+                f"resource {quote(document.resource)}: cannot read its template: {fault}"
+            ) from None
+        yield found
+        yield from templates(found, depth - 1)
+
+
+def _check_run(documents: tuple[Lifecycle, ...], org: str) -> None:
     if (
         not documents
         or sum(len(each.units(event)) for each in documents for event in LifecycleEvent) > MAX_UNITS_PER_RUN
     ):
         raise DocumentsRefusedError(f"a run must have documents, and at most {MAX_UNITS_PER_RUN} units")
-    kinds = {document.target.kind for document in documents}
-    if kinds not in ({SANDBOXES.kind}, {GROUP}):
-        raise DocumentsRefusedError("the operator runs only sandboxes and route groups for a server")
     for document in documents:
         # Administrators grant rights to an organisation's plugins by name, so no other organisation may use that name.
         if not document.origin.inline and document.origin.publisher != org:

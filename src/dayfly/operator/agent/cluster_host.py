@@ -51,6 +51,7 @@ class ClusterHost:
     """The host (`link.host_interface.Host`) of one organisation, over the objects in its namespace."""
 
     is_remote = True
+    pools = False
 
     def __init__(self, cluster: ClusterWatches, bound: Mapping[str, str], admit: Admit) -> None:
         """Create the host; `bound` has the namespace of each organisation, `admit` refuses what no executor can run."""
@@ -138,7 +139,8 @@ class ClusterHost:
                 f"administrator can start the operator with --agent-namespace {self.org}=NAMESPACE"
             )
         admission.check_documents(documents, self.org)
-        self._admit(documents, forks)
+        for found in (documents, *admission.templates(documents)):
+            self._admit(found, forks if found is documents else ())
         admission.check_kept_units(forks, group=documents[-1].target.kind == GROUP, local_keys=self._local_keys)
 
     @unavailable_on_error
@@ -217,6 +219,9 @@ class ClusterHost:
             return Verdict.CLOSED
         await self._change(run, lambda offered: msgspec.structs.replace(offered, lease_until=until))
         return Verdict.TAKEN
+
+    async def control_pool(self, uid: str, action: wire.PoolAction, by: str) -> Verdict:  # noqa: ARG002 # the protocol
+        return Verdict.UNKNOWN  # it has no pools
 
     @unavailable_on_error
     async def acknowledge(self, uids: tuple[str, ...]) -> None:

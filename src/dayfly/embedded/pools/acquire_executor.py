@@ -1,0 +1,284 @@
+"""The executor of kind acquire: it chooses a member for a resource, and states what changes together with its run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dayfly.embedded.executors import Companion
+from dayfly.embedded.ledger import MemberBirth, RunChange, SqliteLedger, StoredRun
+from dayfly.execute.acquire.facts import Member, acquire_facts, acquire_objections, lost_member, needs_member
+from dayfly.execute.acquire.members import Progress, is_held_by, join, leave
+from dayfly.execute.executor import Observations
+from dayfly.lib.clock import now_ms
+from dayfly.plan import transitions
+from dayfly.plan.actions import Cancel, Claim, Fence, Join, Launch, Leave, Move, Prepare, Recall, Release
+from dayfly.plan.reasons import Reason
+from dayfly.plan.world import AttemptKey, Ended, Fact, Prepared, TargetIntent, UnitRefusal
+from dayfly.spec.host_errors import RunDamagedError
+from dayfly.spec.identity import member_id
+from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, Kind, Target, Unit
+from dayfly.spec.run import Phase, Run
+
+if TYPE_CHECKING:
+    from dayfly.embedded.pools.member_index import MemberIndex, PoolMember
+    from dayfly.embedded.runs import LiveRun
+    from dayfly.execute.acquire.acquisition import Acquisition
+    from dayfly.spec.report import RunReport
+
+log = logging.getLogger(__name__)
+
+# Tries to leave a member whose ledger changes at the same time. Each conflict means that its run has progressed.
+MAX_ROUNDS = 8
+
+Change = Callable[[tuple[RunChange, ...]], Awaitable[bool]]
+
+
+class AcquireExecutor(Companion):
+    """Provides resources of runs with pool members.
+
+    Between the choice of a member and the commit of its holder, only the memory of this process knows the choice.
+    The engine sets `change`, which writes the ledgers of other runs, and `is_in_turn`, which returns whether a run is
+    taking a turn. `report` returns the report of a living run, and `on_miss` is called with the digest of a template
+    that no pool had a member of.
+    """
+
+    kind: str = Kind.ACQUIRE
+    is_gated = True
+
+    def __init__(self, reader: SqliteLedger, index: MemberIndex) -> None:
+        self._reader = reader
+        self._index = index
+        self.change: Change = _refuse
+        self.on_miss: Callable[[str], None] = lambda _template: None
+        self.report: Callable[[str], RunReport | None] = lambda _uid: None
+        self.is_in_turn: Callable[[str], bool] = lambda _uid: False
+        # The chosen member of a resource, by run and resource, and the run and resource that have chosen a member.
+        self._choices: dict[tuple[str, str], str] = {}
+        self._chosen_by: dict[str, tuple[str, str]] = {}
+        # The runs that wait for the end of a member after they have left it.
+        self._waiting: dict[str, set[str]] = {}
+
+    def admit(self, _name: str, _unit: Unit) -> None:
+        """Accept each unit: the registry checks it together with the template of its document."""
+
+    # --- the choice of a member -------------------------------------------------------------------------------------
+
+    async def observe(self, live: LiveRun) -> None:
+        for acquisition in live.acquisitions.values():
+            if live.run.phase is Phase.OPEN and not acquisition.member(live.run):
+                self._choose(live.run, acquisition)
+
+    def _choose(self, run: Run, acquisition: Acquisition) -> None:
+        """Choose the member that this turn may hold: a ready one, one that is being created, or else a new one."""
+        key = run.uid, acquisition.resource
+        found = next((each for each in self._candidates(run, acquisition) if not self._is_taken(each, key)), None)
+        chosen = found.run.uid if found is not None else member_id(*key)
+        self._forget_choice(key)
+        self._choices[key], self._chosen_by[chosen] = chosen, key
+
+    def _forget_choice(self, key: tuple[str, str]) -> None:
+        chosen = self._choices.pop(key, "")
+        if self._chosen_by.get(chosen) == key:
+            del self._chosen_by[chosen]
+
+    def _candidates(self, run: Run, acquisition: Acquisition) -> Iterable[PoolMember]:
+        yield from (each for each in self._index.held_by(run.uid) if is_held_by(each.run, *self._key(run, acquisition)))
+        for each in self._index.available(acquisition.template.digest):
+            if each.progress is Progress.READY or self._index.is_expected_soon(each, now_ms()):
+                yield each
+
+    @staticmethod
+    def _key(run: Run, acquisition: Acquisition) -> tuple[str, str]:
+        return run.uid, acquisition.resource
+
+    def _is_taken(self, member: PoolMember, key: tuple[str, str]) -> bool:
+        """Return whether another turn has chosen the member and has not ended yet."""
+        other = self._chosen_by.get(member.run.uid)
+        return other is not None and other != key and self.is_in_turn(other[0])
+
+    # --- facts ------------------------------------------------------------------------------------------------------
+
+    def observations(self, live: LiveRun) -> Observations:
+        facts: dict[AttemptKey, Fact] = {}
+        outputs: dict[AttemptKey, Mapping[str, bytes]] = {}
+        objections: dict[str, UnitRefusal] = {}
+        for acquisition in live.acquisitions.values():
+            if not needs_member(live.run, acquisition) or (member := self._member(live, acquisition)) is None:
+                continue
+            found = acquire_facts(live.run, acquisition, member, now_ms())
+            facts |= found
+            outputs |= self._outputs(acquisition, member.uid, found)
+            objections |= acquire_objections(live.run, acquisition, member)
+        return Observations(facts=facts, outputs=outputs, objections=objections)
+
+    def _member(self, live: LiveRun, acquisition: Acquisition) -> Member | None:
+        """Return what is known about the member of a resource; None if this run has not chosen any."""
+        uid, run = acquisition.member(live.run), live.run
+        if uid:
+            return self._known_member(uid, run)
+        if run.phase is not Phase.OPEN:
+            return Member(uid="")
+        chosen = self._choices.get(self._key(run, acquisition))
+        if chosen is None:
+            return None
+        found = self._index.find(chosen)
+        return Member(uid=chosen, run=found.run if found is not None else None)
+
+    def _known_member(self, uid: str, holder: Run) -> Member:
+        """Return the member that the holder's ledger refers to. Its changes wake the holder from now on."""
+        self._waiting.setdefault(uid, set()).add(holder.uid)
+        try:
+            found = self._index.find(uid) or self._index.read(self._reader, uid)
+        except RunDamagedError as error:
+            return Member(uid=uid, problem=UnitRefusal(reason=Reason.BLOCKED, message=str(error)))
+        if found is not None:
+            return Member(uid=uid, run=found.run, report=partial(self.report, uid))
+        if (last := self._reader.ended_run(uid)) is not None:
+            return Member(uid=uid, run=last, has_ended=True)
+        return Member(uid=uid, problem=lost_member(uid, holder))
+
+    def _outputs(
+        self, acquisition: Acquisition, member: str, facts: Mapping[AttemptKey, Fact]
+    ) -> dict[AttemptKey, Mapping[str, bytes]]:
+        """Return the member's values for the facts that have a result with outputs."""
+        results = {
+            key: fact.result.outputs
+            for key, fact in facts.items()
+            if isinstance(fact, (Ended, Prepared)) and fact.result is not None and fact.result.outputs
+        }
+        if not results:
+            return {}
+        values = self._reader.values(member)
+        steps = acquisition.steps
+        return {
+            key: {name: value for name in outputs if (value := values.get((steps[key[0]], name))) is not None}
+            for key, outputs in results.items()
+        }
+
+    # --- what is committed together ---------------------------------------------------------------------------------
+
+    def accompany(self, live: LiveRun, moves: tuple[Move, ...]) -> tuple[RunChange, ...]:
+        """Return the changes of members that must be written together with these moves of a holder, or not at all."""
+        if not live.acquisitions:
+            return ()
+        claims = {move.unit: move.ref for move in moves if isinstance(move, Claim)}
+        changes: list[RunChange] = []
+        for acquisition in live.acquisitions.values():
+            refs = [claims[name] for name in acquisition.steps if name in claims]
+            if refs and not acquisition.member(live.run):
+                changes += self._joins(live, acquisition, refs[0])
+            released = [claims[name] for name in acquisition.releases if name in claims]
+            if released and (found := self._index.find(released[0])) is not None:
+                changes += self._leaves(found.run, live.run, acquisition.resource)
+        return tuple(changes)
+
+    def _joins(self, live: LiveRun, acquisition: Acquisition, uid: str) -> Iterable[RunChange]:
+        now, found = now_ms(), self._index.find(uid)
+        joining = join(live.run, acquisition.resource, now)
+        if found is None:
+            yield _birth(live, acquisition, uid, joining, now)
+        elif not is_held_by(found.run, *self._key(live.run, acquisition)):
+            yield _change(found.run, (joining,))
+
+    @staticmethod
+    def _leaves(member: Run, holder: Run, resource: str = "") -> Iterable[RunChange]:
+        if moves := leave(member, holder, now_ms(), resource):
+            yield _change(member, moves)
+
+    def follow(self, change: RunChange) -> set[str]:
+        run = change.after
+        if not run.is_member:
+            return set()
+        if change.birth is not None:
+            birth = change.birth
+            self._index.add(msgspec.structs.replace(birth.stored, run=run), birth.pool, birth.number)
+            if run.joins:
+                self.on_miss(run.plan)
+        else:
+            self._index.replace(run)
+        return {each.run for each in run.holders} | self._waiting.get(run.uid, set())
+
+    def follow_intent(self, uid: str) -> None:
+        if self._index.find(uid) is not None:
+            self._index.read(self._reader, uid)
+
+    def follow_end(self, uid: str) -> set[str]:
+        self._index.drop(uid)
+        return self._waiting.pop(uid, set())
+
+    # --- effects ----------------------------------------------------------------------------------------------------
+
+    async def prepare(self, _live: LiveRun, _effect: Prepare) -> None:
+        raise AssertionError("a member is chosen before its holder's turn is decided")
+
+    async def launch(self, live: LiveRun, effect: Launch) -> None:
+        """Do nothing: the claim was written together with the hold or its release."""
+
+    async def fence(self, _live: LiveRun, _effect: Fence) -> None:
+        raise AssertionError("an attempt of kind acquire never waits for a start")
+
+    async def recall(self, _live: LiveRun, _effect: Recall) -> None:
+        raise AssertionError("this host offers no attempt for recall")
+
+    async def cancel(self, live: LiveRun, effect: Cancel) -> None:
+        step = live.plan.steps.get(effect.unit)
+        await self._leave(live.run.unit(effect.unit).ref, live.run, step.resource if step is not None else "")
+
+    async def release(self, _live: LiveRun, _effect: Release) -> None:
+        """Do nothing: an attempt of kind acquire leaves no evidence outside of the ledger."""
+
+    async def keep(self, _live: LiveRun) -> None:
+        """Do nothing: this host has no kept units of kind acquire."""
+
+    async def clear(self, live: LiveRun) -> None:
+        """Leave every member that the ended run still holds. It was abandoned then, and may have no plan."""
+        run = live.run
+        for uid in {record.ref for name, record in run.units.items() if run.kind(name) == Kind.ACQUIRE and record.ref}:
+            await self._leave(uid, run)
+        for acquisition in live.acquisitions.values():
+            self._forget_choice(self._key(run, acquisition))
+
+    async def close(self) -> None:
+        """Do nothing: the ledger has everything."""
+
+    async def _leave(self, uid: str, holder: Run, resource: str = "") -> None:
+        """Leave a member, if the run holds it.
+
+        Raises:
+            RunDamagedError: the member's ledger cannot be read, so that it would stay held by a run that is gone.
+        """
+        for _ in range(MAX_ROUNDS):
+            found = self._index.find(uid)
+            member = found.run if found is not None else self._stored_run(uid)
+            changes = tuple(self._leaves(member, holder, resource)) if member is not None else ()
+            if not changes or await self.change(changes):
+                return
+        raise AssertionError(f"the ledger of pool member {uid} changes all the time")
+
+    def _stored_run(self, uid: str) -> Run | None:
+        stored = self._reader.load(uid)
+        return stored.run if stored is not None else None
+
+
+def _change(member: Run, moves: tuple[Join | Leave, ...]) -> RunChange:
+    return RunChange(before=member, after=transitions.apply(member, moves, lambda _: True), moves=moves)
+
+
+def _birth(live: LiveRun, acquisition: Acquisition, uid: str, joining: Join, now: int) -> RunChange:
+    """Return the birth of a member that begins with its holder, because none was available."""
+    target = live.run.target
+    name = f"{target.name}-{acquisition.resource}"
+    member = Target(api_version=API_VERSION, kind=MEMBER_KIND, namespace=target.namespace, name=name, uid=uid)
+    run = Run(uid=uid, target=member, plan=acquisition.template.digest, born_at=now)
+    stored = StoredRun(run=run, name=name, documents=acquisition.template.documents, forks=(), intent=TargetIntent())
+    change = _change(run, (joining,))
+    return msgspec.structs.replace(change, birth=MemberBirth(stored=stored))
+
+
+async def _refuse(_changes: tuple[RunChange, ...]) -> bool:
+    raise AssertionError("the engine sets the function that writes changes")
