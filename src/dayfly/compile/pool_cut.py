@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from dayfly.spec.plugin import PluginSpec, Step
 
 _WAITS = "waits for "
-_SANDBOX_VARIABLE = re.compile(r"\b\w*_(?:SANDBOX_\w*|RESOURCE_NAME)\b")
+# A script may also build the name from a prefix: `${prefix}_SANDBOX_NAME`.
+_SANDBOX_VARIABLE = re.compile(r"\b(?:DAYFLY|SIGNADOT)?_(?:SANDBOX_\w*|RESOURCE_NAME)\b")
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -158,13 +159,12 @@ class _StepReader:
             yield from (Cause("variable", name) for name in self._mentioned(step))
 
     def _mentioned(self, step: Step) -> list[str]:
-        """Return the variables of the sandbox that a step mentions. A variable of an input has another value."""
+        """Return the variables of the sandbox that a step mentions."""
         works: list[Any] = [step.script, step.command, step.webhook, step.object]
         if step.script is not None or step.command is not None:
             works.append(self._overlay)
         found = (name for text in _texts(msgspec.to_builtins(works)) for name in _SANDBOX_VARIABLE.findall(text))
-        own = {item.env for item in step.inputs}
-        return [name for name in dict.fromkeys(found) if name not in own]
+        return list(dict.fromkeys(found))
 
 
 def _texts(value: Any) -> Iterator[str]:
