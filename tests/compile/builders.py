@@ -3,11 +3,12 @@
 from tests.spec.marked_text import marked
 
 import dayfly.compile
-from dayfly.compile import Compiled
+from dayfly.compile import Compiled, CompiledPool
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.parsing import text
 from dayfly.spec.plugin import Plugin
+from dayfly.spec.resource_pool import ResourcePool
 from dayfly.spec.sandbox import Sandbox
 
 
@@ -29,7 +30,7 @@ def sandbox(yaml: str) -> Sandbox:
     return wish
 
 
-def run(yaml: str, *plugins: str) -> Compiled:
+def run(yaml: str, *plugins: str, **more) -> Compiled:
     """Compile a sandbox file with plugin files, all with their places."""
     wish, source = read(yaml, "box.yaml")
     found, sources = {}, {}
@@ -37,7 +38,9 @@ def run(yaml: str, *plugins: str) -> Compiled:
         known, document = read(body, "plugin.yaml")
         found[known.name, known.version] = known
         sources[known.name, known.version] = document
-    return dayfly.compile.compile(wish, found, uid="u1", routing_key="k3v9", source=source, plugin_sources=sources)
+    return dayfly.compile.compile(
+        wish, found, uid="u1", routing_key="k3v9", source=source, plugin_sources=sources, **more
+    )
 
 
 PG = """\
@@ -134,3 +137,49 @@ def _signed(fault: SpecError, texts: dict[str, str]) -> str:
     [(file, line, column)] = [(name, *marked(body)[1:]) for name, body in texts.items() if "§" in body]
     assert str(fault).startswith(f"{file}:{line}:{column}: {fault.path}: "), (str(fault), file, line, column)
     return str(fault).removeprefix(f"{file}:{line}:{column}: ")
+
+
+def pool(params: str = "{}", plugin: str = "p", *, name: str = "warm", more: str = "") -> str:
+    """Return the file of a pool with two ready members."""
+    return f"kind: ResourcePool\nmetadata: {{name: {name}}}\nspec: {{plugin: {plugin}, ready: 2, params: {params}{more}}}\n"
+
+
+def compiled_pool(yaml: str, body: str, **more) -> CompiledPool:
+    """Compile the file of a pool with the file of its plugin."""
+    wish, source = read(yaml, "pool.yaml")
+    assert isinstance(wish, ResourcePool)
+    return dayfly.compile.compile_pool(wish, plugin(body), source=source, **more)
+
+
+def pool_refusals(yaml: str, body: str) -> list[str]:
+    """Return the faults of a pool, without the name of its file."""
+    try:
+        compiled_pool(yaml, body)
+    except SpecError as fault:
+        return [f"{each.path}: {each.problem}" for each in (fault, *fault.others)]
+    raise AssertionError("was compiled")
+
+
+SCRIPT = "script: '#!/bin/sh'"
+
+
+def step(name: str, *reads: str, work: str = SCRIPT, at: str = "") -> str:
+    """Return one step of a plugin as YAML: `param` reads a param, `step.output` an output of another step."""
+    inputs = []
+    for read_ in reads:
+        producer, _, output = read_.partition(".")
+        source = f"valueFromStep: {{name: {producer}, output: {output}}}" if output else "valueFromSandbox: true"
+        inputs.append(f"{{name: {read_.replace('.', '-')}, {source}}}")
+    outputs = "" if "object:" in work else ", outputs: [{name: x, valueFromPath: /tmp/x}]"
+    place = f", at: {at}" if at else ""
+    return f"{{name: {name}, inputs: [{', '.join(inputs)}]{outputs}, {work}{place}}}"
+
+
+def steps(create: list[str], delete: list[str] = (), *, name: str = "p@1.0.0", more: str = "") -> str:
+    """Return the file of a plugin with these steps."""
+    lists = "".join(
+        f"  {word}:\n" + "".join(f"  - {each}\n" for each in items)
+        for word, items in (("create", create), ("delete", delete))
+        if items
+    )
+    return f"name: {name}\nspec:\n{more}{lists}"

@@ -8,13 +8,17 @@ package is pure and imports only `spec`; `server`, `cli` and the operator's kube
 
 from dayfly.compile.compiler import Compiled, check_plugin, check_steps, compile  # noqa: A004  -- the field's word for it
 from dayfly.compile.lifecycle_hook import check_hook, compile_hook, hook_warnings
-from dayfly.compile.preview import CompilePreview, preview, preview_hook
-from dayfly.compile.resources import required_plugins
+from dayfly.compile.pools import CompiledPool, check_duplicate, is_duplicate
+from dayfly.compile.preview import CompilePreview, preview, preview_hook, preview_pool
+from dayfly.compile.resource_pool import compile_pool, pool_plugin
+from dayfly.compile.resources import required_plugins, select_plugin
 from dayfly.compile.route_group import check_group, compile_group, group_previews
 
 __all__ = [
     "CompilePreview",
     "Compiled",
+    "CompiledPool",
+    "check_duplicate",
     "check_group",
     "check_hook",
     "check_plugin",
@@ -22,9 +26,14 @@ __all__ = [
     "compile",
     "compile_group",
     "compile_hook",
+    "compile_pool",
     "group_previews",
     "hook_warnings",
+    "is_duplicate",
+    "pool_plugin",
     "preview",
     "preview_hook",
+    "preview_pool",
     "required_plugins",
+    "select_plugin",
 ]

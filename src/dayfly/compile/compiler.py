@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dayfly.compile import forks, objects, output_keys, references, resources, routes, units
+from dayfly.compile.pools import holder_document, match
 from dayfly.compile.references import Workflow
 from dayfly.spec import plugin as written
 from dayfly.spec.errors import Faults, Path, SpecError
@@ -28,6 +29,7 @@ from dayfly.spec.unsupported_fields import LocalRouting, fields_without_effect
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from dayfly.compile.pools import CompiledPool
     from dayfly.compile.resources import Instance, PluginVersion
     from dayfly.spec.parsing.text import ParsedDocument
 
@@ -39,11 +41,13 @@ class Compiled(msgspec.Struct, frozen=True):
         documents: One for each resource, in the sandbox's order, then the sandbox's own hooks (even without hooks).
         forks: Kept units: the forks in the sandbox's order; then, if the host routes, its routes and its previews.
         warnings: Sentences with their path, about parts that are valid and probably unintended.
+        pools: The names of the pools that have resources of the sandbox, by resource.
     """
 
     documents: tuple[Lifecycle, ...]
     forks: tuple[Unit, ...]
     warnings: tuple[str, ...] = ()
+    pools: dict[str, str] = {}
 
 
 def compile(  # noqa: A001  -- the field's word for it
@@ -56,6 +60,7 @@ def compile(  # noqa: A001  -- the field's word for it
     publisher: str = "local",
     routed: Mapping[str, Sequence[str]] | None = None,
     local: LocalRouting = LocalRouting.UNKNOWN,
+    pools: Sequence[CompiledPool] = (),
     source: ParsedDocument | None = None,
     plugin_sources: Mapping[PluginVersion, ParsedDocument] | None = None,
 ) -> Compiled:
@@ -72,6 +77,8 @@ def compile(  # noqa: A001  -- the field's word for it
         routed: Given if the host routes requests by their key: by `<namespace>/<name>` of a baseline, the keys of the
             route groups whose requests go to this sandbox's fork of it.
         local: Whether the host routes requests to programs on the developer's machine.
+        pools: The pools that may have its resources: those of its namespace, home or organisation, if the host
+            supports units of kind `acquire`.
         source: The document of the sandbox, for lines and columns in errors and warnings.
         plugin_sources: The documents of the plugins, likewise.
 
@@ -90,22 +97,46 @@ def compile(  # noqa: A001  -- the field's word for it
         env = _builtin_variables(sandbox.name, routing_key)
         step_env = step_environment(sandbox.name, routing_key, namespace)
         own = units.DocumentSettings("", {}, (), units.exec_template(sandbox.spec.runner or Runner(), step_env))
-        documents = (
-            *(
-                build_document(target, each.workflows, _document_settings(each, step_env, publisher))
-                for each in found.values()
-            ),
-            build_document(target, hooks, own),
-        )
+        shared = {name: _document_settings(each, step_env, publisher) for name, each in found.items()}
         kept = forks.build_units(sandbox.spec.forks, found, env, ("spec", "forks"))
         kept += _routes_and_previews(sandbox, kept, routing_key, routed, local=local) if routed is not None else ()
         check_document_size(kept, ("spec", "forks"))
+        matched = {
+            name: pool
+            for name, each in found.items()
+            if (pool := match(each, pools, publisher, sandbox.spec.cluster)) is not None
+        }
+        documents = (*_resource_documents(target, found, shared, matched), units.build_document(target, hooks, own))
+        if matched and not _fits(documents, kept):
+            matched = {}
+            documents = (*_resource_documents(target, found, shared, matched), documents[-1])
         for made in documents:
             check_document_size(made, found[made.resource].keys if made.resource else ("spec", "hooks"))
     except SpecError as fault:
         raise with_position(fault, source) from None
     doubts = _warnings(sandbox, found.values(), local=local)
-    return Compiled(documents, kept, tuple(str(with_position(doubt, source)) for doubt in doubts))
+    used = {name: pool.name for name, pool in matched.items()}
+    return Compiled(documents, kept, tuple(str(with_position(doubt, source)) for doubt in doubts), used)
+
+
+def _resource_documents(
+    target: Target,
+    found: Mapping[str, Instance],
+    shared: Mapping[str, units.DocumentSettings],
+    matched: Mapping[str, CompiledPool],
+) -> Iterator[Lifecycle]:
+    """Return the documents of the resources, of which the matched ones come from pools."""
+    for name, each in found.items():
+        if name in matched:
+            yield holder_document(target, each.workflows, shared[name], matched[name])
+        else:
+            yield units.build_document(target, each.workflows, shared[name])
+
+
+def _fits(documents: tuple[Lifecycle, ...], kept: tuple[Unit, ...]) -> bool:
+    """Return whether documents with templates are within the limits of hosts. Otherwise the sandbox uses no pool."""
+    count = len(kept) + sum(len(made.units(event)) for made in documents for event in LifecycleEvent)
+    return count <= MAX_UNITS_PER_RUN and all(len(canonical(made)) <= MAX_DOCUMENT_BYTES for made in documents)
 
 
 def _check(
@@ -125,7 +156,7 @@ def _check(
     led = (*spec.forks, *_endpoints(sandbox), *spec.local) if routed else ()
     check_unit_count([hooks, *(instance.workflows for instance in found.values())], len(spec.forks) + len(led))
     for instance in found.values():
-        _check_instance(instance, plugin_sources)
+        check_instance(instance, plugin_sources)
     check_workflows(hooks)
     _check_hook_sources(hooks, found, spec.forks)
     resources.check_params(found)
@@ -172,7 +203,7 @@ def check_plugin(plugin: Plugin, *, source: ParsedDocument | None = None) -> Lif
         # Without a sandbox's name and params the document has its smallest size.
         work = units.exec_template(plugin.spec.runner, {}, state=plugin.spec.state)
         bare = units.DocumentSettings("", {}, (), work, StepOrigin(plugin=plugin.name))
-        smallest = build_document(Target(kind="Sandbox", name="", uid=""), workflows, bare)
+        smallest = units.build_document(Target(kind="Sandbox", name="", uid=""), workflows, bare)
         check_document_size(smallest, ("spec",))
     except SpecError as fault:
         raise with_position(fault, source) from None
@@ -195,7 +226,12 @@ def check_steps(spec: PluginSpec, keys: Path) -> None:
     faults.settle()
 
 
-def _check_instance(instance: Instance, sources: Mapping[PluginVersion, ParsedDocument]) -> None:
+def check_instance(instance: Instance, sources: Mapping[PluginVersion, ParsedDocument]) -> None:
+    """Check the references between the steps of a resource's plugin.
+
+    Raises:
+        SpecError: As for `check_workflows`, in the plugin's source or at the resource that names the plugin.
+    """
     try:
         check_workflows(instance.workflows)
     except SpecError as fault:
@@ -274,23 +310,6 @@ def _document_settings(instance: Instance, env: dict[str, str], publisher: str) 
         exec_template=units.exec_template(instance.spec.runner, {**env, **named}, state=instance.spec.state),
         origin=StepOrigin(publisher=publisher, plugin=instance.plugin.name) if instance.plugin else StepOrigin(),
         secrets=instance.spec.secrets(),
-    )
-
-
-def build_document(target: Target, workflows: tuple[Workflow, ...], shared: units.DocumentSettings) -> Lifecycle:
-    """Return the document of checked workflows."""
-    by_event = {workflow.event: units.build_units(shared, workflow) for workflow in workflows}
-    return Lifecycle(
-        target=target,
-        resource=shared.resource,
-        origin=shared.origin,
-        pre_start=by_event.get(LifecycleEvent.PRE_START, ()),
-        post_start=by_event.get(LifecycleEvent.POST_START, ()),
-        pre_stop=by_event.get(LifecycleEvent.PRE_STOP, ()),
-        post_stop=(
-            *by_event.get(LifecycleEvent.POST_STOP, ()),
-            *objects.removals(workflows, shared.exec_template.namespace),
-        ),
     )
 
 

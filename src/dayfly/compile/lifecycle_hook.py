@@ -38,7 +38,7 @@ def compile_hook(hook: LifecycleHook, target: Target, *, source: ParsedDocument 
         _check_undone(hook.spec)
         work = units.exec_template(hook.spec.runner, _builtin_variables(hook, target))
         shared = units.DocumentSettings("", {}, (), work, StepOrigin(publisher=PUBLISHER, plugin=hook.name))
-        made = compiler.build_document(target, workflows, shared)
+        made = units.build_document(target, workflows, shared)
         undone = {step.name: step.undoes for step in hook.spec.post_stop}
         made = msgspec.structs.replace(made, post_stop=tuple(_with_undoes(unit, undone) for unit in made.post_stop))
         compiler.check_document_size(made, ("spec",))

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dayfly.compile.compiler import Compiled
+    from dayfly.compile.pool_cut import Cause
+    from dayfly.compile.pools import CompiledPool
 
 
 class PreviewStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -114,6 +116,30 @@ class Stage(PreviewStruct, frozen=True, kw_only=True):
     units: Annotated[tuple[str, ...], doc("Units that end together.")]
 
 
+class CutStep(PreviewStruct, frozen=True, kw_only=True):
+    """A step of a pool's plugin: the run that it is in, and the reasons if it waits for a sandbox."""
+
+    step: Annotated[str, doc("Name of the step.")]
+    runs: Annotated[str, doc("`pool` (in the pool's member), `claim` (for the sandbox) or `both`.")]
+    reasons: Annotated[tuple[str, ...], doc("Reasons for which it runs for the sandbox.")] = ()
+
+
+class CutLine(PreviewStruct, frozen=True, kw_only=True):
+    """The cut of a pool's plugin: the steps that run before a sandbox needs the resource, and the others."""
+
+    sentence: Annotated[str, doc("The cut of the create steps in one sentence.")]
+    create: Annotated[tuple[CutStep, ...], doc("Create steps.")]
+    delete: Annotated[tuple[CutStep, ...], doc("Delete steps.")]
+    digest: Annotated[str, doc("Digest of the template, by which members are recognised.")]
+
+
+class PoolUse(PreviewStruct, frozen=True, kw_only=True):
+    """A resource that comes from a pool."""
+
+    resource: Annotated[str, doc("Name of the resource.")]
+    pool: Annotated[str, doc("Name of the pool.")]
+
+
 class CompilePreview(PreviewStruct, frozen=True, kw_only=True):
     """A plan: the units of a run by event, and the stages of its deletion."""
 
@@ -122,6 +148,8 @@ class CompilePreview(PreviewStruct, frozen=True, kw_only=True):
     deletion: Annotated[tuple[Stage, ...], doc("Stages of a deletion, in their order.")]
     routes: Annotated[tuple[RouteLine, ...], doc("Routes and preview addresses.")] = ()
     removal: Annotated[tuple[Stage, ...], doc("Stages if a hook is removed while its target continues to exist.")] = ()
+    cut: Annotated[CutLine | None, doc("For a pool: the steps that run in its members.")] = None
+    pools: Annotated[tuple[PoolUse, ...], doc("For a sandbox: its resources that come from pools.")] = ()
     warnings: Annotated[tuple[str, ...], doc("Warnings about the spec.")]
 
 
@@ -145,7 +173,31 @@ def preview(compiled: Compiled) -> CompilePreview:
         forks=tuple(index.fork_line(unit) for unit in forks),
         deletion=tuple(deletion),
         routes=tuple(map(_route_line, routes)),
+        pools=tuple(PoolUse(resource=resource, pool=pool) for resource, pool in compiled.pools.items()),
         warnings=compiled.warnings,
+    )
+
+
+def preview_pool(pool: CompiledPool) -> CompilePreview:
+    """Return a preview of a member of a pool, with the steps that run for a sandbox instead."""
+    index = _UnitIndex(pool.documents)
+    halves = pool.cut
+    shared = halves.holder_delete - halves.claimed_delete
+    line = CutLine(
+        sentence=halves.sentence,
+        create=tuple(_cut_step(name, causes, "claim" if causes else "pool") for name, causes in halves.create.items()),
+        delete=tuple(
+            _cut_step(name, causes, "claim" if name in halves.claimed_delete else "both" if name in shared else "pool")
+            for name, causes in halves.delete.items()
+        ),
+        digest=pool.digest,
+    )
+    return CompilePreview(
+        events=index.events(),
+        forks=(),
+        deletion=index.stages(LifecycleEvent.POST_STOP),
+        cut=line,
+        warnings=pool.warnings,
     )
 
 
@@ -209,6 +261,7 @@ class _UnitIndex:
         """
         document, event, unit = self.units[name]
         yield from (_producer(document, ref) for ref in _references(unit))
+        yield from (unit_id(document.resource, other) for other in unit.after)
         if event is LifecycleEvent.POST_STOP:
             for reader in self.readers.get(document.resource, ()):
                 yield from (unit_id(reader.resource, other.name) for other in reader.post_stop)
@@ -269,6 +322,10 @@ class _UnitIndex:
         return EnvLine(name=change.name, value=change.value, container=change.container)
 
 
+def _cut_step(name: str, causes: tuple[Cause, ...], runs: str) -> CutStep:
+    return CutStep(step=name, runs=runs, reasons=tuple(map(str, causes)))
+
+
 def _input_source(document: Lifecycle, item: UnitInput) -> str:
     if item.comes_with_run:
         return "the secrets file"
@@ -276,6 +333,8 @@ def _input_source(document: Lifecycle, item: UnitInput) -> str:
 
 
 def _request(unit: Unit) -> str:
+    if unit.acquire is not None:
+        return "is taken from the pool's member" if unit.acquire.step else "releases the pool's member"
     if unit.exec is not None and unit.exec.command:
         return f"runs {' '.join(unit.exec.command)}"
     if unit.object is not None:
@@ -342,6 +401,8 @@ def _fork_value_text(value: ForkValue | None) -> str:
 
 def _timeouts_text(unit: Unit) -> str:
     timeouts = unit.timeouts
+    if unit.acquire is not None:
+        return "has no time limit"
     if unit.object is not None:
         return f"is ready within {_span(timeouts.run_ms)}" if timeouts.run_ms else "no time limit until it is gone"
     return (

@@ -73,7 +73,7 @@ def required_plugins(sandbox: Sandbox) -> dict[PluginVersion, int]:
     places: dict[PluginVersion, int] = {}
     for place, resource in enumerate(sandbox.spec.resources):
         if resource.spec is None:
-            places.setdefault(_requested_version(resource, ()), place)
+            places.setdefault(requested_version(resource.plugin, ()), place)
     return places
 
 
@@ -88,7 +88,7 @@ def resolve(sandbox: Sandbox, plugins: Mapping[PluginVersion, Plugin]) -> dict[s
         keys: Path = ("spec", "resources", index)
         plugin, spec, spec_keys = None, resource.spec, (*keys, "spec")
         if spec is None:
-            plugin = _select_plugin(resource, plugins, (*keys, "plugin"))
+            plugin = select_plugin(resource.plugin, plugins, (*keys, "plugin"))
             spec, spec_keys = plugin.spec, ("spec",)
         found[resource.name] = Instance(resource, keys, plugin, spec, references.plugin_workflows(spec, spec_keys))
     return found
@@ -186,13 +186,19 @@ def unused_params(instance: Instance) -> Iterator[tuple[str, Path]]:
             )
 
 
-def _requested_version(resource: Resource, keys: Path) -> PluginVersion:
-    name, version = semver.split_reference(resource.plugin, keys)
+def requested_version(reference: str, keys: Path) -> PluginVersion:
+    """Return the plugin that a reference names: name and canonical version, "" for the latest."""
+    name, version = semver.split_reference(reference, keys)
     return name, "" if version == semver.LATEST else version
 
 
-def _select_plugin(resource: Resource, plugins: Mapping[PluginVersion, Plugin], keys: Path) -> Plugin:
-    name, version = _requested_version(resource, keys)
+def select_plugin(reference: str, plugins: Mapping[PluginVersion, Plugin], keys: Path) -> Plugin:
+    """Return the plugin that a reference names. The latest is the highest version.
+
+    Raises:
+        SpecError: The plugin or the version is not among them, at `keys`.
+    """
+    name, version = requested_version(reference, keys)
     versions = [key[1] for key in plugins if key[0] == name]
     if not versions:
         known = sorted({key[0] for key in plugins})

@@ -38,7 +38,7 @@ def compile_group(
         # The group's author wrote its steps, so they have no publisher.
         shared = units.DocumentSettings("", {}, (), units.exec_template(group.spec.runner or Runner(), env))
         target = Target(api_version=API_VERSION, kind=KIND, namespace=namespace, name=group.name, uid=uid)
-        made = compiler.build_document(target, workflows, shared)
+        made = units.build_document(target, workflows, shared)
         compiler.check_document_size(made, ("spec", "hooks"))
     except SpecError as fault:
         raise compiler.with_position(fault, source) from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.compile import unit_defaults
+from dayfly.compile import objects, unit_defaults
 from dayfly.spec import plugin as written
 from dayfly.spec.errors import Path, SpecError
 from dayfly.spec.lifecycle import (
@@ -16,11 +16,13 @@ from dayfly.spec.lifecycle import (
     Exec,
     ForkValue,
     Kind,
+    Lifecycle,
     LifecycleEvent,
     Object,
     Ref,
     SecretKey,
     StepOrigin,
+    Target,
     Unit,
     UnitInput,
     UnitOutput,
@@ -80,6 +82,23 @@ def build_units(shared: DocumentSettings, workflow: Workflow) -> tuple[Unit, ...
         SpecError: A constant that no environment variable can hold.
     """
     return tuple(_build_unit(shared, step, workflow.event, here) for step, here in workflow.steps_with_paths())
+
+
+def build_document(target: Target, workflows: tuple[Workflow, ...], shared: DocumentSettings) -> Lifecycle:
+    """Return the document of checked workflows."""
+    by_event = {workflow.event: build_units(shared, workflow) for workflow in workflows}
+    return Lifecycle(
+        target=target,
+        resource=shared.resource,
+        origin=shared.origin,
+        pre_start=by_event.get(LifecycleEvent.PRE_START, ()),
+        post_start=by_event.get(LifecycleEvent.POST_START, ()),
+        pre_stop=by_event.get(LifecycleEvent.PRE_STOP, ()),
+        post_stop=(
+            *by_event.get(LifecycleEvent.POST_STOP, ()),
+            *objects.removals(workflows, shared.exec_template.namespace),
+        ),
+    )
 
 
 def check_retry(workflow: Workflow) -> None:

@@ -16,8 +16,10 @@ from dayfly.cli.output import plan_diff, plan_lines, show
 from dayfly.client import files as reading
 from dayfly.client.address import START
 from dayfly.client.errors import DayflyError, Exit
+from dayfly.spec.errors import Faults
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
+from dayfly.spec.resource_pool import ResourcePool
 from dayfly.spec.route_group import RouteGroup
 from dayfly.spec.sandbox import Sandbox
 from dayfly.spec.scalars import semver
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dayfly.cli.backends.protocol import Backend
+    from dayfly.compile import CompiledPool
     from dayfly.compile.preview import CompilePreview
     from dayfly.spec.parsing.text import ParsedDocument
 
@@ -61,29 +64,25 @@ def command(
     wishes = reading.load(files, sets)
     plugins = {(w.content.name, w.content.version): w.content for w in wishes if isinstance(w.content, Plugin)}
     sources = {(w.content.name, w.content.version): w.document for w in wishes if isinstance(w.content, Plugin)}
+    pools = _compile_pools(wishes, plugins, find)
     found: list[_Planned] = []
     for wished in wishes:
         wish, document = wished
         if isinstance(wish, Sandbox):
-            preview = _preview(wish, document, plugins, sources, find, local)
+            preview = _preview(wish, document, plugins, sources, find, local, pools.values())
             planned = _Planned({"sandbox": wish.name}, preview, plan_lines.sandbox_lines(wish, preview))
             found.append(_compare(planned, wish, document, plugins, host, find) if diff else planned)
+        elif isinstance(wish, ResourcePool):
+            found.append(_plan_pool(pools[wish.name]))
         elif isinstance(wish, LifecycleHook | RouteGroup):
             found.append(_plan_hooks(wish, document))
     if not found:
-        message = f"{', '.join(files)}: contains no sandbox, no route group and no lifecycle hook"
+        message = f"{', '.join(files)}: contains no sandbox, pool, route group or lifecycle hook"
         raise DayflyError(Exit.USAGE, message, "add a sandbox that uses the plugin: plans are made for sandboxes")
     if output:
-        data = [{**each.name, **msgspec.to_builtins(each.preview)} for each in found]
-        show.emit(data, output)
-        return
-    for number, each in enumerate(found):
-        if number:
-            show.print_line()
-        for line in each.lines:
-            show.print_block(line)
-        for warning in each.preview.warnings:
-            show.print_message(f"warning: {warning}")
+        show.emit([{**each.name, **msgspec.to_builtins(each.preview)} for each in found], output)
+    else:
+        _print(found)
 
 
 class _Planned(NamedTuple):
@@ -92,6 +91,16 @@ class _Planned(NamedTuple):
     name: dict[str, Any]
     preview: CompilePreview
     lines: Iterable[str]
+
+
+def _print(found: list[_Planned]) -> None:
+    for number, each in enumerate(found):
+        if number:
+            show.print_line()
+        for line in each.lines:
+            show.print_block(line)
+        for warning in each.preview.warnings:
+            show.print_message(f"warning: {warning}")
 
 
 def _compare(
@@ -134,16 +143,57 @@ def _preview(
     sources: dict[tuple[str, str], ParsedDocument],
     find: Callable[[str, str], Plugin],
     local: LocalRouting = LocalRouting.UNKNOWN,
+    pools: Iterable[CompiledPool] = (),
 ) -> CompilePreview:
+    known = _with_plugins(plugins, compiler.required_plugins(sandbox), find)
+    compiled = compiler.compile(
+        sandbox,
+        known,
+        uid=_GENERATED,
+        routing_key=_GENERATED,
+        local=local,
+        pools=tuple(pools),
+        source=document,
+        plugin_sources=sources,
+    )
+    return compiler.preview(compiled)
+
+
+def _with_plugins(plugins: Plugins, required: Iterable[tuple[str, str]], find: Callable[[str, str], Plugin]) -> Plugins:
+    """Return the plugins of the files, and those that are required and in no file."""
     known = dict(plugins)
-    for name, version in compiler.required_plugins(sandbox):
+    for name, version in required:
         if not any(bare == name and version in ("", semver.LATEST, have) for bare, have in known):
             plugin = find(name, version)
             known[plugin.name, plugin.version] = plugin
-    compiled = compiler.compile(
-        sandbox, known, uid=_GENERATED, routing_key=_GENERATED, local=local, source=document, plugin_sources=sources
-    )
-    return compiler.preview(compiled)
+    return known
+
+
+def _compile_pools(
+    wishes: Iterable[reading.LoadedDocument], plugins: Plugins, find: Callable[[str, str], Plugin]
+) -> dict[str, CompiledPool]:
+    """Return the compiled pools of the files by name.
+
+    Raises:
+        SpecError: A pool is refused, or has the plugin and params of another one.
+    """
+    made: dict[str, CompiledPool] = {}
+    faults = Faults()
+    for wish, document in wishes:
+        if isinstance(wish, ResourcePool):
+            with faults:
+                known = _with_plugins(plugins, [compiler.pool_plugin(wish)], find)
+                plugin = compiler.select_plugin(wish.spec.plugin, known, ("spec", "plugin"))
+                pool = compiler.compile_pool(wish, plugin, source=document)
+                compiler.check_duplicate(pool, made.values(), source=document)
+                made[wish.name] = pool
+    faults.settle()
+    return made
+
+
+def _plan_pool(pool: CompiledPool) -> _Planned:
+    preview = compiler.preview_pool(pool)
+    return _Planned({"pool": pool.name}, preview, plan_lines.pool_lines(pool, preview))
 
 
 def _find_backend(context: str | None, namespace: str | None) -> Backend | None:

@@ -11,7 +11,8 @@ from dayfly.spec.lifecycle import LifecycleEvent
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dayfly.compile.preview import CompilePreview, EnvLine, InputLine, Stage, StepLine
+    from dayfly.compile.pools import CompiledPool
+    from dayfly.compile.preview import CompilePreview, CutStep, EnvLine, InputLine, Stage, StepLine
     from dayfly.spec.lifecycle_hook import LifecycleHook, Selector
     from dayfly.spec.route_group import RouteGroup
     from dayfly.spec.sandbox import Sandbox
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 def sandbox_lines(sandbox: Sandbox, preview: CompilePreview) -> Iterator[str]:
     """Return the preview of a sandbox."""
     yield f'Sandbox "{sandbox.name}" in cluster "{sandbox.spec.cluster}"'
+    if preview.pools:
+        yield "\npools"
+        yield from (f'  {each.resource} comes from the pool "{each.pool}"' for each in preview.pools)
     yield from _waves(preview, LifecycleEvent.PRE_START)
     yield from _forks(preview)
     yield from _waves(preview, LifecycleEvent.POST_START)
@@ -36,6 +40,29 @@ def route_group_lines(group: RouteGroup, preview: CompilePreview) -> Iterator[st
     yield from _waves(preview, LifecycleEvent.PRE_START)
     yield from _waves(preview, LifecycleEvent.POST_START)
     yield from _stages(preview, preview.deletion, "delete", stop="  its routing key is no longer routed")
+
+
+def pool_lines(pool: CompiledPool, preview: CompilePreview) -> Iterator[str]:
+    """Return the preview of a pool's members, and the steps that run for a sandbox instead."""
+    assert preview.cut is not None, "the preview of a pool has its cut"
+    yield f'Resource pool "{pool.name}" of {pool.plugin}'
+    yield f"  {preview.cut.sentence}"
+    yield from _waves(preview, LifecycleEvent.PRE_START)
+    yield from _claimed("for a sandbox", preview.cut.create)
+    yield from _claimed("delete, for a sandbox", preview.cut.delete)
+    yield from _stages(preview, preview.deletion, "delete")
+    if not preview.deletion:
+        yield "\ndelete: nothing to run"
+
+
+def _claimed(title: str, steps: tuple[CutStep, ...]) -> Iterator[str]:
+    """Yield the steps that run for a sandbox, with the reasons."""
+    claimed = [step for step in steps if step.runs != "pool"]
+    if claimed:
+        yield f"\n{title}"
+    for step in claimed:
+        why = " and ".join(step.reasons)
+        yield f"  {step.step} ({why or 'a step for the sandbox reads it; also runs in the pool'})"
 
 
 def lifecycle_hook_lines(hook: LifecycleHook, preview: CompilePreview) -> Iterator[str]:

@@ -1,0 +1,208 @@
+"""Compiled pools, the resources of a sandbox that they have, and the documents of both.
+
+A pool's members have a template, which depends only on the plugin, its publisher and the fixed params. So a host
+recognises a suitable member by the digest of the template in the sandbox's own document.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dayfly.compile import units
+from dayfly.compile.pool_cut import Cut
+from dayfly.spec.errors import SpecError, quote
+from dayfly.spec.lifecycle import (
+    MEMBER_TARGET,
+    AcquireUnit,
+    Kind,
+    Lifecycle,
+    LifecycleEvent,
+    StepOrigin,
+    Target,
+    Unit,
+    UnitInput,
+    UnitRetry,
+    UnitTimeouts,
+    digest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from dayfly.compile.references import Workflow
+    from dayfly.compile.resources import Instance
+    from dayfly.compile.units import DocumentSettings
+    from dayfly.spec.parsing.text import ParsedDocument
+    from dayfly.spec.plugin import Plugin
+
+RELEASE = "release"
+"""Name of the unit that releases a member, with a number after it if a step has this name."""
+_NO_LIMITS = UnitTimeouts(run_ms=0, grace_ms=0)
+
+
+class CompiledPool(msgspec.Struct, frozen=True):
+    """The compiled form of a pool, from which a host creates members.
+
+    Attributes:
+        name: The name of the pool.
+        cluster: The cluster of its members; empty for any.
+        publisher: The publisher of its plugin.
+        plugin: The plugin, as `name` or `name@version`.
+        plugin_digest: The digest of the plugin's spec.
+        fixed: The effective values of the fixed params: a param that is fixed as not given has its default or None.
+        documents: The template: the documents of each member.
+        digest: The digest of the template, by which members are recognised.
+        cut: The steps that run in members, and those that run for a sandbox.
+        warnings: Sentences with their path, about parts that are valid and probably unintended.
+    """
+
+    name: str
+    cluster: str
+    publisher: str
+    plugin: str
+    plugin_digest: str
+    fixed: dict[str, str | None]
+    documents: tuple[Lifecycle, ...]
+    digest: str
+    cut: Cut
+    warnings: tuple[str, ...] = ()
+
+
+def is_duplicate(one: CompiledPool, other: CompiledPool) -> bool:
+    """Return whether two pools have the same plugin and fixed params, so that one of them would never be used."""
+    return _identity(one) == _identity(other)
+
+
+def check_duplicate(
+    pool: CompiledPool, others: Iterable[CompiledPool], *, source: ParsedDocument | None = None
+) -> None:
+    """Refuse a pool with the plugin and fixed params of another one.
+
+    Raises:
+        SpecError: Another pool has them.
+    """
+    for other in others:
+        if other.name != pool.name and is_duplicate(pool, other):
+            problem = f"the pool {quote(other.name)} already has {pool.plugin} with these params; change that pool"
+            fault = SpecError(problem, ("spec", "plugin"))
+            raise fault if source is None else source.with_positions(fault)
+
+
+def match(instance: Instance, pools: Iterable[CompiledPool], publisher: str, cluster: str) -> CompiledPool | None:
+    """Return the pool that has a resource of a sandbox: the one with the most fixed params, then by its name.
+
+    Args:
+        instance: The resource.
+        pools: The pools of the sandbox's namespace, home or organisation.
+        publisher: The publisher of the sandbox's plugins.
+        cluster: The cluster of the sandbox.
+    """
+    if instance.plugin is None or instance.resource.pool == "never":
+        return None
+    plugin, given = instance.plugin, {**instance.defaults(), **instance.resource.params}
+    spec_digest = digest(plugin.spec)
+    found = [
+        pool
+        for pool in pools
+        if (pool.publisher, pool.plugin, pool.plugin_digest) == (publisher, plugin.wire_name, spec_digest)
+        and pool.cluster in ("", cluster)
+        and all(given.get(name) == value for name, value in pool.fixed.items())
+    ]
+    return min(found, key=lambda pool: (-len(pool.fixed), pool.name), default=None)
+
+
+def fixed_values(params: Mapping[str, str | None], plugin: Plugin) -> dict[str, str | None]:
+    """Return the effective values of a pool's params: the given one, else the plugin's default."""
+    rules = plugin.spec.params()
+    return {name: rules[name].default if value is None and name in rules else value for name, value in params.items()}
+
+
+def member_document(workflows: tuple[Workflow, ...], shared: DocumentSettings, halves: Cut) -> Lifecycle:
+    """Return the document of a member: the pool-time create steps, in a topological order, and the member's cleanup.
+
+    Raises:
+        SpecError: A constant that no environment variable can hold.
+    """
+    parts = _select(workflows, create=halves.pool_create, delete=halves.member_delete)
+    made = units.build_document(MEMBER_TARGET, parts, shared)
+    order = {name: number for number, name in enumerate(halves.create)}
+    return msgspec.structs.replace(made, pre_start=tuple(sorted(made.pre_start, key=lambda unit: order[unit.name])))
+
+
+def holder_document(
+    target: Target, workflows: tuple[Workflow, ...], shared: DocumentSettings, pool: CompiledPool
+) -> Lifecycle:
+    """Return the document of a resource that a pool has.
+
+    Each step of the member has a unit of its name, which ends as the step does and has its outputs. The other steps
+    wait for all of these units. The last unit releases the member.
+
+    Raises:
+        SpecError: A constant that no environment variable can hold.
+    """
+    halves = pool.cut
+    parts = _select(workflows, create=halves.claim_create, delete=halves.holder_delete)
+    made = units.build_document(target, parts, shared)
+    (template,) = pool.documents
+    obtained = tuple(map(_stand_in, template.pre_start))
+    names = tuple(unit.name for unit in obtained)
+    every = {step.name for workflow in workflows for step in workflow.steps} | {unit.name for unit in made.post_stop}
+    return msgspec.structs.replace(
+        made,
+        pre_start=(*obtained, *(msgspec.structs.replace(unit, after=names) for unit in made.pre_start)),
+        post_stop=(*made.post_stop, _release(tuple(unit.name for unit in made.post_stop), every)),
+        template=tuple(msgspec.json.decode(msgspec.json.encode(document)) for document in pool.documents),
+    )
+
+
+def member_settings(plugin: Plugin, fixed: Mapping[str, str | None], publisher: str) -> DocumentSettings:
+    """Return the settings of a template. It has no variables of a sandbox and no secrets."""
+    return units.DocumentSettings(
+        resource=plugin.name,
+        params={name: value for name, value in fixed.items() if value is not None},
+        params_at=("spec", "params"),
+        exec_template=units.exec_template(plugin.spec.runner, {}, state=plugin.spec.state),
+        origin=StepOrigin(publisher=publisher, plugin=plugin.name),
+    )
+
+
+def _identity(pool: CompiledPool) -> tuple[object, ...]:
+    return pool.cluster, pool.publisher, pool.plugin, pool.plugin_digest, pool.fixed
+
+
+def _select(
+    workflows: tuple[Workflow, ...], *, create: Collection[str], delete: Collection[str]
+) -> tuple[Workflow, ...]:
+    """Return the workflows with only these steps."""
+    wanted = {LifecycleEvent.PRE_START: create, LifecycleEvent.POST_STOP: delete}
+    return tuple(
+        msgspec.structs.replace(each, steps=tuple(step for step in each.steps if step.name in wanted[each.event]))
+        for each in workflows
+    )
+
+
+def _stand_in(unit: Unit) -> Unit:
+    """Return the unit that ends as a step of the member does."""
+    return Unit(
+        name=unit.name,
+        kind=Kind.ACQUIRE,
+        inputs=tuple(UnitInput(name=item.name, from_=item.from_) for item in unit.inputs if item.from_ is not None),
+        outputs=unit.outputs,
+        timeouts=_NO_LIMITS,
+        acquire=AcquireUnit(step=unit.name),
+    )
+
+
+def _release(after: tuple[str, ...], taken: Collection[str]) -> Unit:
+    """Return the unit that releases the member, after all other delete steps."""
+    names = (RELEASE, *(f"{RELEASE}-{number}" for number in range(2, len(taken) + 3)))
+    return Unit(
+        name=next(name for name in names if name not in taken),
+        kind=Kind.ACQUIRE,
+        retry=UnitRetry(idempotent=True, limit=0),
+        timeouts=_NO_LIMITS,
+        acquire=AcquireUnit(),
+        after=after,
+    )
