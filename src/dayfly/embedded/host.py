@@ -79,6 +79,7 @@ class EmbeddedHost:
         states: StateServer | None,
         routing: RouteTable,
         members: MemberIndex,
+        acquiring: AcquireExecutor,
         life: int,
     ) -> None:
         self.home = home
@@ -94,7 +95,7 @@ class EmbeddedHost:
         self._storage = engine.attempts.storage
         self._log_files = StepLogFiles(self._storage, engine.reader)
         self._logs = RunLogs(self._log_files, engine.reader, engine.attempts, members)
-        self._members = members
+        self._members, self._acquiring = members, acquiring
         self.keeper = PoolKeeper(engine, members, self.report)
         # Versions of reports rise over restarts, so a client that waits for a newer version gets ours at once.
         self._first = life * VERSIONS_PER_LIFE
@@ -105,6 +106,7 @@ class EmbeddedHost:
         engine.on_change = self._on_change
         engine.on_end = self._on_end
         self.keeper.on_change, self.keeper.on_end = self._on_change, self._on_end
+        acquiring.report, acquiring.on_miss = self.report, self.keeper.count_miss
 
     @classmethod
     async def open(
@@ -170,8 +172,7 @@ class EmbeddedHost:
         acquiring.change, acquiring.is_in_turn = loop.change, loop.is_in_turn
         attempts.on_change = routing.on_change = loop.attempt_changed
         loop.leases_unextended = leases_unextended
-        made = cls(home, lock, ledger, writer, loop, baselines, states, routing, members, life)
-        acquiring.report, acquiring.on_miss = made.report, made.keeper.count_miss
+        made = cls(home, lock, ledger, writer, loop, baselines, states, routing, members, acquiring, life)
         if tracer is not None:
             TraceExporter(loop, tracer, made.report, made.history)
         return made
@@ -309,16 +310,24 @@ class EmbeddedHost:
         """Store the request to end the run without cleanup. An unknown run never begins. A pool just ends."""
         if uid in self.keeper.uids():
             return await self.keeper.end(uid, request)
-        return await self._change_intent(
+        verdict = await self._change_intent(
             uid,
             lambda intent: intent if intent.abandon else msgspec.structs.replace(intent, abandon=request),
             never=Run(
                 uid=uid, target=UNKNOWN_TARGET, plan="", phase=Phase.ABANDONED, abandon=request, ended_at=now_ms()
             ),
         )
+        if verdict is Verdict.OVER:
+            await self._acquiring.leave_all(uid)
+        return verdict
 
     async def retry(self, uid: str, attempts: Mapping[str, int], by: str) -> Verdict:
-        """End the back-off after exactly these attempts of units."""
+        """End the back-off after exactly these attempts of units, and of the members' steps that they stand for."""
+        for member, members_attempts in self._acquiring.retries(uid, attempts).items():
+            await self._retry(member, members_attempts, by)
+        return await self._retry(uid, attempts, by)
+
+    async def _retry(self, uid: str, attempts: Mapping[str, int], by: str) -> Verdict:
         now = now_ms()
 
         def newest(intent: TargetIntent) -> TargetIntent:

@@ -15,7 +15,7 @@ from dayfly.plan.status import describe, with_unsupported
 from dayfly.plan.world import Running, World
 from dayfly.spec.lifecycle import Kind
 from dayfly.spec.report import RunReport, UnitReport
-from dayfly.spec.run import Run, State
+from dayfly.spec.run import Phase, Run, State
 from dayfly.spec.run_data import RunEndpoint, Value
 from dayfly.spec.steps.webhook import DEFINITE
 
@@ -41,7 +41,15 @@ def live_report(scene: Scene, baselines: BaselineProcesses, *, routes: bool, wri
 
 def last_report(run: Run) -> RunReport:
     """Return the report of a run that has ended."""
-    return describe(seal(()), World(run=run), Decision(), run.ended_at)
+    report = describe(seal(()), World(run=run), Decision(), run.ended_at)
+    remarks = [record.message for name, record in run.units.items() if record.message and _is_remarkable(run, name)]
+    return msgspec.structs.replace(report, message="; ".join(remarks)) if remarks else report
+
+
+def _is_remarkable(run: Run, name: str) -> bool:
+    """Return whether a unit has released a pool member whose cleanup was abandoned."""
+    record = run.unit(name)
+    return run.phase is Phase.CLEANED and run.kind(name) == Kind.ACQUIRE and record.outcome == "succeeded"
 
 
 def with_members(report: RunReport, run: Run, find: Callable[[str], Run | None]) -> RunReport:

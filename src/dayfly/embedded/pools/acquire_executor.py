@@ -246,6 +246,27 @@ class AcquireExecutor(Companion):
     async def close(self) -> None:
         """Do nothing: the ledger has everything."""
 
+    async def leave_all(self, uid: str) -> None:
+        """Leave all members for a run that has ended, although its ledger was lost before.
+
+        Raises:
+            HostUnavailableError: the disk refused, or a member cannot be read.
+        """
+        for member in self._index.held_by(uid):
+            holder = Run(uid=uid, target=member.run.holders[0].target, plan="")
+            await self._leave(member.run.uid, holder)
+
+    def retries(self, uid: str, attempts: Mapping[str, int]) -> dict[str, dict[str, int]]:
+        """Return, by member, its attempts whose back-off ends if these attempts of the holder are retried."""
+        stored = self._reader.load(uid)
+        found: dict[str, dict[str, int]] = {}
+        for name in attempts:
+            record = stored.run.unit(name) if stored is not None else None
+            member = self._index.find(record.ref) if record is not None and record.kind == Kind.ACQUIRE else None
+            if member is not None:
+                found.setdefault(member.run.uid, {}).update(_retried(member, name.rpartition("/")[2]))
+        return found
+
     async def _leave(self, uid: str, holder: Run, resource: str = "") -> None:
         """Leave a member, if the run holds it.
 
@@ -263,6 +284,14 @@ class AcquireExecutor(Companion):
     def _stored_run(self, uid: str) -> Run | None:
         stored = self._reader.load(uid)
         return stored.run if stored is not None else None
+
+
+def _retried(member: PoolMember, name: str) -> dict[str, int]:
+    """Return the latest attempts of the steps that a holder's unit stands for: one create step, or all delete steps."""
+    steps = [step for step in member.plan.steps.values() if step.unit.name == name]
+    if not steps:
+        steps = [step for step in member.plan.steps.values() if not step.creates]
+    return {step.id: member.run.unit(step.id).attempt for step in steps if member.run.unit(step.id).attempt}
 
 
 def _change(member: Run, moves: tuple[Join | Leave, ...]) -> RunChange:

@@ -54,7 +54,7 @@ class PoolKeeper:
         self._due: dict[str, float] = {}  # when a pool has its next turn, by the clock of the event loop
         self._woken = asyncio.Event()
         self._errors: dict[str, str] = {}
-        self._is_closed = False
+        self._closed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         index.on_change = self._on_member_change
 
@@ -68,7 +68,7 @@ class PoolKeeper:
 
     async def stop(self) -> None:
         """Finish the turn in progress and take no other."""
-        self._is_closed = True
+        self._closed.set()
         self._woken.set()
         if self._task is not None:
             await self._task
@@ -95,10 +95,10 @@ class PoolKeeper:
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
-        while not self._is_closed:
+        while not self._closed.is_set():
             self._woken.clear()
             for uid in [uid for uid, at in self._due.items() if at <= loop.time()]:
-                if self._is_closed:
+                if self._closed.is_set():
                     return
                 self._due[uid] = loop.time() + TICK_S
                 await self._try_turn(uid)
