@@ -41,6 +41,8 @@ from dayfly.server.http.tls import CertificateReloader
 from dayfly.server.records.run_records import read_entries
 from dayfly.server.runs.group_strategy import GroupStrategy
 from dayfly.server.runs.group_sweep import GroupSweep
+from dayfly.server.runs.pool_actions import PoolActions
+from dayfly.server.runs.pool_strategy import PoolStrategy
 from dayfly.server.runs.run_secrets import SecretStores
 from dayfly.server.runs.run_service import RunService
 from dayfly.server.runs.sandbox_strategy import SandboxStrategy
@@ -62,7 +64,7 @@ if TYPE_CHECKING:
     from dayfly.server.http.tls import Certificate
     from dayfly.server.runs.run_secrets import SecretStore
 
-COLLECTIONS = "orgs, keys, clusters, resource-plugins, workloads, sandboxes and routegroups"
+COLLECTIONS = "orgs, keys, clusters, resource-plugins, resourcepools, workloads, sandboxes and routegroups"
 
 
 def create_app(
@@ -125,7 +127,7 @@ def create_app(
 
 
 class _Services:
-    """The services for sandboxes and route groups, and their synchronisation with hosts."""
+    """The services for sandboxes, route groups and resource pools, and their synchronisation with hosts."""
 
     def __init__(self, store: Store, links: Links, agents: AgentService, secrets: SecretStores) -> None:
         self._store, self._links, self._agents = store, links, agents
@@ -134,6 +136,7 @@ class _Services:
         self._sandboxes = RunService(store, links, self.sync, SandboxStrategy(store, links, self.sync, secrets))
         self._strategy = GroupStrategy(store, links, self.sync)
         self._groups = RunService(store, links, self.sync, self._strategy)
+        self._pools = RunService(store, links, self.sync, PoolStrategy(store, links, self.sync))
         self._sweep = GroupSweep(store, links, self.sync, self._groups, self._strategy)
 
     def create_publisher(self, receiver: EventReceiver) -> CloudEventPublisher:
@@ -147,7 +150,8 @@ class _Services:
         yield from OverviewApi(store, links, *services, self._strategy).routes()
         yield from Changes(store, links, *services, self._strategy, closing).routes()
         slots = LongPollSlots(CALLERS_SHARE)
-        for service in services:
+        yield from PoolActions(store, self.sync, self._pools).routes()
+        for service in (*services, self._pools):
             yield from service.routes()
             yield from Reports(store, links, service, closing, slots).routes()
         yield from self._agents.routes()
@@ -221,7 +225,7 @@ def _page_routes() -> Iterator[Route]:
 
 
 async def read_used_clusters(store: Store, org: str) -> set[str]:
-    """Return the clusters without an agent that stored sandboxes and groups name; a local host must serve them.
+    """Return the clusters without an agent that stored sandboxes, groups and pools name; a local host must serve them.
 
     Raises:
         StoreError: the store cannot be read.

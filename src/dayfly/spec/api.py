@@ -14,7 +14,7 @@ import msgspec
 
 from dayfly.spec import run
 from dayfly.spec.meta import doc
-from dayfly.spec.report import UnitReport, with_reason
+from dayfly.spec.report import PoolReport, UnitReport, with_reason
 from dayfly.spec.run_data import HistoryEntry, LogInfo
 from dayfly.spec.scalars import semver
 from dayfly.spec.workload import Workload
@@ -54,6 +54,20 @@ class Status(ApiObject, frozen=True, kw_only=True):
     scheduled_delete_time: Annotated[dt.datetime | None, doc("End of the time to live; absent without one.")] = None
 
 
+class PooledResource(ApiObject, frozen=True, kw_only=True):
+    """A resource of a sandbox that is a member of a pool."""
+
+    name: Annotated[str, doc("Name of the resource.")]
+    member: Annotated[str, doc("Name of the member.")]
+    pool: Annotated[str, doc("Name of the pool; absent if it had no ready member, so that this one was created.")] = ""
+
+
+class SandboxStatus(Status, frozen=True, kw_only=True):
+    """The state of a sandbox, and its resources that are members of pools."""
+
+    resources: Annotated[tuple[PooledResource, ...], doc("Resources that are members of pools.")] = ()
+
+
 class Progress(ApiObject, frozen=True, kw_only=True):
     """The number of finished units in the current phase."""
 
@@ -72,7 +86,7 @@ class Sandbox(ApiObject, frozen=True, kw_only=True):
     updated_at: Annotated[dt.datetime, doc("Time of the last change of its spec.")]
     spec: Annotated[dict[str, Any], doc("Spec as applied, with defaults.")]
     endpoints: Annotated[tuple[Endpoint, ...], doc("Endpoints of the spec and of its forks.")]
-    status: Annotated[Status, doc("Current state.")]
+    status: Annotated[SandboxStatus, doc("Current state.")]
     progress: Annotated[Progress, doc("Number of finished units in the current phase.")]
     warnings: Annotated[tuple[str, ...], doc("Warnings about the spec; only in the answer to a PUT.")] = ()
     namespace: Annotated[str, doc("Namespace of its object; only on the page of a cluster without a server.")] = ""
@@ -102,6 +116,75 @@ class RouteGroup(ApiObject, frozen=True, kw_only=True):
     status: Annotated[RouteGroupStatus, doc("Current state.")]
     progress: Annotated[Progress, doc("Number of finished hooks in the current phase.")]
     namespace: Annotated[str, doc("Namespace of its object; only on the page of a cluster without a server.")] = ""
+
+
+class PoolCounts(ApiObject, frozen=True, kw_only=True):
+    """The numbers of a pool's members. `wanted` is the number of ready members that it keeps now."""
+
+    wanted: Annotated[int, doc("Number of ready members that the pool keeps now.")] = 0
+    ready: Annotated[int, doc("Number of ready members that no sandbox uses.")] = 0
+    creating: Annotated[int, doc("Number of members that are being created.")] = 0
+    held: Annotated[int, doc("Number of members that sandboxes use.")] = 0
+    failed: Annotated[int, doc("Number of members that could not be created.")] = 0
+
+
+class PoolMember(ApiObject, frozen=True, kw_only=True):
+    """A member of a pool: one resource, which at most one sandbox uses."""
+
+    name: Annotated[str, doc("Name of the member.")]
+    state: Annotated[str, doc("`creating`, `ready`, `held`, `failed` or `ending`.")]
+    created_at: Annotated[dt.datetime | None, doc("Time of its creation; absent before it has started.")] = None
+    reason: Annotated[str, doc("Reason of the state, as in `/meta/reasons`.")] = ""
+    message: Annotated[str, doc("Explanation of the state.")] = ""
+    holder: Annotated[
+        str, doc("Resource that uses it, as `sandbox/resource`; not named if it is outside the scope of the key.")
+    ] = ""
+
+
+class PoolStatus(ApiObject, frozen=True, kw_only=True):
+    """The state of a pool and its members."""
+
+    ready: Annotated[bool, doc("Whether it has as many ready members as it keeps.")]
+    reason: Annotated[str, doc("Reason of the state, as in `/meta/reasons`.")]
+    message: Annotated[str, doc("Explanation of the state.")]
+    counts: Annotated[PoolCounts, doc("Numbers of members.")]
+    paused: Annotated[str, doc("Why no members are created; empty if they are.")]
+    hits: Annotated[int, doc("Number of resources that found a ready member.")]
+    misses: Annotated[int, doc("Number of resources that found none.")]
+    members: Annotated[tuple[PoolMember, ...], doc("Members, the oldest first.")]
+
+
+class Pool(ApiObject, frozen=True, kw_only=True):
+    """A resource pool and its current state."""
+
+    name: Annotated[str, doc("Name of the pool.")]
+    created_at: Annotated[dt.datetime, doc("Time of its creation.")]
+    updated_at: Annotated[dt.datetime, doc("Time of the last change of its spec, or of the version that it follows.")]
+    spec: Annotated[dict[str, Any], doc("Spec as applied, with defaults.")]
+    status: Annotated[PoolStatus, doc("Current state.")]
+    progress: Annotated[Progress, doc("Number of finished members in the current phase.")]
+    namespace: Annotated[str, doc("Namespace of its object; only on the page of a cluster without a server.")] = ""
+
+
+class PoolSize(ApiObject, frozen=True, kw_only=True):
+    """A possible size of a pool."""
+
+    ready: Annotated[int, doc("Number of ready members.")]
+    miss_ratio: Annotated[float, doc("Predicted share of resources that find no ready member.")]
+
+
+class PoolExplanation(ApiObject, frozen=True, kw_only=True):
+    """The use of a pool, and predictions for other sizes. They assume requests that do not depend on each other."""
+
+    name: Annotated[str, doc("Name of the pool.")]
+    wanted: Annotated[int, doc("Number of ready members that the pool keeps now.")]
+    hits: Annotated[int, doc("Number of resources that found a ready member.")]
+    misses: Annotated[int, doc("Number of resources that found none.")]
+    rate_per_hour: Annotated[float, doc("Recent number of resources per hour that needed a member.")]
+    refill_seconds: Annotated[float, doc("Usual time to create a member; 0 if it was not measured yet.")]
+    load: Annotated[float, doc("Members that are in creation on average: rate times refill time.")]
+    idle_seconds: Annotated[float, doc("Time for which all members were ready and unused.")]
+    sizes: Annotated[tuple[PoolSize, ...], doc("Predictions; empty without a load.")]
 
 
 class Plugin(ApiObject, frozen=True, kw_only=True):
@@ -156,6 +239,7 @@ class Report(ApiObject, frozen=True, kw_only=True):
     abandon: Annotated[Request | None, doc("Request to abandon its cleanup; absent without one.")] = None
     born_at: Annotated[int, doc("Time of its creation, in Unix milliseconds.")] = 0
     unsupported: Annotated[tuple[str, ...], doc("Parts of the spec without effect, each with the reason.")] = ()
+    pool: Annotated[PoolReport | None, doc("Numbers of a pool and its members; absent for other runs.")] = None
     denied: Annotated[
         dict[str, str],
         doc("Actions that the caller may not do, and why; only on the page of a cluster."),

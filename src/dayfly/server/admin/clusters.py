@@ -10,7 +10,7 @@ from dayfly.lib.clock import now_ms
 from dayfly.plan.reason_catalog import CATALOGUE, SECTIONS
 from dayfly.server.access import callers
 from dayfly.server.admin import audit, cluster_tokens
-from dayfly.server.db.tables import clusters, organisations, route_groups, sandboxes
+from dayfly.server.db.tables import clusters, organisations, resource_pools, route_groups, sandboxes
 from dayfly.server.http import openapi, preconditions
 from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import serve
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MAX_NAME_LENGTH = 255
 # The tables whose records have runs, which could not end without their cluster.
-_RUN_TABLES = {sandboxes: "sandbox(es)", route_groups: "route group(s)"}
+_RUN_TABLES = {sandboxes: "sandbox(es)", route_groups: "route group(s)", resource_pools: "pool(s)"}
 
 
 class Clusters:

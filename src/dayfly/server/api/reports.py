@@ -98,6 +98,8 @@ class Reports:
             "logs": self.logs,
             "history": self.history,
         }
+        if not self._kind.has_steps:
+            del handlers["outputs"]  # those of a member belong to its holder
         return [serve(one + name, GET=handler) for name, handler in handlers.items()]
 
     async def report(self, request: Request) -> Any:

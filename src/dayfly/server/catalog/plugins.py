@@ -1,4 +1,4 @@
-"""Resource plugins: a published version never changes, and cannot be deleted while a sandbox uses it.
+"""Resource plugins: a published version never changes, and cannot be deleted while a sandbox or pool uses it.
 
 Only the README may change: a PUT of the same version with another README replaces it. A body without a README keeps
 the stored one, so clients that do not know the field do not delete it.
@@ -21,7 +21,7 @@ from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import serve
 from dayfly.server.http.preconditions import ANY, Tagged
 from dayfly.server.http.request_data import read_json, read_text, rfc3339
-from dayfly.server.records import unreadable_rows
+from dayfly.server.records import pool_versions, unreadable_rows
 from dayfly.server.records.unreadable_rows import UnreadableError
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError, quote
@@ -29,6 +29,8 @@ from dayfly.spec.plugin import Plugin, PluginSpec
 from dayfly.spec.scalars import semver
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sqlalchemy import Row
     from starlette.requests import Request
     from starlette.routing import Route
@@ -120,6 +122,7 @@ class PluginApi:
                 when.check(_tag(highest.version, highest) if highest is not None else None)
             if not _replace_readme(rows, plugin, now, audit.get_actor(request)):
                 rows.insert(plugins, row)
+                pool_versions.follow(rows, plugin.name, now)
                 audit.append(rows, audit.get_actor(request), "publish", _object(plugin), str(row["spec"]))
 
         try:
@@ -139,11 +142,10 @@ class PluginApi:
             found = _find(rows, name, wanted)
             plugin = found.plugin
             when.check(_tag(plugin.version, found))
-            if users := _read_users(rows, plugin.name, plugin.version):
-                visible = sorted({user["sandbox"] for user in _filter_visible(users, scope)})
-                names = ", ".join(visible) or "outside the scope of your key"
-                text = f"resource plugin {plugin.name}@{plugin.version} is in use by sandbox(es): {names}"
-                raise RequestError(400, f"{text}; delete them first")
+            sandboxes_ = {(each["sandbox"], each["cluster"]) for each in _read_users(rows, plugin.name, plugin.version)}
+            _refuse_if_used(plugin, "sandbox(es)", sandboxes_, scope)
+            pools = pool_versions.read_users(rows, plugin.name, plugin.version)
+            _refuse_if_used(plugin, "pool(s)", pools, scope)
             deletion = rows.delete(plugins).where(plugins.c.name == plugin.name, plugins.c.version == plugin.version)
             rows.execute(deletion)
             audit.append(rows, audit.get_actor(request), "delete", _object(plugin))
@@ -254,8 +256,20 @@ def _read_users(rows: Rows, name: str, version: str) -> list[dict[str, str]]:
     return [{"name": row.resource, "sandbox": row.name, "cluster": row.cluster} for row in rows.execute(query)]
 
 
+def _refuse_if_used(plugin: Plugin, what: str, users: Iterable[tuple[str, str]], scope: Scope) -> None:
+    """Refuse to delete a version with users, which are names and clusters; name those in the scope."""
+    if found := sorted(users):
+        names = ", ".join(name for name, cluster in found if _is_visible(scope, name, cluster))
+        text = f"resource plugin {plugin.name}@{plugin.version} is in use by {what}: "
+        raise RequestError(400, f"{text}{names or 'outside the scope of your key'}; delete them first")
+
+
 def _filter_visible(users: list[dict[str, str]], scope: Scope) -> list[dict[str, str]]:
-    return [each for each in users if scope.includes_name(each["sandbox"]) and scope.includes_cluster(each["cluster"])]
+    return [each for each in users if _is_visible(scope, each["sandbox"], each["cluster"])]
+
+
+def _is_visible(scope: Scope, name: str, cluster: str) -> bool:
+    return scope.includes_name(name) and scope.includes_cluster(cluster)
 
 
 def _describe(rows: Rows, found: list[Published], scope: Scope) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
-"""Specs of sandboxes and route groups: resolve them, compile them for a host, and compare them with the stored spec."""
+"""Specs of runs: resolve them, compile them for a host, and compare them with the stored spec."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -9,7 +10,10 @@ import msgspec
 from dayfly import compile as compiler
 from dayfly.compile.references import suggest
 from dayfly.server.catalog import baselines, plugins
+from dayfly.server.records import run_records
+from dayfly.server.records.run_records import POOLS
 from dayfly.spec.errors import Faults, Path, SpecError, quote
+from dayfly.spec.resource_pool import ResourcePool, ResourcePoolSpec
 from dayfly.spec.route_group import RouteGroup, RouteGroupSpec
 from dayfly.spec.sandbox import MAY_CHANGE, Sandbox, SandboxSpec
 from dayfly.spec.scalars import semver
@@ -17,7 +21,7 @@ from dayfly.spec.scalars import semver
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from dayfly.compile import Compiled
+    from dayfly.compile import Compiled, CompiledPool
     from dayfly.link.transport import CompileTarget
     from dayfly.server.db.rows import Rows
     from dayfly.server.records.run_records import RunRecord
@@ -75,13 +79,16 @@ def compile_run(
 
     Args:
         rows: The rows of its organisation.
-        record: A sandbox or a route group.
+        record: A sandbox, a route group or a resource pool. The documents of a pool are the template of its members.
         target: The host's compile target.
         keys: By baseline, the keys of route groups that route to a sandbox's forks. Ignored if the host has no routes.
 
     Raises:
-        SpecError: see `compile.compile`.
+        SpecError: see `compile.compile` and `compile.compile_pool`.
     """
+    if isinstance(record.spec, ResourcePoolSpec):
+        pool = compile_pool(rows, ResourcePool(name=record.name, spec=record.spec), target.publisher)
+        return compiler.Compiled(pool.documents, (), pool.warnings)
     if isinstance(record.spec, RouteGroupSpec):
         group = RouteGroup(name=record.name, spec=record.spec)
         previews = compiler.group_previews(group, record.routing_key, record.cluster) if target.routes else ()
@@ -102,7 +109,40 @@ def compile_run(
         publisher=target.publisher,
         routed=keys if target.routes else None,
         local=target.to_local,
+        pools=_read_pools(rows, record, target, plugins_) if target.pools else (),
     )
+
+
+def compile_pool(rows: Rows, pool: ResourcePool, publisher: str) -> CompiledPool:
+    """Return the template of a pool's members, for the version of its plugin that it has now.
+
+    Raises:
+        SpecError: the plugin is not published, or see `compile.compile_pool`.
+    """
+    plugin = _require_published(rows, pool.spec.plugin, ("spec", "plugin"))
+    return compiler.compile_pool(pool, plugin, publisher=publisher)
+
+
+def _read_pools(
+    rows: Rows, record: RunRecord[Any], target: CompileTarget, plugins_: Mapping[tuple[str, str], Plugin]
+) -> list[CompiledPool]:
+    """Return the pools that a sandbox may use: those of its cluster and plugins that are not younger than it.
+
+    If it is compiled again, it must not get a pool that it did not have before.
+    """
+
+    def may_serve(pool: RunRecord[ResourcePoolSpec]) -> bool:
+        is_living = pool.stop is None and pool.abandon is None
+        return is_living and pool.cluster == record.cluster and pool.created_at <= record.created_at
+
+    names = {name for name, _ in plugins_}
+    found = []
+    for pool in run_records.read_page(rows, POOLS, accepts=may_serve) if plugins_ else ():
+        if semver.split_reference(pool.spec.plugin)[0] in names:
+            with contextlib.suppress(SpecError):  # its plugin has a newer version that cannot be pooled
+                document = ResourcePool(name=pool.name, spec=pool.spec)
+                found.append(compile_pool(rows, document, target.publisher))
+    return found
 
 
 def apply_change(old: SandboxSpec, new: SandboxSpec) -> SandboxSpec:

@@ -1,7 +1,7 @@
 """The schema of SQLite and PostgreSQL databases. `migrations` upgrades older databases to it.
 
 Documents are JSON text; times are Unix milliseconds. Foreign keys enforce the API's rules when requests race: a plugin
-version or baseline that a sandbox uses cannot be deleted.
+version or baseline that a sandbox or pool uses cannot be deleted.
 """
 
 from sqlalchemy import (
@@ -227,6 +227,52 @@ ended_route_groups = Table(
     Index("ended_route_groups_by_name", "org", "name", "ended_at"),
     Index("ended_route_groups_by_end", "org", "ended_at"),
     Index("ended_route_groups_abandoned", "org", "abandoned", "ended_at"),
+)
+
+resource_pools = Table(
+    "resource_pools",
+    metadata,
+    Column("uid", String(36), primary_key=True),
+    Column("org", String(253), nullable=False),
+    Column("name", String(63), nullable=False),
+    Column("cluster", String(255), nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    # Also increased when the pool follows a newer version of its plugin.
+    Column("updated_at", BigInteger, nullable=False),
+    Column("sealed", Boolean, nullable=False),
+    Column("stop", Text),
+    Column("abandon", Text),
+    # Increased by each write, which detects a concurrent change.
+    Column("revision", Integer, nullable=False),
+    Index("resource_pools_by_name", "org", "name", unique=True),
+)
+
+# The version of its plugin that a pool has now, also if its spec names none.
+pool_plugins = Table(
+    "pool_plugins",
+    metadata,
+    Column("uid", String(36), primary_key=True),
+    Column("org", String(253), nullable=False),
+    Column("plugin", String(253), nullable=False),
+    Column("version", String(128), nullable=False),
+    ForeignKeyConstraint(["uid"], ["resource_pools.uid"], ondelete="CASCADE"),
+    ForeignKeyConstraint(["org", "plugin", "version"], ["plugins.org", "plugins.name", "plugins.version"]),
+    Index("pool_plugins_by_plugin", "org", "plugin", "version"),
+)
+
+ended_resource_pools = Table(
+    "ended_resource_pools",
+    metadata,
+    Column("uid", String(36), primary_key=True),
+    Column("org", String(253), nullable=False),
+    Column("name", String(63), nullable=False),
+    Column("cluster", String(255), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger, nullable=False),
+    # Whether its cleanup was abandoned.
+    Column("abandoned", Boolean),
+    Index("ended_resource_pools_by_name", "org", "name", "ended_at"),
 )
 
 # Tombstones: logs and history of an ended sandbox stay available under its name for a week.

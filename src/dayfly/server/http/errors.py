@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 # Clients of the public API wait for exactly these texts after a delete.
 SANDBOX_NOT_FOUND = "can't get sandbox: not found"
 GROUP_NOT_FOUND = "unable to fetch routegroup: not found"
+POOL_NOT_FOUND = "pool not found"
 
 
 class RequestError(Exception):
@@ -33,7 +34,7 @@ class RequestError(Exception):
 
 
 def not_found(path: str) -> RequestError:
-    """Return the error for a sandbox or route group that does not exist."""
+    """Return the error for a sandbox or route group that does not exist. Keys with a scope change no other runs."""
     return RequestError(404, GROUP_NOT_FOUND if "/routegroups" in path else SANDBOX_NOT_FOUND)
 
 

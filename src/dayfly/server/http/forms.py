@@ -207,8 +207,15 @@ class NewRouteGroup(Form):
     name: Annotated[str, doc("Name; if given, the same as in the path.")] = ""
 
 
+class NewResourcePool(Form):
+    """A resource pool to create or change."""
+
+    spec: Annotated[dict[str, Any], doc("Spec of the pool, as in its file.")]
+    name: Annotated[str, doc("Name; if given, the same as in the path.")] = ""
+
+
 class WhyAbandon(Form):
-    """Why the cleanup is abandoned. Without `force`, the sandbox or route group must already be being deleted."""
+    """Why the cleanup is abandoned. Without `force`, the object must already be being deleted."""
 
     reason: Annotated[str, doc("Reason for the record: one line, at most 1000 characters.")]
     force: Annotated[bool, doc("Whether to end it even if it is not being deleted.")] = False

@@ -51,6 +51,7 @@ _CLUSTER = _ORG + "/clusters/{name}"
 _PLUGIN = _ORG + "/resource-plugins/{name}"
 _SANDBOX = _ORG + "/sandboxes/{name}"
 _GROUP = _ORG + "/routegroups/{name}"
+_POOL = _ORG + "/resourcepools/{name}"
 _AFTER_NAME = QueryParameter("string", "Only objects with a later name.")
 _LIMIT = QueryParameter("integer", "The maximum number of objects, at least 1.")
 _LABEL = QueryParameter("string", "Only objects with these labels: `team=pay,!draft`. May be repeated.")
@@ -238,6 +239,22 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
     _GROUP + "/extend": {
         "POST": RouteOperation(MEMBER, "Extend the time to live of a route group.", api.RouteGroup, body=forms.Extend)
     },
+    _ORG + "/resourcepools": {
+        "GET": RouteOperation(VIEWER, "List all resource pools.", [api.Pool], {"label": _LABEL, **_PAGE})
+    },
+    _POOL: {
+        "GET": RouteOperation(VIEWER, "Return a resource pool and its members.", api.Pool),
+        "PUT": RouteOperation(MEMBER, "Create or change a resource pool.", api.Pool, body=forms.NewResourcePool),
+        "DELETE": RouteOperation(MEMBER, "Delete a resource pool; sandboxes keep their members.", query=_FORCE),
+    },
+    _POOL + "/abandon": {
+        "POST": RouteOperation(MEMBER, "Delete a resource pool without its cleanup.", body=forms.WhyAbandon)
+    },
+    _POOL + "/pause": {
+        "POST": RouteOperation(MEMBER, "Create no further members until the pool is resumed.", api.Pool)
+    },
+    _POOL + "/resume": {"POST": RouteOperation(MEMBER, "Create members again.", api.Pool)},
+    _POOL + "/drain": {"POST": RouteOperation(MEMBER, "Pause a pool and delete its unused members.", api.Pool)},
     _SANDBOX + "/changes": {"GET": RouteOperation(VIEWER, "Stream the changes of a sandbox.", forms.Events)},
     _GROUP + "/changes": {"GET": RouteOperation(VIEWER, "Stream the changes of a route group.", forms.Events)},
     _ORG + "/changes": {
@@ -264,16 +281,18 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
     },
     _SANDBOX + "/history": {"GET": RouteOperation(VIEWER, "List all moves of a sandbox's ledger.", [api.Move])},
 }
-# Route groups have the same endpoints for reading. `uid` selects one of several runs that had the name.
+# Route groups and pools have the same endpoints for reading. `uid` selects one of several runs that had the name.
 for _name in ("report", "why", "outputs", "attempts", "log", "logs", "history"):
     _operation = ROUTES[f"{_SANDBOX}/{_name}"]["GET"]
     _operation = _operation._replace(query={**_operation.query, "uid": _UID})
     ROUTES[f"{_SANDBOX}/{_name}"] = {"GET": _operation}
-    _summary = _operation.summary.replace("sandbox", "route group")
-    ROUTES[f"{_GROUP}/{_name}"] = {"GET": _operation._replace(summary=_summary)}
+    for _path, _noun in ((_GROUP, "route group"), (_POOL, "pool")):
+        if (_path, _name) != (_POOL, "outputs"):
+            _summary = _operation.summary.replace("sandbox", _noun)
+            ROUTES[f"{_path}/{_name}"] = {"GET": _operation._replace(summary=_summary)}
 
 
-WITH_TAGS = (_SANDBOX, _GROUP, _PLUGIN, _CLUSTER, _ORG + "/workloads/{namespace}/{name}")
+WITH_TAGS = (_SANDBOX, _GROUP, _POOL, _PLUGIN, _CLUSTER, _ORG + "/workloads/{namespace}/{name}")
 """Paths of objects that have an ETag and whose changes may have preconditions."""
 
 _RUNS = (_ORG + "/sandboxes", _ORG + "/routegroups")

@@ -28,7 +28,7 @@ import sqlalchemy as sa
 
 from dayfly import __version__
 from dayfly.server.db.store import StoreError
-from dayfly.server.db.tables import agents, order_confirmations, route_groups, sandboxes
+from dayfly.server.db.tables import agents, order_confirmations
 from dayfly.server.records import run_records
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class Confirmations:
 def _read_sessions(rows: Rows, uids: Sequence[str]) -> list[tuple[str, str, str, int]]:
     """Return UID, organisation, cluster and session of the runs whose cluster has an agent and that have not ended."""
     found: list[tuple[str, str, str, int]] = []
-    for table in (sandboxes, route_groups):
+    for table in (kind.table for kind in run_records.KINDS):
         is_same_cluster = sa.and_(agents.c.org == table.c.org, agents.c.cluster == table.c.cluster)
         query = rows.select(table.c.uid, table.c.org, table.c.cluster, agents.c.session).where(is_same_cluster)
         found += [

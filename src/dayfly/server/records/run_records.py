@@ -1,4 +1,4 @@
-"""Stored sandboxes and route groups: one record for both kinds, and queries for use within one transaction."""
+"""Stored sandboxes, route groups and resource pools: one record for all kinds, and queries within one transaction."""
 
 from __future__ import annotations
 
@@ -10,26 +10,29 @@ import msgspec
 
 from dayfly.server.db import tables
 from dayfly.server.db.store import WriteConflictError
-from dayfly.server.http.errors import GROUP_NOT_FOUND, SANDBOX_NOT_FOUND
-from dayfly.server.records import unreadable_rows
+from dayfly.server.http.errors import GROUP_NOT_FOUND, POOL_NOT_FOUND, SANDBOX_NOT_FOUND
+from dayfly.server.records import pool_versions, unreadable_rows
 from dayfly.server.records.unreadable_rows import UnreadableError
+from dayfly.spec.resource_pool import ResourcePool, ResourcePoolSpec
 from dayfly.spec.route_group import NO_MATCHED_SANDBOXES, RouteGroup, RouteGroupSpec
 from dayfly.spec.run import EndRequest
 from dayfly.spec.sandbox import Sandbox, SandboxSpec
 from dayfly.spec.scalars import names, semver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     import sqlalchemy as sa
     from sqlalchemy import Row
 
     from dayfly.server.db.rows import Rows
+    from dayfly.spec.route_group import GroupTtl
+    from dayfly.spec.sandbox import Ttl
 
 # Rows that one query reads if the number of rows needed is not known.
 BATCH_SIZE = 500
 
-S = TypeVar("S", SandboxSpec, RouteGroupSpec)
+S = TypeVar("S", SandboxSpec, RouteGroupSpec, ResourcePoolSpec)
 
 Revision: TypeAlias = tuple[str, str, int]
 """UID, name and revision of a record. A plain tuple is the fastest to make ten thousand times."""
@@ -40,7 +43,7 @@ _JSON_COLUMNS = ("spec", "stop", "abandon")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RunKind(Generic[S]):
-    """The differences between sandboxes and route groups in the store and in paths.
+    """The differences between sandboxes, route groups and resource pools in the store and in paths.
 
     Attributes:
         noun: Name of the kind in messages.
@@ -50,6 +53,7 @@ class RunKind(Generic[S]):
         table: Records of runs that have not ended.
         ended: Tombstones.
         decoder: Decodes a stored spec.
+        has_steps: Whether its runs have steps and a time to live. A resource pool has members instead.
     """
 
     noun: str
@@ -59,6 +63,7 @@ class RunKind(Generic[S]):
     table: sa.Table
     ended: sa.Table
     decoder: msgspec.json.Decoder[S]
+    has_steps: bool = True
 
     def parse(self, text: str) -> S:
         """Return a stored spec.
@@ -67,7 +72,7 @@ class RunKind(Generic[S]):
             unreadable_rows.FAULTS: this version cannot read it.
         """
         spec = self.decoder.decode(text)
-        if spec.ttl is not None:
+        if not isinstance(spec, ResourcePoolSpec) and spec.ttl is not None:
             _ = spec.ttl.seconds  # refuses another form
         return spec
 
@@ -90,22 +95,33 @@ GROUPS = RunKind(
     ended=tables.ended_route_groups,
     decoder=msgspec.json.Decoder(RouteGroupSpec),
 )
-KINDS: tuple[RunKind[Any], ...] = (SANDBOXES, GROUPS)
-_BY_SPEC: dict[type, RunKind[Any]] = {SandboxSpec: SANDBOXES, RouteGroupSpec: GROUPS}
+POOLS = RunKind(
+    noun="pool",
+    plural="resourcepools",
+    not_found=POOL_NOT_FOUND,
+    prefix=names.POOL,
+    table=tables.resource_pools,
+    ended=tables.ended_resource_pools,
+    decoder=msgspec.json.Decoder(ResourcePoolSpec),
+    has_steps=False,
+)
+KINDS: tuple[RunKind[Any], ...] = (SANDBOXES, GROUPS, POOLS)
+_BY_SPEC: dict[type, RunKind[Any]] = {SandboxSpec: SANDBOXES, RouteGroupSpec: GROUPS, ResourcePoolSpec: POOLS}
 
 
 class RunRecord(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
-    """A stored sandbox or route group.
+    """A stored sandbox, route group or resource pool.
 
     Attributes:
         org: The organisation that it belongs to.
         uid: Identity of its run.
         name: Unique among the records of an organisation and kind.
-        routing_key: 13 lower-case letters and digits.
+        routing_key: 13 lower-case letters and digits; empty for a resource pool.
         cluster: The cluster of its run.
-        spec: The spec; each plugin that it names has its version, also 0.0.0.
+        spec: The spec; each plugin that it names has its version, also 0.0.0. Only a resource pool that follows the
+            newest version has none.
         created_at: Unix milliseconds.
-        updated_at: When the spec last changed.
+        updated_at: When the spec last changed, or the plugin version that a resource pool follows.
         lease_seconds: How long a sandbox lives without renewal; 0 for no lease.
         unmatched_since: Since when a route group has no sandbox; 0 while it has one.
         sealed: Whether the host is known to have sealed the run.
@@ -117,7 +133,7 @@ class RunRecord(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     org: str
     uid: str
     name: str
-    routing_key: str
+    routing_key: str = ""
     cluster: str
     spec: S
     created_at: int
@@ -131,19 +147,21 @@ class RunRecord(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
 
     @property
     def kind(self) -> RunKind[S]:
-        """Its kind: sandbox or route group."""
+        """Its kind: sandbox, route group or resource pool."""
         return _BY_SPEC[type(self.spec)]
 
     @property
-    def document(self) -> Sandbox | RouteGroup:
+    def document(self) -> Sandbox | RouteGroup | ResourcePool:
         """The spec with its name."""
         if isinstance(self.spec, SandboxSpec):
             return Sandbox(name=self.name, spec=self.spec)
+        if isinstance(self.spec, ResourcePoolSpec):
+            return ResourcePool(name=self.name, spec=self.spec)
         return RouteGroup(name=self.name, spec=self.spec)
 
     @property
     def key(self) -> str:
-        """The name that is unique among the records of both kinds."""
+        """The name that is unique among the records of all kinds."""
         return f"{self.kind.prefix}{self.name}"
 
     @property
@@ -157,22 +175,34 @@ class RunRecord(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         return f"{self.uid}-{self.updated_at}"
 
     @property
+    def labels(self) -> Mapping[str, str]:
+        """Its labels. A resource pool has none."""
+        found: Mapping[str, str] = getattr(self.spec, "labels", {})
+        return found
+
+    @property
+    def ttl(self) -> Ttl | GroupTtl | None:
+        """Its time to live; None without one. A resource pool never has one."""
+        found: Ttl | GroupTtl | None = getattr(self.spec, "ttl", None)
+        return found
+
+    @property
     def life_begins_at(self) -> int:
         """When the time to live begins, in Unix milliseconds; 0 for a group that is counted from its last sandbox."""
-        offset = self.spec.ttl.offset_from if self.spec.ttl else ""
+        offset = self.ttl.offset_from if self.ttl else ""
         begins = {"updatedAt": self.updated_at, NO_MATCHED_SANDBOXES: self.unmatched_since}
         return begins.get(offset, self.created_at)
 
     @property
     def ends_at(self) -> int:
         """When the time to live is over, in Unix milliseconds; 0 for never, or while a group has sandboxes."""
-        begin, ttl = self.life_begins_at, self.spec.ttl
+        begin, ttl = self.life_begins_at, self.ttl
         return begin + ttl.seconds * 1000 if ttl is not None and begin else 0
 
     @property
     def expires_at(self) -> int:
         """The end that its host can know; 0 for never. Only the server knows which sandboxes a group has."""
-        ttl = self.spec.ttl
+        ttl = self.ttl
         return self.ends_at if ttl is not None and ttl.offset_from != NO_MATCHED_SANDBOXES else 0
 
 
@@ -208,7 +238,7 @@ def find(rows: Rows, kind: RunKind[S], name: str) -> RunRecord[S] | None:
 
 def find_by_key(rows: Rows, key: str) -> RunRecord[Any] | None:
     """Return the record with that key, as `find` does."""
-    kind = GROUPS if key.startswith(GROUPS.prefix) else SANDBOXES
+    kind = next((each for each in KINDS if each.prefix and key.startswith(each.prefix)), SANDBOXES)
     return find(rows, kind, key.removeprefix(kind.prefix))
 
 
@@ -266,7 +296,7 @@ def read_by_uid(rows: Rows, kind: RunKind[S], uids: Collection[str]) -> list[Run
 
 
 def read_entries(rows: Rows, *kinds: RunKind[Any]) -> list[RunEntry]:
-    """Return the entries of all records of these kinds (by default both), by name."""
+    """Return the entries of all records of these kinds (by default all), by name."""
     found: list[RunEntry] = []
     for kind in kinds or KINDS:
         table = kind.table.c
@@ -311,7 +341,7 @@ def read_unexpired(rows: Rows, uids: Sequence[str], now: int) -> list[str]:
     """
     found: list[RunRecord[Any]] = [record for kind in KINDS for record in read_by_uid(rows, kind, uids)]
     if len(found) < len(uids):
-        raise UnreadableError("one of these sandboxes and route groups")
+        raise UnreadableError("one of these sandboxes, route groups and resource pools")
     return [each.uid for each in found if not 0 < each.expires_at <= now]
 
 
@@ -343,6 +373,8 @@ def save(rows: Rows, record: RunRecord[S], *, declares: bool = True) -> RunRecor
             raise WriteConflictError(f"{record.kind.noun} {record.name} has changed since it was read")
     if isinstance(record.spec, SandboxSpec):
         _save_references(rows, record.uid, record.spec, declares=declares)
+    elif isinstance(record.spec, ResourcePoolSpec):
+        pool_versions.save(rows, record.uid, record.spec)
     return msgspec.structs.replace(record, revision=record.revision + 1)
 
 

@@ -1,4 +1,4 @@
-"""Tombstones: the record of an ended sandbox or route group, kept for a week."""
+"""Tombstones: the record of an ended sandbox, route group or resource pool, kept for a week."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEEP_MS = 7 * 24 * 3_600_000
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
-    """An ended sandbox or route group.
+    """An ended sandbox, route group or resource pool.
 
     Attributes:
         uid: As in `RunRecord`.
@@ -33,12 +33,15 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
 
     uid: str
     name: str
-    routing_key: str
+    routing_key: str = ""
     cluster: str
     scope_cluster: str
     created_at: int
     ended_at: int
     abandoned: bool | None
+
+
+_COLUMNS = tuple(field for field in Tombstone.__struct_fields__ if field != "scope_cluster")
 
 
 def find(rows: Rows, kind: RunKind[Any], name: str, uid: str = "") -> Tombstone | None:
@@ -50,7 +53,7 @@ def find(rows: Rows, kind: RunKind[Any], name: str, uid: str = "") -> Tombstone 
     row = rows.execute(query.order_by(ended.ended_at.desc()).limit(1)).one_or_none()
     if row is None:
         return None
-    columns = {field: getattr(row, field) for field in Tombstone.__struct_fields__ if field != "scope_cluster"}
+    columns = {column: getattr(row, column) for column in _COLUMNS if column in kind.ended.c}
     return Tombstone(**columns, scope_cluster=scope_cluster(row))
 
 
@@ -77,12 +80,13 @@ def archive(rows: Rows, record: RunRecord[Any], now: int, *, abandoned: bool | N
         row = {
             "uid": record.uid,
             "name": record.name,
-            "routing_key": record.routing_key,
             "cluster": record.cluster,
             "created_at": record.created_at,
             "ended_at": now,
             "abandoned": abandoned,
         }
+        if "routing_key" in ended.c:  # a resource pool has none
+            row["routing_key"] = record.routing_key
         if "single_cluster" in ended.c:  # a sandbox always is
             row["single_cluster"] = record.scope_cluster == record.cluster
         rows.insert(ended, row)

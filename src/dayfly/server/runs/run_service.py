@@ -1,4 +1,4 @@
-"""Sandboxes and route groups in the API: PUT creates and changes, DELETE ends. Hosts work after the answer is sent."""
+"""Sandboxes, route groups and pools in the API: PUT creates and changes, DELETE ends. Hosts work after the answer."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _KEY_LETTERS = string.digits + string.ascii_lowercase
 
 
 class RunService(Generic[S]):
-    """The endpoints of the API that list and change the runs of one kind: sandboxes or route groups."""
+    """The endpoints of the API that list and change the runs of one kind: sandboxes, route groups or resource pools."""
 
     def __init__(self, store: Store, links: Links, sync: HostSync, strategy: Strategy[S]) -> None:
         self._store = store
@@ -86,9 +86,9 @@ class RunService(Generic[S]):
             serve(collection, GET=self.list_all),
             serve(one, GET=self.get, PUT=self.put, DELETE=self.delete),
             serve(one + "/abandon", POST=self.abandon),
-            serve(one + "/retry", POST=self.retry),
-            serve(one + "/extend", POST=self.extend),
         ]
+        if self.kind.has_steps:
+            found += [serve(one + "/retry", POST=self.retry), serve(one + "/extend", POST=self.extend)]
         if self._strategy.has_leases:
             found.append(serve(one + "/lease", PUT=self.lease))
             found.append(serve(one + "/status/explain", GET=self.explain))
@@ -168,7 +168,7 @@ class RunService(Generic[S]):
     async def _extend(self, who: Actor, name: str, body: Any) -> Any:
         async with self.lock(who.org, name):
             record = await self._get_active(who, name)
-            ttl = record.spec.ttl
+            ttl = record.ttl
             if ttl is None:
                 raise ttl_extensions.no_time_to_live(f"{self.kind.noun} {quote(name)}")
             begin, end = await self._strategy.read_lifetime(record)
@@ -306,7 +306,7 @@ class RunService(Generic[S]):
                 org=who.org,
                 uid=str(uuid.uuid4()),
                 name=name,
-                routing_key="".join(secrets.choice(_KEY_LETTERS) for _ in range(ROUTING_KEY_LENGTH)),
+                routing_key=_choose_routing_key() if self.kind.has_steps else "",
                 cluster=cluster,
                 spec=self._strategy.resolve(rows, wanted.spec, target),
                 created_at=now,
@@ -403,5 +403,9 @@ class RunService(Generic[S]):
             raise RequestError(409, f"{text}; apply it again once it is gone")
 
 
+def _choose_routing_key() -> str:
+    return "".join(secrets.choice(_KEY_LETTERS) for _ in range(ROUTING_KEY_LENGTH))
+
+
 def _is_selected(terms: Sequence[label_selector.Term], who: Requester, record: RunRecord[Any]) -> bool:
-    return label_selector.matches(terms, record.spec.labels) and bool(callers.keep_visible(who, record))
+    return label_selector.matches(terms, record.labels) and bool(callers.keep_visible(who, record))

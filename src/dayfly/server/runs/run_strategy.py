@@ -1,4 +1,4 @@
-"""The base class for the differences between sandboxes and route groups in `RunService`."""
+"""The base class for the differences between sandboxes, route groups and resource pools in `RunService`."""
 
 from __future__ import annotations
 

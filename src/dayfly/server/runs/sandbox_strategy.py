@@ -12,7 +12,7 @@ from dayfly.server.attention import severity
 from dayfly.server.catalog import run_specs
 from dayfly.server.catalog.run_specs import CompiledRun
 from dayfly.server.records.run_records import SANDBOXES
-from dayfly.server.runs import endpoints, run_secrets
+from dayfly.server.runs import endpoints, pool_forms, run_secrets
 from dayfly.server.runs.run_requests import parse_lease
 from dayfly.server.runs.run_states import RunState, current_report, query_hosts, run_form
 from dayfly.server.runs.run_strategy import Strategy, Wanted
@@ -63,8 +63,13 @@ class SandboxStrategy(Strategy[SandboxSpec]):
     ) -> list[dict[str, Any]]:
         """Return the API objects of sandboxes."""
         states = await self.query_states(records)
-        found = ((record, states[record.uid]) for record in records)
-        return [run_form(each, state, each.expires_at, severity(state.report).name.lower()) for each, state in found]
+        found = []
+        for each in records:
+            report = states[each.uid].report
+            pooled = pool_forms.describe_resources(report.units)
+            told = {"resources": pooled} if pooled else {}
+            found.append(run_form(each, states[each.uid], each.expires_at, severity(report).name.lower(), told))
+        return found
 
     def parse(self, body: Any, name: str) -> Wanted[SandboxSpec]:
         """Read the body of a PUT; secrets and lease are not part of the spec."""

@@ -29,9 +29,13 @@ from dayfly.server.cpu_timer import CpuTimer, run_round
 from dayfly.server.db.store import StoreError, WriteConflictError
 from dayfly.server.records import confirmations, run_records, tombstones
 from dayfly.server.records.confirmations import NO_CONFIRMATION, Confirmation, Confirmations
+from dayfly.server.records.run_records import POOLS
 from dayfly.server.records.unreadable_rows import UnreadableError
 from dayfly.spec.errors import SpecError
 from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
+from dayfly.spec.lifecycle import API_VERSION, Target
+from dayfly.spec.resource_pool import KIND as POOL_KIND
+from dayfly.spec.resource_pool import ResourcePoolSpec
 from dayfly.spec.run import EndRequest
 
 if TYPE_CHECKING:
@@ -63,6 +67,7 @@ LEDGER_LOST = (
 INTERNAL_ERROR = (
     "the order to the cluster failed because of an internal error of Dayfly; the server's log has the details"
 )
+NO_POOLS = "it has no resource pools; upgrade its operator"
 EXPIRED = "its time to live was over before a host received it"
 
 log = logging.getLogger(__name__)
@@ -360,6 +365,8 @@ class HostSync:
             # If a host has received it without our knowledge, the run ends; otherwise it never starts.
             request = EndRequest(at=now_ms(), reason=Reason.EXPIRED, message=EXPIRED)
             return Stop(uid=record.uid, request=request)
+        if record.kind is POOLS and not target.pools:
+            raise DocumentsRefusedError(NO_POOLS)
         if compiled is None:
             compiled = await self._store.for_org(record.org).read(
                 lambda rows: run_specs.compile_run(rows, record, target, keys)
@@ -373,11 +380,12 @@ class HostSync:
             birth=not known,
             name=record.name,
             routing_key=record.routing_key,
-            target=compiled.documents[-1].target,
+            target=_find_target(record, compiled, target),
             documents=compiled.documents,
             forks=compiled.forks,
             expires_at=record.expires_at,
             lease_until=self._leases.get(record.uid, 0),
+            pool=record.spec if isinstance(record.spec, ResourcePoolSpec) else None,
         )
 
     def _is_confirmed(self, record: RunEntry | RunRecord[Any], link: Link | None, stored: Confirmation) -> bool:
@@ -409,6 +417,19 @@ class HostSync:
         if self._problems.get(record.uid) != problem:
             log.warning("%s (%s): %s", obstacle_subject(record.key), record.uid, problem)
             self._problems[record.uid] = problem
+
+
+def _find_target(record: RunRecord[Any], compiled: Compiled, target: CompileTarget) -> Target:
+    """Return the target of an order. The documents of a pool are a template, whose target has no name."""
+    if record.kind is not POOLS:
+        return compiled.documents[-1].target
+    return Target(
+        api_version=API_VERSION,
+        kind=POOL_KIND,
+        namespace=target.namespace,
+        name=record.name,
+        uid=record.uid,
+    )
 
 
 async def _load_nothing(_org: str) -> None:

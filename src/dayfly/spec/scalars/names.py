@@ -20,6 +20,8 @@ LIMITS = {
 
 GROUP = "routegroup/"
 """Prefix of a route group's name where a sandbox's name is also possible."""
+POOL = "pool/"
+"""Prefix of a pool's name where a sandbox's name is also possible."""
 
 MAX_PATH_BYTES = 4095
 MAX_PATH_PART_BYTES = 255

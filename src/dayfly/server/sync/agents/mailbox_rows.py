@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from dayfly.link import wire
 from dayfly.link.envelope import MAX_MESSAGES, NumberedMessage, Session, SessionRequest, chain_digest
 from dayfly.server.db.notifications import notify
-from dayfly.server.db.tables import agent_inbox, agent_outbox, agents, clusters, route_groups, sandboxes
+from dayfly.server.db.tables import agent_inbox, agent_outbox, agents, clusters, resource_pools, route_groups, sandboxes
 from dayfly.server.records import confirmations
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ MAX_INBOX, INBOX_UNIT_BYTES = 1 << 17, 1 << 10
 RECORD_POLL_INTERVAL_MS = 10_000
 
 # The tables whose records have runs.
-_RUN_TABLES: Final = (sandboxes, route_groups)
+_RUN_TABLES: Final = (sandboxes, route_groups, resource_pools)
 
 RESTORED: Final = (
     "it has seen messages that this server does not know, as after a restore of the server's database or of the "

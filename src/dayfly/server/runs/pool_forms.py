@@ -1,0 +1,89 @@
+"""Resource pools in the API: numbers and members."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dayfly.server.attention import severity
+from dayfly.server.http.request_data import rfc3339
+from dayfly.spec import documents
+from dayfly.spec.report import PoolReport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dayfly.server.access.scopes import Scope
+    from dayfly.server.records.run_records import RunRecord
+    from dayfly.spec.report import RunReport, UnitReport
+    from dayfly.spec.resource_pool import ResourcePoolSpec
+
+HIDDEN_HOLDER = "outside the scope of your key"
+
+_STATES = {"succeeded": "ready", "failed": "failed", "stopped": "ending"}
+
+
+def hide_holders(report: RunReport, scope: Scope) -> RunReport:
+    """Return the report of a pool without the sandboxes that a key with that scope must not see."""
+    if scope.is_whole:
+        return report
+    units = tuple(
+        each
+        if not each.holder or scope.includes_name(each.holder.partition("/")[0])
+        else msgspec.structs.replace(each, holder=HIDDEN_HOLDER, message="", template="")
+        for each in report.units
+    )
+    return msgspec.structs.replace(report, units=units)
+
+
+def describe(record: RunRecord[ResourcePoolSpec], report: RunReport) -> dict[str, Any]:
+    """Return the API object of a pool, as its host reports it."""
+    numbers = report.pool or PoolReport()
+    counts = {name: getattr(numbers, name) for name in ("wanted", "ready", "creating", "held", "failed")}
+    return {
+        "name": record.name,
+        "createdAt": rfc3339(record.created_at),
+        "updatedAt": rfc3339(record.updated_at),
+        "spec": documents.export(record.document)["spec"],
+        "status": {
+            "ready": report.ready,
+            "reason": report.reason,
+            "message": report.message,
+            "counts": counts,
+            "paused": numbers.paused,
+            "hits": numbers.hits,
+            "misses": numbers.misses,
+            "members": [_describe_member(each) for each in report.units],
+        },
+        "progress": {
+            "phase": report.phase.value,
+            "done": report.done,
+            "total": report.total,
+            "severity": severity(report).name.lower(),
+        },
+    }
+
+
+def describe_resources(units: Iterable[UnitReport]) -> list[dict[str, str]]:
+    """Return the resources of a sandbox that are members of pools, from its units."""
+    found = {}
+    for each in units:
+        if each.member:
+            pool = {"pool": each.pool} if each.pool else {}
+            found[each.resource] = {"name": each.resource, "member": each.member, **pool}
+    return list(found.values())
+
+
+def _describe_member(member: UnitReport) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": member.name, "state": member_state(member)}
+    if at := member.started_at or member.since:
+        found["createdAt"] = rfc3339(at)
+    found |= {"reason": member.reason, "message": member.message}
+    return found | ({"holder": member.holder} if member.holder else {})
+
+
+def member_state(member: UnitReport) -> str:
+    """Return the state of a member: `creating`, `ready`, `held`, `failed` or `ending`."""
+    state = _STATES.get(member.state, "creating")
+    return "held" if member.holder and state == "ready" else state

@@ -1,0 +1,394 @@
+"""Resource pools in the REST API: orders, refusals, versions, matches and actions."""
+
+from __future__ import annotations
+
+import shutil
+
+import msgspec
+import pytest
+from tests.server import specs
+from tests.server.client import ORG, Client, serving, wait_for
+from tests.server.fake_host import FakeHost
+from tests.server.test_organisations import key
+
+from dayfly.server.runs.pool_forms import HIDDEN_HOLDER
+from dayfly.spec.lifecycle import MEMBER_TARGET, Kind, digest
+from dayfly.spec.report import PoolReport, UnitReport
+from dayfly.spec.resource_pool import ResourcePoolSpec
+
+POOL = "resourcepools/small"
+FIXED = {"size": "small"}
+CHANGES = [
+    ("PUT", ""),
+    ("DELETE", ""),
+    ("POST", "/pause"),
+    ("POST", "/resume"),
+    ("POST", "/drain"),
+    ("POST", "/abandon"),
+]
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    host = FakeHost()
+    host.pools = True
+    return host
+
+
+def pool(**changes):
+    return {"spec": {"cluster": "local", "plugin": "db", "params": FIXED, "ready": 2, **changes}}
+
+
+def offered(host, kind):
+    (found,) = [offer for offer in host.offers.values() if offer.target.kind == kind]
+    return found
+
+
+def template_of(offer):
+    """Return the digest of the template in the document of a sandbox's only resource."""
+    return digest(offer.documents[0].template_documents())
+
+
+def member(name, state, **more):
+    return UnitReport(id=name, name=name, event="preStart", kind="member", state=state, **more)
+
+
+def report(host, uid, units, **numbers):
+    """Set the report of a pool that is ready."""
+    host.say(uid, ready=True, reason="Ready", message="2 members are ready.", units=units)
+    changed = msgspec.structs.replace(host.reports[uid], pool=PoolReport(**numbers))
+    host.reports[uid] = changed
+
+
+def test_pool_is_stored_and_offered_with_its_template(db, host):
+    made = db.put(POOL, pool())
+    assert (made["name"], made["spec"]["plugin"], made["spec"]["ready"]) == ("small", "db", 2)
+    assert made == db.get(POOL)
+    assert db.get("resourcepools") == [made]
+    offer = offered(host, "ResourcePool")
+    assert (offer.name, offer.target.name, offer.target.uid, offer.routing_key) == ("small", "small", offer.uid, "")
+    assert offer.pool == ResourcePoolSpec(cluster="local", plugin="db", params=FIXED, ready=2)
+    (template,) = offer.documents
+    assert template.target == MEMBER_TARGET
+    assert [unit.name for unit in template.pre_start] == ["provision"]
+    assert (template.origin.publisher, template.origin.plugin) == ("local", "db")
+
+
+def test_changed_size_is_offered_with_a_higher_generation(db, host):
+    made, first = db.put(POOL, pool()), offered(host, "ResourcePool")
+    calls = len(host.calls)
+    assert db.put(POOL, pool())["updatedAt"] == made["updatedAt"]
+    assert len(host.calls) == calls, "an unchanged pool needs no order"
+    db.put(POOL, pool(ready=5))
+    second = offered(host, "ResourcePool")
+    assert (second.uid, second.pool.ready, second.documents) == (first.uid, 5, first.documents)
+    assert second.generation > first.generation
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [({"plugin": "db@1.0.0"}, "spec.plugin"), ({"params": {}}, "spec.params"), ({"cluster": "x"}, "spec.cluster")],
+)
+def test_immutable_pool_fields_cannot_change(db, changes, field):
+    db.put(POOL, pool())
+    answer = db.call("PUT", POOL, pool(**changes))
+    assert answer.status == 400
+    assert answer.error.startswith(field)
+    assert "cannot change while the pool lives" in answer.error
+
+
+def test_etag_of_a_pool_guards_changes(db):
+    db.put(POOL, pool())
+    tag = db.call("GET", POOL).headers["etag"]
+    assert db.call("PUT", POOL, pool(ready=3), {"If-Match": tag}).status == 200
+    assert db.call("PUT", POOL, pool(ready=4), {"If-Match": tag}).status == 412
+    assert db.call("DELETE", POOL, headers={"If-Match": tag}).status == 412
+    assert db.call("PUT", POOL, pool(), {"If-None-Match": "*"}).status == 412
+
+
+def test_deleted_pool_ends_when_its_host_says_so(db, host):
+    db.put(POOL, pool())
+    uid = offered(host, "ResourcePool").uid
+    db.delete(POOL)
+    assert host.closed[uid].reason == "Deleted"
+    assert db.get(POOL)["status"]["reason"] == "Deleting"
+    assert db.call("PUT", POOL, pool(ready=3)).status == 409
+    db.delete(POOL)
+    host.finish(uid)
+    wait_for(lambda: db.call("GET", POOL).status == 404)
+    db.delete(POOL)
+    assert db.get("resourcepools") == []
+    db.put(POOL, pool())
+    assert offered(host, "ResourcePool").uid != uid
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"plugin": "nothing"}, "spec.plugin: no plugin"),
+        ({"plugin": "db@9.0.0"}, "spec.plugin: no plugin"),
+        ({"cluster": ""}, "spec.cluster: is required"),
+        ({"cluster": "mars"}, "spec.cluster: no cluster"),
+        ({"params": {}}, "provision"),
+        ({"params": {"unknown": "x"}}, "unknown"),
+        ({"ready": -1}, "spec.ready"),
+        ({"size": 3}, "size"),
+    ],
+)
+def test_invalid_pool_is_refused_with_its_place(db, host, changes, problem):
+    answer = db.call("PUT", POOL, pool(**changes))
+    assert (answer.status, problem in answer.error) == (400, True), answer.error
+    assert (db.get("resourcepools"), host.offers) == ([], {})
+
+
+@pytest.mark.parametrize("name", ["..", "a%2Fb", "a%00", "a%20b", "1a", "a" * 64, "%C3%A4", "-", "a%0Ab"])
+def test_hostile_name_of_a_pool_is_refused(db, host, name):
+    answer = db.call("PUT", f"resourcepools/{name}", pool())
+    assert answer.status in (400, 404, 405)
+    assert (db.get("resourcepools"), host.offers) == ([], {})
+
+
+def test_second_pool_for_the_same_members_is_refused(db):
+    db.put(POOL, pool())
+    for reference in ("db", "db@latest", "db@0.0.0"):
+        answer = db.call("PUT", "resourcepools/other", pool(plugin=reference))
+        assert answer.status == 400
+        assert answer.error.startswith('spec.plugin: the pool "small" already has')
+    db.put("resourcepools/other", pool(params={"size": "large"}))
+    db.delete("resourcepools/other")
+
+
+def test_cluster_without_pools_refuses_a_pool(tmp_path, blank):
+    with serving(shutil.copy(blank, tmp_path), {"local": FakeHost()}) as client:
+        client.put("resource-plugins/db", specs.plugin())
+        answer = client.call("PUT", POOL, pool())
+        assert answer.status == 400
+        assert "spec.cluster" in answer.error
+        assert "no resource pools" in answer.error
+
+
+class TestVersions:
+    """A pool without a version follows the newest one."""
+
+    @pytest.fixture
+    def published(self, client: Client) -> Client:
+        client.put("resource-plugins/db", specs.plugin("db@1.0.0"))
+        return client
+
+    def publish(self, client, version, **changes):
+        client.put("resource-plugins/db", specs.plugin(f"db@{version}", runner={"image": f"i:{version}"}, **changes))
+
+    def image(self, host):
+        return offered(host, "ResourcePool").documents[0].pre_start[0].exec.image
+
+    def test_new_version_is_offered_with_a_new_generation(self, published, host):
+        made = published.put(POOL, pool())
+        before = offered(host, "ResourcePool")
+        self.publish(published, "1.1.0")
+        wait_for(lambda: self.image(host) == "i:1.1.0")
+        after = offered(host, "ResourcePool")
+        assert (after.uid, after.generation > before.generation) == (before.uid, True)
+        assert published.get(POOL)["updatedAt"] > made["updatedAt"]
+        self.publish(published, "1.0.5")
+        assert published.put(POOL, pool(ready=3))["spec"]["plugin"] == "db"
+        assert self.image(host) == "i:1.1.0"
+
+    def test_pool_with_a_version_keeps_it(self, published, host):
+        published.put(POOL, pool(plugin="db@1"))
+        self.publish(published, "1.1.0")
+        assert published.put(POOL, pool(plugin="db@1.0.0", ready=9))["spec"]["plugin"] == "db@1.0.0"
+        assert self.image(host) == "busybox"
+
+    def test_version_that_cannot_be_pooled_is_reported(self, published, host):
+        published.put(POOL, pool())
+        reading = {**specs.plugin()["spec"]["create"][0], "at": "claim"}
+        self.publish(published, "1.1.0", create=[reading])
+        wait_for(lambda: "no longer compiles" in published.get(POOL)["status"]["message"])
+        assert self.image(host) == "busybox"
+        published.put("sandboxes/sb1", specs.sandbox())
+        assert offered(host, "Sandbox").documents[0].template == ()
+
+    def test_version_of_a_pool_cannot_be_deleted(self, published, host):
+        self.publish(published, "1.1.0")
+        published.put(POOL, pool())
+        answer = published.call("DELETE", "resource-plugins/db?version=1.1.0")
+        assert answer.status == 400
+        assert "is in use by pool(s): small" in answer.error
+        published.delete("resource-plugins/db?version=1.0.0")
+        published.delete(POOL)
+        host.finish(offered(host, "ResourcePool").uid)
+        wait_for(lambda: published.call("GET", POOL).status == 404)
+        published.delete("resource-plugins/db?version=1.1.0")
+
+
+class TestSandboxes:
+    """The resources that get a member of a pool."""
+
+    def test_matching_resource_acquires_a_member(self, db, host):
+        db.put(POOL, pool())
+        db.put("sandboxes/sb1", specs.sandbox())
+        offer = offered(host, "Sandbox")
+        document = offer.documents[0]
+        assert [(unit.name, unit.kind) for unit in document.pre_start] == [("provision", Kind.ACQUIRE)]
+        assert template_of(offer) == digest(offered(host, "ResourcePool").documents)
+
+    @pytest.mark.parametrize("changes", [{"params": {"size": "large"}}, {"pool": "never", "params": FIXED}])
+    def test_other_resource_is_created_for_its_sandbox(self, db, host, changes):
+        db.put(POOL, pool())
+        db.put("sandboxes/sb1", specs.sandbox(resources=[{"name": "mydb", "plugin": "db", **changes}]))
+        assert offered(host, "Sandbox").documents[0].template == ()
+
+    def test_sandbox_older_than_its_pool_stays_without_it(self, db, host):
+        db.put("sandboxes/sb1", specs.sandbox())
+        before = offered(host, "Sandbox")
+        db.put(POOL, pool())
+        db.put("sandboxes/sb1", specs.sandbox(labels={"a": "b"}))
+        after = offered(host, "Sandbox")
+        assert (after.documents, after.generation > before.generation) == (before.documents, True)
+
+    def test_deleted_pool_serves_no_new_sandbox(self, db, host):
+        db.put(POOL, pool())
+        db.delete(POOL)
+        db.put("sandboxes/sb1", specs.sandbox())
+        assert offered(host, "Sandbox").documents[0].template == ()
+
+    def test_pool_of_another_cluster_is_not_used(self, tmp_path, blank):
+        hosts = {name: FakeHost() for name in ("local", "far")}
+        for each in hosts.values():
+            each.pools = True
+        with serving(shutil.copy(blank, tmp_path), hosts) as client:
+            client.put("resource-plugins/db", specs.plugin())
+            client.put(POOL, pool(cluster="far"))
+            client.put("sandboxes/sb1", specs.sandbox())
+            client.put("resourcepools/same", pool())
+        assert offered(hosts["local"], "Sandbox").documents[0].template == ()
+
+    def test_status_names_member_and_pool_of_a_resource(self, db, host):
+        db.put(POOL, pool())
+        db.put("sandboxes/sb1", specs.sandbox())
+        assert "resources" not in db.get("sandboxes/sb1")["status"]
+        unit = {"event": "preStart", "kind": "acquire", "state": "succeeded"}
+        units = (
+            UnitReport(id="mydb/provision", resource="mydb", name="provision", pool="small", member="small-1", **unit),
+            UnitReport(id="new/provision", resource="new", name="provision", member="sb1-new", **unit),
+            UnitReport(id="own/make", resource="own", name="make", **unit),
+        )
+        host.say(offered(host, "Sandbox").uid, ready=True, reason="Ready", message="", units=units)
+        assert db.get("sandboxes/sb1")["status"]["resources"] == [
+            {"name": "mydb", "member": "small-1", "pool": "small"},
+            {"name": "new", "member": "sb1-new"},
+        ]
+
+    def test_plan_of_a_sandbox_shows_the_units(self, db):
+        db.put(POOL, pool())
+        db.put("sandboxes/sb1", specs.sandbox())
+        assert "provision" in str(db.get("sandboxes/sb1/plan"))
+
+
+class TestActions:
+    """Pause, resume and drain."""
+
+    @pytest.mark.parametrize("action", ["pause", "resume", "drain"])
+    def test_action_reaches_the_host_and_the_audit_log(self, db, host, action):
+        db.put(POOL, pool())
+        assert db.call("POST", f"{POOL}/{action}").json["name"] == "small"
+        (found,) = host.actions
+        assert found[:2] == (offered(host, "ResourcePool").uid, action)
+        last = db.get("audit")["entries"][-1]
+        assert (last["action"], last["object"]) == (action, POOL)
+
+    def test_action_that_the_host_does_not_record_fails(self, db, host):
+        assert db.call("POST", f"{POOL}/pause").status == 404
+        db.put(POOL, pool())
+        host.down = True
+        assert db.call("POST", f"{POOL}/pause").status == 503
+        host.down = False
+        db.delete(POOL)
+        closed = db.call("POST", f"{POOL}/pause")
+        assert (closed.status, "is being deleted" in closed.error) == (409, True)
+        assert host.actions == []
+        assert [each["action"] for each in db.get("audit")["entries"] if each["object"] == POOL] == ["create", "delete"]
+
+
+class TestStatus:
+    """The state of a pool as its host reports it."""
+
+    def test_members_and_numbers_are_reported(self, db, host):
+        db.put(POOL, pool())
+        uid = offered(host, "ResourcePool").uid
+        units = (
+            member("small-1", "succeeded", started_at=1_000, holder="sb1/mydb"),
+            member("small-2", "succeeded", started_at=2_000),
+            member("small-3", "running", started_at=3_000),
+            member("small-4", "waiting"),
+            member("small-5", "failed", reason="StepFailed", message="exit code 1"),
+            member("small-6", "stopped", holder="sb2/mydb"),
+        )
+        report(host, uid, units, wanted=2, ready=1, creating=2, held=2, failed=1, hits=7, misses=3, paused="by ann")
+        status = db.get(POOL)["status"]
+        assert [each["state"] for each in status["members"]] == [
+            "held",
+            "ready",
+            "creating",
+            "creating",
+            "failed",
+            "ending",
+        ]
+        assert status["members"][0] == {
+            "name": "small-1",
+            "state": "held",
+            "createdAt": "1970-01-01T00:00:01.000Z",
+            "reason": "",
+            "message": "",
+            "holder": "sb1/mydb",
+        }
+        assert status["counts"] == {"wanted": 2, "ready": 1, "creating": 2, "held": 2, "failed": 1}
+        assert (status["hits"], status["misses"], status["paused"], status["ready"]) == (7, 3, "by ann", True)
+        assert db.get(f"{POOL}/report")["units"][1]["name"] == "small-2"
+
+    def test_pool_of_a_silent_host_is_not_ready(self, tmp_path, blank):
+        with serving(shutil.copy(blank, tmp_path), {"local": FakeHost()}) as client:
+            client.put("resource-plugins/db", specs.plugin())
+            client.put("clusters/far", {})
+            client.put(POOL, pool(cluster="far"))
+            status = client.get(POOL)["status"]
+            assert (status["ready"], status["members"]) == (False, [])
+            assert "no host serves the cluster far" in status["message"]
+            assert "pool(s): small" in client.call("DELETE", "clusters/far").error
+
+
+class TestAccess:
+    """Keys with a scope change no pools, and organisations do not share them."""
+
+    @pytest.mark.parametrize("scope", ["name:*", "cluster:local", "name:small", "plugin:db"])
+    @pytest.mark.parametrize(("method", "path"), CHANGES)
+    def test_key_with_a_scope_cannot_change_a_pool(self, db, host, scope, method, path):
+        db.put(POOL, pool())
+        calls = len(host.calls)
+        scoped = key(db, "admin", scope=[scope]).client
+        answer = scoped.call(method, POOL + path, pool(ready=9) if method == "PUT" else {})
+        assert answer.status == 403
+        assert scoped.call("PUT", "resourcepools/new", pool(params={"size": "x"})).status == 403
+        assert (len(host.calls), host.actions, db.get(POOL)["spec"]["ready"]) == (calls, [], 2)
+
+    def test_holder_outside_the_scope_is_not_named(self, db, host):
+        db.put(POOL, pool())
+        units = (member("small-1", "succeeded", holder="out7/mydb"), member("small-2", "succeeded", holder="small/db"))
+        report(host, offered(host, "ResourcePool").uid, units)
+        scoped = key(db, "viewer", scope=["name:small"]).client
+        assert [each["holder"] for each in scoped.get(POOL)["status"]["members"]] == [HIDDEN_HOLDER, "small/db"]
+        assert b"out7" not in scoped.call("GET", f"{POOL}/report").body
+        assert key(db, "viewer", scope=["name:ci-*"]).client.call("GET", POOL).status == 404
+        assert key(db, "viewer", scope=["name:ci-*"]).client.get("resourcepools") == []
+
+    def test_viewer_cannot_change_a_pool(self, db):
+        db.put(POOL, pool())
+        viewer = key(db, "viewer").client
+        assert viewer.get(POOL)["name"] == "small"
+        for method, path in CHANGES:
+            assert viewer.call(method, POOL + path, pool()).status == 403
+
+    def test_pool_of_another_organisation_does_not_exist(self, db):
+        db.put(POOL, pool())
+        for method, path in [("GET", ""), *CHANGES]:
+            assert db.call(method, f"{ORG.replace('local', 'acme')}/{POOL}{path}", pool()).status == 404
