@@ -19,7 +19,7 @@ from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.objects import grants, object_view
 from dayfly.operator.objects.object_observer import ObjectMemory, ObjectObserver, ObjectTurn
 from dayfly.operator.objects.object_view import ObjectReader, ObjectRef
-from dayfly.operator.outputs.attempt_secrets import AttemptSecrets
+from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, hold_back_refused
 from dayfly.operator.run_memory import Sight
 from dayfly.plan import messages
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
@@ -68,6 +68,8 @@ class ObjectExecutor:
             steps = object_view.object_steps(sight.plan)
             for step in steps:
                 await self._observe_step(sight, turn, step)
+            if not sight.abandoned:
+                turn.facts = hold_back_refused(self._cluster, run, sight.memory.retries, turn.facts)
             if not turn.closing:
                 for step in steps:
                     await self._check_ahead(sight, turn, step, objections)
