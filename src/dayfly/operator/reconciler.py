@@ -22,13 +22,14 @@ from dayfly.operator.effects import Effects
 from dayfly.operator.executors.fork_executor import DeploymentForkExecutor
 from dayfly.operator.executors.object_executor import ObjectExecutor
 from dayfly.operator.executors.preview_executor import GatewayPreviewExecutor
+from dayfly.operator.executors.refused_outputs import outputs_request
 from dayfly.operator.executors.route_executor import GatewayRouteExecutor
 from dayfly.operator.executors.step_executor import PodStepExecutor, PodWebhookExecutor
 from dayfly.operator.executors.step_observer import StepObserver
 from dayfly.operator.forks.baselines import PodLabels
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.observe import Observer, PlanLostError
-from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, ForeignSecretError, outputs_request
+from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, ForeignSecretError
 from dayfly.operator.pods.images import FallbackImage, WebhookSenders
 from dayfly.operator.pods.log_follower import LogFollowers
 from dayfly.operator.pods.namespaces import Namespaces, RunnerConfigMap

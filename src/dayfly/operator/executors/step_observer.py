@@ -18,7 +18,8 @@ from dayfly.kube.objects import PODS, Pod
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import fork_evaluator
 from dayfly.operator.cluster.objects import RunObject, is_owned_by
-from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, hold_back_refused, verified_values
+from dayfly.operator.executors.refused_outputs import hold_back_refused
+from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, verified_values
 from dayfly.operator.outputs.log_outputs import LogOutputs, LogWait
 from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.log_follower import LogFollowers
@@ -75,8 +76,7 @@ class StepObserver:
         await self._with_states(sight, facts)
         # The scene gets the same adjusted facts. `_drop_outdated` predicts the ledger after this turn from them.
         facts = adjust_facts(sight.plan, run.ledger, facts, sight.now)
-        if not sight.abandoned:
-            facts = hold_back_refused(self._cluster, run, sight.memory.retries, facts)
+        facts = hold_back_refused(self._cluster, sight, facts)
         self._drop_outdated(sight, facts)
         changed = await self._find_changed(sight, facts)
         return Observations(facts=facts, objections=changed, outputs=sight.outputs)

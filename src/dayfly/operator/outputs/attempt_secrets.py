@@ -1,7 +1,7 @@
 """One immutable Secret for each attempt, with its outputs. It is written before the ledger records the attempt."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from dayfly.execute.pod import names
@@ -10,38 +10,16 @@ from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, Key
-from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, is_owned_by, owned_secret
-from dayfly.operator.retries import RequestKey, Retries, is_due
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
-from dayfly.plan.world import AttemptKey, Ended, Fact, Sealed, Unread
 from dayfly.spec.log_times import TimeEntry, entries_from, flatten
-from dayfly.spec.run import ALIVE, Result
+from dayfly.spec.run import Result
 
 # Key of the log's tail in the Secret. Names of outputs contain no dot.
 LOG_KEY = "log.tail"
 # Key of the times at which its parts were printed.
 TIMES_KEY = "log.times"
-
-
-def outputs_request(attempt: AttemptKey) -> RequestKey:
-    """Return the key for the request to write the outputs of an attempt."""
-    return ("Outputs", *attempt)
-
-
-def hold_back_refused(
-    cluster: ClusterWatches, run: RunObject, retries: Retries, facts: Mapping[AttemptKey, Fact]
-) -> dict[AttemptKey, Fact]:
-    """Hold back ends whose outputs the API server refuses, until the next try. The rest of the run continues."""
-    refused: dict[AttemptKey, Fact] = {}
-    for key, fact in facts.items() if retries else ():
-        record, request = run.ledger.unit(key[0]), outputs_request(key)
-        if not isinstance(fact, Ended | Sealed) or key[1] != record.attempt or record.state not in ALIVE:
-            continue
-        if not is_due(cluster, run.metadata.name, retries, request):
-            refused[key] = Unread(since=fact.result.ended_at, message=retries.message(request))
-    return dict(facts) | refused
 
 
 def _encoded(times: Iterable[TimeEntry]) -> bytes:
