@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from tests.embedded import documents as doc
 from tests.embedded.machine import until
 from tests.embedded.pool_documents import pool, pooled, sandbox, template
@@ -9,6 +10,7 @@ from tests.embedded.pool_documents import pool, pooled, sandbox, template
 from dayfly.spec.identity import member_id, resource_id
 from dayfly.spec.run import EndRequest
 
+pytestmark = pytest.mark.usefixtures("no_errors")
 MAKE = 'echo "+ make $DAYFLY_RESOURCE_ID" >> "$JOURNAL"; printf db://1 > /tmp/url'
 DROP = 'echo "+ drop $URL" >> "$JOURNAL"'
 

@@ -113,7 +113,7 @@ class AcquireExecutor(Companion):
             found = acquire_facts(live.run, acquisition, member, now_ms())
             facts |= found
             outputs |= self._outputs(acquisition, member.uid, found)
-            objections |= acquire_objections(live.run, acquisition, member)
+            objections |= acquire_objections(acquisition, member)
         return Observations(facts=facts, outputs=outputs, objections=objections)
 
     def _member(self, live: LiveRun, acquisition: Acquisition) -> Member | None:
