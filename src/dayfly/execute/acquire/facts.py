@@ -60,13 +60,13 @@ def acquire_facts(run: Run, acquisition: Acquisition, member: Member, now: int) 
             result = _result(acquisition, member, step, now)
             facts[name, record.attempt + 1] = Prepared(ref=member.uid, result=result)
     # A turn may close the run, so the release may be claimed in a run that is still open.
-    held = member if acquisition.member(run) else Member(uid="")
+    held = member.uid if acquisition.member(run) else ""
     for name in acquisition.releases:
         record = run.unit(name)
         if record.state in ALIVE:
             facts[name, record.attempt] = _release(run, member, record, now)
         elif member.problem is None and record.outcome != "succeeded":
-            facts[name, record.attempt + 1] = Prepared(ref=held.uid, result=_released(held, now))
+            facts[name, record.attempt + 1] = Prepared(ref=held)
     return facts
 
 
