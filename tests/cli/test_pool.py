@@ -154,6 +154,16 @@ def test_invalid_pool_is_refused_with_its_place(served: Cli, journal: Path):
     refused(served("get", "pools", "--context", "x"), 2, "kubectl get resourcepools --context x")
 
 
+def test_command_with_a_sandbox_uses_a_member(pooled: Cli, journal: Path):
+    made = lines(journal, "create")
+    done = pooled("with", "-f", "sandbox.yaml", "--", "sh", "-c", "env | grep URL=")
+    assert done.code == 0, done.err
+    (grant,) = lines(journal, "grant")
+    assert f"file-{grant.split()[2]}" in done.out
+    assert f"create {grant.split()[2]}" in made
+    assert pooled("pool", "delete", "small").code == 0
+
+
 def test_get_shows_pools(pooled: Cli):
     listed = json.loads(pooled("get", "pools", "-o", "json").out)
     assert [each["name"] for each in listed] == ["small"]
