@@ -160,7 +160,7 @@ def removes(name, of, *reads, at=""):
                     "spec.plugin: the programs of a plugin with state: true share one Terraform state, but they are in "
                     'both halves: "apply" and "destroy" in the pool, "grant" and "revoke" for the sandbox. "grant" waits '
                     'for param "owner"; "revoke" has at: claim and waits for param "owner": '
-                    'fix "owner" in the pool\'s params'
+                    'fix "owner" in the pool\'s params, or use one half for all of them'
                 )
             ],
         ),

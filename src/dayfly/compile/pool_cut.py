@@ -1,4 +1,4 @@
-"""The cut of a plugin's steps for a pool: those that run before a sandbox needs the resource, and those of the sandbox.
+"""The cut of a plugin for a pool: steps that run before a sandbox needs the resource, and steps that run for it.
 
 A pool-time create step needs only values that the pool fixes. A claim-time step needs a value of the sandbox, directly
 or through other steps. A delete step is the sandbox's if its author wrote `at: claim`, or if it removes the object of a
@@ -81,7 +81,7 @@ class Cut(msgspec.Struct, frozen=True):
         return "; ".join([runs, *waits])
 
     def roots(self, causes: Iterable[Cause]) -> tuple[Cause, ...]:
-        """Return the reasons behind these, without those that are only another step."""
+        """Return the first reasons: for each step among these, the reasons of that step."""
         known = {**self.create, **self.delete}
         found: dict[Cause, None] = {}
         waiting = list(causes)
@@ -130,14 +130,14 @@ def cut(spec: PluginSpec, fixed: Collection[str]) -> Cut:
 
 
 def topological(steps: Iterable[Step]) -> list[Step]:
-    """Return steps so that each follows those that it reads."""
+    """Return steps in an order in which each follows the steps that it reads."""
     named = {step.name: step for step in steps}
     needs = {name: [ref.name for item in step.inputs if (ref := item.value_from_step)] for name, step in named.items()}
     return [named[name] for wave in graph.waves(list(named), needs) for name in wave]
 
 
 class _StepReader:
-    """What the steps of a plugin need from a sandbox."""
+    """Finds the reasons to run steps of a plugin for a sandbox."""
 
     def __init__(self, spec: PluginSpec, fixed: frozenset[str]) -> None:
         self._fixed = fixed
