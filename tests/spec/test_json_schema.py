@@ -19,6 +19,7 @@ WORDS = {
     "Sandbox": "sandbox",
     "LifecycleHook": "hook",
     "RouteGroup": "routegroup",
+    "ResourcePool": "pool",
     "Deployment": "baseline",
 }
 PLUGIN = {"name": "p", "spec": {"create": [{"name": "make", "script": "#!/bin/sh\n"}]}}
@@ -58,13 +59,20 @@ def test_every_file_of_the_examples_is_right(name: str):
 
 
 def test_each_kind_has_examples():
-    assert {word for word, _ in WISHES.values()} == {*json_schema.file_kinds()} - {"routegroup"}
+    assert {word for word, _ in WISHES.values()} == {*json_schema.file_kinds()} - {"routegroup", "pool"}
 
 
 def test_a_route_group_is_right_and_without_a_match_is_not():
     group = {"name": "checkout", "spec": {"match": {"label": {"key": "team", "value": "pay-*"}}}}
     assert check("routegroup").is_valid(group)
     assert not check("routegroup").is_valid({"name": "checkout", "spec": {"description": "nothing matches"}})
+
+
+def test_pool_with_param_fixed_as_absent_is_right():
+    spec = {"plugin": "pg@1.0.0", "params": {"size": "2", "extra": None}, "auto": {"hitRatio": 0.9, "max": 4}}
+    assert check("pool").is_valid({"name": "postgres", "spec": spec})
+    assert not check("pool").is_valid({"name": "postgres", "spec": spec | {"ready": -1}})
+    assert not check("pool").is_valid({"name": "postgres", "spec": {"ready": 1}})
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from dayfly.spec.errors import Faults, SpecError, parse_path, quote, render_path
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.parsing import template, text
 from dayfly.spec.plugin import Plugin
+from dayfly.spec.resource_pool import ResourcePool
 from dayfly.spec.route_group import RouteGroup
 from dayfly.spec.workload import Workload
 
@@ -39,13 +40,15 @@ class LoadedDocument(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """`plugin`, `baseline`, `sandbox`, `route group` or `lifecycle hook`."""
+        """`plugin`, `baseline`, `resource pool`, `sandbox`, `route group` or `lifecycle hook`."""
         if isinstance(self.content, Plugin):
             return "plugin"
         if isinstance(self.content, LifecycleHook):
             return "lifecycle hook"
         if isinstance(self.content, RouteGroup):
             return "route group"
+        if isinstance(self.content, ResourcePool):
+            return "resource pool"
         return "baseline" if isinstance(self.content, Workload) else "sandbox"
 
     @property
@@ -69,7 +72,7 @@ class LoadedDocument(NamedTuple):
 
 
 def load(files: Iterable[str], sets: Iterable[str]) -> list[LoadedDocument]:
-    """Return all documents of files, sorted by kind: plugins, baselines, sandboxes, route groups, hooks.
+    """Return all documents of files, sorted by kind: plugins, baselines, pools, sandboxes, groups, hooks.
 
     Raises:
         SpecError: some documents are invalid; the error has all problems with their places.
@@ -89,7 +92,7 @@ def load(files: Iterable[str], sets: Iterable[str]) -> list[LoadedDocument]:
                 check_group(wished.content, source=wished.document)
             found.append(wished)
     faults.settle()
-    order = ("plugin", "baseline", "sandbox", "route group", "lifecycle hook")
+    order = ("plugin", "baseline", "resource pool", "sandbox", "route group", "lifecycle hook")
     found.sort(key=lambda wished: order.index(wished.kind))
     _refuse_duplicates(found)
     return found

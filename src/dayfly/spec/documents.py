@@ -20,6 +20,7 @@ from dayfly.spec.lifecycle_hook import LifecycleHook, LifecycleHookSpec, check_l
 from dayfly.spec.parsing import template, text
 from dayfly.spec.parsing.convert import convert, wrong_type
 from dayfly.spec.plugin import Plugin, PluginSpec, check_plugin
+from dayfly.spec.resource_pool import ResourcePool, ResourcePoolSpec, check_resource_pool
 from dayfly.spec.route_group import RouteGroup, RouteGroupSpec, check_route_group
 from dayfly.spec.sandbox import EVENTS, Sandbox, SandboxSpec
 from dayfly.spec.sandbox_rules import check_sandbox
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
     from dayfly.spec.parsing.text import ParsedDocument
 
-Kind: TypeAlias = Literal["ResourcePlugin", "Sandbox", "Deployment", "RouteGroup", "LifecycleHook"]
-TypedDocument: TypeAlias = Plugin | Sandbox | RouteGroup | Workload | LifecycleHook
+Kind: TypeAlias = Literal["ResourcePlugin", "Sandbox", "Deployment", "RouteGroup", "ResourcePool", "LifecycleHook"]
+TypedDocument: TypeAlias = Plugin | Sandbox | RouteGroup | ResourcePool | Workload | LifecycleHook
 T = TypeVar("T")
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -57,16 +58,25 @@ def classify(document: ParsedDocument) -> Kind:
     spec = data.get("spec")
     if data.get("name") is None or not isinstance(spec, dict):
         raise document.error(_missing_parts(data))
+    if (implied := _implied_kind(spec)) is not None:
+        return implied
+    forms = (
+        "a plugin's spec has create or delete, a sandbox's cluster, a route group's match, a pool's plugin and ready"
+    )
+    raise document.error(f"its kind is not clear; {forms}; or add kind: {' or '.join(KINDS)}", ("spec",))
+
+
+def _implied_kind(spec: dict[str, Any]) -> Kind | None:
+    """Return the kind whose fields a spec has; None if that is not clear."""
     if "selector" in spec and spec.keys() & set(EVENTS):
         return "LifecycleHook"
     if "match" in spec:
         return "RouteGroup"
+    if "plugin" in spec and spec.keys() & {"ready", "auto"}:
+        return "ResourcePool"
     if spec.keys() & {"runner", "create", "delete"} and "cluster" not in spec:
         return "ResourcePlugin"
-    if "cluster" in spec:
-        return "Sandbox"
-    forms = "a plugin's spec has create or delete, a sandbox's cluster, a route group's match"
-    raise document.error(f"its kind is not clear; {forms}; or add kind: {' or '.join(KINDS)}", ("spec",))
+    return "Sandbox" if "cluster" in spec else None
 
 
 def load(document: ParsedDocument) -> TypedDocument:
@@ -99,7 +109,7 @@ def from_wire(body: Any, kind: Kind, *, name: str = "") -> TypedDocument:
     text.check_bounds(body)
     if not isinstance(body, dict):
         raise SpecError(f"the body must be a mapping with name and spec, not {text.kind_of(body)}")
-    if name and kind in ("Sandbox", "RouteGroup"):
+    if name and kind in ("Sandbox", "RouteGroup", "ResourcePool"):
         body = body | {"name": name}
     document = _build(kind, body, {})
     if name and document.name != name:
@@ -119,6 +129,10 @@ def export(document: TypedDocument) -> dict[str, Any]:
     if isinstance(document, LifecycleHook):
         for event in EVENTS:
             _with_lists_of_steps(spec.setdefault(event, []))
+        return {"name": document.name, "spec": spec}
+    if isinstance(document, ResourcePool):
+        spec.setdefault("params", {})
+        spec.setdefault("schedule", [])
         return {"name": document.name, "spec": spec}
     for field in ("endpoints",) if isinstance(document, RouteGroup) else _LISTS:
         spec.setdefault(field, [])
@@ -187,6 +201,10 @@ def _build(kind: Kind, data: dict[str, Any], spelled: Mapping[Path, str]) -> Typ
         hook = LifecycleHook(name=name, spec=convert(spec, LifecycleHookSpec, ("spec",), spelled))
         check_lifecycle_hook(hook, keys)
         return hook
+    if kind == "ResourcePool":
+        pool = ResourcePool(name=name, spec=convert(spec, ResourcePoolSpec, ("spec",), spelled))
+        check_resource_pool(pool, keys)
+        return pool
     ttl = spec.get("ttl") if isinstance(spec, dict) else None
     if isinstance(ttl, dict) and ttl.get("offsetFrom") == "":
         spec = spec | {"ttl": {key: value for key, value in ttl.items() if key != "offsetFrom"}}

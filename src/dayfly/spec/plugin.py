@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import msgspec
 
-from dayfly.spec.errors import Faults, Path, SpecError
+from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import WireStruct
 from dayfly.spec.meta import MAX_VALUES, dns_label, doc, file_path, identifier, list_of, or_empty
 from dayfly.spec.scalars import kube_names, names, semver
@@ -28,6 +28,8 @@ _CLOCKS = ("schedule", "pull", "run", "grace")
 MAX_SCRIPT_BYTES = script.MAX_BYTES
 # The maximum number of steps in a list. With other limits it keeps CEL rules within the API server's cost budget.
 MAX_STEPS = 32
+AT_POOL, AT_CLAIM = "pool", "claim"
+"""The values of `at`: in which run a step of a pooled resource runs, the member's or the sandbox's."""
 _STATE_VARIABLES = ("TF_WORKSPACE", "TF_DATA_DIR", "TF_STATE_PERSIST_INTERVAL")
 
 
@@ -204,6 +206,15 @@ class Step(WireStruct, frozen=True, kw_only=True):
     object: Annotated[KubeObject | None, doc("A Kubernetes object, instead of a script.")] = None
     retry: Annotated[Retry | None, doc("Retries after failures.")] = None
     timeouts: Annotated[Timeouts | None, doc("The time limits of an attempt.")] = None
+    at: Annotated[
+        str,
+        doc(
+            "When a step of a plugin runs if a pool has the resource. pool: before a sandbox needs it, although the "
+            "step mentions a variable of the sandbox. claim: for the sandbox that uses it; a delete step then undoes "
+            "only steps that ran for the sandbox. By default its inputs and variables determine it.",
+            enum=["", AT_POOL, AT_CLAIM],
+        ),
+    ] = ""
 
 
 class PluginSpec(WireStruct, frozen=True, kw_only=True):
@@ -303,7 +314,7 @@ def check_plugin_spec(spec: PluginSpec, keys: Path) -> None:
         for index, step in enumerate(steps):
             here = (*keys, workflow, index)
             with faults:
-                check_step(step, here, repeats=workflow == "delete")
+                check_step(step, here, repeats=workflow == "delete", pooled=True)
             for position, wanted in enumerate(step.inputs):
                 with faults:
                     _check_plugin_source(wanted, (*here, "inputs", position))
@@ -373,7 +384,12 @@ def check_step_names(workflows: Iterable[tuple[tuple[Step, ...], Path]]) -> None
 
 
 def check_step(
-    step: Step, keys: Path, *, repeats: bool, variables: tuple[str, ...] = webhook.BUILT_IN_VARIABLES
+    step: Step,
+    keys: Path,
+    *,
+    repeats: bool,
+    variables: tuple[str, ...] = webhook.BUILT_IN_VARIABLES,
+    pooled: bool = False,
 ) -> None:
     """Check one step by the rules that do not concern the sources of its inputs.
 
@@ -382,8 +398,11 @@ def check_step(
         keys: The path to it.
         repeats: Whether its event is retried until it succeeds (`delete`, `postStop`).
         variables: The variables of its environment that a webhook may use.
+        pooled: Whether it is a create or delete step of a plugin, which a pool may run.
     """
     faults = Faults()
+    with faults:
+        _check_at(step.at, (*keys, "at"), pooled=pooled)
     with faults:
         names.check("step", step.name, (*keys, "name"))
     with faults:
@@ -425,6 +444,13 @@ def check_step(
             if duration := getattr(timeouts, field):
                 milliseconds(duration, (*keys, "timeouts", field))
     faults.settle()
+
+
+def _check_at(at: str, keys: Path, *, pooled: bool) -> None:
+    if at and not pooled:
+        raise SpecError("is for create and delete steps of a plugin, which a pool may run; leave it out", keys)
+    if at not in ("", AT_POOL, AT_CLAIM):
+        raise SpecError(f"{quote(at)} is not known here; write one of {AT_POOL}, {AT_CLAIM}", keys)
 
 
 def _check_work(step: Step, keys: Path, *, repeats: bool, variables: tuple[str, ...]) -> None:

@@ -23,6 +23,7 @@ from dayfly.spec.steps.value_from import ForkExpression, ResourceOutput, ValueFr
 EVENTS = ("preStart", "postStart", "preStop", "postStop")
 OPERATIONS = ("", "upsert", "delete")
 OFFSETS = ("createdAt", "updatedAt")
+POOLS = ("", "never")
 PATCH_TYPES = ("strategic", "merge", "json", "signadot/env", "signadot/image")
 
 _LOOSE_VERSION = r"(latest|v?\d+(\.\d+)?(\.\d+)?(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?)"
@@ -140,6 +141,9 @@ class Resource(WireStruct, frozen=True, kw_only=True):
             "Values for the plugin's inputs: a string, or valueFrom: {resource: {name, outputKey}}.", maxProperties=128
         ),
     ] = {}
+    pool: Annotated[
+        str, doc("never: create the resource for this sandbox, even if a pool has one.", enum=list(POOLS))
+    ] = ""
 
 
 class Param(WireStruct, frozen=True, kw_only=True):

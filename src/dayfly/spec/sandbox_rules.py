@@ -30,6 +30,7 @@ from dayfly.spec.sandbox import (
     OFFSETS,
     OPERATIONS,
     PATCH_TYPES,
+    POOLS,
     Customizations,
     Env,
     Fork,
@@ -191,6 +192,7 @@ def _check_resource(resource: Resource, keys: Path) -> None:
         check_plugin_spec(resource.spec, (*keys, "spec"))
     else:
         semver.split_reference(resource.plugin, (*keys, "plugin"))
+    check_choice(resource.pool, POOLS, (*keys, "pool"))
     for name, value in resource.params.items():
         if isinstance(value, Param):
             _check_resource_output(value.value_from.resource, (*keys, "params", name, "valueFrom", "resource"))

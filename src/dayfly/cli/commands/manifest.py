@@ -14,6 +14,7 @@ from dayfly.spec import documents, readme
 from dayfly.spec.lifecycle import API_VERSION
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
+from dayfly.spec.resource_pool import ResourcePool
 from dayfly.spec.route_group import RouteGroup
 from dayfly.spec.workload import Workload
 
@@ -49,6 +50,6 @@ def _object(wish: TypedDocument) -> dict[str, Any]:
         metadata = {"name": documents.object_name(wish)}
         if wish.readme:
             metadata |= {"annotations": {readme.ANNOTATION: wish.readme}}
-    elif isinstance(wish, LifecycleHook | RouteGroup):
+    elif isinstance(wish, LifecycleHook | RouteGroup | ResourcePool):
         kind = type(wish).__name__
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}

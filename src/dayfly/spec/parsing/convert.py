@@ -26,13 +26,15 @@ _PATH_PART = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]")
 _PATH_SUFFIX = re.compile(r" - at `\$((?:\.\w+|\[\d+\]|\[\.\.\.\])+)`\Z")
 _MISSING, _UNKNOWN, _EXPECTS = "Object missing required field `", "Object contains unknown field `", "Expected `"
 _MAX_FAULTS = 64
-# The field with data that Dayfly sends as written: its parent field and its name.
-_KEPT_FIELD = ("webhook", "body")
+# Fields with nulls that have a meaning, by the field or type that contains them: data that Dayfly sends as written, and
+# params that are fixed as not given.
+_KEPT_FIELDS = (("webhook", "body"), ("ResourcePoolSpec", "params"))
 # A valid value of each of msgspec's types.
-_REPLACEMENTS: dict[str, Any] = {"str": "", "int": 0, "bool": False, "array": [], "object": {}}
+_REPLACEMENTS: dict[str, Any] = {"str": "", "int": 0, "float": 0.0, "bool": False, "array": [], "object": {}}
 _EXPECTED = {
     "str": "a string",
     "int": "a whole number",
+    "float": "a number",
     "bool": "true or false",
     "object": "a mapping",
     "array": "a list",
@@ -66,7 +68,7 @@ def repair(
     The value is None if the data cannot be repaired: it is not a mapping, or has too many faults.
     """
     # In a list of one item, because msgspec's message about a fault at the root has no path.
-    data, types = [_without_nulls(data)], list[type_]  # type: ignore[valid-type]  # built here, never an annotation
+    data, types = [_without_nulls(data, type_.__name__)], list[type_]  # type: ignore[valid-type]  # built here, never an annotation
     faults = Faults()
     invented: set[Path] = set()
     for _ in range(_MAX_FAULTS):
@@ -87,10 +89,10 @@ def repair(
 
 
 def _without_nulls(value: Any, under: str = "") -> Any:
-    """Return the value without nulls in mappings: a null field counts as absent. Data sent as written keeps them."""
+    """Return the value without nulls in mappings: a null field counts as absent, except within `_KEPT_FIELDS`."""
     if isinstance(value, dict):
         return {
-            key: item if (under, key) == _KEPT_FIELD else _without_nulls(item, key)
+            key: item if (under, key) in _KEPT_FIELDS else _without_nulls(item, key)
             for key, item in value.items()
             if item is not None
         }

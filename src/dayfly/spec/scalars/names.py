@@ -8,6 +8,7 @@ LIMITS = {
     "plugin": 253,
     "sandbox": 30,
     "route group": 30,
+    "pool": 30,
     "resource": 30,
     "step": 30,
     "input": 30,

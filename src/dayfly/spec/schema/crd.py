@@ -276,6 +276,8 @@ def _type_schema(type_: Any) -> _Schema:  # noqa: C901 - one row for each kind o
             return {"type": "string", "enum": list(values)}
         case types.BoolType():
             return {"type": "boolean"}
+        case types.FloatType():
+            return {"type": "number"}
         case types.IntType():
             return {"type": "integer", "format": "int64"}
         case types.StrType():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dayfly.spec import kinds, lifecycle, lifecycle_hook, meta, plugin, route_group, sandbox
+from dayfly.spec import kinds, lifecycle, lifecycle_hook, meta, plugin, resource_pool, route_group, sandbox
 from dayfly.spec.routing import label_match
 from dayfly.spec.scalars import names
 from dayfly.spec.steps import kube_object, value_from
@@ -135,7 +135,7 @@ _NO_RETRY_LIMIT = rule(
 )
 
 
-def _steps(source: Schema, *, repeats: bool = False, stops: bool = False) -> Schema:
+def _steps(source: Schema, *, repeats: bool = False, stops: bool = False, pooled: bool = False) -> Schema:
     """Return the rules of a list of steps.
 
     Args:
@@ -143,8 +143,11 @@ def _steps(source: Schema, *, repeats: bool = False, stops: bool = False) -> Sch
         repeats: Whether the steps are retried until they succeed. They have no limit, and an object step
             among them removes an object.
         stops: Whether the steps run before the stop. An object step among them removes an object.
+        pooled: Whether a pool may run the steps. Others do not have `at`.
     """
     step: Schema = {"inputs": {"items": rules(source)}}
+    if not pooled:
+        step["at"] = {"enum": [""]}
     step["object"] = rules(*_OBJECT_RULES, _NEEDS_REMOVE if repeats or stops else _NEEDS_MANIFEST)
     if repeats:
         step["retry"] = rules(_NO_RETRY_LIMIT)
@@ -344,8 +347,8 @@ FIELDS: dict[type, dict[str, Schema]] = {
         )
     },
     plugin.PluginSpec: {
-        "create": _steps(_PLUGIN_INPUT),
-        "delete": _steps(_PLUGIN_INPUT, repeats=True),
+        "create": _steps(_PLUGIN_INPUT, pooled=True),
+        "delete": _steps(_PLUGIN_INPUT, repeats=True, pooled=True),
         "inventory": _steps(_PLUGIN_INPUT),
     },
     sandbox.Hooks: {
@@ -367,6 +370,7 @@ FIELDS: dict[type, dict[str, Schema]] = {
         "pre_stop": _hook_steps("preStop"),
         "post_stop": _hook_steps("postStop"),
     },
+    resource_pool.ResourcePoolSpec: {"params": {"additionalProperties": {"nullable": True}}},
     route_group.RouteGroupSpec: {
         "match": {
             **rules(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dayfly.spec import lifecycle_hook, plugin, readme, route_group, sandbox, workload
+from dayfly.spec import lifecycle_hook, plugin, readme, resource_pool, route_group, sandbox, workload
 from dayfly.spec.lifecycle import API_VERSION, WireStruct
 from dayfly.spec.schema import crd
 from dayfly.spec.schema.crd_rules import Schema
@@ -20,6 +20,7 @@ FILES: dict[str, tuple[str, type[WireStruct]]] = {
     "plugin": ("ResourcePlugin", plugin.PluginSpec),
     "sandbox": ("Sandbox", sandbox.SandboxSpec),
     "routegroup": ("RouteGroup", route_group.RouteGroupSpec),
+    "pool": (resource_pool.KIND, resource_pool.ResourcePoolSpec),
     "hook": ("LifecycleHook", lifecycle_hook.LifecycleHookSpec),
 }
 """The kind of each word, and the type of its `spec`."""
@@ -83,7 +84,7 @@ def _to_json_schema(structural: Schema) -> Schema:
             choices = {"enum": made.pop("enum")}
             made["anyOf"] = [choices, {"type": "string", "pattern": f"^{DIRECTIVE}$"}]
         case "string":
-            made["type"] = "string"
+            made["type"] = ["string", "null"] if structural.get("nullable") else "string"
             if pattern := structural.get("pattern"):
                 made["pattern"] = f"{pattern}|{DIRECTIVE}"
         case str(scalar):

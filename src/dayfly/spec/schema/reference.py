@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec import inspect as types
 
-from dayfly.spec import lifecycle_hook, route_group, sandbox, workload
+from dayfly.spec import lifecycle_hook, resource_pool, route_group, sandbox, workload
 from dayfly.spec.lifecycle import WireStruct
 from dayfly.spec.schema import crd, json_schema
 from dayfly.spec.schema.reference_examples import EXAMPLES
@@ -21,13 +21,20 @@ if TYPE_CHECKING:
 
     from dayfly.spec.schema.crd_rules import Schema
 
-_WORDS = {"string": "text", "integer": "whole number", "boolean": "true or false", "object": "mapping"}
+_WORDS = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+    "object": "mapping",
+}
 _ABOUT = {
     "plugin": "Creates and deletes one kind of resource. A platform team publishes it.\n"
     "A published version never changes.",
     "sandbox": "Has the resources, forks and hooks of a developer.\nSome of its fields may change while it exists.",
     "routegroup": "Gives one routing key to the sandboxes whose labels it matches.\n"
     "Some of its fields may change while it exists.",
+    "pool": "Creates resources of a plugin before sandboxes need them.\nSome of its fields may change while it exists.",
     "hook": "Runs steps when objects of any kind in a cluster start and stop.\n"
     "It may change at any time, except for `apiVersion` and `kind` of its selector.",
     json_schema.BASELINE: "The process from which forks are derived if there is no cluster.\n"
@@ -60,11 +67,13 @@ Editors with the YAML language server check and complete a file that begins with
 _MAY_CHANGE: dict[type[WireStruct], tuple[str, ...]] = {
     sandbox.SandboxSpec: sandbox.MAY_CHANGE,
     route_group.RouteGroupSpec: route_group.MAY_CHANGE,
+    resource_pool.ResourcePoolSpec: resource_pool.MAY_CHANGE,
 }
 REFUSED: dict[type[WireStruct], frozenset[str]] = {
-    lifecycle_hook.HookInput: frozenset({"valueFromSandbox", "required", "default", "secret", "valueFrom"})
+    lifecycle_hook.HookInput: frozenset({"valueFromSandbox", "required", "default", "secret", "valueFrom"}),
+    lifecycle_hook.HookStep: frozenset({"at"}),
 }
-"""Inherited fields that every file of the kind is refused for: the objects of a hook have no params or resources."""
+"""Inherited fields that every file of the kind is refused for: objects of a hook have no params, resources or pools."""
 
 
 class Field(NamedTuple):

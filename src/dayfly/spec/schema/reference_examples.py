@@ -31,6 +31,7 @@ outputs:
 script: "@{embed: ./make.sh}"
 retry: {idempotent: true}
 timeouts: {run: 10m}
+at: claim
 ---
 name: make
 command: [/usr/bin/tool, create, --size=$(SIZE)]
@@ -216,6 +217,7 @@ endpoints: [{name: web, port: 8000, protocol: http}]
 name: db
 plugin: database@1.0.0
 params: {size: large, network: {valueFrom: {resource: {name: net, outputKey: make.id}}}}
+pool: never
 ---
 name: db
 spec: {create: [{name: make, script: "@{embed: ./make.sh}"}]}
@@ -294,6 +296,27 @@ offsetFrom: noMatchedSandboxes
 name: web
 target: http://web.shop.svc:8000
 cluster: staging
+""",
+    "ResourcePoolSpec": """\
+cluster: staging
+plugin: database@1.0.0
+params: {size: large, owner: null}
+ready: 5
+maxAge: 24h
+schedule: [{cron: "0 7 * * 1-5", duration: 11h, ready: 20}]
+---
+plugin: database
+auto: {hitRatio: 0.99, min: 2, max: 40}
+""",
+    "PoolAuto": """\
+hitRatio: 0.99
+min: 2
+max: 40
+""",
+    "PoolWindow": """\
+cron: "0 7 * * 1-5"
+duration: 11h
+ready: 20
 """,
     "LifecycleHookSpec": """\
 selector: {apiVersion: apps/v1, kind: Deployment, labels: {database: wanted}}

@@ -1,0 +1,49 @@
+"""Recurring times as five cron fields, in UTC: minute, hour, day of month, month and day of week."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from cronsim import CronSim, CronSimError
+
+from dayfly.spec.errors import Path, SpecError, quote
+
+MAX_LENGTH = 128
+_FIELDS = 5
+_SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def check(expression: str, keys: Path = ()) -> None:
+    """Refuse text that is not five cron fields, or that describes no time.
+
+    Raises:
+        SpecError: It is invalid.
+    """
+    advice = "write minute, hour, day of month, month and day of week, like 0 7 * * 1-5"
+    count = len(expression.split())
+    if count != _FIELDS or len(expression) > MAX_LENGTH:
+        raise SpecError(f"{quote(expression)} has {count} fields, not {_FIELDS} cron fields: {advice}", keys)
+    try:
+        found = next(CronSim(expression, _SOME_TIME), None)
+    except CronSimError as fault:
+        problem = str(fault).removeprefix("Bad ")
+        raise SpecError(f"the {problem} of {quote(expression)} is invalid: {advice}", keys) from None
+    if found is None:
+        raise SpecError(f"{quote(expression)} describes no time: no month has this day", keys)
+
+
+def last_start(expression: str, at: int) -> int | None:
+    """Return the last time at or before `at`; None if there is none within 50 years. Times are unix milliseconds."""
+    # The search excludes its own start, so it begins a second later.
+    moment = _EPOCH + timedelta(seconds=at // 1_000 + 1)
+    return _milliseconds(next(CronSim(expression, moment, reverse=True), None))
+
+
+def next_start(expression: str, after: int) -> int | None:
+    """Return the first time after `after`; None if there is none within 50 years. Times are unix milliseconds."""
+    return _milliseconds(next(CronSim(expression, _EPOCH + timedelta(seconds=after // 1_000)), None))
+
+
+def _milliseconds(moment: datetime | None) -> int | None:
+    return None if moment is None else int((moment - _EPOCH).total_seconds()) * 1_000
