@@ -13,6 +13,7 @@ from tests.server.test_changes import listening, soon  # noqa: F401 # a fixture
 from tests.server.test_organisations import key
 
 from dayfly.server.runs.pool_forms import HIDDEN_HOLDER
+from dayfly.server.sync import host_sync
 from dayfly.spec.lifecycle import MEMBER_TARGET, Kind, digest
 from dayfly.spec.report import PoolReport, UnitReport
 from dayfly.spec.resource_pool import ResourcePoolSpec
@@ -166,6 +167,19 @@ def test_cluster_without_pools_refuses_a_pool(tmp_path, blank):
         assert answer.status == 400
         assert "spec.cluster" in answer.error
         assert "no resource pools" in answer.error
+
+
+@pytest.mark.usefixtures("soon")
+def test_host_that_loses_its_pools_gets_no_pool_orders(db, host, monkeypatch):
+    monkeypatch.setattr(host_sync, "ROUND_INTERVAL_S", 0.02)
+    db.put(POOL, pool())
+    host.pools, calls = False, len(host.calls)
+    host.restart()
+    wait_for(lambda: "no resource pools" in db.get(POOL)["status"]["message"])
+    assert db.get(POOL)["status"]["reason"] == "Refused"
+    db.put("sandboxes/sb1", specs.sandbox())
+    assert offered(host, "Sandbox").documents[0].template == ()
+    assert [call for call, _ in host.calls[calls:]] == ["offer"]
 
 
 class TestVersions:
