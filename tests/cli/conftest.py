@@ -38,7 +38,7 @@ class SharedServerProcess:
     def check(self) -> None:
         """Assert that the test left nothing, and that the server has printed only its address."""
         with Client(home=self.home) as client:
-            for runs in (client.sandboxes, client.route_groups):
+            for runs in (client.sandboxes, client.route_groups, client.pools):
                 for each in runs.list():
                     with contextlib.suppress(NotFoundError):  # it has just gone by itself
                         runs.delete(each.name)

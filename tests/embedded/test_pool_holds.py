@@ -205,6 +205,18 @@ class TestAbandon:
         await machine.gone(member_id("a", "db"))
         assert [line.split()[1] for line in machine.lines()] == ["make", "drop"]
 
+    async def test_abandon_during_the_release_does_not_wait_for_the_member(self, machine):
+        member = database(drop=f'{DROP}; [ -e "$JOURNAL.go" ]')
+        await filled(machine, 1, member)
+        await machine.host.offer(sandbox("a", pooled("db", member)))
+        await machine.ready("a")
+        await machine.delete("a")
+        await machine.state("postgres/drop", "retrying", member_id("p", "1"))
+        await machine.host.abandon("a", EndRequest(at=1, reason="Abandoned", message="gone"))
+        await machine.gone("a")
+        machine.journal.with_name("journal.go").touch()
+        await machine.gone(member_id("p", "1"))
+
     async def test_abandoned_member_completes_the_release_with_a_remark(self, machine):
         member = database(drop="exit 1")
         await filled(machine, 1, member)

@@ -86,7 +86,8 @@ def _apply_run(client: ServerClient, wished: LoadedDocument, more: dict[str, Any
         raise
     done, key, cluster = _change(before, stored), stored.get("routingKey", ""), stored["spec"].get("cluster")
     where = f'in cluster "{cluster}"' if cluster else "in all clusters"
-    print_message(f"{done} {subject.title(wished.subject)} (routing key: {key}) {where}.")
+    told = f" (routing key: {key})" if key else ""
+    print_message(f"{done} {subject.title(wished.subject)}{told} {where}.")
     for warning in stored.get("warnings", ()):
         print_message(f"warning: {with_place(warning, wished.document)}")
     return stored

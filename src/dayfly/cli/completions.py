@@ -76,6 +76,12 @@ def routegroups(ctx: click.Context) -> Iterable[str]:
 
 
 @_completion
+def pools(ctx: click.Context) -> Iterable[str]:
+    """Complete pools."""
+    return [one["name"] for one in _fetch(ctx, "resourcepools")]
+
+
+@_completion
 def subjects(ctx: click.Context) -> Iterable[str]:
     """Complete sandboxes and `routegroup/NAME`, as `why` and `logs` take them."""
     found = [one["name"] for one in _fetch(ctx, "sandboxes")]
@@ -113,6 +119,8 @@ def names_of_kind(ctx: click.Context) -> Iterable[str]:
     """Complete objects of the kind on the command line of `get`."""
     if str(ctx.params.get("kind", "")) in ("rg", "dfg", "routegroup", "routegroups"):
         return [one["name"] for one in _fetch(ctx, "routegroups")]
+    if str(ctx.params.get("kind", "")) in ("pool", "pools", "resourcepool", "resourcepools"):
+        return [one["name"] for one in _fetch(ctx, "resourcepools")]
     if str(ctx.params.get("kind", "")).startswith(("r", "dfr")):
         return [each["name"] for one in _fetch(ctx, "sandboxes") for each in one["spec"].get("resources") or ()]
     return [one["name"] for one in _fetch(ctx, "sandboxes")]
@@ -121,7 +129,7 @@ def names_of_kind(ctx: click.Context) -> Iterable[str]:
 @_completion
 def kinds(ctx: click.Context) -> Iterable[str]:  # noqa: ARG001 # the protocol of completions
     """Complete the kinds that `get` shows."""
-    return ["sandboxes", "sandbox", "resources", "routegroups", "routegroup"]
+    return ["sandboxes", "sandbox", "resources", "routegroups", "routegroup", "pools", "pool"]
 
 
 @_completion

@@ -79,7 +79,7 @@ def add_delete(group: click.Group, kind: VerbKind, text: str) -> None:
     ) -> int:
         from dayfly.cli.delete import delete_all
 
-        chosen = [kind.subject(each) for each in _resolve_names(name, files, sets, kind.kind)]
+        chosen = [kind.subject(each) for each in resolve_names(name, files, sets, kind.kind)]
         return delete_all(chosen, wait=wait, timeout=timeout, context=context, namespace=namespace)
 
 
@@ -127,7 +127,7 @@ def expiry(status: Any) -> str:
     return f"{end} (soon; extend it if it is still needed)" if soon else end
 
 
-def _resolve_names(name: str | None, files: tuple[str, ...], sets: tuple[str, ...], kind: Kind) -> list[str]:
+def resolve_names(name: str | None, files: tuple[str, ...], sets: tuple[str, ...], kind: Kind) -> list[str]:
     """Return the names on the command line, or those of this kind in the files.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Delete sandboxes and route groups on a server or in a cluster: request all deletions first, then wait for each."""
+"""Delete sandboxes, route groups and pools: request all deletions first, then wait for each."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _DeletionBackend(Protocol):
 def delete_all(
     chosen: Sequence[str], *, wait: bool, timeout: float, context: str | None = None, namespace: str | None = None
 ) -> int:
-    """Delete sandboxes and route groups; `chosen` has subjects as in `client.subject`.
+    """Delete sandboxes, route groups and pools; `chosen` has subjects as in `client.subject`.
 
     Return the exit code of the first failure, or `Exit.OK`.
     """
@@ -53,7 +53,8 @@ def delete_all(
         except DayflyError as fault:
             code = _report_failure(fault, code)
         else:
-            show.print_message(f"Deleting {subject.title(each)} (routing key: {found.routing_key}).")
+            told = f" (routing key: {found.routing_key})" if found.routing_key else ""
+            show.print_message(f"Deleting {subject.title(each)}{told}.")
             requested.append((each, found.uid))
     for each, uid in requested if wait else ():
         try:

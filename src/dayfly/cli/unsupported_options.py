@@ -16,6 +16,7 @@ _OPTIONS = {CONTEXT: CONTEXT, SERVER: SERVER, "-n": CONTEXT, "--namespace": CONT
 _FILES_ONLY = "only reads files; remove {option}"
 _KUBECTL = "is for a server; in a cluster, type: "
 _APPLY = f"{_KUBECTL}dayfly manifest -f FILE | kubectl apply --context NAME -f -"
+_POOLS = f"{_KUBECTL}kubectl get resourcepools --context NAME"
 _ACCOUNTS = "is for a server; a cluster has its own users, rights and audit log: ask its administrator"
 _AGENTS = "is for a server, which has many clusters; read a single cluster with: dayfly get --context NAME"
 _OPERATOR = (
@@ -38,6 +39,7 @@ MESSAGES: dict[str, dict[str, str]] = {
     "plugin get": {CONTEXT: f"{_KUBECTL}kubectl get resourceplugins NAME.VERSION -o yaml --context NAME"},
     "plugin list": {CONTEXT: f"{_KUBECTL}kubectl get resourceplugins --context NAME"},
     "plugin delete": {CONTEXT: f"{_KUBECTL}kubectl delete resourceplugins NAME.VERSION --context NAME"},
+    **{f"pool {verb}": {CONTEXT: _POOLS} for verb in ("list", "get", "pause", "resume", "drain", "explain", "delete")},
     "plugin test": {SERVER: _HOME_OR_CLUSTER},
     "state list": {SERVER: _STATES},
     "state show": {SERVER: _STATES},

@@ -27,15 +27,16 @@ _VERBS = {
     "up": "Run the server of this home.",
     "down": "Stop the server; the next one takes over its running steps.",
     "status": "Show the state of the server and all sandboxes, worst first.",
-    "apply": "Apply plugins, baselines, sandboxes and groups from files.",
+    "apply": "Apply plugins, baselines, pools, sandboxes and groups.",
     "plan": "Show what files would do, without doing it.",
     "manifest": "Print files as Kubernetes objects for kubectl.",
     "explain": "Explain a kind of file, or one of its fields.",
     "schema": "Print the JSON Schema of a kind of file, for editors.",
     "sandbox": "Apply, get, list, extend and delete sandboxes (sb).",
     "routegroup": "Apply, get, list, extend and delete route groups (rg).",
+    "pool": "List, get, pause, resume, drain, explain, delete pools.",
     "plugin": "Start, check, test, apply, get, list, delete plugins (rp).",
-    "get": "Show the state of sandboxes, resources or route groups.",
+    "get": "Show the state of sandboxes, resources, groups or pools.",
     "logs": "Show the logs of a sandbox's steps and forks.",
     "why": "Explain what a sandbox is waiting for, down to the root cause.",
     "env": "Print a sandbox's outputs as a dotenv file.",
@@ -73,7 +74,7 @@ _COMMON_NAMES = {
 """Commands for names that other tools use."""
 _MODULES = {"with": "with_command"}
 """The modules of verbs that are keywords of Python."""
-_ALIASES = {"sb": "sandbox", "rg": "routegroup", "rp": "plugin", "resourceplugin": "plugin"}
+_ALIASES = {"sb": "sandbox", "rg": "routegroup", "rp": "plugin", "resourceplugin": "plugin", "resourcepool": "pool"}
 
 
 class LazyGroup(click.Group):

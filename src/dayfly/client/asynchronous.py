@@ -13,7 +13,7 @@ from dayfly.client.interface import ClientInterface
 from dayfly.client.json_client import JsonClient
 from dayfly.client.plugins import AsyncBaselines, AsyncPlugins
 from dayfly.client.retry import RetryPolicy
-from dayfly.client.runs import AsyncRouteGroups, AsyncSandboxes
+from dayfly.client.runs import AsyncPools, AsyncRouteGroups, AsyncSandboxes
 from dayfly.spec.routing.rules import PARAMETERS, Query, RoutingRule
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class AsyncClient(ClientInterface):
         self._json = json_client
         self.sandboxes = AsyncSandboxes(json_client)
         self.route_groups = AsyncRouteGroups(json_client)
+        self.pools = AsyncPools(json_client)
         self.plugins = AsyncPlugins(json_client)
         self.baselines = AsyncBaselines(json_client)
 
@@ -96,6 +97,7 @@ class AsyncClient(ClientInterface):
         appliers = {
             "plugin": self.plugins.apply,
             "baseline": self.baselines.apply,
+            "pool": self.pools.apply,
             "sandbox": self.sandboxes.apply,
             "route group": self.route_groups.apply,
         }

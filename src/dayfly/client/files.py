@@ -40,7 +40,7 @@ class LoadedDocument(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """`plugin`, `baseline`, `resource pool`, `sandbox`, `route group` or `lifecycle hook`."""
+        """`plugin`, `baseline`, `pool`, `sandbox`, `route group` or `lifecycle hook`."""
         if isinstance(self.content, Plugin):
             return "plugin"
         if isinstance(self.content, LifecycleHook):
@@ -48,13 +48,18 @@ class LoadedDocument(NamedTuple):
         if isinstance(self.content, RouteGroup):
             return "route group"
         if isinstance(self.content, ResourcePool):
-            return "resource pool"
+            return "pool"
         return "baseline" if isinstance(self.content, Workload) else "sandbox"
 
     @property
     def subject(self) -> str:
-        """Return the subject for commands on a sandbox or route group; empty for other kinds."""
-        return {"sandbox": self.name, "route group": subject.group_subject(self.name)}.get(self.kind, "")
+        """Return the subject for commands on a sandbox, route group or pool; empty for other kinds."""
+        subjects = {
+            "sandbox": self.name,
+            "route group": subject.group_subject(self.name),
+            "pool": subject.pool_subject(self.name),
+        }
+        return subjects.get(self.kind, "")
 
     @property
     def apply_command(self) -> str:
@@ -92,7 +97,7 @@ def load(files: Iterable[str], sets: Iterable[str]) -> list[LoadedDocument]:
                 check_group(wished.content, source=wished.document)
             found.append(wished)
     faults.settle()
-    order = ("plugin", "baseline", "resource pool", "sandbox", "route group", "lifecycle hook")
+    order = ("plugin", "baseline", "pool", "sandbox", "route group", "lifecycle hook")
     found.sort(key=lambda wished: order.index(wished.kind))
     _refuse_duplicates(found)
     return found
@@ -140,7 +145,7 @@ def parse(files: Iterable[str]) -> list[ParsedDocument]:
         raise DayflyError(
             Exit.USAGE,
             f"{', '.join(files)}: the file contains no document",
-            "write a plugin, baseline, sandbox or route group",
+            "write a plugin, baseline, pool, sandbox or route group",
         )
     return found
 

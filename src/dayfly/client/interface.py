@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class RunsInterface:
-    """Methods of sandboxes and route groups."""
+    """Methods of sandboxes, route groups and pools."""
 
     def get(self, name: str) -> Any:
-        """Return the current state of a sandbox or route group.
+        """Return the current state of a sandbox, route group or pool.
 
         Raises:
             NotFoundError: there is none with that name.
@@ -42,12 +42,13 @@ class RunsInterface:
         """Wait until it is ready, and return its state.
 
         Args:
-            name: The name of the sandbox or route group.
+            name: The name of the sandbox, route group or pool.
             timeout: The maximum time to wait, in seconds.
             on_report: Called with each new report.
 
         Raises:
-            FailedError: a step failed (the error has the end of its log), or the object is being deleted.
+            FailedError: a step failed (the error has the end of its log), the object is being deleted, or a pool is
+                paused.
             WaitTimeoutError: it is not ready in time. The work continues.
         """
 
@@ -77,9 +78,6 @@ class RunsInterface:
     def why(self, name: str) -> Any:
         """Return what it waits for, down to the root cause, with advice; None if nothing blocks it."""
 
-    def outputs(self, name: str) -> Any:
-        """Return all outputs of its steps, including sensitive values."""
-
     def attempts(self, name: str) -> Any:
         """Return the attempts that have logs, for up to a week after the end."""
 
@@ -102,7 +100,7 @@ class RunsInterface:
         """Yield the newest logs of a unit, of all units of a resource, or of all units.
 
         Args:
-            name: The name of the sandbox or route group.
+            name: The name of the sandbox, route group or pool.
             unit: The unit or the resource; empty for all units.
             follow: Continue until no more output can come.
             timestamps: Include the time of each line, in `LogPiece.times`.
@@ -112,6 +110,20 @@ class RunsInterface:
 
     def history(self, name: str) -> Any:
         """Return all moves of its ledger."""
+
+    def abandon(self, name: str, reason: str, *, force: bool = False) -> Any:
+        """End it without its remaining cleanup, and record the reason. Its resources may be left behind.
+
+        Raises:
+            ConflictError: it is not being deleted, and `force` is false.
+        """
+
+
+class SteppedRunsInterface(RunsInterface):
+    """Methods of sandboxes and route groups, which have steps of their own and a time to live."""
+
+    def outputs(self, name: str) -> Any:
+        """Return all outputs of its steps, including sensitive values."""
 
     def retry(self, name: str, unit: str = "") -> Any:
         """End the back-off of one unit, or of all; return the number of the last attempt of each such unit.
@@ -125,13 +137,6 @@ class RunsInterface:
 
         Raises:
             ConflictError: it has no time to live.
-        """
-
-    def abandon(self, name: str, reason: str, *, force: bool = False) -> Any:
-        """End it without its remaining cleanup, and record the reason. Its resources may be left behind.
-
-        Raises:
-            ConflictError: it is not being deleted, and `force` is false.
         """
 
 
@@ -176,6 +181,38 @@ class RouteGroupsInterface:
         Raises:
             InvalidError: the source is invalid; the error has all problems with their places. Nothing was changed.
         """
+
+
+class PoolsInterface:
+    """Methods of pools only."""
+
+    def apply(self, source: Source, *, variables: Variables | None = None) -> Any:
+        """Create or change a pool and return at once; `wait_ready` waits until all its members are ready.
+
+        Args:
+            source: The pool in the form of the REST API, or a file or folder that contains exactly one.
+            variables: Values for `@{NAME}` in files.
+
+        Raises:
+            InvalidError: the source is invalid, or its plugin cannot be pooled. The error has all problems with their
+                places. Nothing was changed.
+        """
+
+    def pause(self, name: str) -> Any:
+        """Create no further members until `resume`; return the pool. Ready members can still be used.
+
+        Raises:
+            ConflictError: it is being deleted, or has not reached its cluster yet.
+        """
+
+    def resume(self, name: str) -> Any:
+        """Create members again, also after several have failed; return the pool. Errors are those of `pause`."""
+
+    def drain(self, name: str) -> Any:
+        """Pause it and delete its unused members; return the pool. Errors are those of `pause`."""
+
+    def explain(self, name: str) -> Any:
+        """Return how it is used, and the predicted misses for other sizes."""
 
 
 class PluginsInterface:

@@ -1,4 +1,4 @@
-"""Sandboxes and route groups of `AsyncClient`, and the methods that both have."""
+"""Sandboxes, route groups and pools of `AsyncClient`, and the methods that all have."""
 
 from __future__ import annotations
 
@@ -11,10 +11,30 @@ import msgspec
 from dayfly.client import secret_values, sources, waiting
 from dayfly.client.errors import InvalidError
 from dayfly.client.follower import Follower
-from dayfly.client.interface import RouteGroupsInterface, RunsInterface, SandboxesInterface
-from dayfly.client.types import Attempt, Blocker, LogPiece, LogTime, Move, Output, Outputs, Report, RouteGroup, Sandbox
+from dayfly.client.interface import (
+    PoolsInterface,
+    RouteGroupsInterface,
+    RunsInterface,
+    SandboxesInterface,
+    SteppedRunsInterface,
+)
+from dayfly.client.types import (
+    Attempt,
+    Blocker,
+    LogPiece,
+    LogTime,
+    Move,
+    Output,
+    Outputs,
+    Pool,
+    PoolExplanation,
+    Report,
+    RouteGroup,
+    Sandbox,
+)
 from dayfly.spec.errors import SpecError
 from dayfly.spec.report import expects_more
+from dayfly.spec.scalars import names
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -24,14 +44,14 @@ if TYPE_CHECKING:
     from dayfly.client.secret_values import Secrets
     from dayfly.client.sources import Source, Variables
 
-T = TypeVar("T", bound=Sandbox | RouteGroup)
+T = TypeVar("T", bound=Sandbox | RouteGroup | Pool)
 
 _POLL_INTERVAL_S = 0.3
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class AsyncRuns(RunsInterface, Generic[T]):
-    """Sandboxes or route groups of one server."""
+    """Sandboxes, route groups or pools of one server."""
 
     form: type[T]
     plural: ClassVar[str]
@@ -80,9 +100,6 @@ class AsyncRuns(RunsInterface, Generic[T]):
         found = await self._json.get(Blocker, self.plural, name, "why")
         return found if found.subject else None
 
-    async def outputs(self, name: str) -> Outputs:
-        return Outputs(await self._json.get(tuple[Output, ...], self.plural, name, "outputs"))
-
     async def attempts(self, name: str) -> tuple[Attempt, ...]:
         return await self._json.get(tuple[Attempt, ...], self.plural, name, "attempts")
 
@@ -125,18 +142,6 @@ class AsyncRuns(RunsInterface, Generic[T]):
     async def history(self, name: str) -> tuple[Move, ...]:
         return await self._json.get(tuple[Move, ...], self.plural, name, "history")
 
-    async def retry(self, name: str, unit: str = "") -> dict[str, int]:
-        body = {"unit": unit} if unit else {}
-        found = await self._done("POST", name, "retry", body=body, form=_Retried)
-        return {each.unit: each.attempt for each in found.retried}
-
-    async def extend(self, name: str, *, seconds: int = 0, until: dt.datetime | None = None) -> T:
-        body: dict[str, Any] = {"seconds": seconds} if seconds else {}
-        if until is not None:
-            body = {"until": _format_time("until", until, "seconds")}
-        extended: T = await self._done("POST", name, "extend", body=body, form=self.form)
-        return extended
-
     async def abandon(self, name: str, reason: str, *, force: bool = False) -> None:
         await self._done("POST", name, "abandon", body={"reason": reason, "force": force})
 
@@ -174,7 +179,26 @@ class AsyncRuns(RunsInterface, Generic[T]):
         return LogPiece(unit=found.unit, attempt=found.attempt, offset=found.offset, data=data, times=found.times)
 
 
-class AsyncSandboxes(AsyncRuns[Sandbox], SandboxesInterface):
+class AsyncSteppedRuns(AsyncRuns[T], SteppedRunsInterface):
+    """Sandboxes or route groups of one server."""
+
+    async def outputs(self, name: str) -> Outputs:
+        return Outputs(await self._json.get(tuple[Output, ...], self.plural, name, "outputs"))
+
+    async def retry(self, name: str, unit: str = "") -> dict[str, int]:
+        body = {"unit": unit} if unit else {}
+        found = await self._done("POST", name, "retry", body=body, form=_Retried)
+        return {each.unit: each.attempt for each in found.retried}
+
+    async def extend(self, name: str, *, seconds: int = 0, until: dt.datetime | None = None) -> T:
+        body: dict[str, Any] = {"seconds": seconds} if seconds else {}
+        if until is not None:
+            body = {"until": _format_time("until", until, "seconds")}
+        extended: T = await self._done("POST", name, "extend", body=body, form=self.form)
+        return extended
+
+
+class AsyncSandboxes(AsyncSteppedRuns[Sandbox], SandboxesInterface):
     """The sandboxes of one server."""
 
     form, plural, kind, streams = Sandbox, "sandboxes", "sandbox", True
@@ -196,13 +220,38 @@ class AsyncSandboxes(AsyncRuns[Sandbox], SandboxesInterface):
         await self._done("PUT", name, "lease", body={"seconds": seconds})
 
 
-class AsyncRouteGroups(AsyncRuns[RouteGroup], RouteGroupsInterface):
+class AsyncRouteGroups(AsyncSteppedRuns[RouteGroup], RouteGroupsInterface):
     """The route groups of one server. `follow` polls, as the server has no stream of them."""
 
-    form, plural, kind, prefix = RouteGroup, "routegroups", "route group", "routegroup/"
+    form, plural, kind, prefix = RouteGroup, "routegroups", "route group", names.GROUP
 
     async def apply(self, source: Source, *, variables: Variables | None = None) -> RouteGroup:
         return await self._apply(sources.read(source, variables or {}, self.kind), {})
+
+
+class AsyncPools(AsyncRuns[Pool], PoolsInterface):
+    """The pools of one server. `follow` polls, as the server has no stream of them."""
+
+    form, plural, kind, prefix = Pool, "resourcepools", "pool", names.POOL
+
+    async def apply(self, source: Source, *, variables: Variables | None = None) -> Pool:
+        return await self._apply(sources.read(source, variables or {}, self.kind), {})
+
+    async def pause(self, name: str) -> Pool:
+        return await self._control(name, "pause")
+
+    async def resume(self, name: str) -> Pool:
+        return await self._control(name, "resume")
+
+    async def drain(self, name: str) -> Pool:
+        return await self._control(name, "drain")
+
+    async def explain(self, name: str) -> PoolExplanation:
+        return await self._json.get(PoolExplanation, self.plural, name, "explain")
+
+    async def _control(self, name: str, action: str) -> Pool:
+        controlled: Pool = await self._done("POST", name, action, body={}, form=Pool)
+        return controlled
 
 
 class _RetriedUnit(msgspec.Struct):

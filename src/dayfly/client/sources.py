@@ -14,7 +14,7 @@ from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.parsing.text import ParsedDocument
 
 if TYPE_CHECKING:
-    from dayfly.client.types import Baseline, Plugin, RouteGroup, Sandbox
+    from dayfly.client.types import Baseline, Plugin, Pool, RouteGroup, Sandbox
 
 Source: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str]"
 """An object in the form of the REST API (`{"name": ..., "spec": ...}`), or a file or folder with exactly one."""
@@ -79,6 +79,7 @@ class Applied(NamedTuple):
 
     plugins: tuple[Plugin, ...]
     baselines: tuple[Baseline, ...]
+    pools: tuple[Pool, ...]
     sandboxes: tuple[Sandbox, ...]
     route_groups: tuple[RouteGroup, ...]
 

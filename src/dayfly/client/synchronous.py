@@ -16,12 +16,14 @@ from dayfly.client.interface import (
     BaselinesInterface,
     ClientInterface,
     PluginsInterface,
+    PoolsInterface,
     RouteGroupsInterface,
     RunsInterface,
     SandboxesInterface,
+    SteppedRunsInterface,
 )
 from dayfly.client.retry import RetryPolicy
-from dayfly.client.types import RouteGroup, Sandbox
+from dayfly.client.types import Pool, RouteGroup, Sandbox
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -33,17 +35,17 @@ if TYPE_CHECKING:
     from dayfly.client.changes import Change
     from dayfly.client.connection import Io
     from dayfly.client.plugins import AsyncBaselines, AsyncPlugins
-    from dayfly.client.runs import AsyncRouteGroups, AsyncRuns, AsyncSandboxes
+    from dayfly.client.runs import AsyncPools, AsyncRouteGroups, AsyncRuns, AsyncSandboxes, AsyncSteppedRuns
     from dayfly.client.secret_values import Secrets
     from dayfly.client.sources import Applied, Source, Variables
-    from dayfly.client.types import Attempt, Baseline, Blocker, LogPiece, Move, Outputs, Plugin, Report
+    from dayfly.client.types import Attempt, Baseline, Blocker, LogPiece, Move, Outputs, Plugin, PoolExplanation, Report
     from dayfly.spec.routing.rules import RoutingRule
 
-T = TypeVar("T", bound=Sandbox | RouteGroup)
+T = TypeVar("T", bound=Sandbox | RouteGroup | Pool)
 
 
 class Runs(RunsInterface, Generic[T]):
-    """Sandboxes or route groups of one server."""
+    """Sandboxes, route groups or pools of one server."""
 
     def __init__(self, asynchronous: AsyncRuns[T]) -> None:
         self._async = asynchronous
@@ -72,9 +74,6 @@ class Runs(RunsInterface, Generic[T]):
     def why(self, name: str) -> Blocker | None:
         return run(self._async.why(name))
 
-    def outputs(self, name: str) -> Outputs:
-        return run(self._async.outputs(name))
-
     def attempts(self, name: str) -> tuple[Attempt, ...]:
         return run(self._async.attempts(name))
 
@@ -95,17 +94,28 @@ class Runs(RunsInterface, Generic[T]):
     def history(self, name: str) -> tuple[Move, ...]:
         return run(self._async.history(name))
 
-    def retry(self, name: str, unit: str = "") -> dict[str, int]:
-        return run(self._async.retry(name, unit))
-
-    def extend(self, name: str, *, seconds: int = 0, until: dt.datetime | None = None) -> T:
-        return run(self._async.extend(name, seconds=seconds, until=until))
-
     def abandon(self, name: str, reason: str, *, force: bool = False) -> None:
         run(self._async.abandon(name, reason, force=force))
 
 
-class Sandboxes(Runs[Sandbox], SandboxesInterface):
+class SteppedRuns(Runs[T], SteppedRunsInterface):
+    """Sandboxes or route groups of one server."""
+
+    def __init__(self, asynchronous: AsyncSteppedRuns[T]) -> None:
+        super().__init__(asynchronous)
+        self._stepped = asynchronous
+
+    def outputs(self, name: str) -> Outputs:
+        return run(self._stepped.outputs(name))
+
+    def retry(self, name: str, unit: str = "") -> dict[str, int]:
+        return run(self._stepped.retry(name, unit))
+
+    def extend(self, name: str, *, seconds: int = 0, until: dt.datetime | None = None) -> T:
+        return run(self._stepped.extend(name, seconds=seconds, until=until))
+
+
+class Sandboxes(SteppedRuns[Sandbox], SandboxesInterface):
     """The sandboxes of one server."""
 
     def __init__(self, asynchronous: AsyncSandboxes) -> None:
@@ -126,7 +136,7 @@ class Sandboxes(Runs[Sandbox], SandboxesInterface):
         run(self._sandboxes.lease(name, seconds))
 
 
-class RouteGroups(Runs[RouteGroup], RouteGroupsInterface):
+class RouteGroups(SteppedRuns[RouteGroup], RouteGroupsInterface):
     """The route groups of one server."""
 
     def __init__(self, asynchronous: AsyncRouteGroups) -> None:
@@ -135,6 +145,29 @@ class RouteGroups(Runs[RouteGroup], RouteGroupsInterface):
 
     def apply(self, source: Source, *, variables: Variables | None = None) -> RouteGroup:
         return run(self._groups.apply(source, variables=variables))
+
+
+class Pools(Runs[Pool], PoolsInterface):
+    """The pools of one server."""
+
+    def __init__(self, asynchronous: AsyncPools) -> None:
+        super().__init__(asynchronous)
+        self._pools = asynchronous
+
+    def apply(self, source: Source, *, variables: Variables | None = None) -> Pool:
+        return run(self._pools.apply(source, variables=variables))
+
+    def pause(self, name: str) -> Pool:
+        return run(self._pools.pause(name))
+
+    def resume(self, name: str) -> Pool:
+        return run(self._pools.resume(name))
+
+    def drain(self, name: str) -> Pool:
+        return run(self._pools.drain(name))
+
+    def explain(self, name: str) -> PoolExplanation:
+        return run(self._pools.explain(name))
 
 
 class Plugins(PluginsInterface):
@@ -216,6 +249,7 @@ class Client(ClientInterface):
         )
         self.sandboxes = Sandboxes(self._async.sandboxes)
         self.route_groups = RouteGroups(self._async.route_groups)
+        self.pools = Pools(self._async.pools)
         self.plugins = Plugins(self._async.plugins)
         self.baselines = Baselines(self._async.baselines)
 

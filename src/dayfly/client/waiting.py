@@ -104,6 +104,9 @@ async def until_ready(run: WaitedRun, seconds: float, on_report: OnReport | None
             return report
         if report.reason in FAILED:
             raise await _failure(run, report)
+        if report.pool is not None and report.pool.paused:
+            advice = f"see: dayfly pool get {subject.bare_name(name)}{run.flags}"
+            raise FailedError(f"{name} is paused: {report.pool.paused}", advice, report.reason)
         if report.closed is not None or report.phase != "open":
             closed = report.closed
             why = (closed and (closed.message or closed.reason)) or report.message

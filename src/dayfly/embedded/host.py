@@ -15,7 +15,7 @@ from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.engine import LEASE_GRACE_MS, Engine
 from dayfly.embedded.executors import Executors, ProcessForkExecutor, ProcessStepExecutor, ProcessWebhookExecutor
 from dayfly.embedded.forks import BaselineProcesses, Ports
-from dayfly.embedded.ledger import Hook, LedgerError, SqliteLedger, StoredRun
+from dayfly.embedded.ledger import Hook, SqliteLedger, StoredRun
 from dayfly.embedded.pools.acquire_executor import AcquireExecutor
 from dayfly.embedded.pools.member_index import MemberIndex
 from dayfly.embedded.pools.pool_keeper import PoolKeeper
@@ -46,6 +46,7 @@ from dayfly.link import run_queries, wire
 from dayfly.link.host_end import HostEnd
 from dayfly.link.wire import Offer, PoolAction, RunStatus, Verdict
 from dayfly.plan.world import TargetIntent
+from dayfly.spec.host_errors import HostUnavailableError
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit, digest
 from dayfly.spec.report import RunReport
 from dayfly.spec.routing.routing_keys import Forms
@@ -169,7 +170,7 @@ class EmbeddedHost:
         scenes = SceneBuilder(executors, attempts, starter, runs)
         slots = SlotQueue(attempts, runs, parallel=parallel)
         loop = Engine(ledger, reader, writer, attempts, runs, scenes, executors, ports, slots)
-        acquiring.change, acquiring.is_in_turn = loop.change, loop.is_in_turn
+        acquiring.change, acquiring.wake, acquiring.is_in_turn = loop.change, loop.wake, loop.is_in_turn
         attempts.on_change = routing.on_change = loop.attempt_changed
         loop.leases_unextended = leases_unextended
         made = cls(home, lock, ledger, writer, loop, baselines, states, routing, members, acquiring, life)
@@ -389,15 +390,18 @@ class EmbeddedHost:
         if scene is not None:
             error = self._writer.write_error
             report = live_report(scene, self._baselines, routes=self.routes, write_error=error)
-            return with_members(report, scene.world.run, self._member_run)
+            return with_members(report, scene.world.run, self._member_names)
         if (pool := self.keeper.report(uid)) is not None:
             return pool
         last = self._engine.reader.ended_run(uid)
         return None if last is None else last_report(last)
 
-    def _member_run(self, uid: str) -> Run | None:
-        found = self._members.find(uid)
-        return found.run if found is not None else self._engine.reader.ended_run(uid)
+    def _member_names(self, uid: str) -> tuple[str, str]:
+        """Return the name of a pool member and that of its pool; empty if they are unknown or there is none."""
+        if (found := self._members.find(uid)) is not None:
+            return found.run.target.name, found.pool_name
+        last = self._engine.reader.ended_run(uid)
+        return (last.target.name, "") if last is not None else ("", "")
 
     def has_ended(self, uid: str) -> bool:
         """Return whether the run existed and has ended."""
@@ -466,7 +470,7 @@ class EmbeddedHost:
         try:
             kept = self.keeper.kept_records()
             ended = await self._writer.run(lambda: self._ledger.forget(before, kept))
-        except LedgerError as error:
+        except HostUnavailableError as error:
             log.warning("records of runs that ended long ago are kept until the next sweep: %s", error)
             return
         self._log_files.forget(ended, before)

@@ -52,16 +52,20 @@ def _is_remarkable(run: Run, name: str) -> bool:
     return run.phase is Phase.CLEANED and run.kind(name) == Kind.ACQUIRE and record.outcome == "succeeded"
 
 
-def with_members(report: RunReport, run: Run, find: Callable[[str], Run | None]) -> RunReport:
-    """Return the report with the names of the pool members whose steps it has. `find` returns a member's ledger."""
-    units = tuple(_with_member(unit, run, find) if unit.kind == Kind.ACQUIRE else unit for unit in report.units)
+def with_members(report: RunReport, run: Run, names: Callable[[str], tuple[str, str]]) -> RunReport:
+    """Return the report with the names of the pool members whose steps it has.
+
+    `names` returns the names of a member and of its pool.
+    """
+    units = tuple(_with_member(unit, run, names) if unit.kind == Kind.ACQUIRE else unit for unit in report.units)
     return msgspec.structs.replace(report, units=units)
 
 
-def _with_member(unit: UnitReport, run: Run, find: Callable[[str], Run | None]) -> UnitReport:
-    ref = run.unit(unit.id).ref
-    member = find(ref) if ref else None
-    return msgspec.structs.replace(unit, member=member.target.name) if member is not None else unit
+def _with_member(unit: UnitReport, run: Run, names: Callable[[str], tuple[str, str]]) -> UnitReport:
+    if not (ref := run.unit(unit.id).ref):
+        return unit
+    member, pool = names(ref)
+    return msgspec.structs.replace(unit, member=member, pool=pool)
 
 
 def live_endpoints(scene: Scene, baselines: BaselineProcesses, port: Callable[[str], int]) -> tuple[RunEndpoint, ...]:

@@ -1,4 +1,4 @@
-"""`dayfly get`: show the state of sandboxes, resources and route groups, or one run with all its steps."""
+"""`dayfly get`: show the state of sandboxes, resources, route groups and pools, or one run with all its steps."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ _KINDS = {
     "routegroups": "routegroups",
     "rg": "routegroups",
     "dfg": "routegroups",
+    "pool": "pools",
+    "pools": "pools",
+    "resourcepool": "pools",
+    "resourcepools": "pools",
 }
 # A width and height, in cells of a terminal, that no frame reaches.
 _UNLIMITED = 1000
@@ -46,15 +50,18 @@ _UNLIMITED = 1000
 def command(
     kind: str, name: str, labels: tuple[str, ...], context: str | None, namespace: str | None, output: str | None
 ) -> None:
-    """Show the state of sandboxes, resources or route groups, or of NAME with all its steps.
+    """Show the state of sandboxes, resources, route groups or pools, or of NAME with all its steps.
 
-    KIND is sandboxes (the default), resources or routegroups.
+    KIND is sandboxes (the default), resources, routegroups or pools.
     """
     if kind not in _KINDS:
-        message = f"unknown kind {kind!r}: the kinds are sandboxes, resources and routegroups"
+        message = f"unknown kind {kind!r}: the kinds are sandboxes, resources, routegroups and pools"
         raise DayflyError(Exit.USAGE, message, f"for one sandbox: dayfly get sandbox {kind}")
     if name and labels and _KINDS[kind] != "resources":
         raise click.UsageError("give either a name or --label", click.get_current_context())
+    if _KINDS[kind] == "pools":
+        _print_pools(name, labels, context, namespace, output)
+        return
     terms = parse(labels)
     host = hosts.find(context, namespace)
     if name and _KINDS[kind] == "sandboxes":
@@ -71,6 +78,22 @@ def command(
         _print_resources(found, name, host.flags, output, labels)
     else:
         _print_sandboxes(found, output, labels)
+
+
+def _print_pools(
+    name: str, labels: tuple[str, ...], context: str | None, namespace: str | None, output: str | None
+) -> None:
+    from dayfly.cli.commands import pool
+
+    if context is not None or namespace is not None:
+        message = "pools of a cluster without a server are shown by kubectl"
+        raise DayflyError(Exit.USAGE, message, f"type: kubectl get resourcepools --context {context or 'NAME'}")
+    if labels:
+        raise DayflyError(Exit.USAGE, "pools have no labels", "leave --label out")
+    if name:
+        pool.print_one(name, output)
+    else:
+        pool.print_all(output)
 
 
 def _phase(report: Report) -> str:

@@ -42,8 +42,8 @@ class AcquireExecutor(Companion):
     """Provides resources of runs with pool members.
 
     Between the choice of a member and the commit of its holder, only the memory of this process knows the choice.
-    The engine sets `change`, which writes the ledgers of other runs, and `is_in_turn`, which returns whether a run is
-    taking a turn. `report` returns the report of a living run, and `on_miss` is called with the digest of a template
+    `change` writes the ledgers of other runs, `wake` queues a run for a turn, and `is_in_turn` returns whether a run is
+    taking one. `report` returns the report of a living run, and `on_miss` is called with the digest of a template
     that no pool had a member of.
     """
 
@@ -56,6 +56,7 @@ class AcquireExecutor(Companion):
         self.change: Change = _refuse
         self.on_miss: Callable[[str], None] = lambda _template: None
         self.report: Callable[[str], RunReport | None] = lambda _uid: None
+        self.wake: Callable[[str], None] = lambda _uid: None
         self.is_in_turn: Callable[[str], bool] = lambda _uid: False
         # The chosen member of a resource, by run and resource, and the run and resource that have chosen a member.
         self._choices: dict[tuple[str, str], str] = {}
@@ -217,7 +218,9 @@ class AcquireExecutor(Companion):
         raise AssertionError("a member is chosen before its holder's turn is decided")
 
     async def launch(self, live: LiveRun, effect: Launch) -> None:
-        """Do nothing: the claim was written together with the hold or its release."""
+        """Queue the run again if no member will wake it. The hold or its release was written with the claim."""
+        if self._index.find(live.run.unit(effect.unit).ref) is None:
+            self.wake(live.run.uid)
 
     async def fence(self, _live: LiveRun, _effect: Fence) -> None:
         raise AssertionError("an attempt of kind acquire never waits for a start")
@@ -228,6 +231,8 @@ class AcquireExecutor(Companion):
     async def cancel(self, live: LiveRun, effect: Cancel) -> None:
         step = live.plan.steps.get(effect.unit)
         await self._leave(live.run.unit(effect.unit).ref, live.run, step.resource if step is not None else "")
+        if live.run.abandon is not None:
+            self.wake(live.run.uid)  # its attempt has ended, whatever the state of the member is
 
     async def release(self, _live: LiveRun, _effect: Release) -> None:
         """Do nothing: an attempt of kind acquire leaves no evidence outside of the ledger."""

@@ -32,6 +32,11 @@ class PoolMember(msgspec.Struct, frozen=True, kw_only=True):
     progress: Progress
 
     @property
+    def pool_name(self) -> str:
+        """The name of its pool, from its own name; empty if it belongs to none."""
+        return self.run.target.name.rpartition("-")[0] if self.pool else ""
+
+    @property
     def is_available(self) -> bool:
         """Return whether a holder may join it: it is open, was never held, and is not to end."""
         return not self.is_stopping and self.progress in (Progress.CREATING, Progress.READY) and is_free(self.run)
@@ -116,6 +121,10 @@ class MemberIndex:
     def find(self, uid: str) -> PoolMember | None:
         """Return a living member; None if there is none."""
         return self._members.get(uid)
+
+    def all(self) -> list[PoolMember]:
+        """Return all living members."""
+        return list(self._members.values())
 
     def was_known(self, uid: str) -> bool:
         """Return whether the run is, or was, a member."""

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class Member(msgspec.Struct, frozen=True, kw_only=True):
     """What a host knows about the member that a holder refers to, or that the host has chosen for it.
 
-    `run` is the member's ledger, also after its end. It is None if the member is to be created with the claim, or if
-    `problem` states why the ledger is unknown. `report` returns the report of a living member.
+    `run` is the member's ledger. After its end, a host may no longer have it. It is also None if the member is to be
+    created with the claim, or if `problem` states why the ledger is unknown. `report` returns the report of a living
+    member.
     """
 
     uid: str
@@ -60,13 +61,13 @@ def acquire_facts(run: Run, acquisition: Acquisition, member: Member, now: int) 
             result = _result(acquisition, member, step, now)
             facts[name, record.attempt + 1] = Prepared(ref=member.uid, result=result)
     # A turn may close the run, so the release may be claimed in a run that is still open.
-    held = member if acquisition.member(run) else Member(uid="")
+    held = member.uid if acquisition.member(run) else ""
     for name in acquisition.releases:
         record = run.unit(name)
         if record.state in ALIVE:
             facts[name, record.attempt] = _release(run, member, record, now)
         elif member.problem is None and record.outcome != "succeeded":
-            facts[name, record.attempt + 1] = Prepared(ref=held.uid, result=_released(held, now))
+            facts[name, record.attempt + 1] = Prepared(ref=held)
     return facts
 
 
@@ -88,7 +89,7 @@ def _stand_in(
 ) -> Fact:
     if member.problem is not None:
         return _blocked(run, record, member.problem, now)
-    if member.run is not None and (member.has_ended or not is_held_by(member.run, run.uid, acquisition.resource)):
+    if member.has_ended or (member.run is not None and not is_held_by(member.run, run.uid, acquisition.resource)):
         message = "its hold of the pool member was cancelled"
         return Ended(result=_failure(Reason.CANCELLED, message, record.claimed_at, now))
     result = _result(acquisition, member, step, record.claimed_at)
