@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cli.command import Cli, refused, until
 
+from dayfly.cli.backends.cluster_objects import kind_of
+from dayfly.client.errors import DayflyError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -95,7 +98,10 @@ def test_sandbox_takes_a_member_and_gives_it_back(pooled: Cli, journal: Path):
     until(lambda: len(ready(pooled)) == 2)
     assert len(lines(journal, "create")) == 3, "the pool replaced the member"
     resource = json.loads(pooled("sandbox", "get", "demo", "-o", "json").out)["status"]["resources"]
-    assert [(each["name"], each["member"]) for each in resource] == [("db", held["name"])]
+    assert resource == [{"name": "db", "member": held["name"], "pool": "small"}]
+    shown = pooled("why", "pool/small")
+    assert shown.code == 0, shown.err
+    assert pooled("logs", "pool/small").code == 0
     assert pooled("sandbox", "delete", "demo").code == 0
     assert lines(journal, "drop") == [f"drop file-{grant.split()[2]}"]
     assert pooled("pool", "delete", "small").code == 0
@@ -152,6 +158,21 @@ def test_invalid_pool_is_refused_with_its_place(served: Cli, journal: Path):
     refused(served("pool", "pause", "small"), 3, 'no pool "small"')
     refused(served("pool", "list", "--context", "x"), 2, "kubectl get resourcepools --context NAME")
     refused(served("get", "pools", "--context", "x"), 2, "kubectl get resourcepools --context x")
+
+
+def test_command_with_a_sandbox_uses_a_member(pooled: Cli, journal: Path):
+    made = lines(journal, "create")
+    done = pooled("with", "-f", "sandbox.yaml", "--", "sh", "-c", "env | grep URL=")
+    assert done.code == 0, done.err
+    (grant,) = lines(journal, "grant")
+    assert f"file-{grant.split()[2]}" in done.out
+    assert f"create {grant.split()[2]}" in made
+    assert pooled("pool", "delete", "small").code == 0
+
+
+def test_pool_of_a_cluster_is_left_to_kubectl():
+    with pytest.raises(DayflyError, match="kubectl get resourcepools"):
+        kind_of("pool/small")
 
 
 def test_get_shows_pools(pooled: Cli):

@@ -58,7 +58,7 @@ def _typed(verb: str, folder: Path) -> list[str]:
             file = folder / "thing.yaml"
             file.write_text(FILES.get(verb.split(maxsplit=1)[0], FILES["plugin"]))
             words += ["-f", str(file)]
-    if verb in ("sandbox delete", "routegroup delete", "plugin delete"):
+    if verb in ("sandbox delete", "routegroup delete", "plugin delete", "pool delete"):
         words.append("thing")
     return words
 

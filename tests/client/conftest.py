@@ -28,7 +28,7 @@ class Looped:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._of, name)
-        if name in ("sandboxes", "route_groups", "plugins", "baselines"):
+        if name in ("sandboxes", "route_groups", "pools", "plugins", "baselines"):
             return Looped(found, self._loop)
         return self._called(found) if callable(found) else found
 
@@ -98,7 +98,9 @@ def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def host() -> FakeHost:
-    return FakeHost()
+    host = FakeHost()
+    host.pools = True
+    return host
 
 
 @pytest.fixture

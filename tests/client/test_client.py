@@ -237,11 +237,12 @@ def test_files_are_applied_in_the_order_in_which_they_can_be_had(dayfly, tmp_pat
     )
     (tmp_path / "a.yaml").write_text(
         "name: sb1\nspec: {cluster: local, resources: [{name: d, plugin: 'db@@{v}'}]}\n---\n"
-        "name: all\nspec: {cluster: local, match: {label: {key: a, value: b}}}\n"
+        "name: all\nspec: {cluster: local, match: {label: {key: a, value: b}}}\n---\n"
+        "name: some\nspec: {cluster: local, plugin: db@1.0.0, ready: 0}\n"
     )
     found = dayfly.apply(tmp_path, variables={"v": "1.0.0"})
     names = [[each.name for each in kind] for kind in found]
-    assert names == [["db@1.0.0"], ["shop"], ["sb1"], ["all"]]
+    assert names == [["db@1.0.0"], ["shop"], ["sb1"], ["all"], ["some"]]
     assert dayfly.baselines.get("shop").command == ("sleep", "1")
     assert [each.name for each in dayfly.baselines.list()] == ["shop"]
     assert dayfly.route_groups.get("all").status.matched_sandboxes == ()

@@ -129,7 +129,8 @@ async def test_pool_replaces_a_member_that_cannot_be_read(machine):
     await machine.ready("p")
     await changed(machine, DAMAGE, MEMBER)
     await machine.ready("p")
-    assert [unit.id for unit in machine.report("p").units] == ["p-2"]
+    units = {unit.id: (unit.state, unit.reason) for unit in machine.report("p").units}
+    assert units == {"p-2": ("succeeded", "AllDesiredWorkloadsReady"), "p-1": ("unknown", "LedgerLost")}
     await machine.host.stop("p", STOP)
     await machine.gone(member_id("p", "2"))
     assert not machine.host.has_ended("p"), "its first member may not be cleaned up"
@@ -153,6 +154,20 @@ async def test_record_of_an_ended_member_stays_while_its_holder_lives(machine):
     await changed(machine, "UPDATE run SET ledger = ? WHERE uid = 'a'", holder)
     await machine.finish("a")
     assert "was abandoned" in machine.report("a").message
+
+
+async def test_lost_member_keeps_its_pool_until_it_is_abandoned(machine):
+    await machine.host.offer(pool("p", DOCUMENTS))
+    await machine.ready("p")
+    await changed(machine, "DELETE FROM run WHERE uid = ?", MEMBER)
+    await machine.ready("p")
+    await machine.host.stop("p", STOP)
+    await machine.gone(member_id("p", "2"))
+    assert machine.lines() == ["+ make", "+ make", "+ drop"]
+    assert not machine.host.has_ended("p")
+    await machine.host.abandon(MEMBER, STOP)
+    await machine.gone("p")
+    assert list(machine.host.unacknowledged_ends()) == ["p"]
 
 
 @pytest.mark.root

@@ -166,7 +166,7 @@ async def test_three_failures_in_a_row_pause_the_pool(machine):
     await machine.reason("Failing", "p")
     await until(lambda: not [uid for uid in (member_id("p", str(n)) for n in (1, 2, 3)) if machine.stored(uid)])
     assert len(starts(machine)) == 3
-    assert names(machine) == {"p-3": "failed"}
+    await until(lambda: names(machine) == {"p-3": "failed"}, lambda: machine.report("p"))
     assert machine.log("p-3/make", uid="p") == b"no luck\n"
     await machine.host.offer(pool("p", member(), 1, generation=1))
     await count_unused(machine, 1)

@@ -21,6 +21,7 @@ from dayfly.server.http import auth_middleware
 from dayfly.server.records import run_records, tombstones
 from dayfly.server.runs import group_forms
 from dayfly.server.runs.group_strategy import GroupStrategy
+from dayfly.server.runs.pool_strategy import PoolStrategy
 from dayfly.server.runs.run_secrets import SecretStores
 from dayfly.server.runs.run_service import RunService
 from dayfly.server.runs.sandbox_strategy import SandboxStrategy
@@ -141,7 +142,8 @@ def stream(store):
     sync = HostSync(store, links)
     strategy = SandboxStrategy(store, links, sync, SecretStores(store, "local", {}))
     boxes = RunService(store, links, sync, strategy)
-    return changes.OrganisationStream(store, links, boxes, GroupStrategy(store, links, sync), "local")
+    pools = RunService(store, links, sync, PoolStrategy(store, links, sync))
+    return changes.OrganisationStream(store, links, boxes, GroupStrategy(store, links, sync), pools, "local")
 
 
 def record(uid, name="sb1"):

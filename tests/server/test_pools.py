@@ -9,6 +9,7 @@ import pytest
 from tests.server import specs
 from tests.server.client import ORG, Client, serving, wait_for
 from tests.server.fake_host import FakeHost
+from tests.server.test_changes import listening, soon  # noqa: F401 # a fixture
 from tests.server.test_organisations import key
 
 from dayfly.server.runs.pool_forms import HIDDEN_HOLDER
@@ -346,6 +347,27 @@ class TestStatus:
         assert (status["hits"], status["misses"], status["paused"], status["ready"]) == (7, 3, "by ann", True)
         assert db.get(f"{POOL}/report")["units"][1]["name"] == "small-2"
 
+    def test_failing_pool_needs_attention(self, db, host):
+        db.put(POOL, pool())
+        uid = offered(host, "ResourcePool").uid
+        assert db.get("attention") == []
+        host.say(uid, ready=False, reason="Failing", message="3 members failed in a row")
+        (concern,) = db.get("attention")
+        assert (concern["kind"], concern["subject"], concern["pool"]) == ("failed", "pool small", "small")
+        assert "dayfly pool resume" in concern["next"]
+        assert key(db, "viewer", scope=["name:ci-*"]).client.get("attention") == []
+
+    def test_explanation_has_the_measured_use(self, db, host):
+        db.put(POOL, pool())
+        empty = db.get(f"{POOL}/explain")
+        assert (empty["hits"], empty["load"], empty["sizes"]) == (0, 0, [])
+        uid = offered(host, "ResourcePool").uid
+        report(host, uid, (), wanted=5, hits=90, misses=10, rate=1200.0, refill_ms=6_000, idle_ms=2_500)
+        found = db.get(f"{POOL}/explain")
+        assert (found["name"], found["wanted"], found["hits"], found["misses"]) == ("small", 5, 90, 10)
+        assert (found["ratePerHour"], found["refillSeconds"], found["idleSeconds"]) == (1200, 6, 2.5)
+        assert found["load"] == pytest.approx(2)
+
     def test_pool_of_a_silent_host_is_not_ready(self, tmp_path, blank):
         with serving(shutil.copy(blank, tmp_path), {"local": FakeHost()}) as client:
             client.put("resource-plugins/db", specs.plugin())
@@ -355,6 +377,41 @@ class TestStatus:
             assert (status["ready"], status["members"]) == (False, [])
             assert "no host serves the cluster far" in status["message"]
             assert "pool(s): small" in client.call("DELETE", "clusters/far").error
+
+
+@pytest.mark.usefixtures("soon")
+class TestChanges:
+    """The stream of changes."""
+
+    def test_pool_is_streamed_with_separate_types(self, db, host):
+        db.put(POOL, pool())
+        uid = offered(host, "ResourcePool").uid
+        with listening(db) as listener:
+            assert listener.next()[1:] == ("pool-changed", db.get(POOL))
+            assert [listener.next()[1] for _ in range(2)] == ["group-synced", "synced"]
+            report(host, uid, (member("small-1", "succeeded"),), ready=1)
+            while not (found := listener.until("pool-changed")[2]["status"]["members"]):
+                pass
+            assert found[0]["state"] == "ready"
+            db.delete(POOL)
+            host.finish(uid)
+            db.call("GET", POOL)
+            assert listener.until("pool-deleted")[2] == {"name": "small"}
+        assert db.call("GET", f"{POOL}/changes").status == 404
+
+    def test_key_with_a_scope_gets_only_what_it_may_see(self, db, host):
+        db.put(POOL, pool())
+        db.put("resourcepools/ci-1", pool(params={"size": "large"}))
+        (uid,) = [uid for uid, offer in host.offers.items() if offer.name == "ci-1"]
+        report(host, uid, (member("ci-1-1", "succeeded", holder="out7/mydb"),))
+        scoped = key(db, "viewer", scope=["name:ci-*"])
+        with listening(db, key=scoped.key) as listener:
+            _, kind, data = listener.next()
+            assert (kind, data["name"]) == ("pool-changed", "ci-1")
+            assert data["status"]["members"][0]["holder"] == HIDDEN_HOLDER
+            assert [listener.next()[1] for _ in range(2)] == ["group-synced", "synced"]
+        with listening(db, "resourcepools/ci-1/changes", key=scoped.key) as listener:
+            assert listener.next()[2]["name"] == "ci-1"
 
 
 class TestAccess:

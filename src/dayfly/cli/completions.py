@@ -83,10 +83,12 @@ def pools(ctx: click.Context) -> Iterable[str]:
 
 @_completion
 def subjects(ctx: click.Context) -> Iterable[str]:
-    """Complete sandboxes and `routegroup/NAME`, as `why` and `logs` take them."""
+    """Complete sandboxes, `routegroup/NAME` and `pool/NAME`, as `why` and `logs` take them."""
     found = [one["name"] for one in _fetch(ctx, "sandboxes")]
     with contextlib.suppress(Exception):  # older servers have no route groups
         found += [subject.group_subject(one["name"]) for one in _fetch(ctx, "routegroups")]
+        if _context(ctx) is None:
+            found += [subject.pool_subject(one["name"]) for one in _fetch(ctx, "resourcepools")]
     return found
 
 

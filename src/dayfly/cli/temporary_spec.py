@@ -81,7 +81,7 @@ def read(
     """
     found = reading.load(files, sets)
     for wished in found:
-        if wished.kind in ("route group", "lifecycle hook"):
+        if wished.kind in ("pool", "route group", "lifecycle hook"):
             raise wished.document.error(
                 f"is a {wished.kind}, which cannot be created for one command: {wished.apply_command}"
             )

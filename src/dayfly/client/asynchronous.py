@@ -97,9 +97,9 @@ class AsyncClient(ClientInterface):
         appliers = {
             "plugin": self.plugins.apply,
             "baseline": self.baselines.apply,
-            "pool": self.pools.apply,
             "sandbox": self.sandboxes.apply,
             "route group": self.route_groups.apply,
+            "pool": self.pools.apply,
         }
         return await sources.apply_all(appliers, paths, variables or {})
 

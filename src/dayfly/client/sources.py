@@ -79,9 +79,9 @@ class Applied(NamedTuple):
 
     plugins: tuple[Plugin, ...]
     baselines: tuple[Baseline, ...]
-    pools: tuple[Pool, ...]
     sandboxes: tuple[Sandbox, ...]
     route_groups: tuple[RouteGroup, ...]
+    pools: tuple[Pool, ...]
 
 
 async def apply_all(appliers: dict[str, Any], paths: Iterable[str | os.PathLike[str]], variables: Variables) -> Applied:

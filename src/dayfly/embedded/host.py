@@ -275,9 +275,10 @@ class EmbeddedHost:
             generation=offer.generation,
         )
 
-        def seal_or_revise() -> bool:
-            if offer.birth and self._ledger.create(stored):
-                return True
+        if offer.birth and not self._engine.reader.is_known(offer.uid) and await self._engine.create(stored):
+            return Verdict.TAKEN
+
+        def revise() -> bool:
             before = self._ledger.load(offer.uid)
             if before is None:
                 return False
@@ -288,7 +289,7 @@ class EmbeddedHost:
                 self._ledger.set_generation(offer.uid, offer.generation)
             return True
 
-        if not await self._writer.run(seal_or_revise):
+        if not await self._writer.run(revise):
             return self._refusal(offer.uid)
         self._engine.reload(offer.uid)
         return Verdict.TAKEN

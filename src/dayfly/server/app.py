@@ -41,7 +41,7 @@ from dayfly.server.http.tls import CertificateReloader
 from dayfly.server.records.run_records import read_entries
 from dayfly.server.runs.group_strategy import GroupStrategy
 from dayfly.server.runs.group_sweep import GroupSweep
-from dayfly.server.runs.pool_actions import PoolActions
+from dayfly.server.runs.pool_endpoints import PoolEndpoints
 from dayfly.server.runs.pool_strategy import PoolStrategy
 from dayfly.server.runs.run_secrets import SecretStores
 from dayfly.server.runs.run_service import RunService
@@ -147,10 +147,10 @@ class _Services:
         """Return the HTTP routes."""
         store, links, services = self._store, self._links, (self._sandboxes, self._groups)
         yield from RoutingRulesApi(store, links, self.sync).routes()
-        yield from OverviewApi(store, links, *services, self._strategy).routes()
-        yield from Changes(store, links, *services, self._strategy, closing).routes()
+        yield from OverviewApi(store, links, *services, self._pools, self._strategy).routes()
+        yield from Changes(store, links, *services, self._pools, self._strategy, closing).routes()
         slots = LongPollSlots(CALLERS_SHARE)
-        yield from PoolActions(store, self.sync, self._pools).routes()
+        yield from PoolEndpoints(store, self.sync, self._pools).routes()
         for service in (*services, self._pools):
             yield from service.routes()
             yield from Reports(store, links, service, closing, slots).routes()

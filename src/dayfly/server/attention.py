@@ -31,7 +31,7 @@ ORDER = ("stuck", "failed", "silent", "held", "unknown", "ignored", "expiring", 
 
 
 class Concern(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A problem that needs attention, about a `sandbox`, a route `group` or neither."""
+    """A problem that needs attention, about a `sandbox`, a route `group`, a `pool` or none of these."""
 
     kind: Annotated[
         Literal["stuck", "failed", "held", "unknown", "silent", "expiring", "abandoned", "ignored"],
@@ -42,6 +42,7 @@ class Concern(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     message: Annotated[str, doc("Explanation of the reason.")]
     sandbox: Annotated[str, doc("Name of the sandbox, if it is about one.")] = ""
     group: Annotated[str, doc("Name of the route group, if it is about one.")] = ""
+    pool: Annotated[str, doc("Name of the pool, if it is about one.")] = ""
     since: Annotated[int, doc("Time since which it exists, in Unix milliseconds; 0 if unknown.")] = 0
     until: Annotated[int, doc("Time at which it resolves itself, in Unix milliseconds; 0 for never.")] = 0
     next: Annotated[str, doc("Advice: the next step of the user.")] = ""
@@ -50,7 +51,7 @@ class Concern(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AttentionSubject(NamedTuple):
-    """A sandbox, or `routegroup/NAME`, that has not ended.
+    """A sandbox, `routegroup/NAME` or `pool/NAME`, that has not ended.
 
     Attributes:
         name: Its name or key.
@@ -232,10 +233,13 @@ def describe_forgotten(name: str, since: int, uid: str, *, served: bool = True) 
 
 
 def _subject_fields(name: str) -> dict[str, Any]:
-    """Return the fields of a concern that name its sandbox or group."""
+    """Return the fields of a concern that name its sandbox, group or pool."""
     if name.startswith(names.GROUP):
         group = name.removeprefix(names.GROUP)
         return {"subject": f"route group {group}", "group": group}
+    if name.startswith(names.POOL):
+        pool = name.removeprefix(names.POOL)
+        return {"subject": f"pool {pool}", "pool": pool}
     return {"subject": f"sandbox {name}", "sandbox": name}
 
 

@@ -222,7 +222,13 @@ class Objects:
 
 
 def kind_of(name: str) -> Resource[dict[str, Any]]:
-    """Return the kind of a Sandbox or of `routegroup/NAME`."""
+    """Return the kind of a Sandbox or of `routegroup/NAME`.
+
+    Raises:
+        DayflyError: it is a pool.
+    """
+    if subject.is_pool(name):
+        raise DayflyError(Exit.USAGE, "pools of a cluster are shown by kubectl", "type: kubectl get resourcepools")
     return GROUP_DICTS if subject.is_group(name) else SANDBOX_DICTS
 
 

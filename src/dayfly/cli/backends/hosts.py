@@ -40,6 +40,12 @@ def find(context: str | None, namespace: str | None) -> Backend:
     return ServerBackend(target_server.ServerClient.open())
 
 
+def pools_of_cluster(context: str | None) -> DayflyError:
+    """Return the error for pools of a cluster without a server."""
+    command = f"kubectl get resourcepools --context {context or 'NAME'}"
+    return DayflyError(Exit.USAGE, "pools of a cluster are shown by kubectl", f"type: {command}")
+
+
 def cluster(context: str, namespace: str | None) -> ClusterBackend:
     """Return the cluster of a kubeconfig context. It is closed at the end of the command.
 

@@ -86,8 +86,7 @@ def _print_pools(
     from dayfly.cli.commands import pool
 
     if context is not None or namespace is not None:
-        message = "pools of a cluster without a server are shown by kubectl"
-        raise DayflyError(Exit.USAGE, message, f"type: kubectl get resourcepools --context {context or 'NAME'}")
+        raise hosts.pools_of_cluster(context)
     if labels:
         raise DayflyError(Exit.USAGE, "pools have no labels", "leave --label out")
     if name:

@@ -70,7 +70,7 @@ def print_pool(pool: Any) -> None:
                 each["state"],
                 show.age(each["createdAt"]) if each.get("createdAt") else "",
                 each.get("holder", ""),
-                each["message"],
+                each.get("message", ""),
             )
             for each in status["members"]
         ]
@@ -84,7 +84,7 @@ def print_explanation(found: Any) -> None:
     show.print_facts(
         [
             ("Pool", found["name"]),
-            ("Size", f"{found['wanted']} ready members"),
+            ("Ready members", str(found["wanted"])),
             ("Requests", f"{requests}, {rate:.4g} per hour" if rate else str(requests)),
             ("Hits", f"{found['hits']} ({hit_ratio(found)})" if requests else "0"),
             ("Refill time", f"{refill:.3g} s" if refill else "not measured yet"),

@@ -252,11 +252,12 @@ class AcquireExecutor(Companion):
         """Do nothing: the ledger has everything."""
 
     async def leave_all(self, uid: str) -> None:
-        """Leave all members for a run that has ended, although its ledger was lost before.
+        """Leave all members for a run that has ended, although its ledger was lost before. It may be a member itself.
 
         Raises:
             HostUnavailableError: the disk refused, or a member cannot be read.
         """
+        self._index.drop(uid)
         for member in self._index.held_by(uid):
             holder = Run(uid=uid, target=member.run.holders[0].target, plan="")
             await self._leave(member.run.uid, holder)

@@ -29,13 +29,15 @@ if TYPE_CHECKING:
 
     from dayfly.embedded.engine import Engine
     from dayfly.embedded.ledger import RunChange
-    from dayfly.embedded.pools.member_index import MemberIndex, PoolMember
+    from dayfly.embedded.pools.member_index import MemberIndex
     from dayfly.link.wire import Offer
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 CONFLICT_RETRY_S = 0.1
+# Time for which changes of members are collected before the pool has a turn.
+MEMBER_DELAY_S = 0.05
 DEFECT_RETRY_S = 5.0
 # Schedules and ages count by the wall clock, which may jump, so each pool has a turn at least this often.
 TICK_S = 60.0
@@ -85,9 +87,9 @@ class PoolKeeper:
         for uid in list(self._due):
             self.wake(uid)
 
-    def _on_member_change(self, member: PoolMember) -> None:
-        if member.pool:
-            self.wake(member.pool)
+    def _on_member_change(self, pool: str) -> None:
+        if pool:
+            self._wake_in(pool, MEMBER_DELAY_S)
 
     def _wake_in(self, uid: str, seconds: float) -> None:
         at = asyncio.get_running_loop().time() + seconds

@@ -1,4 +1,4 @@
-"""Changes of sandboxes and route groups as server-sent events, for a whole organisation or one object.
+"""Changes of sandboxes, route groups and pools as server-sent events, for a whole organisation or one object.
 
 `http.event_stream` has the feed and its format; this module polls for changes.
 """
@@ -14,9 +14,10 @@ import msgspec
 
 from dayfly.server.access import callers
 from dayfly.server.api.group_changes import GroupChanges
+from dayfly.server.api.pool_changes import PoolChanges
 from dayfly.server.db.store import CHANGE_MARKER_MAX_AGE_S, StoreError
 from dayfly.server.http.errors import RequestError
-from dayfly.server.http.event_stream import GROUP, EventFeed
+from dayfly.server.http.event_stream import GROUP, POOL, EventFeed, bare_name
 from dayfly.server.http.handler import serve
 from dayfly.server.http.shared_slots import SharedSlots, SlotResponse
 from dayfly.server.records import run_records
@@ -24,7 +25,7 @@ from dayfly.server.records.run_records import SANDBOXES
 from dayfly.spec.host_errors import HostUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
 
     from starlette.requests import Request
     from starlette.routing import Route
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from dayfly.server.records.run_records import RunRecord
     from dayfly.server.runs.group_strategy import GroupStrategy
     from dayfly.server.runs.run_service import RunService
+    from dayfly.spec.resource_pool import ResourcePoolSpec
     from dayfly.spec.route_group import RouteGroupSpec
     from dayfly.spec.sandbox import SandboxSpec
 
@@ -56,10 +58,20 @@ class OrganisationStream(EventFeed):
     """The changes of one organisation. It polls only while it has clients."""
 
     def __init__(
-        self, store: Store, links: Links, sandboxes: RunService[SandboxSpec], groups: GroupStrategy, org: str
+        self,
+        store: Store,
+        links: Links,
+        sandboxes: RunService[SandboxSpec],
+        groups: GroupStrategy,
+        pools: RunService[ResourcePoolSpec],
+        org: str,
     ) -> None:
         super().__init__()
-        self._groups = GroupChanges(groups, links, org)
+        # Their API objects depend on the scope of the client's key.
+        self._others: dict[str, GroupChanges | PoolChanges] = {
+            GROUP: GroupChanges(groups, links, org),
+            POOL: PoolChanges(store.for_org(org), links, pools),
+        }
         self.client_count = 0
         self._org_store, self._links, self._sandboxes = store.for_org(org), links, sandboxes
         self._revisions: set[run_records.Revision] = set()
@@ -78,9 +90,10 @@ class OrganisationStream(EventFeed):
             if marker != self._marker or self._unpublished:
                 await self._poll_sandboxes()
                 self._marker = marker
-            async for name, data, cluster in self._groups.poll(marker):
-                deleted = msgspec.json.encode({"name": name})
-                self.publish(f"{GROUP}{name}", "changed" if data else "deleted", data or deleted, cluster)
+            for prefix, other in self._others.items():
+                async for name, data, cluster in other.poll(marker):
+                    deleted = msgspec.json.encode({"name": name})
+                    self.publish(f"{prefix}{name}", "changed" if data else "deleted", data or deleted, cluster)
 
     async def encode_first(self, name: str, scope: Scope, *, again: bool) -> bytes:
         """Return the events for all objects of the scope, or for one."""
@@ -89,10 +102,8 @@ class OrganisationStream(EventFeed):
         visible = {
             each: data for each, data in self.objects.items() if _is_visible(scope, each, self.clusters.get(each, ""))
         }
-        names = {each.removeprefix(GROUP) for each in visible if each.startswith(GROUP) and name in ("", each)}
-        groups = await self._groups.describe(scope, names) if names else {}
-        visible = {each: data for each, data in visible.items() if not each.startswith(GROUP)}
-        visible |= {f"{GROUP}{each}": data for each, data in groups.items()}
+        described = await self._describe(scope, [each for each in visible if name in ("", each)])
+        visible = {each: data for each, data in visible.items() if not each.startswith((GROUP, POOL))} | described
         return self.encode_snapshot(name, again=again, objects=visible)
 
     async def encode_events(self, events: list[StreamEvent], name: str, scope: Scope) -> bytes:
@@ -101,14 +112,23 @@ class OrganisationStream(EventFeed):
         if scope.is_whole:
             return b"".join(map(self.encode_event, selected))
         selected = [event for event in selected if _is_visible(scope, event.name, event.cluster)]
-        names = {event.name.removeprefix(GROUP) for event in selected if _is_changed_group(event)}
-        groups = await self._groups.describe(scope, names) if names else {}
+        described = await self._describe(scope, [event.name for event in selected if event.kind == "changed"])
         encoded = []
         for event in selected:
-            data = groups.get(event.name.removeprefix(GROUP)) if _is_changed_group(event) else event.data
-            if data is not None:  # otherwise the group is gone, and the next event is its deletion
+            is_described = event.kind == "changed" and event.name.startswith((GROUP, POOL))
+            data = described.get(event.name) if is_described else event.data
+            if data is not None:  # otherwise the object is gone, and the next event is its deletion
                 encoded.append(self.encode_event(event._replace(data=data)))
         return b"".join(encoded)
+
+    async def _describe(self, scope: Scope, names: Iterable[str]) -> dict[str, bytes]:
+        """Return the groups and pools among these objects, as visible to a key with that scope."""
+        found: dict[str, bytes] = {}
+        for prefix, other in self._others.items():
+            wanted = {bare_name(each) for each in names if each.startswith(prefix)}
+            described = await other.describe(scope, wanted) if wanted else {}
+            found |= {f"{prefix}{each}": data for each, data in described.items()}
+        return found
 
     async def refresh(self, record: RunRecord[SandboxSpec]) -> None:
         """Publish the newest state of one sandbox. If the stream has no clients yet, poll all."""
@@ -162,7 +182,7 @@ class OrganisationStream(EventFeed):
     @property
     def is_behind(self) -> bool:
         """Whether the last poll has left changes for the next one."""
-        return bool(self._unpublished) or self._groups.marker != self._marker
+        return bool(self._unpublished) or any(each.marker != self._marker for each in self._others.values())
 
     async def _read_marker(self) -> tuple[object, ...]:
         """Return a value that differs after each change of the store or a host's reports."""
@@ -180,10 +200,12 @@ class Changes:
         links: Links,
         sandboxes: RunService[SandboxSpec],
         groups: RunService[RouteGroupSpec],
+        pools: RunService[ResourcePoolSpec],
         strategy: GroupStrategy,
         closing: asyncio.Event,
     ) -> None:
         self._store, self._links, self._sandboxes, self._groups = store, links, sandboxes, groups
+        self._pools = pools
         self._strategy, self._closing = strategy, closing
         self._notifier = store.notifier
         self._streams: dict[str, OrganisationStream] = {}
@@ -195,6 +217,7 @@ class Changes:
             serve("/orgs/{org}/changes", GET=self.stream_all),
             serve("/orgs/{org}/sandboxes/{name}/changes", GET=self.stream_sandbox),
             serve("/orgs/{org}/routegroups/{name}/changes", GET=self.stream_group),
+            serve("/orgs/{org}/resourcepools/{name}/changes", GET=self.stream_pool),
         ]
 
     async def stream_all(self, request: Request) -> Any:
@@ -207,6 +230,9 @@ class Changes:
     async def stream_group(self, request: Request) -> Any:
         return await self._respond(request, (await self._groups.get_record(request)).key)
 
+    async def stream_pool(self, request: Request) -> Any:
+        return await self._respond(request, (await self._pools.get_record(request)).key)
+
     async def _respond(self, request: Request, name: str, record: RunRecord[SandboxSpec] | None = None) -> Any:
         who = callers.get_caller(request)
         slot = self._slots.acquire(who.org, who.key_id)
@@ -215,7 +241,7 @@ class Changes:
             raise RequestError(503, text, {"Retry-After": "10"})
         with contextlib.ExitStack() as cleanup:  # taken before the poll, so that requests which wait for it count, too
             cleanup.callback(slot.release)
-            new = OrganisationStream(self._store, self._links, self._sandboxes, self._strategy, who.org)
+            new = OrganisationStream(self._store, self._links, self._sandboxes, self._strategy, self._pools, who.org)
             stream = self._streams.setdefault(who.org, new)
             await (stream.refresh(record) if record is not None else stream.poll())
             last = request.headers.get("last-event-id", "")
@@ -260,12 +286,8 @@ class Changes:
             stream.client_count -= 1
 
 
-def _is_changed_group(event: StreamEvent) -> bool:
-    return event.name.startswith(GROUP) and event.kind == "changed"
-
-
 def _is_visible(scope: Scope, name: str, cluster: str) -> bool:
-    return scope.includes_name(name.removeprefix(GROUP)) and scope.includes_cluster(cluster)
+    return scope.includes_name(bare_name(name)) and scope.includes_cluster(cluster)
 
 
 async def _end_on_failure(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

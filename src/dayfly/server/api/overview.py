@@ -30,7 +30,7 @@ from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import serve
 from dayfly.server.http.request_data import read_json, read_number, rfc3339
 from dayfly.server.records import tombstones
-from dayfly.server.records.run_records import GROUPS, SANDBOXES, read_page
+from dayfly.server.records.run_records import GROUPS, POOLS, SANDBOXES, read_page
 from dayfly.spec.errors import SpecError, quote
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from dayfly.server.runs.run_service import RunService
     from dayfly.server.runs.run_states import RunState
     from dayfly.spec.report import RunReport
+    from dayfly.spec.resource_pool import ResourcePoolSpec
     from dayfly.spec.route_group import RouteGroupSpec
     from dayfly.spec.sandbox import SandboxSpec
 
@@ -69,9 +70,11 @@ class OverviewApi:
         links: Links,
         sandboxes: RunService[SandboxSpec],
         groups: RunService[RouteGroupSpec],
+        pools: RunService[ResourcePoolSpec],
         strategy: GroupStrategy,
     ) -> None:
         self._store, self._links, self._sandboxes, self._groups = store, links, sandboxes, groups
+        self._pools = pools
         self._strategy = strategy
         # By organisation and UID: the concern about an ended run, or None if there is none. It never changes.
         self._ended: dict[str, dict[str, Concern | None]] = {}
@@ -95,10 +98,16 @@ class OverviewApi:
         """Return what needs attention, the most severe first."""
         who, now = callers.get_caller(request), now_ms()
         org, scope = who.org, who.scope
-        sandboxes, ended, silent = await self._store.for_org(org).read(
-            lambda rows: (read_page(rows, SANDBOXES), _read_abandoned(rows), _read_silent_clusters(rows, now))
+        sandboxes, pools, ended, silent = await self._store.for_org(org).read(
+            lambda rows: (
+                read_page(rows, SANDBOXES),
+                read_page(rows, POOLS),
+                _read_abandoned(rows),
+                _read_silent_clusters(rows, now),
+            )
         )
         sandboxes = [each for each in sandboxes if scope.includes(each)]
+        pools = [each for each in pools if scope.includes(each)]
         await self._query_ended(org, ended)
         ended = [
             (name, row)
@@ -110,6 +119,7 @@ class OverviewApi:
         _, groups = await self._strategy.refresh(org)
         groups = [each for each in groups if scope.includes(each)]
         states |= await self._strategy.query_states(groups, scope)
+        states |= await self._pools.query_states(pools, scope)
         mute = await self._mute.find(org, self._log_queries(org, (*sandboxes, *groups), states))
         subjects = [
             AttentionSubject(
@@ -122,6 +132,7 @@ class OverviewApi:
             subjects.append(
                 AttentionSubject(name, report, *self._strategy.current_lifetime(group), mute.get(group.uid, ()))
             )
+        subjects += [AttentionSubject(each.key, states[each.uid].report, 0, 0) for each in pools]
         abandoned = [each for name, row in ended if (each := self._describe_ended(org, name, row)) is not None]
         return attention.sort_concerns([*attention.find_concerns(subjects, now, silent), *abandoned], now)
 

@@ -4,8 +4,9 @@ A stream starts with all current objects. Each later event has an object's newes
 polls become one event. Events are numbered within this process. A client that reconnects with `Last-Event-ID` receives
 the later events; if these are no longer known, it receives the event `reset` and all objects.
 
-Sandboxes and route groups (`routegroup/NAME`) share a feed. Events of groups have separate types, which clients for
-sandboxes ignore: `group-changed`, `group-deleted`, and `group-synced` after all groups.
+Sandboxes, route groups (`routegroup/NAME`) and pools (`pool/NAME`) share a feed. Events of groups and pools have
+separate types, which clients for sandboxes ignore: `group-changed`, `group-deleted`, and `group-synced` after all
+groups; `pool-changed` and `pool-deleted`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dayfly.spec.scalars.numbers import parse_whole
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-GROUP = names.GROUP
+GROUP, POOL = names.GROUP, names.POOL
 MAX_EVENTS = 1000
 GROUPS_SYNCED = b"event: group-synced\ndata: {}\n\n"
 
@@ -64,7 +65,7 @@ class EventFeed:
         else:
             if before != cluster:
                 # A new object with the same name: clients that saw the old one may not be allowed to see this one.
-                self._add(name, "deleted", msgspec.json.encode({"name": name.removeprefix(GROUP)}), before)
+                self._add(name, "deleted", msgspec.json.encode({"name": bare_name(name)}), before)
             self.objects[name], self.clusters[name], before = data, cluster, cluster
         self._add(name, kind, data, before)
 
@@ -105,5 +106,11 @@ class EventFeed:
         return f"id: {self.id}-{event.number}\n".encode() + _encode_head(event.name, event.kind) + event.data + b"\n\n"
 
 
+def bare_name(name: str) -> str:
+    """Return the name of an object without the prefix of its kind."""
+    return name.rpartition("/")[2]
+
+
 def _encode_head(name: str, kind: str) -> bytes:
-    return f"event: {'group-' if name.startswith(GROUP) else ''}{kind}\ndata: ".encode()
+    prefix = "group-" if name.startswith(GROUP) else "pool-" if name.startswith(POOL) else ""
+    return f"event: {prefix}{kind}\ndata: ".encode()

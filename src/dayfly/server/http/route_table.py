@@ -254,11 +254,17 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
         "POST": RouteOperation(MEMBER, "Create no further members until the pool is resumed.", api.Pool)
     },
     _POOL + "/resume": {"POST": RouteOperation(MEMBER, "Create members again.", api.Pool)},
+    _POOL + "/explain": {
+        "GET": RouteOperation(
+            VIEWER, "Return how a pool is used, and the predicted misses for other sizes.", api.PoolExplanation
+        )
+    },
     _POOL + "/drain": {"POST": RouteOperation(MEMBER, "Pause a pool and delete its unused members.", api.Pool)},
     _SANDBOX + "/changes": {"GET": RouteOperation(VIEWER, "Stream the changes of a sandbox.", forms.Events)},
+    _POOL + "/changes": {"GET": RouteOperation(VIEWER, "Stream the changes of a pool.", forms.Events)},
     _GROUP + "/changes": {"GET": RouteOperation(VIEWER, "Stream the changes of a route group.", forms.Events)},
     _ORG + "/changes": {
-        "GET": RouteOperation(VIEWER, "Stream the changes of all sandboxes and route groups.", forms.Events)
+        "GET": RouteOperation(VIEWER, "Stream the changes of all sandboxes, route groups and pools.", forms.Events)
     },
     _SANDBOX + "/status/explain": {"GET": RouteOperation(VIEWER, "Not supported: use `why`.")},
     _SANDBOX + "/report": {

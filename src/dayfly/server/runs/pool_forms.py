@@ -75,11 +75,28 @@ def describe_resources(units: Iterable[UnitReport]) -> list[dict[str, str]]:
     return list(found.values())
 
 
+def explain(name: str, numbers: PoolReport) -> dict[str, Any]:
+    """Return the use of a pool."""
+    rate, refill = numbers.rate / 3600, numbers.refill_ms / 1000
+    return {
+        "name": name,
+        "wanted": numbers.wanted,
+        "hits": numbers.hits,
+        "misses": numbers.misses,
+        "ratePerHour": numbers.rate,
+        "refillSeconds": refill,
+        "load": rate * refill,
+        "idleSeconds": numbers.idle_ms / 1000,
+        "sizes": [],
+    }
+
+
 def _describe_member(member: UnitReport) -> dict[str, Any]:
     found: dict[str, Any] = {"name": member.name, "state": member_state(member)}
     if at := member.started_at or member.since:
         found["createdAt"] = rfc3339(at)
-    found |= {"reason": member.reason, "message": member.message}
+    if found["state"] != "ready":
+        found |= {"reason": member.reason, "message": member.message}
     return found | ({"holder": member.holder} if member.holder else {})
 
 

@@ -61,8 +61,8 @@ MAX_CONCURRENT_ORDERS = 128
 # Records that are checked before other tasks run.
 CHECK_BATCH_SIZE = 500
 LEDGER_LOST = (
-    "the cluster's ledger no longer knows this sandbox, so it is unknown what was created: nothing is started or "
-    "cleaned up. Restore the ledger, or delete the sandbox and skip its cleanup with dayfly abandon"
+    "the cluster's ledger no longer knows this {noun}, so it is unknown what was created: nothing is started or "
+    "cleaned up. Restore the ledger, or delete the {noun} and skip its cleanup with dayfly abandon"
 )
 INTERNAL_ERROR = (
     "the order to the cluster failed because of an internal error of Dayfly; the server's log has the details"
@@ -347,7 +347,7 @@ class HostSync:
             self._confirmations.record(record, link, Confirmation(session, answer.number, fingerprint))
             self._clear_problem(record.uid)
         else:
-            self._set_problem(record, LEDGER_LOST)
+            self._set_problem(record, LEDGER_LOST.format(noun=record.kind.noun))
 
     async def _create_order(
         self,

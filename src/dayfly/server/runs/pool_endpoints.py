@@ -1,4 +1,4 @@
-"""Actions on resource pools: pause, resume and drain. The host records them, so they need an answer of the host."""
+"""Endpoints of resource pools only: pause, resume and drain, which the host records, and how a pool is used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dayfly.link.wire import ControlPool, PoolAction, Reply, Verdict
 from dayfly.server.admin import audit
 from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import serve
+from dayfly.server.runs import pool_forms
 from dayfly.spec.errors import quote
+from dayfly.spec.report import PoolReport
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
     from dayfly.spec.resource_pool import ResourcePoolSpec
 
 
-class PoolActions:
-    """The endpoints `/pause`, `/resume` and `/drain` below a resource pool."""
+class PoolEndpoints:
+    """The endpoints `/pause`, `/resume`, `/drain` and `/explain` below a resource pool."""
 
     def __init__(self, store: Store, sync: HostSync, pools: RunService[ResourcePoolSpec]) -> None:
         self._store, self._sync, self._pools = store, sync, pools
@@ -30,7 +32,8 @@ class PoolActions:
     def routes(self) -> list[Route]:
         """Return the HTTP routes."""
         one = "/orgs/{org}/resourcepools/{name}/"
-        return [serve(one + action, POST=functools.partial(self.control, action)) for action in PoolAction]
+        found = [serve(one + action, POST=functools.partial(self.control, action)) for action in PoolAction]
+        return [*found, serve(one + "explain", GET=self.explain)]
 
     async def control(self, action: PoolAction, request: Request) -> Any:
         """Send the action to the host. Return the pool as the host reports it afterwards."""
@@ -52,3 +55,9 @@ class PoolActions:
                 raise RequestError(404, self._pools.kind.not_found)
         (described,) = await self._pools.describe_all([record], who.scope)
         return described
+
+    async def explain(self, request: Request) -> Any:
+        """Return the use of a pool, and predictions for other sizes."""
+        record = await self._pools.get_record(request)
+        report = (await self._pools.query_states([record]))[record.uid].report
+        return pool_forms.explain(record.name, report.pool or PoolReport())
