@@ -13,6 +13,7 @@ PAGE = ROOT / "docs" / "guides/pools.md"
 def test_pools_page_shows_the_real_output(person: Person):
     found = person.follow(PAGE)
     assert not found, "\n".join(found)
+    assert list((person.home / "workspaces").iterdir()) == []
 
 
 def test_actions_and_limit_of_pools_are_documented():

@@ -43,7 +43,7 @@ def test_every_fixture_and_option_is_documented():
     group = mock.Mock()
     pytest_plugin.pytest_addoption(mock.Mock(getgroup=lambda *_: group))
     options = [call.args[0] for call in group.addoption.call_args_list]
-    assert len(options) == 2
+    assert len(options) == 3
     shown = {*fixtures, *options} - {"dayfly_sandbox_module", "dayfly_sandbox_session"}
     assert [name for name in shown if name not in PAGE] == []
     assert "the same for `dayfly_sandbox`" in PAGE

@@ -11,8 +11,9 @@ from tests.examples.home import Home
 from tests.examples.kinds import Example
 
 # Examples whose tools are built or installed once.
-_BUILT = {"s3-bucket": ("versitygw", "awscli"), "terraform": ("terraform",), **gallery.BUILT}
-_SLOW = ("s3-bucket", *gallery.MAKERS)
+_S3 = ("versitygw", "awscli")
+_BUILT = {"s3-bucket": _S3, "pooled-bucket": _S3, "terraform": ("terraform",), **gallery.BUILT}
+_SLOW = ("s3-bucket", "pooled-bucket", *gallery.MAKERS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -153,12 +154,21 @@ def _postgres(request: pytest.FixtureRequest, _: Path) -> Example:
 
 
 def _s3(request: pytest.FixtureRequest, _: Path) -> Example:
+    return _in_s3(request, "s3-bucket", "s3-demo")
+
+
+def _pooled_s3(request: pytest.FixtureRequest, _: Path) -> Example:
+    """Return the example without its pool, so that each sandbox creates its bucket."""
+    return _in_s3(request, "pooled-bucket", "bucket-demo")
+
+
+def _in_s3(request: pytest.FixtureRequest, name: str, sandbox: str) -> Example:
     server = request.getfixturevalue("s3")
 
     def left() -> list[str]:
         return [bucket["Name"] for bucket in client(server).list_buckets()["Buckets"]]
 
-    return Example("s3-bucket", "s3-demo", {"region": external_services.REGION}, server.environment(), left)
+    return Example(name, sandbox, {"region": external_services.REGION}, server.environment(), left)
 
 
 def _dns(request: pytest.FixtureRequest, _: Path) -> Example:
@@ -192,5 +202,6 @@ _MAKERS: dict[str, Callable[[pytest.FixtureRequest, Path], Example]] = {
     "terraform": _terraform,
     "postgres-schema": _postgres,
     "s3-bucket": _s3,
+    "pooled-bucket": _pooled_s3,
     "webhook-dns": _dns,
 }

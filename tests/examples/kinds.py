@@ -19,6 +19,7 @@ STEPS = {
     "terraform": ("apply",),
     "postgres-schema": ("provision", "seed"),
     "s3-bucket": ("provision", "seed"),
+    "pooled-bucket": ("provision", "prefix"),
     # It has no scripts: tests/webhook and tests/embedded/test_webhooks.py test faults of its steps.
     "webhook-dns": (),
 }
@@ -35,7 +36,8 @@ IN_A_CLUSTER = (
     "volume-backup",
     "k8s-apply",
 )
-
+# Projects with tests that use a pool: test_pools.py runs them.
+WITH_A_POOL = ("pytest-pool",)
 
 # The gallery: its lives belong to the proof. `make test` plays one life of all of them together.
 GALLERY = {

@@ -83,6 +83,7 @@ REFUSED = {
     "sqs-queue": {"region": "the param region must be", "attributes": "Error parsing parameter"},
     "s3-seed": {"region": "the param region must be"},
     "s3-bucket": {"region": "the param region must be"},
+    "pooled-bucket": {"region": "the param region must be"},
     "nats-stream": {"topic": "NATS refuses"},
     "vault-secret": {"access": "must be read or write"},
     "postgres-database": {"schema": "syntax error"},

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.examples.home import Home, until
-from tests.examples.kinds import FOLDER, GALLERY, IN_A_CLUSTER, STEPS, Example, failing, refusing, waiting
+from tests.examples.kinds import FOLDER, GALLERY, IN_A_CLUSTER, STEPS, WITH_A_POOL, Example, failing, refusing, waiting
 from tests.selection import SELECTION
 
 IN_PROOF = dict.fromkeys(GALLERY, pytest.mark.proof)
@@ -25,7 +25,7 @@ def each_step(test: Callable[..., None]) -> Callable[..., None]:
 
 
 def test_every_example_is_tested():
-    assert sorted([*ALL, *IN_A_CLUSTER, "controllers"]) == sorted(
+    assert sorted([*ALL, *IN_A_CLUSTER, *WITH_A_POOL, "controllers"]) == sorted(
         entry.name for entry in FOLDER.iterdir() if entry.is_dir()
     )
 

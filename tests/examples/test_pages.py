@@ -53,6 +53,7 @@ _SEEN = {
     "postgres-schema": "dayfly_",
     "terraform": "Good morning",
     "s3-bucket": "sandboxes/s3-demo/catalogue.json",
+    "pooled-bucket": "FILES_PREFIX_PREFIX=sandboxes/bucket-demo/",
     "webhook-dns": ".sandboxes.example",
     "postgres-database": "Grace",
     "mariadb-database": "dayfly",

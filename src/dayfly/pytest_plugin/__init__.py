@@ -3,7 +3,8 @@
 pytest imports this file in every project that has Dayfly installed, so it imports `resources` only when a test uses
 a fixture. Each xdist worker has its own session resources. Each scope deletes its resources at its end and waits until
 they are gone. Resources have a lease of one minute, so the server deletes them if the process is killed. All workers
-share one server, which stops after the last worker. `DAYFLY_URL` or `--dayfly-server` selects another server.
+share one server, which stops after the last worker. `DAYFLY_URL`, `--dayfly-server` or `--dayfly-home` selects another
+server.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SESSION: pytest.StashKey[PluginSession] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options `--dayfly-keep` and `--dayfly-server`."""
+    """Add the options `--dayfly-keep`, `--dayfly-server` and `--dayfly-home`."""
     group = parser.getgroup("dayfly", "short-lived resources")
     group.addoption(
         "--dayfly-keep",
@@ -31,6 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="Keep the resources of a failed test for an hour, and print how to inspect them.",
     )
     group.addoption("--dayfly-server", metavar="NAME", default="", help="Use this server (see: dayfly login).")
+    group.addoption("--dayfly-home", action="store_true", help="Use the server of `dayfly up`, which may have pools.")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

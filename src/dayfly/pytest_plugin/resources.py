@@ -83,7 +83,7 @@ class PluginSession:
         self.kept: list[str] = []
         self._stopped = threading.Event()
         name = config.getoption("dayfly_server")
-        if name or os.environ.get("DAYFLY_URL"):
+        if name or config.getoption("dayfly_home") or os.environ.get("DAYFLY_URL"):
             self.client = Client(server=name)
             self.flags = f" --server {name}" if name else ""
         else:
