@@ -3,7 +3,9 @@
 import msgspec
 from tests.embedded import documents as doc
 
-from dayfly.spec.lifecycle import MEMBER_TARGET, AcquireUnit, Lifecycle, StepOrigin, Unit, UnitTimeouts
+from dayfly.link.wire import Offer
+from dayfly.spec.lifecycle import MEMBER_TARGET, AcquireUnit, Lifecycle, StepOrigin, Target, Unit, UnitTimeouts
+from dayfly.spec.resource_pool import KIND, ResourcePoolSpec
 
 NO_LIMIT = UnitTimeouts(run_ms=0)
 
@@ -57,3 +59,16 @@ def sandbox(name, *documents):
     """Return the offer of a sandbox. Its UID is its name."""
     target = msgspec.structs.replace(doc.TARGET, name=name, uid=name)
     return msgspec.structs.replace(doc.offer(*documents, uid=name), name=name, target=target)
+
+
+def pool(name, member, ready=1, **more):
+    """Return the offer of a pool. Its UID is its name."""
+    spec = {key: more.pop(key) for key in ("auto", "max_age", "schedule") if key in more}
+    return Offer(
+        uid=name,
+        name=name,
+        target=Target(kind=KIND, name=name, uid=name),
+        documents=member,
+        pool=ResourcePoolSpec(plugin="postgres", ready=ready, **spec),
+        **more,
+    )

@@ -330,7 +330,7 @@ class Engine:
             return False
         live.stored = msgspec.structs.replace(live.stored, run=after)
         self._follow(RunChange(before=run, after=after, moves=moves))
-        self._follow_others(others)
+        self.apply_changes(others)
         self.attempts.slot_holders -= {
             UnitAttempt(run.uid, move.unit, move.attempt) for move in moves if isinstance(move, (Record, Void))
         }
@@ -340,10 +340,10 @@ class Engine:
         """Write changes of runs outside of their turns; return false if one is out of date. Nothing is changed then."""
         if not await self.writer.run(lambda: self.ledger.change(changes, now_ms())):
             return False
-        self._follow_others(changes)
+        self.apply_changes(changes)
         return True
 
-    def _follow_others(self, changes: tuple[RunChange, ...]) -> None:
+    def apply_changes(self, changes: tuple[RunChange, ...]) -> None:
         """Queue runs whose ledgers were changed outside of their turns."""
         for change in changes:
             self.runs.replace(change.after)

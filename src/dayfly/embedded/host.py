@@ -18,13 +18,15 @@ from dayfly.embedded.forks import BaselineProcesses, Ports
 from dayfly.embedded.ledger import Hook, LedgerError, SqliteLedger, StoredRun
 from dayfly.embedded.pools.acquire_executor import AcquireExecutor
 from dayfly.embedded.pools.member_index import MemberIndex
+from dayfly.embedded.pools.pool_keeper import PoolKeeper
 from dayfly.embedded.routes.envoy import open_envoy
 from dayfly.embedded.routes.route_executors import (
     EnvoyPreviewExecutor,
     EnvoyRouteExecutor,
 )
 from dayfly.embedded.routes.route_table import RouteTable
-from dayfly.embedded.run_reports import last_report, live_endpoints, live_report, recorded_values
+from dayfly.embedded.run_logs import RunLogs
+from dayfly.embedded.run_reports import last_report, live_endpoints, live_report, recorded_values, with_members
 from dayfly.embedded.run_secrets import RunSecrets
 from dayfly.embedded.run_tracing import TraceExporter
 from dayfly.embedded.runs import RunCache
@@ -43,7 +45,7 @@ from dayfly.lib.tasks import cancel_and_wait
 from dayfly.link import run_queries, wire
 from dayfly.link.host_end import HostEnd
 from dayfly.link.wire import Offer, PoolAction, RunStatus, Verdict
-from dayfly.plan.world import Running, TargetIntent
+from dayfly.plan.world import TargetIntent
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit, digest
 from dayfly.spec.report import RunReport
 from dayfly.spec.routing.routing_keys import Forms
@@ -64,7 +66,7 @@ class EmbeddedHost:
     """The host on this machine. Create it with `open`, end it with `close`."""
 
     is_remote = False
-    pools = False
+    pools = True
 
     def __init__(
         self,
@@ -76,6 +78,7 @@ class EmbeddedHost:
         baselines: BaselineProcesses,
         states: StateServer | None,
         routing: RouteTable,
+        members: MemberIndex,
         life: int,
     ) -> None:
         self.home = home
@@ -89,7 +92,10 @@ class EmbeddedHost:
         self._routing = routing
         self.routes = routing.works
         self._storage = engine.attempts.storage
-        self._logs = StepLogFiles(self._storage, engine.reader)
+        self._log_files = StepLogFiles(self._storage, engine.reader)
+        self._logs = RunLogs(self._log_files, engine.reader, engine.attempts, members)
+        self._members = members
+        self.keeper = PoolKeeper(engine, members, self.report)
         # Versions of reports rise over restarts, so a client that waits for a newer version gets ours at once.
         self._first = life * VERSIONS_PER_LIFE
         self._versions: dict[str, int] = {}
@@ -98,6 +104,7 @@ class EmbeddedHost:
         self._tasks = [asyncio.create_task(self._sweep()), asyncio.create_task(self.end.run())]
         engine.on_change = self._on_change
         engine.on_end = self._on_end
+        self.keeper.on_change, self.keeper.on_end = self._on_change, self._on_end
 
     @classmethod
     async def open(
@@ -163,8 +170,8 @@ class EmbeddedHost:
         acquiring.change, acquiring.is_in_turn = loop.change, loop.is_in_turn
         attempts.on_change = routing.on_change = loop.attempt_changed
         loop.leases_unextended = leases_unextended
-        made = cls(home, lock, ledger, writer, loop, baselines, states, routing, life)
-        acquiring.report = made.report
+        made = cls(home, lock, ledger, writer, loop, baselines, states, routing, members, life)
+        acquiring.report, acquiring.on_miss = made.report, made.keeper.count_miss
         if tracer is not None:
             TraceExporter(loop, tracer, made.report, made.history)
         return made
@@ -177,11 +184,13 @@ class EmbeddedHost:
         self._engine.adopt_routes()
         self._routing.start()
         self._engine.start()
+        self.keeper.start()
 
     async def close(self, *, stop_forks: bool = True) -> None:
         """Stop the server's part: forks stop, and running steps continue until the next server adopts them."""
         await cancel_and_wait(*self._tasks)
         await self.end.close()
+        await self.keeper.stop()
         await self._engine.stop()
         if stop_forks:
             await self._engine.stop_forks()
@@ -206,8 +215,9 @@ class EmbeddedHost:
         return self._session
 
     def living_runs(self) -> Iterable[str]:
-        """Return the UIDs of all runs that have not ended."""
-        return self._engine.reader.live_uids()
+        """Return the UIDs of all runs and pools that have not ended. The members of pools are part of these."""
+        members = {row.uid for row in self._engine.reader.pools.living_members()}
+        return [*(uid for uid in self._engine.reader.live_uids() if uid not in members), *self.keeper.uids()]
 
     def unacknowledged_ends(self) -> Iterable[str]:
         """Return the UIDs of ended runs whose end the server has not acknowledged."""
@@ -241,7 +251,16 @@ class EmbeddedHost:
         self._engine.unblock()
 
     async def offer(self, offer: Offer) -> Verdict:
-        """Create the run if it is new and may be born; otherwise accept its forks and expiry if they are not older."""
+        """Create the run if it is new and may be born; otherwise accept its forks and expiry if they are not older.
+
+        An offer with a pool creates or changes that pool.
+
+        Raises:
+            DocumentsRefusedError: this host cannot run the members of the pool.
+        """
+        if offer.pool is not None:
+            self.admit(offer.documents, ())
+            return Verdict.TAKEN if await self.keeper.offer(offer) else self._refusal(offer.uid)
         now = now_ms()
         run = Run(uid=offer.uid, target=offer.target, plan=digest(offer.documents), born_at=now)
         intent = TargetIntent(expires_at=offer.expires_at, lease_until=offer.lease_until)
@@ -273,7 +292,12 @@ class EmbeddedHost:
         return Verdict.TAKEN
 
     async def stop(self, uid: str, request: EndRequest, *, known: bool = True) -> Verdict:
-        """Store the request to end the run; durable on return. An unknown run never begins, unless it is `known`."""
+        """Store the request to end the run; durable on return. An unknown run never begins, unless it is `known`.
+
+        The used members of a pool outlive it.
+        """
+        if uid in self.keeper.uids():
+            return await self.keeper.end(uid, request)
         never = Run(uid=uid, target=UNKNOWN_TARGET, plan="", phase=Phase.CLEANED, closed=request, ended_at=now_ms())
         return await self._change_intent(
             uid,
@@ -282,7 +306,9 @@ class EmbeddedHost:
         )
 
     async def abandon(self, uid: str, request: EndRequest) -> Verdict:
-        """Store the request to end the run without cleanup. An unknown run never begins."""
+        """Store the request to end the run without cleanup. An unknown run never begins. A pool just ends."""
+        if uid in self.keeper.uids():
+            return await self.keeper.end(uid, request)
         return await self._change_intent(
             uid,
             lambda intent: intent if intent.abandon else msgspec.structs.replace(intent, abandon=request),
@@ -309,9 +335,9 @@ class EmbeddedHost:
             uid, lambda intent: msgspec.structs.replace(intent, lease_until=until), only_open=True
         )
 
-    async def control_pool(self, uid: str, action: PoolAction, by: str) -> Verdict:  # noqa: ARG002 # the protocol
-        """Pause, resume or drain a pool."""
-        return Verdict.UNKNOWN
+    async def control_pool(self, uid: str, action: PoolAction, by: str) -> Verdict:
+        """Pause, resume or drain a pool; durable on return."""
+        return await self.keeper.control(uid, action, by)
 
     async def _change_intent(
         self,
@@ -352,9 +378,17 @@ class EmbeddedHost:
         """Return the report of a run, or its last report if it has ended; None if the run is unknown."""
         scene = self._engine.scene(uid)
         if scene is not None:
-            return live_report(scene, self._baselines, routes=self.routes, write_error=self._writer.write_error)
+            error = self._writer.write_error
+            report = live_report(scene, self._baselines, routes=self.routes, write_error=error)
+            return with_members(report, scene.world.run, self._member_run)
+        if (pool := self.keeper.report(uid)) is not None:
+            return pool
         last = self._engine.reader.ended_run(uid)
         return None if last is None else last_report(last)
+
+    def _member_run(self, uid: str) -> Run | None:
+        found = self._members.find(uid)
+        return found.run if found is not None else self._engine.reader.ended_run(uid)
 
     def has_ended(self, uid: str) -> bool:
         """Return whether the run existed and has ended."""
@@ -371,10 +405,17 @@ class EmbeddedHost:
         return self._versions.get(uid, self._first)
 
     def _on_change(self, uid: str) -> None:
+        if self._members.was_known(uid):
+            # The server knows a member only as a part of its pool.
+            if (found := self._members.find(uid)) is not None and found.pool:
+                self._on_change(found.pool)
+            return
         self._versions[uid] = self.version(uid) + 1
         self.end.report_change(uid)
 
     def _on_end(self, uid: str) -> None:
+        if self._members.was_known(uid):
+            return
         self._versions[uid] = self.version(uid) + 1
         self.end.report_end(uid)
 
@@ -399,8 +440,7 @@ class EmbeddedHost:
 
     def logs(self, uid: str) -> tuple[LogInfo, ...]:
         """Return the run's logs by unit and attempt, also after its end."""
-        alive = self._engine.attempts.facts(uid)
-        return self._logs.list_logs(uid, {key for key, fact in alive.items() if isinstance(fact, Running)})
+        return self._logs.list_logs(uid)
 
     def read_log(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:
         """Return bytes of one log from `offset`; None if there is no such log."""
@@ -415,11 +455,12 @@ class EmbeddedHost:
         before = now_ms() - KEEP_ENDED_MS
         self.end.reject_older_births()
         try:
-            ended = await self._writer.run(partial(self._ledger.forget, before))
+            kept = self.keeper.kept_records()
+            ended = await self._writer.run(lambda: self._ledger.forget(before, kept))
         except LedgerError as error:
             log.warning("records of runs that ended long ago are kept until the next sweep: %s", error)
             return
-        self._logs.forget(ended, before)
+        self._log_files.forget(ended, before)
         for uid in ended:
             self._versions.pop(uid, None)
 

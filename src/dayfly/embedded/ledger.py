@@ -252,9 +252,12 @@ class SqliteLedger:
             self._write(other, at)
         return after
 
-    def change(self, changes: Sequence[RunChange], at: int) -> bool:
-        """Write the changes of several runs together; return False and change nothing if one is out of date."""
-        if not all(map(self._is_current, changes)):
+    def change(self, changes: Sequence[RunChange], at: int, first: Callable[[], bool] = lambda: True) -> bool:
+        """Write the changes of several runs together; return False and change nothing if one is out of date.
+
+        `first` writes before them, if none is out of date. It returns False if it cannot.
+        """
+        if not all(map(self._is_current, changes)) or not first():
             return False
         for each in changes:
             self._write(each, at)
@@ -361,14 +364,14 @@ class SqliteLedger:
         """Record that the server knows that these runs have ended."""
         self._db.executemany("UPDATE ended SET acknowledged = 1 WHERE uid = ?", [(uid,) for uid in uids])
 
-    def forget(self, before: int) -> list[str]:
+    def forget(self, before: int, kept: Collection[str] = ()) -> list[str]:
         """Delete the records of runs that ended before `before`; return their UIDs, so that their logs can be deleted.
 
         Unacknowledged runs are kept: a server that was away for long would treat such a run as lost, or as new. Members
-        are kept while their holder lives: without the record of its end, the member would count as lost.
+        are kept while their holder lives: without the record of its end, the member would count as lost. So are `kept`.
         """
         ended = [uid for (uid,) in self._db.execute("SELECT uid FROM ended WHERE at < ? AND acknowledged", (before,))]
-        used = self.pools.used_members()
+        used = {*self.pools.used_members(), *kept}
         gone = [uid for uid in ended if uid not in used]
         self._db.executemany("DELETE FROM history WHERE run = ?", [(uid,) for uid in gone])
         self._db.executemany("DELETE FROM ended WHERE uid = ?", [(uid,) for uid in gone])

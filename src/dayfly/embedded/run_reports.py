@@ -13,7 +13,8 @@ from dayfly.plan.decide import decide
 from dayfly.plan.sealed import seal
 from dayfly.plan.status import describe, with_unsupported
 from dayfly.plan.world import Running, World
-from dayfly.spec.report import RunReport
+from dayfly.spec.lifecycle import Kind
+from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run import Run, State
 from dayfly.spec.run_data import RunEndpoint, Value
 from dayfly.spec.steps.webhook import DEFINITE
@@ -41,6 +42,18 @@ def live_report(scene: Scene, baselines: BaselineProcesses, *, routes: bool, wri
 def last_report(run: Run) -> RunReport:
     """Return the report of a run that has ended."""
     return describe(seal(()), World(run=run), Decision(), run.ended_at)
+
+
+def with_members(report: RunReport, run: Run, find: Callable[[str], Run | None]) -> RunReport:
+    """Return the report with the names of the pool members whose steps it has. `find` returns a member's ledger."""
+    units = tuple(_with_member(unit, run, find) if unit.kind == Kind.ACQUIRE else unit for unit in report.units)
+    return msgspec.structs.replace(report, units=units)
+
+
+def _with_member(unit: UnitReport, run: Run, find: Callable[[str], Run | None]) -> UnitReport:
+    ref = run.unit(unit.id).ref
+    member = find(ref) if ref else None
+    return msgspec.structs.replace(unit, member=member.target.name) if member is not None else unit
 
 
 def live_endpoints(scene: Scene, baselines: BaselineProcesses, port: Callable[[str], int]) -> tuple[RunEndpoint, ...]:

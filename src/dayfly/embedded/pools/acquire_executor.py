@@ -43,7 +43,8 @@ class AcquireExecutor(Companion):
 
     Between the choice of a member and the commit of its holder, only the memory of this process knows the choice.
     The engine sets `change`, which writes the ledgers of other runs, and `is_in_turn`, which returns whether a run is
-    taking a turn. `report` returns the report of a living run.
+    taking a turn. `report` returns the report of a living run, and `on_miss` is called with the digest of a template
+    that no pool had a member of.
     """
 
     kind: str = Kind.ACQUIRE
@@ -53,6 +54,7 @@ class AcquireExecutor(Companion):
         self._reader = reader
         self._index = index
         self.change: Change = _refuse
+        self.on_miss: Callable[[str], None] = lambda _template: None
         self.report: Callable[[str], RunReport | None] = lambda _uid: None
         self.is_in_turn: Callable[[str], bool] = lambda _uid: False
         # The chosen member of a resource, by run and resource, and the run and resource that have chosen a member.
@@ -195,6 +197,8 @@ class AcquireExecutor(Companion):
         if change.birth is not None:
             birth = change.birth
             self._index.add(msgspec.structs.replace(birth.stored, run=run), birth.pool, birth.number)
+            if run.joins:
+                self.on_miss(run.plan)
         else:
             self._index.replace(run)
         return {each.run for each in run.holders} | self._waiting.get(run.uid, set())

@@ -3,11 +3,12 @@
 import collections
 import logging
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from dayfly.embedded.ledger import SqliteLedger, StoredRun
+from dayfly.embedded.pool_tables import MemberRow
 from dayfly.execute.acquire.acquisition import template_of
 from dayfly.execute.acquire.members import Progress, is_free, progress
 from dayfly.plan.sealed import Plan
@@ -47,6 +48,8 @@ class MemberIndex:
         self._by_holder: dict[str, set[str]] = {}
         # The time that the last members of a template took to become ready, in milliseconds.
         self._durations: dict[str, collections.deque[int]] = {}
+        self._unreadable: dict[str, MemberRow] = {}
+        self.on_change: Callable[[PoolMember], None] = lambda _member: None
         # UIDs of all members that this process has known: their reports are not sent to the server.
         self._known: set[str] = set()
 
@@ -88,8 +91,16 @@ class MemberIndex:
         Raises:
             RunDamagedError: it cannot be read.
         """
-        row, stored = reader.pools.member(uid), reader.load(uid)
-        if row is None or stored is None:
+        row = reader.pools.member(uid)
+        if row is None:
+            return None
+        try:
+            stored = reader.load(uid)
+        except RunDamagedError:
+            self._unreadable[uid] = row
+            raise
+        self._unreadable.pop(uid, None)
+        if stored is None:
             return None
         self.add(stored, row.pool, row.number)
         return self._members[uid]
@@ -100,6 +111,7 @@ class MemberIndex:
         if found is not None:
             self._make_unavailable(found)
             self._drop_holders(found)
+            self.on_change(found)
 
     def find(self, uid: str) -> PoolMember | None:
         """Return a living member; None if there is none."""
@@ -124,6 +136,10 @@ class MemberIndex:
         """Return the members that a run holds."""
         return [self._members[uid] for uid in self._by_holder.get(holder, ())]
 
+    def unreadable_of(self, pool: str) -> list[MemberRow]:
+        """Return the members of a pool whose runs cannot be read."""
+        return [row for row in self._unreadable.values() if row.pool == pool]
+
     def of_pool(self, pool: str) -> list[PoolMember]:
         """Return the members of a pool, in the order of their numbers."""
         return sorted((each for each in self._members.values() if each.pool == pool), key=lambda each: each.number)
@@ -141,6 +157,7 @@ class MemberIndex:
             self._by_holder.setdefault(holder.run, set()).add(uid)
         if member.is_available:
             self._available.setdefault((member.run.plan, member.progress), {}).setdefault(uid)
+        self.on_change(member)
 
     def _add_duration(self, run: Run) -> None:
         known = self._durations.setdefault(run.plan, collections.deque(maxlen=DURATIONS))

@@ -1,0 +1,319 @@
+"""Keeps the pools of this machine at their size: takes a turn for a pool whenever one of its members has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dayfly.embedded.ledger import LedgerError, SqliteLedger
+from dayfly.embedded.pool_tables import PoolIntent, StoredPool
+from dayfly.embedded.pools.pool_members import member_birth, member_reports, observed_members, state_of
+from dayfly.lib.clock import now_ms
+from dayfly.link.wire import PoolAction, Verdict
+from dayfly.plan.pool import CloseMember, MemberState, PoolDecision, decide_pool
+from dayfly.spec.host_errors import RunDamagedError
+from dayfly.spec.identity import member_id
+from dayfly.spec.lifecycle import digest
+from dayfly.spec.pool_ledger import PoolLedger, PoolRequest
+from dayfly.spec.report import PoolReport, RunReport
+from dayfly.spec.run import EndRequest, Phase, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dayfly.embedded.engine import Engine
+    from dayfly.embedded.ledger import RunChange
+    from dayfly.embedded.pools.member_index import MemberIndex, PoolMember
+    from dayfly.link.wire import Offer
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+CONFLICT_RETRY_S = 0.1
+DEFECT_RETRY_S = 5.0
+# Schedules and ages count by the wall clock, which may jump, so each pool has a turn at least this often.
+TICK_S = 60.0
+
+
+class PoolKeeper:
+    """The pools of this host. `on_change(uid)` and `on_end(uid)` are called like those of the engine."""
+
+    def __init__(self, engine: Engine, index: MemberIndex, report: Callable[[str], RunReport | None]) -> None:
+        self.on_change: Callable[[str], None] = _ignore
+        self.on_end: Callable[[str], None] = _ignore
+        self._engine = engine
+        self._reader = engine.reader
+        self._index = index
+        self._report = report  # of a living run
+        # Requests that found no member and are not in the ledger of a pool yet, by the digest of the template.
+        self._misses: dict[str, int] = {}
+        self._due: dict[str, float] = {}  # when a pool has its next turn, by the clock of the event loop
+        self._woken = asyncio.Event()
+        self._errors: dict[str, str] = {}
+        self._is_closed = False
+        self._task: asyncio.Task[None] | None = None
+        index.on_change = self._on_member_change
+
+    # --- the loop ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take turns from now on."""
+        for uid in self._reader.pools.uids():
+            self.wake(uid)
+        self._task = asyncio.create_task(self._work())
+
+    async def stop(self) -> None:
+        """Finish the turn in progress and take no other."""
+        self._is_closed = True
+        self._woken.set()
+        if self._task is not None:
+            await self._task
+
+    def wake(self, uid: str) -> None:
+        """Take a turn for this pool soon."""
+        self._wake_in(uid, 0)
+
+    def count_miss(self, template: str) -> None:
+        """Count a request that no pool had a member for."""
+        self._misses[template] = self._misses.get(template, 0) + 1
+        for uid in list(self._due):
+            self.wake(uid)
+
+    def _on_member_change(self, member: PoolMember) -> None:
+        if member.pool:
+            self.wake(member.pool)
+
+    def _wake_in(self, uid: str, seconds: float) -> None:
+        at = asyncio.get_running_loop().time() + seconds
+        if at < self._due.get(uid, float("inf")):
+            self._due[uid] = at
+            self._woken.set()
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._is_closed:
+            self._woken.clear()
+            for uid in [uid for uid, at in self._due.items() if at <= loop.time()]:
+                if self._is_closed:
+                    return
+                self._due[uid] = loop.time() + TICK_S
+                await self._try_turn(uid)
+            delay = min(self._due.values(), default=loop.time() + TICK_S) - loop.time()
+            if delay > 0:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._woken.wait(), delay)
+
+    async def _try_turn(self, uid: str) -> None:
+        try:
+            await self._take_turn(uid)
+            self._errors.pop(uid, None)
+        except (LedgerError, RunDamagedError) as error:
+            self._log_failure(uid, f"pool {uid} waits: {error}", logging.WARNING)
+            self._wake_in(uid, RETRY_S if isinstance(error, LedgerError) else DEFECT_RETRY_S)
+        except Exception as error:  # noqa: BLE001 - a defect in one pool must not stop the others
+            self._log_failure(uid, f"turn of pool {uid} failed: {error!r}", logging.ERROR)
+            self._wake_in(uid, DEFECT_RETRY_S)
+
+    def _log_failure(self, uid: str, said: str, level: int) -> None:
+        if self._errors.get(uid) != said:  # log each error once, not at every retry
+            self._errors[uid] = said
+            log.log(level, said, exc_info=level == logging.ERROR)
+
+    async def _take_turn(self, uid: str) -> None:
+        pool = self._reader.pools.load(uid)
+        if pool is None:
+            self._due.pop(uid, None)
+            return
+        template = digest(pool.documents)
+        misses, now = self._misses.get(template, 0), now_ms()
+        decision = self._decide(pool, template, misses, now)
+        births = tuple(member_birth(pool, number, now) for number in decision.create)
+        closing = [each for each in decision.close if not self._is_stopping(each)]
+        if decision.changes or births or closing or decision.has_ended:
+            if not await self._engine.writer.run(lambda: self._write(pool, decision, births, closing, now)):
+                self._wake_in(uid, CONFLICT_RETRY_S)
+                return
+            self._misses[template] = self._misses.get(template, misses) - misses
+            self._engine.apply_changes(births)
+            for each in closing:
+                self._engine.reload(each.uid)
+        if decision.has_ended:
+            self._due.pop(uid, None)
+            self.on_end(uid)
+            return
+        if decision.wake_at:
+            self._wake_in(uid, (decision.wake_at - now) / 1000 + 0.001)
+        self.on_change(uid)
+
+    def _decide(self, pool: StoredPool, template: str, misses: int, now: int) -> PoolDecision:
+        intent, members = pool.intent, observed_members(pool, self._index, self._reader)
+        return decide_pool(
+            pool.spec,
+            template,
+            pool.ledger,
+            list(members),
+            now,
+            misses=misses,
+            request=intent.request,
+            end=intent.stop,
+        )
+
+    def _is_stopping(self, member: CloseMember) -> bool:
+        found = self._index.find(member.uid)
+        return found is None or found.is_stopping
+
+    def _write(
+        self,
+        pool: StoredPool,
+        decision: PoolDecision,
+        births: tuple[RunChange, ...],
+        closing: list[CloseMember],
+        now: int,
+    ) -> bool:
+        """Write a decision in one transaction; return False and change nothing if the pool or a member has changed."""
+        ledger: SqliteLedger = self._engine.ledger
+
+        def commit_pool() -> bool:
+            after = decision.ledger if decision.changes else pool.ledger
+            return ledger.pools.commit(pool.ledger, after)
+
+        if not ledger.change(births, now, commit_pool):
+            return False
+        for each in closing:
+            stored = ledger.load(each.uid)
+            if stored is not None and not stored.run.holders and stored.intent.stop is None:
+                ledger.set_intent(each.uid, msgspec.structs.replace(stored.intent, stop=each.request))
+        if decision.has_ended:
+            ledger.pools.drop(pool.uid)
+            ledger.block_creation(
+                Run(
+                    uid=pool.uid,
+                    target=pool.target,
+                    plan="",
+                    phase=Phase.CLEANED,
+                    closed=pool.intent.stop,
+                    ended_at=now,
+                )
+            )
+        return True
+
+    def kept_records(self) -> set[str]:
+        """Return the UIDs of ended members whose records and logs are kept: those that failed last in their pools."""
+        pools = filter(None, map(self._reader.pools.load, self.uids()))
+        return {member_id(pool.uid, str(pool.ledger.failed)) for pool in pools if pool.ledger.failed}
+
+    # --- orders -----------------------------------------------------------------------------------------------------
+
+    def uids(self) -> list[str]:
+        """Return the UIDs of all pools."""
+        return self._reader.pools.uids()
+
+    async def offer(self, offer: Offer) -> bool:
+        """Create the pool if it is new, or accept its spec and template if they are not older.
+
+        Return False if it does not exist and may not be created.
+        """
+        assert offer.pool is not None, "an offer of a pool has its spec"
+        ledger, spec = self._engine.ledger, offer.pool
+        made = StoredPool(
+            target=offer.target,
+            spec=spec,
+            documents=offer.documents,
+            ledger=PoolLedger(uid=offer.uid),
+            generation=offer.generation,
+        )
+
+        def write() -> bool:
+            before = ledger.pools.load(offer.uid)
+            if before is None:
+                is_new = offer.birth and ledger.ended_run(offer.uid) is None
+                if is_new:
+                    ledger.pools.add(made)
+                return is_new
+            if offer.generation >= before.generation:
+                ledger.pools.revise(msgspec.structs.replace(made, ledger=before.ledger, intent=before.intent))
+            return True
+
+        if not await self._engine.writer.run(write):
+            return False
+        self.wake(offer.uid)
+        return True
+
+    async def end(self, uid: str, request: EndRequest) -> Verdict:
+        """Store the request to end a pool. Its unused members are removed, and used ones outlive it."""
+        return await self._change_intent(
+            uid, lambda intent: intent if intent.stop else msgspec.structs.replace(intent, stop=request)
+        )
+
+    async def control(self, uid: str, action: PoolAction, by: str) -> Verdict:
+        """Store the request to pause, resume or drain a pool."""
+        request = PoolRequest(action=action.value, request=EndRequest(at=now_ms(), reason="", by=by))
+        return await self._change_intent(
+            uid, lambda intent: msgspec.structs.replace(intent, request=request), only_open=True
+        )
+
+    async def _change_intent(
+        self, uid: str, change: Callable[[PoolIntent], PoolIntent], *, only_open: bool = False
+    ) -> Verdict:
+        ledger = self._engine.ledger
+
+        def write() -> Verdict:
+            pool = ledger.pools.load(uid)
+            if pool is None:
+                return Verdict.OVER if ledger.ended_run(uid) is not None else Verdict.UNKNOWN
+            if only_open and pool.intent.stop is not None:
+                return Verdict.CLOSED
+            ledger.pools.revise(msgspec.structs.replace(pool, intent=change(pool.intent)))
+            return Verdict.TAKEN
+
+        verdict = await self._engine.writer.run(write)
+        self.wake(uid)
+        return verdict
+
+    # --- reports ----------------------------------------------------------------------------------------------------
+
+    def report(self, uid: str) -> RunReport | None:
+        """Return the report of a pool, with a unit for each member; None if there is no such pool.
+
+        Raises:
+            RunDamagedError: the row of the pool cannot be read.
+        """
+        pool = self._reader.pools.load(uid)
+        if pool is None:
+            return None
+        template = digest(pool.documents)
+        misses = self._misses.get(template, 0)
+        decision = self._decide(pool, template, misses, now_ms())
+        seen, stop = decision.report, pool.intent.stop
+        states = [state_of(member) for member in self._index.of_pool(uid)]
+        pause, demand = decision.ledger.pause, decision.ledger.demand
+        return RunReport(
+            uid=uid,
+            phase=Phase.CLOSED if stop is not None else Phase.OPEN,
+            ready=stop is None and seen.ready >= seen.target,
+            reason=seen.reason,
+            message=seen.message,
+            done=min(seen.ready, seen.target),
+            total=seen.target,
+            units=member_reports(pool, self._index, self._reader, self._report),
+            closed=stop,
+            pool=PoolReport(
+                wanted=seen.target,
+                ready=seen.ready,
+                creating=seen.creating + seen.unschedulable,
+                held=states.count(MemberState.HELD),
+                failed=decision.ledger.failures,
+                paused=pause.message or pause.reason if pause is not None else "",
+                hits=demand.hits,
+                misses=demand.misses,
+                refill_ms=demand.refill_ms,
+            ),
+        )
+
+
+def _ignore(_uid: str) -> None:
+    """Ignore a change: no subscriber is set yet."""

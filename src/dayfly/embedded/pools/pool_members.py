@@ -1,0 +1,139 @@
+"""The members of a pool as the refill decides on them, and as its report shows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dayfly.embedded.ledger import MemberBirth, RunChange, StoredRun
+from dayfly.execute.acquire.members import Progress
+from dayfly.plan import messages
+from dayfly.plan.pool import Member, MemberState
+from dayfly.plan.reasons import Reason
+from dayfly.plan.world import TargetIntent
+from dayfly.spec.identity import member_id
+from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, Target, digest
+from dayfly.spec.report import UnitReport
+from dayfly.spec.run import Phase, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from dayfly.embedded.ledger import SqliteLedger
+    from dayfly.embedded.pool_tables import StoredPool
+    from dayfly.embedded.pools.member_index import MemberIndex, PoolMember
+    from dayfly.spec.report import RunReport
+
+_STATES = {
+    Progress.CREATING: MemberState.CREATING,
+    Progress.READY: MemberState.READY,
+    Progress.FAILED: MemberState.FAILED,
+    Progress.ENDING: MemberState.ENDING,
+}
+_REPORTED = {
+    MemberState.CREATING: "running",
+    MemberState.READY: "succeeded",
+    MemberState.HELD: "succeeded",
+    MemberState.FAILED: "failed",
+    MemberState.ENDING: "stopped",
+}
+
+
+def observed_members(pool: StoredPool, index: MemberIndex, reader: SqliteLedger) -> Iterator[Member]:
+    """Yield all members of a pool: living ones, those that cannot be read, and granted ones that have ended."""
+    living = index.of_pool(pool.uid)
+    yield from map(_observed, living)
+    unread = index.unreadable_of(pool.uid)
+    for row in unread:
+        # It counts as used up, and its pool cannot end without it.
+        yield Member(number=row.number, uid=row.uid, template="", state=MemberState.ENDING, born_at=0)
+    known = {member.number for member in living} | {row.number for row in unread}
+    for number in sorted(pool.ledger.numbers - known):
+        uid = member_id(pool.uid, str(number))
+        if (last := reader.ended_run(uid)) is not None:
+            yield _member(last, number, MemberState.ENDING)
+
+
+def member_birth(pool: StoredPool, number: int, now: int) -> RunChange:
+    """Return the birth of a member of a pool. `now` is unix milliseconds."""
+    uid, name = member_id(pool.uid, str(number)), f"{pool.target.name}-{number}"
+    target = Target(api_version=API_VERSION, kind=MEMBER_KIND, namespace=pool.target.namespace, name=name, uid=uid)
+    run = Run(uid=uid, target=target, plan=digest(pool.documents), born_at=now)
+    stored = StoredRun(run=run, name=name, documents=pool.documents, forks=(), intent=TargetIntent())
+    return RunChange(before=run, after=run, moves=(), birth=MemberBirth(stored=stored, pool=pool.uid, number=number))
+
+
+def member_reports(
+    pool: StoredPool, index: MemberIndex, reader: SqliteLedger, report: Callable[[str], RunReport | None]
+) -> tuple[UnitReport, ...]:
+    """Return a report for each living member of a pool, and for the one that failed last."""
+    found = [_member_report(member, report(member.run.uid)) for member in index.of_pool(pool.uid)]
+    failed = pool.ledger.failed
+    if failed and index.find(uid := member_id(pool.uid, str(failed))) is None:
+        last = reader.ended_run(uid)
+        found += [_failed_report(last)] if last is not None else []
+    return tuple(found)
+
+
+def state_of(member: PoolMember) -> MemberState:
+    """Return the state of a living member."""
+    if member.run.phase is Phase.OPEN and member.run.joins:
+        return MemberState.HELD
+    return _STATES[member.progress]
+
+
+def _observed(member: PoolMember) -> Member:
+    return _member(member.run, member.number, state_of(member))
+
+
+def _member(run: Run, number: int, state: MemberState) -> Member:
+    ends = [record.ended_at for record in run.units.values()]
+    held_at = run.holders[0].at if run.holders else run.closed.at if run.joins and run.closed is not None else 0
+    is_ready = state in (MemberState.READY, MemberState.HELD) and all(ends)
+    return Member(
+        number=number,
+        uid=run.uid,
+        template=run.plan,
+        state=state,
+        born_at=run.born_at,
+        ready_at=max(ends, default=run.born_at) if is_ready else 0,
+        held_at=held_at,
+    )
+
+
+def _member_report(member: PoolMember, report: RunReport | None) -> UnitReport:
+    run, state = member.run, state_of(member)
+    reason, message = (report.reason, report.message) if report is not None else ("", "")
+    holder = run.holders[0] if run.holders else None
+    if holder is not None:
+        reason, message = Reason.WAITING_FOR_HOLDER, messages.waits_for_holders(run.holders)
+    return UnitReport(
+        id=run.target.name,
+        name=run.target.name,
+        event="start",
+        kind="member",
+        state=_REPORTED[state],
+        reason=reason,
+        message=message,
+        since=run.born_at,
+        started_at=run.born_at,
+        member=run.target.name,
+        holder=f"{holder.target.name}/{holder.resource}" if holder is not None else "",
+    )
+
+
+def _failed_report(run: Run) -> UnitReport:
+    """Return the report of a member that failed and is cleaned up. Its logs are kept."""
+    name, record = next((item for item in run.units.items() if item[1].outcome == "failed"), ("", None))
+    return UnitReport(
+        id=run.target.name,
+        name=run.target.name,
+        event="start",
+        kind="member",
+        state="failed",
+        reason=record.reason if record is not None else "",
+        message=f"{name}: {record.message}" if record is not None else "",
+        since=run.born_at,
+        started_at=run.born_at,
+        ended_at=run.ended_at,
+        member=run.target.name,
+    )
