@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class Member(msgspec.Struct, frozen=True, kw_only=True):
     """What a host knows about the member that a holder refers to, or that the host has chosen for it.
 
-    `run` is the member's ledger, also after its end. It is None if the member is to be created with the claim, or if
-    `problem` states why the ledger is unknown. `report` returns the report of a living member.
+    `run` is the member's ledger. After its end, a host may no longer have it. It is also None if the member is to be
+    created with the claim, or if `problem` states why the ledger is unknown. `report` returns the report of a living
+    member.
     """
 
     uid: str
@@ -89,7 +90,7 @@ def _stand_in(
 ) -> Fact:
     if member.problem is not None:
         return _blocked(run, record, member.problem, now)
-    if member.run is not None and (member.has_ended or not is_held_by(member.run, run.uid, acquisition.resource)):
+    if member.has_ended or (member.run is not None and not is_held_by(member.run, run.uid, acquisition.resource)):
         message = "its hold of the pool member was cancelled"
         return Ended(result=_failure(Reason.CANCELLED, message, record.claimed_at, now))
     result = _result(acquisition, member, step, record.claimed_at)
