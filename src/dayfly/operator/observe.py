@@ -1,7 +1,7 @@
 """Collects the world of a run: its documents, its target's intent, and the facts of its executors."""
 
 from dayfly.execute import inputs
-from dayfly.execute.executor import Observations, Registry
+from dayfly.execute.executor import SLOTLESS_KINDS, Observations, Registry
 from dayfly.execute.inputs import unfit_messages
 from dayfly.execute.turn import Scene, adjust_facts, pin_generations
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -65,6 +65,7 @@ class Observer:
             facts=facts | refused,
             target=await self._targets.adapter_for(run).read_state(run),
             gated_kinds=self._executors.gated_kinds,
+            slotless_kinds=SLOTLESS_KINDS,
             object_refs=dict(known.object_refs),
             definitions=dict(known.definitions),
             slots=grant.slots,

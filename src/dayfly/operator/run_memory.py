@@ -86,6 +86,7 @@ class RunMemory:
         "ahead",
         "fenced",
         "forks",
+        "joined",
         "ledger",
         "logs",
         "loosened",
@@ -112,6 +113,8 @@ class RunMemory:
         self.refusals = Refusals()
         self.retries = Retries()
         self.forks = ForkMemory(self.refusals, self.retries)
+        self.joined: dict[str, str] = {}
+        """By resource: the run of the pool member that this process has joined for it."""
         self.pods: dict[str, PodMemory] = {}
         """By UID: the pods that are neither released nor gone."""
         self.objects: dict[AttemptKey, ObjectMemory] = {}

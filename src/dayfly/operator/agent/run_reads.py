@@ -7,11 +7,13 @@ import binascii
 from typing import NamedTuple
 
 from dayfly.execute.pod import names
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import DOCUMENTS, STEP_LOGS, RunObject
 from dayfly.operator.outputs.attempt_secrets import verified_values
+from dayfly.operator.outputs.producers import find_producer
 from dayfly.spec.kinds import StepLog
 from dayfly.spec.lifecycle import LifecycleEvent, unit_id
 from dayfly.spec.log_times import TimeEntry, entries_from
@@ -54,11 +56,16 @@ async def read_values(cluster: ClusterWatches, run: RunObject) -> tuple[Value, .
             secret = sorted(output for output, record in recorded.items() if record.sensitive or output in sensitive)
             found += [Value(unit=name, output=output, value=b"", sensitive=True) for output in secret]
             open_ = {output: record for output, record in recorded.items() if output not in secret}
-            for attempt in sorted({record.attempt for record in open_.values()}):
-                wanted = {output: record for output, record in open_.items() if record.attempt == attempt}
-                kept = await cluster.client.find(
-                    SECRETS, names.outputs_name(run.ledger.uid, name, attempt), names.namespace_of(unit)
-                )
+            try:
+                source = await find_producer(cluster, run, document.spec, unit)
+            except CannotRenderError:
+                continue
+            origins = source.run.ledger.unit(source.name).outputs
+            attempts = {output: origins[output].attempt for output in open_ if output in origins}
+            for attempt in sorted(set(attempts.values())):
+                wanted = {output: open_[output] for output, its in attempts.items() if its == attempt}
+                secret_name = names.outputs_name(source.run.ledger.uid, source.name, attempt)
+                kept = await cluster.client.find(SECRETS, secret_name, names.namespace_of(source.unit))
                 there = verified_values(
                     (kept.data if kept else None) or {}, Result(outcome="succeeded", outputs=wanted)
                 )

@@ -20,20 +20,22 @@ from dayfly.operator.cluster.objects import (
     DOCUMENT_FINALIZER,
     DOCUMENTS,
     RUN_FINALIZER,
+    TARGET_ANNOTATION,
     TARGET_FINALIZER,
     DocumentObject,
+    PoolMemberObject,
     RouteGroupObject,
     RunObject,
     SandboxObject,
     parse_abandonment,
 )
 from dayfly.spec.kinds import Pin, RunSpec
-from dayfly.spec.lifecycle import Lifecycle, digest
-from dayfly.spec.run import Run
+from dayfly.spec.lifecycle import Lifecycle, Target, digest
+from dayfly.spec.run import Holder, Run
 
 TARGET_LABEL = f"{names.RUN_LABEL}-target"
 
-T = TypeVar("T", SandboxObject, RouteGroupObject)
+T = TypeVar("T", SandboxObject, RouteGroupObject, PoolMemberObject)
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,8 @@ async def seal(
     *,
     uid: str = "",
     labels: Mapping[str, str] = {},
+    target: Target | None = None,
+    holder: Holder | None = None,
 ) -> RunObject:
     """Create the run of a target, or return the existing one.
 
@@ -56,19 +60,29 @@ async def seal(
         spec: The spec of the run, without the pins of the documents.
         uid: Identity of the run; by default the target's UID.
         labels: Additional labels of the run and its documents.
+        target: The target, if the documents do not name it: the documents of a pool member are the same for all.
+        holder: The run for which a pool member is created.
     """
     uid = uid or meta.uid
+    annotations = {TARGET_ANNOTATION: f"{target.namespace}/{target.name}/{target.uid}"} if target is not None else None
     run = names.run_name(meta.name, uid)
     stored = []
     for document in documents:
         name = names.derive_name("", document.resource or meta.name, "document", uid, document.resource)
-        own = AnnotatedMeta(name=name, finalizers=[DOCUMENT_FINALIZER], labels={names.RUN_LABEL: run, **labels})
+        own = AnnotatedMeta(
+            name=name,
+            finalizers=[DOCUMENT_FINALIZER],
+            labels={names.RUN_LABEL: run, **labels},
+            annotations=annotations,
+        )
         stored.append(await _document(cluster, DocumentObject(metadata=own, spec=document)))
     ledger = Run(
         uid=uid,
-        target=documents[-1].target,
+        target=target or documents[-1].target,
         plan=digest(tuple(each.spec for each in stored)),
         born_at=parse_time(meta.creation_timestamp),
+        holders=(holder,) if holder is not None else (),
+        joins=int(holder is not None),
     )
     pins = tuple(Pin(name=each.metadata.name, uid=each.metadata.uid, digest=digest(each.spec)) for each in stored)
     body = RunObject(
