@@ -260,6 +260,8 @@ class Operator:
         if scene is None or found is None:
             return
         target, memory = self.targets.adapter_for(found), self._reconciler.memories.get_or_create(found)
+        if memory.work.sight is not None and memory.work.sight.has_joined:
+            return  # a report of this moment would only delay the next turn
         report = describe(scene.plan, scene.world, decided or decide(scene.plan, scene.world, scene.now), scene.now)
         if ineffective := self._reconciler.ineffective_parts(run):
             report = msgspec.structs.replace(report, unsupported=(*report.unsupported, *ineffective))

@@ -50,6 +50,8 @@ class Sight(msgspec.Struct):
     """Existing objects by the attempts that created them."""
     first_error: Exception | None = None
     """The first error that did not end the turn at once; it is raised at the end."""
+    has_joined: bool = False
+    """Whether this turn has joined a pool member, so that the next turn, which claims it, follows at once."""
     ineffective: tuple[str, ...] = ()
     """Parts of the spec that have no effect, for the report."""
     routes: RouteSight = msgspec.field(default_factory=RouteSight)

@@ -52,7 +52,7 @@ TEMPLATE = template(
 
 def pool_world(*, claim_steps: bool = True, seed: int = 0, **scripts: Script) -> World:
     """Return a world whose operators know pools. `scripts` are the steps of members by name."""
-    behaves = {name: Script() for name in UNITS} | {f"pg/{name}": script for name, script in scripts.items()}
+    behaves = {unit: scripts.get(unit.partition("/")[2], Script()) for unit in UNITS}
     behaves["pg/make"].outputs = {"url": b"db://1"}
     behaves["pg/seed"].outputs = {"user": b"ann"}
     world = World(UNITS, behaves, seed=seed)
@@ -72,18 +72,18 @@ def member(world: World, number: int = 1) -> MemberRef:
     return MemberRef("shop", name, uid)
 
 
-def pooled_sandbox(world: World, name: str = "box") -> str:
+def pooled_sandbox(world: World, name: str = "box", namespace: str = "shop") -> str:
     """Create a Sandbox with its run, as its controller would. Return its UID."""
     claim, undo = ([step("grant", "url")], [step("revoke", "url")]) if world.claim_steps else ([], [])
-    uid = world.sandbox({}, name)
-    target = _target("Sandbox", name, uid)
+    uid = world.sandbox({}, name, namespace)
+    target = _target("Sandbox", name, uid, namespace)
     database = msgspec.structs.replace(pooled("db", TEMPLATE, claim, undo), target=target)
     _seal(world, target, (database, Lifecycle(target=target)), "sandboxes")
     return uid
 
 
-def _target(kind: str, name: str, uid: str) -> Target:
-    return Target(api_version=API_VERSION, kind=kind, namespace="shop", name=name, uid=uid)
+def _target(kind: str, name: str, uid: str, namespace: str = "shop") -> Target:
+    return Target(api_version=API_VERSION, kind=kind, namespace=namespace, name=name, uid=uid)
 
 
 def _seal(world: World, target: Target, documents: Iterable[Lifecycle], plural: str) -> None:
@@ -161,9 +161,9 @@ def _broken_holds(ledgers: dict[str, Object]) -> Iterable[str]:
             held = [(each["run"], each["resource"]) for each in found.get("holders", [])]
             made = [each for unit, each in ledger["units"].items() if unit.startswith(f"{resource}/make")]
             is_open = ledger.get("phase", "open") == "open"
-            if is_open and any(each.get("outcome") == "succeeded" for each in made):
-                if (ledger["uid"], resource) not in held:
-                    yield f"{name} is ready, and its member {ref} has the holders {held}"
+            is_made = is_open and any(each.get("outcome") == "succeeded" for each in made)
+            if is_made and (ledger["uid"], resource) not in held:
+                yield f"{name} is ready, and its member {ref} has the holders {held}"
 
 
 def _early_starts(write: Write, ledgers: dict[str, Object]) -> Iterable[str]:
@@ -174,7 +174,8 @@ def _early_starts(write: Write, ledgers: dict[str, Object]) -> Iterable[str]:
     had = (write.old or {}).get("ledger", {}).get("units", {})
     if ledger.get("units") and not had and ledger.get("phase", "open") == "open":
         claimed = {ref for each in ledgers.values() for ref in _refs(each).values()}
-        if f"shop/{ledger['target']['name']}/{ledger['uid']}" not in claimed:
+        target = ledger["target"]
+        if f"{target['namespace']}/{target['name']}/{ledger['uid']}" not in claimed:
             yield f"{write.key.name} starts, and no ledger claims it"
 
 

@@ -18,6 +18,7 @@ from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster import births
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.hold_index import refs_of
+from dayfly.operator.cluster.holders import PENDING_RECHECK_S
 from dayfly.operator.cluster.member_reads import ENDING_RECHECK_S, MemberReader, ReportOf
 from dayfly.operator.cluster.objects import POOL_MEMBERS, MemberRef, PoolMemberObject, RunObject
 from dayfly.operator.run_memory import Sight
@@ -101,11 +102,15 @@ class AcquireExecutor:
     async def prepare(self, sight: Sight, effect: Prepare) -> None:
         acquisition = find_acquisitions(sight.plan.documents)[sight.plan.steps[effect.unit].resource]
         resource = acquisition.resource
-        if acquisition.member(sight.run.ledger) or self._joined(sight, resource) is not None:
-            return  # another unit of the resource has prepared it in this turn
-        found = await self._join(sight, acquisition) or await self._create(sight, acquisition, effect.attempt)
-        if found:
-            sight.memory.joined[resource] = found
+        found = acquisition.member(sight.run.ledger) or self._joined(sight, resource) is not None
+        if not found:  # otherwise a release, or another unit of the resource has prepared it in this turn
+            joined = await self._join(sight, acquisition) or await self._create(sight, acquisition, effect.attempt)
+            if joined:
+                sight.memory.joined[resource] = joined
+                # The ledger of this run may already have another member, of which this process does not know yet.
+                self._cluster.queue.add(joined, after=PENDING_RECHECK_S)
+            found = sight.has_joined = bool(joined)
+        # No event may follow: the next turn has the facts.
         self._cluster.queue.add(sight.run.metadata.name, after=0.0 if found else ENDING_RECHECK_S)
 
     async def _join(self, sight: Sight, acquisition: Acquisition) -> str:
@@ -117,8 +122,11 @@ class AcquireExecutor:
             if name in self._joining:
                 continue
             with self._taking(name):
-                if await self._cluster.ledger.commit(found, acquisition.template.plan, (move,)):
-                    return name
+                is_joined = await self._cluster.ledger.commit(found, acquisition.template.plan, (move,))
+            # Another process may have joined it for this holder.
+            newest = None if is_joined else self._cluster.ledger.get(name)
+            if is_joined or (newest is not None and is_held_by(newest.ledger, ledger.uid, acquisition.resource)):
+                return name
         return ""
 
     @contextlib.contextmanager
