@@ -4,7 +4,7 @@ A status is output for people and is never read back: `plan.status` makes its te
 must survive is in the ledger (`run`).
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from dayfly.spec.lifecycle import Unit, WireStruct
 from dayfly.spec.lifecycle_hook import Hold
@@ -109,6 +109,10 @@ class RunSpec(WireStruct, frozen=True, kw_only=True):
     """The sealed documents of a run, and the newest revision of its target's forks."""
 
     documents: Annotated[tuple[Pin, ...], list_of("The sealed documents.")] = ()
+    inline: Annotated[
+        tuple[dict[str, Any], ...],
+        list_of("The sealed documents themselves, instead of objects. Their digest is the plan of the ledger."),
+    ] = ()
     forks: Annotated[tuple[Unit, ...], list_of("The target's forks, at their newest revision.")] = ()
     plural: Annotated[str, dns_label("The target's resource name, as in API paths.")] = "sandboxes"
     generation: Annotated[int, doc("The target's newest accepted generation.", minimum=0)] = 0
