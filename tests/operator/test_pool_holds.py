@@ -3,26 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import msgspec
 from tests.kube.fake import Call, Fault, Harm, Refusal
 from tests.operator.rig.cloud import Object
 from tests.operator.rig.kubelet import Script
-from tests.operator.rig.pools import MEMBERS, is_ready, ledger_of, member, members, pool_world, pooled_sandbox
-from tests.operator.rig.scenes import READY, gone, message, ready, runs
+from tests.operator.rig.pools import (
+    MEMBERS,
+    is_ready,
+    ledger_of,
+    member,
+    members,
+    pool_world,
+    pooled_document,
+    pooled_sandbox,
+)
+from tests.operator.rig.scenes import CHAIN, READY, gone, message, ready, runs, wish
 from tests.operator.rig.world import API, World, live
 
+from dayfly import compile as compiler
+from dayfly.compile import Compiled
 from dayfly.execute.pod import names
 from dayfly.kube.transport import Request
 from dayfly.operator.cluster.objects import MemberRef
+from dayfly.operator.sandboxes.extension import SandboxesExtension
 from dayfly.spec.identity import resource_id
 
 
 def at_work(story, operators: int = 1, **scripts) -> World:
+    return live(lambda: pool_world(**scripts), started(story, operators))
+
+
+def started(story, operators: int = 1):
     async def begin(world: World) -> None:
         world.start(operators)
         await story(world)
 
-    return live(lambda: pool_world(**scripts), begin)
+    return begin
+
+
+def with_front(world: World) -> World:
+    """Let the operators create the runs of Sandboxes."""
+    world.front = SandboxesExtension
+    world.plugin("pg", CHAIN)
+    return world
+
+
+def pooling(compile_cold: Callable[..., Compiled]) -> Callable[..., Compiled]:
+    """Return a compiler that provides the resource with a pool member."""
+
+    def compile_pooled(*args: Any, **options: Any) -> Compiled:
+        cold = compile_cold(*args, **options)
+        documents = tuple(pooled_document(each) if each.resource else each for each in cold.documents)
+        return msgspec.structs.replace(cold, documents=documents)
+
+    return compile_pooled
 
 
 async def ready_member(world: World, number: int = 1) -> MemberRef:
@@ -95,18 +131,25 @@ class TestHold:
 
         at_work(story)
 
-    def test_hit_takes_two_writes_for_the_hold(self):
+    def test_hit_takes_two_writes_for_the_hold(self, monkeypatch):
+        """It takes nine writes from POST to Ready, one of them for the binding Secret."""
+        monkeypatch.setattr(compiler, "compile", pooling(compiler.compile))
+
         async def story(world: World) -> None:
             await ready_member(world)
+            world.sandbox(wish(), "first")  # it labels the plugin and the namespace as used
+            await world.until(lambda: ready(world, "first"), "ready")
+            await ready_member(world, 2)
             await world.rest(30)
             before = len(world.writes)
-            pooled_sandbox(world)
+            world.sandbox(wish())
             await world.until(lambda: ready(world), "ready")
             sent = [each for each in world.writes[before:] if "/events" not in each]
             assert len([each for each in sent if each.startswith("PUT")]) == 2
-            assert len(sent) == 7  # also the finalizer, a Resource and its status, a Secret, and the Sandbox's status
+            # Also the Run, the finalizer, a Resource and its status, the Secret, and the Sandbox's status.
+            assert len(sent) == 8, sent
 
-        at_work(story, claim_steps=False)
+        live(lambda: with_front(pool_world(claim_steps=False)), started(story))
 
     def test_outputs_of_a_member_are_in_the_binding_secret(self):
         async def story(world: World) -> None:

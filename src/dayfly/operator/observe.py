@@ -112,7 +112,13 @@ class Observer:
         if memory.work.plan is not None and memory.work.plan[0] == forks:
             return memory.work.plan[1]
         over = run.ledger.phase in (Phase.CLEANED, Phase.ABANDONED)
-        documents = []
+        inline = run.inline_documents()
+        if inline is None and not over and not given_up:
+            raise PlanLostError(
+                "the documents in its Run were changed since the run began, so nothing is started or cleaned up: "
+                "restore them, or delete the run's target and abandon the cleanup"
+            )
+        documents = list(inline or ())
         for pin in run.spec.documents:
             found = self._cluster.documents.get(pin.name)
             if found is None:
@@ -124,7 +130,7 @@ class Observer:
                     f"document {pin.name} is missing or was changed since the run began, so nothing is started or "
                     "cleaned up: restore it, or delete the run's target and abandon the cleanup"
                 )
-        if len(documents) < len(run.spec.documents):
+        if len(documents) < len(run.spec.documents) + len(run.spec.inline):
             return seal(())  # the remaining documents may refer to missing ones
         memory.work.plan = forks, seal(tuple(documents), run.spec.forks)
         return memory.work.plan[1]

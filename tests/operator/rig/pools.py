@@ -16,16 +16,13 @@ from tests.operator.rig.world import API, Unit, World
 from dayfly.execute.pod import names
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster.objects import (
-    DOCUMENT_FINALIZER,
     RUN_FINALIZER,
-    TARGET_ANNOTATION,
-    DocumentObject,
     MemberRef,
     RunObject,
 )
 from dayfly.operator.pools.extension import PoolsExtension
-from dayfly.spec.kinds import Pin, RunSpec
-from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, Lifecycle, Target, digest
+from dayfly.spec.kinds import RunSpec
+from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, Lifecycle, Target, canonical, digest
 from dayfly.spec.run import Run
 
 IMAGE = "busybox:1"
@@ -82,27 +79,20 @@ def pooled_sandbox(world: World, name: str = "box", namespace: str = "shop") -> 
     return uid
 
 
+def pooled_document(cold: Lifecycle) -> Lifecycle:
+    """Return the document of a resource that a member provides, instead of one with its steps."""
+    return msgspec.structs.replace(pooled(cold.resource, TEMPLATE), target=cold.target)
+
+
 def _target(kind: str, name: str, uid: str, namespace: str = "shop") -> Target:
     return Target(api_version=API_VERSION, kind=kind, namespace=namespace, name=name, uid=uid)
 
 
-def _seal(world: World, target: Target, documents: Iterable[Lifecycle], plural: str) -> None:
-    run = names.run_name(target.name, target.uid)
-    pins = []
-    for document in documents:
-        meta = AnnotatedMeta(
-            name=names.derive_name("", document.resource or target.name, "document", target.uid, document.resource),
-            finalizers=[DOCUMENT_FINALIZER],
-            labels={names.RUN_LABEL: run},
-            annotations={TARGET_ANNOTATION: f"{target.namespace}/{target.name}/{target.uid}"},
-        )
-        made = _post(world, "objectlifecyclemethods", DocumentObject(metadata=meta, spec=document))
-        pins.append(Pin(name=meta.name, uid=made["metadata"]["uid"], digest=digest(document)))
-    ledger = Run(uid=target.uid, target=target, plan=digest(tuple(documents)), born_at=world.now())
-    spec = RunSpec(documents=tuple(pins), plural=plural)
-    _post(
-        world, "runs", RunObject(metadata=AnnotatedMeta(name=run, finalizers=[RUN_FINALIZER]), ledger=ledger, spec=spec)
-    )
+def _seal(world: World, target: Target, documents: tuple[Lifecycle, ...], plural: str) -> None:
+    ledger = Run(uid=target.uid, target=target, plan=digest(documents), born_at=world.now())
+    spec = RunSpec(inline=tuple(msgspec.json.decode(canonical(documents))), plural=plural)
+    meta = AnnotatedMeta(name=names.run_name(target.name, target.uid), finalizers=[RUN_FINALIZER])
+    _post(world, "runs", RunObject(metadata=meta, ledger=ledger, spec=spec))
 
 
 def _post(world: World, plural: str, body: msgspec.Struct) -> Object:

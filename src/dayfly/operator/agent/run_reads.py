@@ -15,7 +15,7 @@ from dayfly.operator.cluster.objects import DOCUMENTS, STEP_LOGS, RunObject
 from dayfly.operator.outputs.attempt_secrets import verified_values
 from dayfly.operator.outputs.producers import find_producer
 from dayfly.spec.kinds import StepLog
-from dayfly.spec.lifecycle import LifecycleEvent, unit_id
+from dayfly.spec.lifecycle import Lifecycle, LifecycleEvent, unit_id
 from dayfly.spec.log_times import TimeEntry, entries_from
 from dayfly.spec.run import Result
 from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
@@ -43,21 +43,16 @@ Kept = dict[tuple[str, int], KeptLog]
 async def read_values(cluster: ClusterWatches, run: RunObject) -> tuple[Value, ...]:
     """Return all recorded outputs. Sensitive ones are listed without their value, which is not read."""
     found: list[Value] = []
-    for pin in run.spec.documents:
-        document = cluster.documents.get(pin.name)
-        if document is None:
-            document = await cluster.client.find(DOCUMENTS, pin.name)
-        if document is None:
-            continue
-        for unit in (unit for event in LifecycleEvent for unit in document.spec.units(event)):
-            name = unit_id(document.spec.resource, unit.name)
+    for document in await _documents(cluster, run):
+        for unit in (unit for event in LifecycleEvent for unit in document.units(event)):
+            name = unit_id(document.resource, unit.name)
             recorded = {each: known for each, known in run.ledger.unit(name).outputs.items() if each != DEFINITE}
             sensitive = {output.name for output in unit.outputs if output.sensitive}
             secret = sorted(output for output, record in recorded.items() if record.sensitive or output in sensitive)
             found += [Value(unit=name, output=output, value=b"", sensitive=True) for output in secret]
             open_ = {output: record for output, record in recorded.items() if output not in secret}
             try:
-                source = await find_producer(cluster, run, document.spec, unit)
+                source = await find_producer(cluster, run, document, unit)
             except CannotRenderError:
                 continue
             origins = source.run.ledger.unit(source.name).outputs
@@ -71,6 +66,18 @@ async def read_values(cluster: ClusterWatches, run: RunObject) -> tuple[Value, .
                 )
                 found += [Value(unit=name, output=output, value=value) for output, value in (there or {}).items()]
     return tuple(found)
+
+
+async def _documents(cluster: ClusterWatches, run: RunObject) -> list[Lifecycle]:
+    """Return the documents of a run that exist."""
+    found = list(run.inline_documents() or ())
+    for pin in run.spec.documents:
+        document = cluster.documents.get(pin.name)
+        if document is None:
+            document = await cluster.client.find(DOCUMENTS, pin.name)
+        if document is not None:
+            found.append(document.spec)
+    return found
 
 
 def build_history(run: RunObject) -> tuple[HistoryEntry, ...]:

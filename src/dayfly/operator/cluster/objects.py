@@ -14,7 +14,7 @@ from dayfly.kube.objects import AnnotatedMeta, Key, KubeStruct, ObjectMeta, Reso
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.kinds import PoolMemberSpec, RunSpec, StepLogsSpec
-from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, Lifecycle, Target
+from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, Lifecycle, Target, digest
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.route_group import RouteGroup
@@ -102,6 +102,14 @@ class RunObject(KubeStruct, frozen=True, omit_defaults=False):
     spec: RunSpec = RunSpec()
     api_version: Literal["dayfly.dev/v1alpha1"] = API_VERSION  # as literals all objects share one string
     kind: Literal["Run"] = "Run"
+
+    def inline_documents(self) -> tuple[Lifecycle, ...] | None:
+        """Return the documents in the run itself; None if they are invalid or are not the sealed ones."""
+        try:
+            found = msgspec.convert(self.spec.inline, tuple[Lifecycle, ...])
+        except msgspec.ValidationError:
+            return None
+        return found if not found or digest(found) == self.ledger.plan else None
 
 
 class DocumentObject(KubeStruct, frozen=True, omit_defaults=False):
