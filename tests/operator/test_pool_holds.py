@@ -98,10 +98,10 @@ def crash_after_join(world: World, name: str) -> None:
     world.hook = hook
 
 
-def refuse_writes(world: World, run: str) -> None:
-    """Refuse changes of a Run."""
+def refuse(world: World, method: str, path: str) -> None:
+    """Refuse requests with this method and this part of a path."""
     refused = Refusal(403, "no")
-    world.cluster.refuses = lambda each: refused if each.method == "PUT" and each.path.endswith(run) else None
+    world.cluster.refuses = lambda each: refused if each.method == method and path in each.path else None
 
 
 def permit_writes(world: World) -> None:
@@ -256,7 +256,13 @@ class TestOperators:
             late.append(await ready_member(world))
             other = await ready_member(world, 2)
             world.processes[0].transport.pause = lambda request: 60.0 if joins(request, "pg-1") else 0.0
-            world.hook = _once(lambda request: joins(request, "pg-1"), Harm.CONFLICT)  # the other operator's
+            until = world.cluster.time() + 30  # until then, the other operator does not get the member
+
+            def hook(number: int, call: Call) -> Fault | None:
+                loses = number and call.client == "operator-2" and joins(call.request, "pg-1")
+                return Fault(Harm.CONFLICT) if loses and world.cluster.time() < until else None
+
+            world.hook = hook
             pooled_sandbox(world)
             await world.until(lambda: ready(world), "ready", 30)
             assert ledger_of(world, other)["holders"]
@@ -302,12 +308,44 @@ class TestOperators:
 
         async def story(world: World) -> None:
             run = names.run_name("box", pooled_sandbox(world))
-            refuse_writes(world, run)
+            refuse(world, "PUT", run)
             await world.rest(300)
             assert len(members(world)) == 1
             assert not world.cloud.starts("pg/make")
             permit_writes(world)
             await world.until(lambda: ready(world), "ready", 2000)
+
+        at_work(story)
+
+    def test_joined_member_starts_with_our_finalizer(self):
+        """A holder joins before the member's first turn has set the finalizer."""
+
+        async def story(world: World) -> None:
+            refuse(world, "PATCH", MEMBERS)
+            ref = member(world)
+            pooled_sandbox(world)
+            await world.until(lambda: ledger_of(world, ref).get("joins"), "the entry")
+            await world.rest(60)
+            assert not world.cloud.starts("pg/make")
+            permit_writes(world)
+            await world.until(lambda: ready(world), "ready", 600)
+            world.delete()
+            await gone(world)
+
+        at_work(story)
+
+    def test_member_that_vanishes_before_its_start_fails_the_hold(self):
+        async def story(world: World) -> None:
+            refuse(world, "PATCH", MEMBERS)
+            ref = member(world)
+            pooled_sandbox(world)
+            await world.until(lambda: ledger_of(world, ref).get("joins"), "the entry")
+            await world.rest(60)
+            world.ask("DELETE", f"{MEMBERS}/{ref.name}")
+            permit_writes(world)
+            await world.until(lambda: ready(world) or world.status().get("reason") == "ResourceFailed", "an end", 600)
+            world.delete()
+            await gone(world)
 
         at_work(story)
 
@@ -365,7 +403,7 @@ class TestEnd:
             await world.until(lambda: ready(world), "ready")
             world.delete()
             await world.until(lambda: world.cloud.starts("db/revoke"), "the cleanup")
-            refuse_writes(world, ref.run)
+            refuse(world, "PUT", ref.run)
             world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "nobody needs it"}}})
             await world.rest(300)
             assert ledger(world, box)["phase"] == "abandoned"

@@ -120,14 +120,23 @@ def hold_violations(world: World) -> Iterable[str]:
     if world.cloud.forgiven:
         return
     ledgers: dict[str, Object] = {}
-    for write in world.cluster.store.after(world.cluster.kind("runs"), 0):
+    held: set[str] = set()  # UIDs of members with our finalizer
+    writes = [
+        each for plural in ("runs", "poolmembers") for each in world.cluster.store.after(world.cluster.kind(plural), 0)
+    ]
+    for write in sorted(writes, key=lambda each: each.version):
+        whole = write.new or write.old
+        if "ledger" not in whole:
+            if "dayfly.dev/lifecycle" in whole["metadata"].get("finalizers", []):
+                held.add(whole["metadata"]["uid"])
+            continue
         yield from _ended_before_member(write, ledgers)
         if write.new is None:
             ledgers.pop(write.key.name, None)
         else:
             ledgers[write.key.name] = write.new["ledger"]
         yield from _broken_holds(ledgers)
-        yield from _early_starts(write, ledgers)
+        yield from _early_starts(write, ledgers, held)
 
 
 def _refs(ledger: Object) -> dict[str, str]:
@@ -156,13 +165,15 @@ def _broken_holds(ledgers: dict[str, Object]) -> Iterable[str]:
                 yield f"{name} is ready, and its member {ref} has the holders {held}"
 
 
-def _early_starts(write: Write, ledgers: dict[str, Object]) -> Iterable[str]:
-    """A member that was created for a holder claims nothing before the holder's ledger claims it."""
+def _early_starts(write: Write, ledgers: dict[str, Object], held: set[str]) -> Iterable[str]:
+    """A member claims nothing without our finalizer, or before the ledger of the holder for which it was created."""
     ledger = write.new and write.new["ledger"]
-    if not ledger or ledger["target"]["kind"] != MEMBER_KIND or ledger["target"]["name"].startswith("pg-"):
-        return
     had = (write.old or {}).get("ledger", {}).get("units", {})
-    if ledger.get("units") and not had and ledger.get("phase", "open") == "open":
+    if not ledger or ledger["target"]["kind"] != MEMBER_KIND or not ledger.get("units") or had:
+        return
+    if ledger["uid"] not in held:
+        yield f"{write.key.name} starts without our finalizer"
+    if ledger.get("phase", "open") == "open" and not ledger["target"]["name"].startswith("pg-"):
         claimed = {ref for each in ledgers.values() for ref in _refs(each).values()}
         target = ledger["target"]
         if f"{target['namespace']}/{target['name']}/{ledger['uid']}" not in claimed:

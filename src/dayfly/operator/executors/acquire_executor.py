@@ -30,7 +30,7 @@ from dayfly.spec.kinds import PoolMemberSpec, RunSpec
 from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, Kind, Target, Unit
 from dayfly.spec.run import ALIVE, Phase, Result, Run
 
-# Tries to leave a member whose ledger changes at the same time. Each conflict means that its run has progressed.
+# Tries to join or leave a member whose ledger changes at the same time. Each conflict is progress of its run.
 MAX_ROUNDS = 8
 
 
@@ -115,19 +115,27 @@ class AcquireExecutor:
 
     async def _join(self, sight: Sight, acquisition: Acquisition) -> str:
         """Join a ready member, or else one that is being created. Return its run; empty if all are taken."""
-        ledger = sight.run.ledger
-        move = join(ledger, acquisition.resource, sight.now)
-        for found in self._candidates(ledger, acquisition.template, sight.now):
+        for found in self._candidates(sight.run.ledger, acquisition.template, sight.now):
             name = found.metadata.name
-            if name in self._joining:
-                continue
-            with self._taking(name):
-                is_joined = await self._cluster.ledger.commit(found, acquisition.template.plan, (move,))
-            # Another process may have joined it for this holder.
-            newest = None if is_joined else self._cluster.ledger.get(name)
-            if is_joined or (newest is not None and is_held_by(newest.ledger, ledger.uid, acquisition.resource)):
-                return name
+            if name not in self._joining:
+                with self._taking(name):
+                    if await self._join_member(found, sight, acquisition):
+                        return name
         return ""
+
+    async def _join_member(self, found: RunObject, sight: Sight, acquisition: Acquisition) -> bool:
+        """Join a member unless another run has. Its ledger changes while it is being created."""
+        holder, resource = sight.run.ledger, acquisition.resource
+        newest: RunObject | None = found
+        for _ in range(MAX_ROUNDS):
+            if newest is None or not is_free(newest.ledger):
+                break
+            move = join(holder, resource, sight.now)
+            if await self._cluster.ledger.commit(newest, acquisition.template.plan, (move,)):
+                return True
+            newest = self._cluster.ledger.get(found.metadata.name)
+        # Another process may have written the entry of this run.
+        return newest is not None and is_held_by(newest.ledger, holder.uid, resource)
 
     @contextlib.contextmanager
     def _taking(self, name: str) -> Iterator[None]:
