@@ -30,6 +30,8 @@ from dayfly.operator.cluster.objects import MemberRef
 from dayfly.operator.sandboxes.extension import SandboxesExtension
 from dayfly.spec.identity import resource_id
 
+RELEASING = b'"db/release":{"attempt":1,"state":"claimed"'
+
 
 def at_work(story, operators: int = 1, **scripts) -> World:
     return live(lambda: pool_world(**scripts), started(story, operators))
@@ -379,7 +381,21 @@ class TestEnd:
 
         at_work(story, claim_steps=False)
 
+    def test_release_continues_after_a_crash(self):
+        """The operator crashes after the claim of the release, before the holder leaves the member."""
+
+        async def story(world: World) -> None:
+            await ready_member(world)
+            pooled_sandbox(world)
+            await world.until(lambda: ready(world), "ready")
+            world.hook = _once(lambda request: request.method == "PUT" and RELEASING in request.body, Harm.CRASH_AFTER)
+            world.delete()
+            await gone(world)
+
+        at_work(story, claim_steps=False)
+
     def test_abandoned_member_completes_the_release_with_a_remark(self):
+        """The holder cannot record the end of its release at once."""
         boxes: list[str] = []
 
         async def story(world: World) -> None:
@@ -388,7 +404,11 @@ class TestEnd:
             await world.until(lambda: ready(world), "ready")
             world.delete()
             await world.until(lambda: world.cloud.starts("pg/drop") >= 2, "a second try of the cleanup")
+            refuse(world, "PUT", names.run_name("box", boxes[0]))
             annotate_member(world, ref.name, "gone anyway")
+            await world.until(lambda: ledger_of(world, ref).get("phase", "abandoned") == "abandoned", "its end")
+            await world.rest(300)
+            permit_writes(world)
             await gone(world)
 
         world = at_work(story, drop=Script(fails=99))
@@ -406,7 +426,8 @@ class TestEnd:
             refuse(world, "PUT", ref.run)
             world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "nobody needs it"}}})
             await world.rest(300)
-            assert ledger(world, box)["phase"] == "abandoned"
+            [phase] = [run["ledger"]["phase"] for run in world.cluster.objects("runs") if run["ledger"]["uid"] == box]
+            assert phase == "abandoned"
             assert ledger_of(world, ref)["holders"]
             permit_writes(world)
             await gone(world)
