@@ -104,6 +104,35 @@ def test_keys_travel_by_tls_and_are_kept_for_their_owner_alone(cli, tmp_path):
         assert "no longer exists" in since.err
 
 
+def test_lost_admin_key_is_replaced_at_the_database(cli):
+    """The server runs, and its other keys stay valid."""
+    first = cli("server", "init", "acme").out.strip()
+    cli("server", "init", "globex")
+    with running(cli) as url:
+        done = cli("server", "admin-key", "acme")
+        assert (done.code, done.out.count("\n")) == (0, 1), done.err
+        for key in (first, done.out.strip()):
+            where = {"DAYFLY_URL": url, "DAYFLY_ORG": "acme", "DAYFLY_API_KEY": key}
+            assert cli("cluster", "list", **where).code == 0
+        assert "dayfly server admin-key" in cli("audit", **where).out
+        listed = json.loads(cli("key", "list", "-o", "json", **where).out)
+        assert [each["role"] for each in listed] == ["admin", "admin"]
+        assert cli("audit", "--verify", **where).code == 0
+
+
+def test_admin_key_of_an_unknown_organisation_creates_nothing(cli):
+    unknown = cli("server", "admin-key", "acme")
+    assert (unknown.code, unknown.out) == (1, "")
+    assert not (cli.home / "server.db").exists()
+    key = cli("server", "init", "acme").out.strip()
+    unknown = cli("server", "admin-key", "acne")
+    assert (unknown.code, unknown.out) == (1, "")
+    assert 'no organisation "acne"' in unknown.err
+    with running(cli) as url:
+        where = {"DAYFLY_URL": url, "DAYFLY_ORG": "acme", "DAYFLY_API_KEY": key}
+        assert len(json.loads(cli("key", "list", "-o", "json", **where).out)) == 1
+
+
 def test_a_server_answers_at_the_loopback_address_that_it_names(cli):
     """Under Linux all of 127.0.0.0/8 is this machine."""
     key = cli("server", "init", "acme").out.strip()
@@ -136,6 +165,7 @@ def test_audit_verify_prints_its_head_as_json(cli):
         (("server", "--database", "mysql://a:geheim@b/c"), 1, "write sqlite:///PATH or postgresql://"),
         (("server", "init", "Acme!"), 2, "is not a valid name for an organisation"),
         (("server", "init", "*"), 2, "is not a valid name for an organisation"),
+        (("server", "admin-key", "*"), 2, "is not a valid name for an organisation"),
         (("server", "migrate", "9999"), 1, "there is no schema 9999"),
         (("login", "http://a.example"), 2, "would be sent unencrypted"),
         (("sandbox", "list", "--server", "none"), 3, 'no server "none" is known here'),

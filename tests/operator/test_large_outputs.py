@@ -30,9 +30,7 @@ class TestLargeOutputs:
         async def story(world: World) -> None:
             asked = self.silent(world)
             world.sandbox(wish())
-            await world.until(
-                lambda: "its outputs are in its log, which cannot be read" in message(world), "a word", 10
-            )
+            await world.until(lambda: "its outputs cannot be read" in message(world), "a word", 10)
             assert world.status()["phase"] == "Creating"
             await world.rest(300)
             assert len(asked) < 30
@@ -52,7 +50,7 @@ class TestLargeOutputs:
         async def story(world: World) -> None:
             self.silent(world)
             world.sandbox(wish())
-            await world.until(lambda: "its outputs are in its log" in message(world), "a word", 10)
+            await world.until(lambda: "its outputs cannot be read" in message(world), "a word", 10)
             world.delete()
             await world.rest(120)
             [pod] = world.pods("db/make")
@@ -69,7 +67,7 @@ class TestLargeOutputs:
             world.cloud.lossy = world.cloud.forgiven = True
             self.silent(world)
             world.sandbox(wish())
-            await world.until(lambda: "its outputs are in its log" in message(world), "a word", 10)
+            await world.until(lambda: "its outputs cannot be read" in message(world), "a word", 10)
             world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "made by nobody"}}})
             world.delete()
             await world.until(lambda: not world.leftovers(), "everything to go", 60)

@@ -78,6 +78,39 @@ def test_refused_pod_deletion_is_not_sent_with_each_turn(code):
     at_work(story, Scene(CHAIN, CHAIN_UNITS, chain))
 
 
+@pytest.mark.parametrize("code", [403, 500])
+def test_refused_output_secret_is_not_sent_with_each_turn(code):
+    """The end of the step is not recorded before its outputs are stored, so the next step waits."""
+
+    async def story(world: World) -> None:
+        webhook = Webhook(world, "secrets", code, does="create")
+        world.sandbox(wish())
+        await world.until(lambda: webhook.tries, "the first outputs", 60)
+        await change_often(world)
+        webhook.check_backoff()
+        assert list(map(len, webhook.tries.values())) <= [TRIES]
+        assert NO in message(world)
+        assert world.status()["reason"] == "Blocked"
+        webhook.permit()
+        await world.until(lambda: ready(world), "ready", 600)
+        world.delete()
+        await gone(world)
+
+    at_work(story, Scene(CHAIN, CHAIN_UNITS, chain))
+
+
+def test_abandoned_run_does_not_wait_for_refused_outputs():
+    async def story(world: World) -> None:
+        world.cloud.lossy = world.cloud.forgiven = True
+        webhook = Webhook(world, "secrets", does="create")
+        world.sandbox(wish())
+        await world.until(lambda: webhook.tries, "the first outputs", 60)
+        world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "force: a quota"}}})
+        await world.until(lambda: world.box() is None, "it to go", 60)
+
+    at_work(story)
+
+
 def test_permitted_pod_deletion_follows_within_the_longest_backoff():
     async def story(world: World) -> None:
         webhook = Webhook(world, "pods")

@@ -8,11 +8,12 @@ import pytest
 from tests.kube.fake import FakeCluster
 from tests.operator.rig.world import KINDS
 
+from dayfly.execute.pod import names
 from dayfly.execute.pod.run import ForeignPodError
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Pod
+from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Pod, PodSpec, SchedulingGate
 from dayfly.operator.cluster.caches import DELETION_CHECK_S, ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.executors.step_executor import PodStepExecutor
@@ -157,6 +158,18 @@ async def test_state_is_accessible_from_before_the_pod_until_its_end():
         await bench.executor.release(bench.sight, Release(unit=unit, attempt=1))
     await bench.executor.clear(bench.sight)
     assert bench.done == ["revoke", "release", "release", "clear"], "a step without a state has nothing to revoke"
+
+
+async def test_outdated_pod_is_released_before_it_is_built_again():
+    bench = Bench()
+    meta = ObjectMeta(name="p", namespace="n", uid="p", creation_timestamp="1970-01-01T00:00:00Z")
+    gated = Pod(metadata=meta, spec=PodSpec(scheduling_gates=[SchedulingGate(name=names.GATE)]))
+    bench.sight.pods = {(MAKE, 1): gated}
+    await bench.prepare(MAKE)
+    assert bench.done == [], "it is usable"
+    bench.sight.memory.pod("p").is_outdated = True
+    await bench.prepare(MAKE)
+    assert bench.done == ["release", "manifest", "grant", "pod"]
 
 
 @pytest.mark.parametrize(

@@ -108,3 +108,20 @@ def test_fork_restart_pause_depends_on_its_run_time(lived, ended, pause):
     run = msgspec.structs.replace(MADE, units={**MADE.units, APP: third})
     [wait] = [each for each in decide(PLAN, world(run), NOW).waits if each.unit == APP]
     assert (wait.reason, wait.until) == (Reason.WAITING_TO_RETRY, ended + pause)
+
+
+def test_backoff_counts_quick_ends_since_the_last_long_run():
+    generation, run, at, pauses = PLAN.kept[APP].generation, MADE, 0, []
+    for attempt, lived in enumerate((1, 1, 1, 60_000, 1, 1), start=1):
+        ended = failed(at, at + lived)
+        run = after(PLAN, run, claim(APP, attempt, at=at, generation=generation), record(APP, ended, attempt))
+        [wait] = [each for each in decide(PLAN, world(run), ended.ended_at).waits if each.unit == APP]
+        pauses.append(wait.until - ended.ended_at)
+        at = wait.until
+    assert pauses == [1_000, 2_000, 4_000, 1_000, 1_000, 2_000]
+
+
+def test_fork_that_ran_long_has_run_though_later_ones_did_not():
+    run = after(PLAN, MADE, claim(APP, generation="1"), record(APP, failed(1, 60_001)))
+    run = after(PLAN, run, claim(APP, 2, at=60_001, generation="1"), void(APP, 2, 60_002))
+    assert run.unit(APP).may_have_run

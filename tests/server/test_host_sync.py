@@ -20,8 +20,10 @@ from dayfly.server.access import callers
 from dayfly.server.app import create_app
 from dayfly.server.db.store import Store, StoreError
 from dayfly.server.db.tables import sandboxes
-from dayfly.server.records import confirmations, tombstones
+from dayfly.server.records import confirmations, run_records, tombstones
 from dayfly.server.sync import host_sync
+from dayfly.spec.host_errors import HostUnavailableError
+from dayfly.spec.run import EndRequest
 from dayfly.spec.run_data import RunEndpoint
 
 
@@ -310,6 +312,55 @@ def test_lease_of_deleted_sandbox_is_not_renewed(client, host):
     answer = client.call("PUT", "sandboxes/sb1/lease", {"seconds": 600})
     assert answer.status == 409
     assert "is being deleted" in answer.error
+
+
+def test_refused_renewal_leaves_the_spec_unchanged(client, host):
+    """The host closes the run while the request is checked."""
+    made = client.put("sandboxes/sb1", specs.empty() | {"lease": {"seconds": 30}})
+    expired = EndRequest(at=1, reason=Reason.EXPIRED, message="its lease has expired")
+    host.on_admit = lambda: host.closed.setdefault(uid_of(host), expired)
+    calls = list(host.calls)
+    answer = client.call("PUT", "sandboxes/sb1", specs.empty(labels={"a": "b"}) | {"lease": {"seconds": 600}})
+    assert answer.status == 409
+    assert client.get("sandboxes/sb1")["updatedAt"] == made["updatedAt"]
+    assert host.calls == [*calls, ("lease", uid_of(host))]
+
+
+def test_offline_host_renewal_leaves_the_spec_unchanged(client, host):
+    made = client.put("sandboxes/sb1", specs.empty() | {"lease": {"seconds": 30}})
+    host.down = True
+    answer = client.call("PUT", "sandboxes/sb1", specs.empty(labels={"a": "b"}) | {"lease": {"seconds": 600}})
+    assert (answer.status, "nothing was changed" in answer.error) == (503, True)
+    assert client.get("sandboxes/sb1")["updatedAt"] == made["updatedAt"]
+
+
+def test_unsaved_renewal_is_not_reported_as_unchanged(client, host, monkeypatch):
+    client.put("sandboxes/sb1", specs.empty() | {"lease": {"seconds": 30}})
+
+    def fail(*_, **_more):
+        raise StoreError("disk full")
+
+    monkeypatch.setattr(run_records, "save", fail)
+    for path, body in (("", specs.empty(labels={"a": "b"}) | {"lease": {"seconds": 600}}), ("/lease", {"seconds": 60})):
+        answer = client.call("PUT", f"sandboxes/sb1{path}", body)
+        assert (answer.status, "nothing was changed" in answer.error) == (503, False)
+        assert [call for call, _ in host.calls][-1] == "lease"
+
+
+def test_lease_can_change_before_its_run_exists(client, host, monkeypatch):
+    """Until then there is no lease to renew, and the corrected spec must reach the host."""
+    take = host.offer
+
+    async def refuse(_):
+        raise HostUnavailableError("too many runs")
+
+    monkeypatch.setattr(host, "offer", refuse)
+    client.put("sandboxes/sb1", specs.empty() | {"lease": {"seconds": 30}})
+    client.put("sandboxes/sb1", specs.empty(labels={"a": "b"}) | {"lease": {"seconds": 600}})
+    began = time.time() * 1000
+    monkeypatch.setattr(host, "offer", take)
+    wait_for(lambda: host.offers)
+    assert host.offers[uid_of(host)].lease_until == pytest.approx(began + 600_000, abs=10_000)
 
 
 def test_lease_starts_with_its_run(client, host, monkeypatch):

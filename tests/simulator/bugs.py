@@ -540,6 +540,8 @@ BUGS: tuple[Bug, ...] = (
         "failures=before.failures,",
         8,
     ),
+    _bug("a long run of a fork leaves its failures", TABLE, "ran_long(before)", "before.attempt < 0", 8),
+    _bug("a long run of a step forgets its failures", TABLE, "bool(move.generation) and ran_long", "ran_long", 8),
     _bug("voids are not counted", TABLE, "voids=before.voids + 1", "voids=before.voids", 8),
     _bug(
         "a failure forgets outputs of earlier attempts",

@@ -256,8 +256,8 @@ class Oracle:
             raise Violation(9, f"{name} claimed while {record.state}")
         if shape.event is None:
             if record.generation == move.generation:
-                long = record.started_at and record.ended_at - record.started_at >= 60_000
-                wait = 1_000 if long else min(60_000, 1_000 * 2 ** (record.attempt - 1))
+                count = 1 if _ran_long(record) else record.failures + record.voids
+                wait = min(60_000, 1_000 * 2 ** (count - 1))
                 if move.at < _ended(record, move.at) + wait and (name, record.attempt) not in self.hurried:
                     raise Violation(13, f"{name} started again after {move.at - record.ended_at} ms, not {wait}")
             return
@@ -461,6 +461,11 @@ def _ended(record: UnitRecord, at: int) -> int:
     return min(record.claimed_at, record.ended_at) if record.ended_at > at else record.ended_at
 
 
+def _ran_long(record: UnitRecord) -> bool:
+    """Whether the last attempt ran for a minute. After it, the back-off of a fork begins again."""
+    return record.started_at > 0 and record.ended_at - record.started_at >= 60_000
+
+
 def _failed(shape: Shape, record: UnitRecord) -> bool:
     if record.state is State.VOID:
         return record.voids >= _voids(shape) or record.reason in HOPELESS
@@ -486,13 +491,14 @@ def _begun(record: UnitRecord) -> bool:
 def _step(move: Claim | Bind | Doubt | Record | Void, before: UnitRecord) -> UnitRecord:
     """The oracle's own reading of a move. Illegal ones are violations."""
     if isinstance(move, Claim):
+        forgets = bool(move.generation) and _ran_long(before)
         return UnitRecord(
             attempt=move.attempt,
             state=State.CLAIMED,
             ref=move.ref,
             generation=move.generation,
-            failures=before.failures,
-            voids=before.voids,
+            failures=0 if forgets else before.failures,
+            voids=0 if forgets else before.voids,
         )
     allowed: Iterable[State] = (State.CLAIMED,) if isinstance(move, Doubt) else ALIVE
     if move.attempt != before.attempt or before.state not in allowed:

@@ -165,7 +165,7 @@ def test_connect_and_answer_timeouts_are_separate(tmp_path, monkeypatch):
 
 def test_cancelled_request_is_not_sent(tmp_path):
     with Server(lambda *_: CREATED) as server:
-        sent = send(tmp_path, unit(server.url), allowed=[server.name], cancel=True)
+        sent = send(tmp_path, unit(server.url), allowed=[server.name], cancel=0)
     assert (sent.reason, server.connections) == ("Cancelled", 0)
 
 

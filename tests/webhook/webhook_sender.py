@@ -48,23 +48,27 @@ def ordered(folder, made, *, allowed=(), record=NEVER, sensitive=(), secrets=Non
     return running, environment | {item.as_.env.encode(): (item.value or "").encode() for item in made.inputs}
 
 
-def send(folder, made, *, resolver=resolve, cancel=False, pauses=None, **how):
-    """Run the unit's sender to its end. Its pauses take no time and are appended to `pauses`."""
+def send(folder, made, *, resolver=resolve, cancel=None, pauses=None, **how):
+    """Run the unit's sender to its end. Its pauses take no time and are appended to `pauses`.
+
+    `cancel` is the number of pauses after which it is cancelled.
+    """
     running, environment = ordered(folder, made, **how)
     lines = []
     order = json.loads(environment.pop(ORDER.encode()))
     environment[b"ODD\xff"] = b"whose name is no text: a shell may hand on such a one"
     order["sensitive"].append("DAYFLY_INPUT_GONE")  # an absent input has no variable
     pauses = [] if pauses is None else pauses
+
+    def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) == cancel:
+            sender.cancel()
+
     sender = WebhookSender(
-        order,
-        environment,
-        write_line=lines.append,
-        resolver=resolver,
-        pause=pauses.append,
-        clock=lambda: sum(pauses),
+        order, environment, write_line=lines.append, resolver=resolver, pause=pause, clock=lambda: sum(pauses)
     )
-    if cancel:
+    if cancel == 0:
         sender.cancel()
     code = sender.run()
     log = b"\n".join(lines).decode()

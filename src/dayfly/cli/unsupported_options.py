@@ -49,7 +49,10 @@ MESSAGES: dict[str, dict[str, str]] = {
     "operator": {SERVER: "connects to its server with --server-url URL"},
     **{verb: {CONTEXT: _FILES_ONLY, SERVER: _FILES_ONLY} for verb in ("manifest", "explain", "schema", "completion")},
     **{f"plugin {verb}": {CONTEXT: _FILES_ONLY, SERVER: _FILES_ONLY} for verb in ("init", "lint")},
-    **{verb: {CONTEXT: _DATABASE, SERVER: _DATABASE} for verb in ("server", "server init", "server migrate")},
+    **{
+        verb: {CONTEXT: _DATABASE, SERVER: _DATABASE}
+        for verb in ("server", "server init", "server admin-key", "server migrate")
+    },
 }
 """By verb and option: the error message after "dayfly VERB"."""
 

@@ -24,6 +24,7 @@ from dayfly.operator.executors.acquire_executor import AcquireExecutor
 from dayfly.operator.executors.fork_executor import DeploymentForkExecutor
 from dayfly.operator.executors.object_executor import ObjectExecutor
 from dayfly.operator.executors.preview_executor import GatewayPreviewExecutor
+from dayfly.operator.executors.refused_outputs import outputs_request
 from dayfly.operator.executors.route_executor import GatewayRouteExecutor
 from dayfly.operator.executors.step_executor import PodStepExecutor, PodWebhookExecutor
 from dayfly.operator.executors.step_observer import StepObserver
@@ -268,9 +269,11 @@ class Reconciler:
         if not self.slots.claim(sight.run, moves, is_cleanup=sight.closing):
             return False
         for move in moves:
-            if isinstance(move, Record) and not await self._write_outputs(sight, scene, move):
+            written = await self._write_outputs(sight, scene, move) if isinstance(move, Record) else move
+            if written is not move:
                 # The other moves and effects depend on its success, so decide again.
-                await self._cluster.ledger.commit(sight.run, scene.plan, (_outputs_lost(move),))
+                if written is not None:
+                    await self._cluster.ledger.commit(sight.run, scene.plan, (written,))
                 return False
         if not await self._cluster.ledger.commit(sight.run, scene.plan, moves):
             return False
@@ -279,10 +282,13 @@ class Reconciler:
         sight.run = self._cluster.ledger.get(sight.run.metadata.name) or sight.run
         return True
 
-    async def _write_outputs(self, sight: Sight, scene: Scene, move: Record) -> bool:
-        """Write outputs before they are recorded. Return false if they can never be written."""
+    async def _write_outputs(self, sight: Sight, scene: Scene, move: Record) -> Record | None:
+        """Write outputs before they are recorded. Return what to record, or None if the Secret is refused now.
+
+        If they can never be written, that is a failure.
+        """
         if scene.kind(move.unit) == Kind.ACQUIRE:
-            return True  # the outputs stay with the pool member
+            return move  # the outputs stay with the pool member
         key = move.unit, move.attempt
         pod = sight.pods.get(key)
         printed = await self.followers.read_tail(pod) if pod is not None else None
@@ -291,20 +297,30 @@ class Reconciler:
         printed = _masked(printed, sensitive)
         step = scene.plan.steps.get(move.unit)
         if scene.kind(move.unit) not in STEP_KINDS and not move.result.outputs:
-            return True  # no program, no log
+            return move  # no program, no log
         namespace = pod.metadata.namespace if pod is not None else names.namespace_of(step.unit) if step else ""
         if not namespace:
-            return True  # plan and pod are lost, so there is nothing to write
-        try:
-            await self._outputs.write(sight.run, (namespace, *key), move.result, values, printed)
-        except (errors.NotFound, errors.Forbidden) as error:
-            # The namespace is gone or being deleted. Recording the result is more important than the tail of its log.
-            if isinstance(error, errors.Forbidden) and not error.is_namespace_ending:
-                raise
-            return not move.result.outputs
+            return move  # plan and pod are lost, so there is nothing to write
+        problem = ""
+
+        async def write() -> None:
+            nonlocal problem
+            try:
+                await self._outputs.write(sight.run, (namespace, *key), move.result, values, printed)
+            except (errors.NotFound, errors.Forbidden) as error:
+                if isinstance(error, errors.Forbidden) and not (error.is_namespace_ending or sight.abandoned):
+                    raise
+                problem = error.message
+
+        run, retries = sight.run.metadata.name, sight.memory.retries
+        if not await attempt(self._cluster, run, retries, outputs_request(key), write):
+            return None
+        if problem:
+            # The namespace is being deleted, or no cleanup needs the outputs. The result matters more than its log.
+            return _outputs_lost(move, problem) if move.result.outputs else move
         if self.targets.adapter_for(sight.run).copies:
             self.logs.add_log(sight.memory.logs, key, printed)
-        return True
+        return move
 
     async def _publish_webhook_logs(self, sight: Sight, scene: Scene, moves: tuple[Move, ...]) -> None:
         """Publish the logs of webhooks that sent nothing, since the sender logs the cause."""
@@ -356,8 +372,8 @@ def _masked(printed: PrintedOutput | None, sensitive: list[bytes]) -> PrintedOut
     return printed._replace(tail=mask(printed.tail, sensitive, cut=printed.size > len(printed.tail)))
 
 
-def _outputs_lost(move: Record) -> Record:
-    message = "its outputs could not be stored: the namespace in which it ran is being deleted"
+def _outputs_lost(move: Record, problem: str) -> Record:
+    message = f"its outputs could not be stored: {problem}"
     result = msgspec.structs.replace(
         move.result, outcome="failed", reason=Reason.OUTPUTS_LOST, message=message, outputs={}
     )

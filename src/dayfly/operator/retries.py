@@ -53,6 +53,11 @@ class Retries:
         found = self._refused.get(key)
         return found.failures if found is not None else 0
 
+    def message(self, key: RequestKey) -> str:
+        """Return the latest refusal of a request; empty if there is none."""
+        found = self._refused.get(key)
+        return found.message if found is not None else ""
+
     def wait(self, key: RequestKey, now: int) -> float:
         """Return the seconds until the request may be tried again; 0 if it may be tried `now`, in unix milliseconds."""
         found = self._refused.get(key)

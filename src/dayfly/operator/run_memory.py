@@ -64,6 +64,8 @@ class PodMemory:
     def __init__(self) -> None:
         self.changes: str | None = None
         """Differences of the stored pod from its manifest, empty if there are none; None before the check."""
+        self.is_outdated = False
+        """Whether a peer built the pod from earlier values of the target, so that it must be built again."""
         self.clock_skew: UnitRefusal | None = None
         """The objection if the pod was too old to start in the moment in which it was created."""
         self.event_query = EventQuery()

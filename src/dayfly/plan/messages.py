@@ -327,7 +327,7 @@ def processes_ending(attempt: int) -> str:
 
 
 def outputs_unreadable(attempt: int, message: str) -> str:
-    return f"attempt {attempt} has ended; its outputs are in its log, which cannot be read at the moment: {message}"
+    return f"attempt {attempt} has ended; its outputs cannot be read or stored at the moment: {message}"
 
 
 def not_reported(attempt: int) -> str:

@@ -241,8 +241,8 @@ _ROWS: Final[dict[Subject, tuple[ReasonEntry, ...]]] = {
         ReasonEntry(
             Reason.OUTPUTS_UNREADABLE,
             Severity.TROUBLE,
-            "It has ended, but its outputs cannot be read at the moment.",
-            closing="wait: reading them is retried. " + _NODE_GONE,
+            "It has ended, but its outputs cannot be read or stored at the moment.",
+            closing="wait: this is retried. " + _NODE_GONE,
         ),
         ReasonEntry(
             Reason.START_INTERRUPTED,

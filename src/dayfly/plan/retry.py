@@ -107,14 +107,14 @@ def retry_at(step: SealedStep, record: UnitRecord, now: int) -> int:
 
 
 def fork_retry_at(record: UnitRecord, now: int) -> int:
-    """Return when a fork may start again.
+    """Return when a fork may start again. The back-off grows with each attempt since the last long run."""
+    count = 1 if ran_long(record) else record.unsuccessful
+    return latest_end(record, now) + backoff(FORK_BACKOFF_MS, count, FORK_BACKOFF_MAX_MS)
 
-    The back-off grows with each attempt. After an attempt that ran for `FORK_BACKOFF_MAX_MS` it is the shortest one.
-    """
-    ran_long = record.started_at and record.ended_at - record.started_at >= FORK_BACKOFF_MAX_MS
-    return latest_end(record, now) + (
-        FORK_BACKOFF_MS if ran_long else backoff(FORK_BACKOFF_MS, record.attempt, FORK_BACKOFF_MAX_MS)
-    )
+
+def ran_long(record: UnitRecord) -> bool:
+    """Return whether the last attempt of a fork ran for `FORK_BACKOFF_MAX_MS`, so that its back-off starts again."""
+    return record.started_at > 0 and record.ended_at - record.started_at >= FORK_BACKOFF_MAX_MS
 
 
 def latest_end(record: UnitRecord, now: int) -> int:

@@ -24,6 +24,7 @@ from dayfly.plan.actions import (
     Stopped,
     Void,
 )
+from dayfly.plan.retry import ran_long
 from dayfly.spec.run import OutputRecord, Phase, Run, State, UnitRecord
 
 
@@ -183,6 +184,7 @@ def _claimed(before: UnitRecord, move: Claim, state: State) -> UnitRecord:
         raise IllegalMoveError(f"{move.unit}: claim of attempt {move.attempt} after {before.attempt}")
     if before.state is State.DONE and before.outcome == "succeeded" and not move.generation:
         raise IllegalMoveError(f"{move.unit}: claim after success")
+    starts_over = bool(move.generation) and ran_long(before)
     return UnitRecord(
         attempt=move.attempt,
         state=state,
@@ -192,8 +194,8 @@ def _claimed(before: UnitRecord, move: Claim, state: State) -> UnitRecord:
         generation=move.generation,
         after=move.after,
         claimed_at=move.at,
-        failures=before.failures,
-        voids=before.voids,
+        failures=0 if starts_over else before.failures,
+        voids=0 if starts_over else before.voids,
         # The outputs of the former attempt stay until this attempt's are recorded. Cleanup needs them if it never runs.
         outputs=before.outputs,
     )

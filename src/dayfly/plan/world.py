@@ -69,7 +69,7 @@ class Ended(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
 
 
 class Unread(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
-    """The attempt has ended, but its outputs cannot be read now. Nothing is recorded before they are read."""
+    """The attempt has ended, but its outputs cannot be read or stored now. Nothing is recorded before they are."""
 
     since: int
     message: str

@@ -9,7 +9,7 @@ import ipaddress
 import re
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -22,7 +22,7 @@ from dayfly.client.home import Home
 from dayfly.spec.scalars import numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
     from dayfly.server.db.store import Store
     from dayfly.server.events.cloud_event_publisher import EventReceiver
@@ -108,25 +108,59 @@ def command(
 @_database
 def init(org: str, database: str | None) -> None:
     """Create an organisation and print the key of its first admin. The key is shown only this once."""
-    if not _ORG.fullmatch(org):
-        raise DayflyError(
-            Exit.USAGE, f"{org!r} is not a valid name for an organisation", "write 1 to 63 of a-z, 0-9 and -"
-        )
     from dayfly.server.admin import keys
-    from dayfly.server.db.store import StoreError
 
-    with _open_store(database) as store:
-        try:
-            key = asyncio.run(keys.create_organisation(store, org))
-        except StoreError as fault:
-            raise DayflyError(Exit.FAILED, str(fault)) from None
+    key = _create_key(keys.create_organisation, org, database)
     if key is None:
-        message = f'the organisation "{org}" already exists'
-        raise DayflyError(Exit.FAILED, message, "its admins create keys with: dayfly key create")
+        advice = "its admins create keys with: dayfly key create; if they have lost theirs: dayfly server admin-key"
+        raise DayflyError(Exit.FAILED, f'the organisation "{org}" already exists', advice)
     show.print_message(
         f'Created the organisation "{org}". This is the key of its first admin; it cannot be shown again:'
     )
     show.print_line(key)
+
+
+@command.command("admin-key")
+@click.argument("org")
+@_database
+def admin_key(org: str, database: str | None) -> None:
+    """Create another admin's key for an organisation whose admins have lost theirs. The key is shown only this once.
+
+    The command needs no key: it writes to the database. The audit log records it. Existing keys stay valid.
+    """
+    from dayfly.server.admin import keys
+
+    key = _create_key(keys.create_admin_key, org, database, must_exist=True)
+    if key is None:
+        advice = "check its name, and --database; dayfly server init creates an organisation"
+        raise DayflyError(Exit.FAILED, f'there is no organisation "{org}" in this database', advice)
+    show.print_message(f'Created an admin\'s key for the organisation "{org}". It cannot be shown again:')
+    show.print_line(key)
+
+
+def _create_key(
+    create: Callable[[Store, str], Coroutine[Any, Any, str | None]],
+    org: str,
+    database: str | None,
+    *,
+    must_exist: bool = False,
+) -> str | None:
+    """Return the key that `create` makes in the database.
+
+    Raises:
+        DayflyError: the name is invalid, or the database cannot be used.
+    """
+    if not _ORG.fullmatch(org):
+        raise DayflyError(
+            Exit.USAGE, f"{org!r} is not a valid name for an organisation", "write 1 to 63 of a-z, 0-9 and -"
+        )
+    from dayfly.server.db.store import StoreError
+
+    with _open_store(database, must_exist=must_exist) as store:
+        try:
+            return asyncio.run(create(store, org))
+        except StoreError as fault:
+            raise DayflyError(Exit.FAILED, str(fault)) from None
 
 
 @command.command("migrate")
@@ -178,8 +212,8 @@ def _database_url(database: str | None) -> str:
 
 
 @contextlib.contextmanager
-def _open_store(database: str | None) -> Iterator[Store]:
-    """Open the store while the context lasts.
+def _open_store(database: str | None, *, must_exist: bool = False) -> Iterator[Store]:
+    """Open the store while the context lasts. A missing SQLite file is created, unless it `must_exist`.
 
     Raises:
         DayflyError: the store cannot be opened.
@@ -187,7 +221,7 @@ def _open_store(database: str | None) -> Iterator[Store]:
     from dayfly.server.db.store import Store, StoreError
 
     try:
-        store = Store.open(_database_url(database))
+        store = Store.open(_database_url(database), must_exist=must_exist)
     except StoreError as fault:
         advice = installed.install_advice("server") if isinstance(fault.__cause__, ImportError) else ""
         raise DayflyError(Exit.FAILED, str(fault), advice) from None

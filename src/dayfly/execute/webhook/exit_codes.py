@@ -36,7 +36,8 @@ class ExitCode(enum.IntEnum):
 
 # Ranges of HTTP statuses: first status, its exit code, length of the range.
 _STATUS_RANGES = ((200, 30, 30), (300, 60, 40), (400, 100, 100), (500, 200, 56))
-_INCONCLUSIVE = frozenset({408, 425, 429})
+TOO_MANY_REQUESTS = 429
+_INCONCLUSIVE = frozenset({408, 425, TOO_MANY_REQUESTS})
 
 
 def code_of_status(status: int) -> int:

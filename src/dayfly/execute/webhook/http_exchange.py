@@ -5,6 +5,7 @@ address for the connection than for the check. Two errors distinguish requests t
 requests that may have been sent.
 """
 
+import email.utils
 import errno
 import http.client
 import io
@@ -68,6 +69,26 @@ class WebhookResponse(NamedTuple):
     def header(self, name: str) -> str | None:
         """Return the value of the header; None if there is none."""
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
+
+    def retry_after_s(self, now: float) -> float | None:
+        """Return the seconds in `Retry-After`; None if the server sent none or an invalid one.
+
+        For a date, they count from the response's own `Date`, or from `now` (unix seconds) without one.
+        """
+        text = (self.header("Retry-After") or "").strip()
+        if text.isascii() and text.isdigit():
+            return float(text)
+        if (due := _timestamp(text)) is None:
+            return None
+        sent = _timestamp(self.header("Date") or "")
+        return max(due - (now if sent is None else sent), 0.0)
+
+
+def _timestamp(date: str) -> float | None:
+    try:
+        return email.utils.parsedate_to_datetime(date).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 class ServerAccess(NamedTuple):

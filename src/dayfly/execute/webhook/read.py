@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from dayfly.execute.webhook.exit_codes import ExitCode, is_inconclusive, status_of
+from dayfly.execute.webhook.exit_codes import TOO_MANY_REQUESTS, ExitCode, is_inconclusive, status_of
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import AttemptKey, Ended, Fact, Sealed, Unclear
@@ -47,11 +47,12 @@ def explain_exit_code(code: int, unit: Unit) -> tuple[str, str]:
     if not status:
         return Reason.EXIT_CODE, f"exit code {code}"
     written = unit.webhook.request if unit.webhook else {}
+    named = f"{status} (too many requests)" if status == TOO_MANY_REQUESTS else str(status)
     if is_inconclusive(status, (written.get("expect") or {}).get("failed") or ()):
-        return Reason.RESPONSE_LOST, f"the server responded {status}, and may have carried out the request"
+        return Reason.RESPONSE_LOST, f"the server responded {named}, and may have carried out the request"
     if 300 <= status < 400:
         return Reason.REDIRECTED, f"the server responded {status}; redirects are not followed"
-    return Reason.UNEXPECTED_STATUS, f"the server responded {status}"
+    return Reason.UNEXPECTED_STATUS, f"the server responded {named}"
 
 
 # Reasons that prove that no part of the request was sent.

@@ -2,7 +2,8 @@
 
 A request is sent once. If no response is received, this program does not send it again. It polls `find` until the
 request was carried out, or waits until the server can no longer carry it out. An idempotent request fails at once, and
-the next attempt sends it again with the same key.
+the next attempt sends it again with the same key. Only if the server names a time in `Retry-After`, this program itself
+sends it again then.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ if __name__ == "__main__":  # run as a file, so `sys.path` lacks the folder of t
     sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from dayfly.execute.log_masks import mask
-from dayfly.execute.webhook.exit_codes import ORDER, ExitCode, code_of_status, is_inconclusive
+from dayfly.execute.webhook.exit_codes import ORDER, TOO_MANY_REQUESTS, ExitCode, code_of_status, is_inconclusive
 from dayfly.execute.webhook.http_exchange import (
     Resolve,
     ResponseLostError,
@@ -41,6 +42,8 @@ from dayfly.execute.webhook.request import (
 from dayfly.execute.webhook.response_values import ExtractionError, query_value, to_bytes
 
 MAX_TRIES = 4
+# Statuses whose `Retry-After` is obeyed.
+RETRY_STATUSES = frozenset({TOO_MANY_REQUESTS, 503})
 FIRST_PAUSE_S = 0.5
 MAX_PAUSE_S = 30.0
 LAST_PAUSE_S = 2.0
@@ -125,10 +128,31 @@ class WebhookSender:
         """Send the request and return its response; None if there is none, or an inconclusive one."""
         self._show_request(request)
         for number in range(MAX_TRIES):
+            try:
+                answer = self._send_once(request)
+            except SenderExit as unsent:
+                if not self._inconclusive_status:
+                    raise
+                self._log(f"not sent again: {unsent}")  # the server has received it before
+                return None
+            if answer is None or self._is_conclusive(answer):
+                return answer
+            self._inconclusive_status = answer.status
+            if number == MAX_TRIES - 1 or not self._wait_to_retry(answer, FIRST_PAUSE_S * 2**number):
+                return None
+        raise AssertionError("the last try returns")
+
+    def _send_once(self, request: WebhookRequest) -> WebhookResponse | None:
+        """Send the request and return its response; None if there is none.
+
+        Raises:
+            SenderExit: Nothing was sent.
+        """
+        for number in range(MAX_TRIES):
             if self._cancelled:
                 raise SenderExit(ExitCode.CANCELLED, "cancelled; nothing was sent")
             try:
-                answer = send(self._access(request), request, self._resolver)
+                return send(self._access(request), request, self._resolver)
             except UnsentError as unsent:
                 pause = FIRST_PAUSE_S * 2**number
                 if not unsent.can_retry or number == MAX_TRIES - 1 or self._seconds_left() < pause:
@@ -137,18 +161,29 @@ class WebhookSender:
                 self._pause(pause)
             except ResponseLostError as lost:
                 self._log(f"sent, but {lost}")
+                self._inconclusive_status = 0
                 return None
-            else:
-                failed = (self._written.get("expect") or {}).get("failed") or ()
-                if not self._is_success(answer) and is_inconclusive(answer.status, failed):
-                    self._show_answer(answer)
-                    self._log("with this status, the server may have carried out the request")
-                    self._inconclusive_status = answer.status
-                    return None
-                return answer
         raise AssertionError("the last try returns or raises")
 
     _inconclusive_status = 0
+
+    def _is_conclusive(self, answer: WebhookResponse) -> bool:
+        """Return whether the response decides on the request; otherwise log it."""
+        failed = (self._written.get("expect") or {}).get("failed") or ()
+        if self._is_success(answer) or not is_inconclusive(answer.status, failed):
+            return True
+        self._show_answer(answer)
+        self._log("with this status, the server may have carried out the request")
+        return False
+
+    def _wait_to_retry(self, answer: WebhookResponse, least: float) -> bool:
+        """Wait as long as the server requires, if the request may be sent again. Return whether to send it now."""
+        after = _retry_after_s(answer)
+        if not self._order["idempotent"] or after is None:
+            return False
+        self._log(f"the server requires a pause of {after:g} s before the request is sent again")
+        self._wait(max(after, least), until_cancelled=True)
+        return not self._cancelled and self._seconds_left() > LAST_PAUSE_S
 
     def _access(self, request: WebhookRequest) -> ServerAccess:
         limits = self._order["limits"]
@@ -258,12 +293,12 @@ class WebhookSender:
     def _poll(self, question: WebhookRequest) -> Iterable[WebhookResponse]:
         """Send the GET request repeatedly with back-off until the time limit; yield the complete responses."""
         self._show_request(question)
-        pause = FIRST_PAUSE_S
+        pause, required = FIRST_PAUSE_S, 0.0
         shown: tuple[int, bytes] | None = None
         while (left := self._seconds_left()) > FIRST_PAUSE_S:
             # The last requests are sent shortly before the time limit, whatever the pause is.
-            self._wait(min(pause, max(left - LAST_PAUSE_S, left / 2)))
-            pause = min(pause * 2, MAX_PAUSE_S)
+            self._wait(min(max(pause, required), max(left - LAST_PAUSE_S, left / 2)))
+            pause, required = min(pause * 2, MAX_PAUSE_S), 0.0
             try:
                 answer = send(self._access(question), question, self._resolver)
             except UnsentError as unsent:
@@ -272,6 +307,7 @@ class WebhookSender:
             except ResponseLostError as lost:
                 self._log(f"sent, but {lost}")
                 continue
+            required = _retry_after_s(answer) or 0.0
             if (answer.status, answer.body) != shown:
                 self._show_answer(answer)
                 shown = (answer.status, answer.body)
@@ -351,10 +387,10 @@ class WebhookSender:
     def _seconds_left(self) -> float:
         return self._until - self._clock()
 
-    def _wait(self, seconds: float) -> None:
-        """Wait in short pauses, so that signals are handled, until the clock has passed `seconds`."""
-        end = self._clock() + seconds
-        while (left := end - self._clock()) > 0:
+    def _wait(self, seconds: float, *, until_cancelled: bool = False) -> None:
+        """Wait in short pauses, so that signals are handled, for `seconds` and at most until the time limit."""
+        end = self._clock() + min(seconds, max(self._seconds_left(), 0))
+        while (left := end - self._clock()) > 0 and not (until_cancelled and self._cancelled):
             self._pause(min(left, 1.0))
 
     def _show_request(self, request: WebhookRequest) -> None:
@@ -396,6 +432,11 @@ _FAULTS = {
     ExitCode.CUT: "the response was truncated",
     ExitCode.SLOW: "the response was not complete in time (`timeouts.answer` of the webhook)",
 }
+
+
+def _retry_after_s(answer: WebhookResponse) -> float | None:
+    """Return the seconds for which the server requires a pause; None if it requires none."""
+    return answer.retry_after_s(time.time()) if answer.status in RETRY_STATUSES else None
 
 
 def _print(line: bytes) -> None:

@@ -16,6 +16,7 @@ from dayfly.execute.outputs import apply_ends
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches
+from dayfly.operator.executors.refused_outputs import hold_back_refused
 from dayfly.operator.objects import grants, object_view
 from dayfly.operator.objects.object_observer import ObjectMemory, ObjectObserver, ObjectTurn
 from dayfly.operator.objects.object_view import ObjectReader, ObjectRef
@@ -68,6 +69,7 @@ class ObjectExecutor:
             steps = object_view.object_steps(sight.plan)
             for step in steps:
                 await self._observe_step(sight, turn, step)
+            turn.facts = hold_back_refused(self._cluster, sight, turn.facts)
             if not turn.closing:
                 for step in steps:
                     await self._check_ahead(sight, turn, step, objections)

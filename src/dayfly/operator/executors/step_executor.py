@@ -88,13 +88,16 @@ class PodStepExecutor:
     async def _make_room(self, sight: Sight, effect: Prepare) -> bool:
         """Make room for the pod; false if there is a usable one.
 
-        Release one with outdated inputs or too little time left.
+        Release one with outdated inputs, outdated values of the target, or too little time left.
         """
         step, forks = sight.plan.steps[effect.unit], fork_evaluator(self._cluster, sight.run)
         if effect.ahead and (_reads_member(sight.plan, step) or not input_pins.pin_label(sight.run, step, forks)):
             return False
         pod = sight.pods.get((effect.unit, effect.attempt))
         if pod is not None and read.is_gated(pod):
+            if sight.memory.pod(pod.metadata.uid).is_outdated:
+                await self._pods.release(pod)
+                return True
             if input_pins.is_current(sight.run, step, pod, sight.now, forks) or input_pins.is_newer(
                 sight.run, step, pod
             ):

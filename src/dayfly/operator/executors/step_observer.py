@@ -18,6 +18,7 @@ from dayfly.kube.objects import PODS, Pod
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import fork_evaluator
 from dayfly.operator.cluster.objects import RunObject, is_owned_by
+from dayfly.operator.executors.refused_outputs import hold_back_refused
 from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, verified_values
 from dayfly.operator.outputs.log_outputs import LogOutputs, LogWait
 from dayfly.operator.pods import input_pins
@@ -75,6 +76,7 @@ class StepObserver:
         await self._with_states(sight, facts)
         # The scene gets the same adjusted facts. `_drop_outdated` predicts the ledger after this turn from them.
         facts = adjust_facts(sight.plan, run.ledger, facts, sight.now)
+        facts = hold_back_refused(self._cluster, sight, facts)
         self._drop_outdated(sight, facts)
         changed = await self._find_changed(sight, facts)
         return Observations(facts=facts, objections=changed, outputs=sight.outputs)
@@ -235,7 +237,7 @@ class StepObserver:
                 del facts[name, attempt]
 
     async def _find_changed(self, sight: Sight, facts: dict[AttemptKey, Fact]) -> dict[str, UnitRefusal]:
-        """Return objections against gated pods that differ from their manifest.
+        """Return objections against gated pods that differ from their manifest, and remove the facts of outdated ones.
 
         An admission webhook, for example, may have changed them.
         """
@@ -254,15 +256,12 @@ class StepObserver:
                 try:
                     given = sight.given.get(name, {})
                     memory.changes = await self._builder.check_stored(sight.run, plan, (name, attempt), given, stored)
-                    if memory.changes and name in sight.given:
-                        # Another replica may have built the pod from earlier values of the target. It is released, and
-                        # built again from the current ones.
-                        await self._pods.release(pod)
-                        del facts[name, attempt]
-                        continue
+                    memory.is_outdated = bool(memory.changes) and name in sight.given
                 except (NotGrantedError, RefusedPodError, CannotRenderError) as error:
                     found[name] = UnitRefusal(reason=Reason.POD_MODIFIED, message=str(error), since=now)
-            if memory.changes:
+            if memory.is_outdated:
+                del facts[name, attempt]  # the decision then prepares it again, which releases this pod first
+            elif memory.changes:
                 found[name] = UnitRefusal(reason=Reason.POD_MODIFIED, message=memory.changes, since=now)
         return found
 

@@ -180,6 +180,21 @@ async def create_organisation(store: Store, org: str) -> str | None:
     return await store.for_org(org).write(work)
 
 
+async def create_admin_key(store: Store, org: str) -> str | None:
+    """Create another key with the role admin; return it, or None if there is no such organisation.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+
+    def work(rows: Rows) -> str | None:
+        if rows.execute(rows.select(organisations)).one_or_none() is None:
+            return None
+        return create(rows, "recovery", Role.ADMIN, who=Actor(org, "admin-key", "dayfly server admin-key"))[0]
+
+    return await store.for_org(org).write(work)
+
+
 def _record_use(rows: Rows, id_: str, now: int) -> None:
     rows.execute(rows.update(api_keys).where(api_keys.c.id == id_).values(last_used_at=now))
 

@@ -76,14 +76,14 @@ class Store:
         self._snapshot = (float("-inf"), "")
 
     @classmethod
-    def open(cls, where: Path | str) -> Store:
-        """Open a database and upgrade its schema. A missing SQLite file is created.
+    def open(cls, where: Path | str, *, must_exist: bool = False) -> Store:
+        """Open a database and upgrade its schema. A missing SQLite file is created, unless it `must_exist`.
 
         Raises:
             NewerSchemaError: a newer Dayfly wrote it.
-            StoreError: it cannot be opened, read or written.
+            StoreError: it cannot be opened, read or written, or does not exist.
         """
-        return cls._open(where, REVISIONS[-1])
+        return cls._open(where, REVISIONS[-1], must_exist=must_exist)
 
     @classmethod
     def migrate(cls, where: Path | str, revision: str) -> None:
@@ -97,9 +97,11 @@ class Store:
         cls._open(where, revision).close()
 
     @classmethod
-    def _open(cls, where: Path | str, revision: str) -> Store:
+    def _open(cls, where: Path | str, revision: str, *, must_exist: bool = False) -> Store:
         try:
             url = databases.parse_address(where)
+            if must_exist and databases.is_sqlite(url) and not Path(str(url.database)).exists():
+                raise StoreError(f"there is no database {url.database}")
             engines = databases.create_engines(url)
         except databases.BadAddressError as fault:
             raise StoreError(str(fault)) from None

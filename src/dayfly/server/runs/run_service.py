@@ -20,7 +20,7 @@ from dayfly.server.access.scopes import WHOLE
 from dayfly.server.admin import audit, clusters
 from dayfly.server.catalog import run_specs
 from dayfly.server.catalog.run_specs import CompiledRun
-from dayfly.server.db.store import retry_conflicts
+from dayfly.server.db.store import StoreError, retry_conflicts
 from dayfly.server.http import preconditions
 from dayfly.server.http.errors import RequestError, out_of_scope
 from dayfly.server.http.handler import serve
@@ -158,7 +158,10 @@ class RunService(Generic[S]):
     async def _lease(self, who: Actor, name: str, seconds: int) -> Any:
         async with self.lock(who.org, name):
             record = await self._get_active(who, name)
-            return {"seconds": seconds, "until": rfc3339(await self._renew(who, record, seconds))}
+            until = await self._renew(record, seconds)
+            renewed = msgspec.structs.replace(record, lease_seconds=seconds)
+            await self._store_change(who, record, renewed, lease=seconds)
+            return {"seconds": seconds, "until": rfc3339(until)}
 
     async def extend(self, request: Request) -> Any:
         """Extend its time to live to the requested time; never shorten it."""
@@ -332,29 +335,38 @@ class RunService(Generic[S]):
         return self._answer(await self._describe(who, record), compiled.warnings)
 
     async def _change(self, who: Actor, record: RunRecord[S], wanted: S, lease: int) -> Any:
-        spec = self._strategy.apply_change(record.spec, wanted)
-        warnings: tuple[str, ...] = ()
+        spec, changed, compiled = self._strategy.apply_change(record.spec, wanted), record, None
         if spec != record.spec:
             # Increased even if the clock goes back, because it determines which of two specs is newer.
             changed = msgspec.structs.replace(record, spec=spec, updated_at=max(now_ms(), record.updated_at + 1))
             compiled = await self._strategy.compile_change(changed)
-            record = await self._store.for_org(record.org).write(lambda rows: self._save(rows, who, "change", changed))
-            await self._sync.send_order_soon(record, compiled)
-            warnings = compiled.compiled.warnings if compiled else ()
         if lease:
-            await self._renew(who, record, lease)
-        return self._answer(await self._describe(who, record), warnings)
+            # The host decides whether a lease can be renewed, and if it refuses, nothing may have changed.
+            await self._renew(record, lease)
+            changed = msgspec.structs.replace(changed, lease_seconds=lease)
+        stored = await self._store_change(who, record, changed, lease=lease)
+        if spec != record.spec:
+            await self._sync.send_order_soon(stored, compiled)
+        return self._answer(await self._describe(who, stored), compiled.compiled.warnings if compiled else ())
 
-    async def _renew(self, who: Actor, record: RunRecord[S], seconds: int) -> int:
+    async def _renew(self, record: RunRecord[S], seconds: int) -> int:
         until = await self._sync.renew_lease(record, seconds)
         if until is None:
             message = (await self._report(record)).message
             text = f"{self.kind.noun} {quote(record.name)} has no run whose lease could be renewed: {message}"
             raise RequestError(409, text)
-        if record.lease_seconds != seconds:
-            renewed = msgspec.structs.replace(record, lease_seconds=seconds)
-            await self._store.for_org(record.org).write(lambda rows: self._save(rows, who, "change", renewed))
         return until
+
+    async def _store_change(self, who: Actor, old: RunRecord[S], new: RunRecord[S], *, lease: int) -> RunRecord[S]:
+        if new == old:
+            return old
+        try:
+            return await self._store.for_org(old.org).write(lambda rows: self._save(rows, who, "change", new))
+        except StoreError as fault:
+            if not lease:
+                raise
+            text = f"the lease is renewed, but the change may not be stored ({fault}); it is safe to retry"
+            raise RequestError(503, text) from fault
 
     async def _end(self, who: Actor, name: str, abandonment: Abandonment | None, when: Preconditions = ANY) -> None:
         async with self.lock(who.org, name):

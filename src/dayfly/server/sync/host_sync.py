@@ -170,16 +170,21 @@ class HostSync:
             self._set_problem(record, INTERNAL_ERROR)
 
     async def renew_lease(self, record: RunRecord[Any], seconds: int) -> int | None:
-        """Renew a lease from now on; return its end in Unix milliseconds, or None if the run is closing."""
+        """Renew a lease from now on; return its end in Unix milliseconds, or None if the run is closing.
+
+        If no host has the run yet, its lease begins with the run.
+        """
         link = self.link(record)
         until = now_ms() + seconds * 1000
         if link is None:
             return None
         answer = await link.order(Lease(uid=record.uid, until=until))
-        if isinstance(answer, RunEnded) or answer.verdict is not Verdict.TAKEN:
+        if isinstance(answer, RunEnded):
             return None
-        self._leases[record.uid] = until
-        return until
+        if answer.verdict is Verdict.TAKEN:
+            self._leases[record.uid] = until
+            return until
+        return until if answer.verdict is Verdict.UNKNOWN and not self._confirmations.has_run(record) else None
 
     async def is_over(self, record: RunRecord[Any]) -> bool:
         """Return whether the run has ended; if so, archive its record."""
