@@ -1,6 +1,7 @@
 """Fixtures: a machine for one test, and checks that nothing of it is left."""
 
 import collections
+import logging
 import subprocess
 import time
 from pathlib import Path
@@ -30,6 +31,14 @@ async def machine(tmp_path: Path, runner: str):
     yield found
     await found.end()
     assert not processes(str(found.journal)), "processes are left"
+
+
+@pytest.fixture
+def no_errors(caplog: pytest.LogCaptureFixture):
+    """Check that no turn failed: the engine repeats it, so that the test would only be slow."""
+    yield
+    found = [record.getMessage() for record in caplog.get_records("call") if record.levelno >= logging.ERROR]
+    assert not found, found[:3]
 
 
 # The maximum number of turns of a run in a second. A loop without a pause takes hundreds.

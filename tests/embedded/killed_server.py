@@ -36,7 +36,9 @@ exec podman run --volume {seen}:{seen} --env JOURNAL={journal} "$@"
 
 
 class Life:
-    """One home whose server is started until its run has ended."""
+    """One home whose server is started until its run has ended. `server_module` is the program of the server."""
+
+    server_module = "tests.embedded.self_killing_server"
 
     def __init__(self, folder: Path, runner: str, isolation: str = "", *, contained: bool = False) -> None:
         self.home, self.seen, self.engine = folder / "home", folder / "seen", folder / "bin/podman"
@@ -61,7 +63,7 @@ class Life:
         argument = json.dumps({**told, **more, "die_at": die_at}, default=str)
         path = os.pathsep.join(["src", ".", *filter(None, [os.environ.get("PYTHONPATH")])])
         self.server = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.embedded.self_killing_server", argument, env={**os.environ, "PYTHONPATH": path}
+            sys.executable, "-m", self.server_module, argument, env={**os.environ, "PYTHONPATH": path}
         )
         return self.server
 
@@ -213,12 +215,12 @@ async def in_turns(numbers, one):
     await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
 
 
-async def killed_at_writes(folder, numbers, runner, **how):
+async def killed_at_writes(folder, numbers, runner, make=Life, **how):
     """Run a life for each of these writes, at which the server dies; return the numbers beyond the last write."""
     survived = []
 
     async def one(number):
-        life = Life(folder / f"{number}", runner, **how)
+        life = make(folder / f"{number}", runner, **how)
         try:
             whole = await life.run(die_at=number)
             if not whole:

@@ -5,6 +5,7 @@ import contextlib
 import os
 import shutil
 import signal
+import sqlite3
 import time
 from pathlib import Path
 
@@ -94,6 +95,12 @@ class Machine:
         """Return the run's row in the ledger."""
         with contextlib.closing(SqliteLedger(self.home / "ledger.db")) as ledger:
             return ledger.load(uid)
+
+    @contextlib.contextmanager
+    def database(self):
+        """Open the ledger's file, to damage it."""
+        with contextlib.closing(sqlite3.connect(self.home / "ledger.db", isolation_level=None)) as found:
+            yield found
 
     def report(self, uid="u"):
         return self.host.report(uid)

@@ -247,11 +247,11 @@ async def test_old_runs_are_forgotten_once_the_ledger_can_be_written(machine, mo
     tries = []
     forget = SqliteLedger.forget
 
-    def refused_once(self, before):
+    def refused_once(self, before, kept):
         tries.append(before)
         if len(tries) == 1:
             raise LedgerError("the ledger cannot be written: the disk is full")
-        return forget(self, before)
+        return forget(self, before, kept)
 
     monkeypatch.setattr(SqliteLedger, "forget", refused_once)
     monkeypatch.setattr("dayfly.embedded.host.SWEEP_INTERVAL_S", 0.05)

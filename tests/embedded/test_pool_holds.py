@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from tests.embedded import documents as doc
 from tests.embedded.machine import until
 from tests.embedded.pool_documents import pool, pooled, sandbox, template
@@ -9,6 +10,7 @@ from tests.embedded.pool_documents import pool, pooled, sandbox, template
 from dayfly.spec.identity import member_id, resource_id
 from dayfly.spec.run import EndRequest
 
+pytestmark = pytest.mark.usefixtures("no_errors")
 MAKE = 'echo "+ make $DAYFLY_RESOURCE_ID" >> "$JOURNAL"; printf db://1 > /tmp/url'
 DROP = 'echo "+ drop $URL" >> "$JOURNAL"'
 
@@ -104,3 +106,139 @@ async def test_holder_joins_a_member_that_is_being_created(machine):
     machine.journal.with_name("journal.go").touch()
     await machine.ready("a")
     assert machine.values("a") == {"db/make.url": b"db://1"}
+
+
+async def test_release_waits_for_the_cleanup_of_the_member(machine):
+    drop = f'{DROP}; [ -e "$JOURNAL.go" ]'
+    await filled(machine, 1, database(drop=drop))
+    await machine.host.offer(sandbox("a", pooled("db", database(drop=drop))))
+    await machine.ready("a")
+    await machine.delete("a")
+    await until(lambda: machine.lines().count("+ drop db://1") > 1)
+    said = await machine.said("db/release", "Deleting", "a")
+    assert "p-1" in said
+    assert "postgres/drop" in said
+    machine.journal.with_name("journal.go").touch()
+    await machine.gone("a")
+    assert machine.host.has_ended(member_id("p", "1"))
+    assert machine.report("a").message == "every delete step has succeeded; nothing is left"
+
+
+async def test_retry_of_release_ends_the_back_off_of_the_member(machine):
+    drop = doc.step("drop", '[ -e "$JOURNAL.go" ]', backoff_ms=600_000)
+    member = template([doc.step("make", MAKE, outputs=[("url", "/tmp/url")])], [drop])
+    await machine.host.offer(sandbox("a", pooled("db", member)))
+    await machine.ready("a")
+    await machine.delete("a")
+    await machine.state("postgres/drop", "retrying", member_id("a", "db"))
+    machine.journal.with_name("journal.go").touch()
+    await machine.host.retry("a", {"db/release": 1}, "ann")
+    await machine.gone("a")
+
+
+async def test_holder_deleted_during_a_miss_removes_the_member(machine):
+    await machine.host.offer(sandbox("a", pooled("db", database(slow("never")))))
+    await until(lambda: len(machine.lines()) == 1)
+    member = member_id("a", "db")
+    await machine.delete("a")
+    await machine.gone("a")
+    assert machine.host.has_ended(member)
+    assert [line.split()[1] for line in machine.lines()] == ["make", "drop"]
+    assert ("Record", "db/make", 1, "Cancelled") in machine.history("a")
+
+
+async def test_failed_step_of_a_member_fails_its_holder(machine):
+    await machine.host.offer(sandbox("a", pooled("db", database("echo no luck; exit 3"))))
+    report = await machine.reason("ResourceFailed", "a")
+    assert report.message.startswith("db/make: exit code 3")
+    assert machine.log("db/make", uid="a") == b"no luck\n"
+    await machine.finish("a")
+    assert machine.host.has_ended(member_id("a", "db"))
+
+
+async def test_member_waits_for_its_holder_and_names_it(machine):
+    await filled(machine)
+    await machine.host.offer(sandbox("a", pooled("db", database())))
+    await machine.ready("a")
+    member = member_id("p", "1")
+    await machine.host.stop(member, EndRequest(at=1, reason="Deleted"))
+    await until(lambda: "WaitingForHolder" in {unit.reason for unit in machine.report("p").units})
+    [unit] = [unit for unit in machine.report("p").units if unit.id == "p-1"]
+    assert (unit.holder, unit.message) == ("a/db", "ends once Sandbox a no longer uses it")
+    assert machine.report("a").ready
+    await machine.finish("a")
+    assert machine.host.has_ended(member)
+
+
+async def test_logs_and_units_of_a_holder_follow_its_member(machine):
+    member = template([doc.step("make", "echo made")], [doc.step("drop", "echo dropped")])
+    await filled(machine, 1, member)
+    await machine.host.offer(sandbox("a", pooled("db", member, [doc.step("grant", "echo granted")])))
+    await machine.ready("a")
+    assert machine.log("db/make", uid="a") == b"made\n"
+    assert machine.log("db/grant", uid="a") == b"granted\n"
+    assert {info.unit for info in machine.host.logs("a")} == {"db/make", "db/grant"}
+    assert machine.unit("db/make", "a").member == "p-1"
+    await machine.finish("a")
+    assert machine.log("db/drop", uid="a") == b"dropped\n"
+    assert machine.log("db/make", uid="a") == b"made\n"
+
+
+class TestAbandon:
+    async def test_abandoned_holder_releases_its_member(self, machine):
+        undo = doc.step("revoke", "exit 1", backoff_ms=60_000)
+        await filled(machine)
+        await machine.host.offer(sandbox("a", pooled("db", database(), [], [undo])))
+        await machine.ready("a")
+        await machine.delete("a")
+        await machine.state("db/revoke", "retrying", "a")
+        await machine.host.abandon("a", EndRequest(at=1, reason="Abandoned", message="gone"))
+        await machine.gone("a")
+        await machine.gone(member_id("p", "1"))
+        assert machine.lines()[-1] == "+ drop db://1" or "+ drop db://1" in machine.lines()
+
+    async def test_abandon_during_a_miss_removes_the_member(self, machine):
+        await machine.host.offer(sandbox("a", pooled("db", database(slow("never")))))
+        await until(lambda: len(machine.lines()) == 1)
+        await machine.host.abandon("a", EndRequest(at=1, reason="Abandoned", message="gone"))
+        await machine.gone("a")
+        await machine.gone(member_id("a", "db"))
+        assert [line.split()[1] for line in machine.lines()] == ["make", "drop"]
+
+    async def test_abandon_during_the_release_does_not_wait_for_the_member(self, machine):
+        member = database(drop=f'{DROP}; [ -e "$JOURNAL.go" ]')
+        await filled(machine, 1, member)
+        await machine.host.offer(sandbox("a", pooled("db", member)))
+        await machine.ready("a")
+        await machine.delete("a")
+        await machine.state("postgres/drop", "retrying", member_id("p", "1"))
+        await machine.host.abandon("a", EndRequest(at=1, reason="Abandoned", message="gone"))
+        await machine.gone("a")
+        machine.journal.with_name("journal.go").touch()
+        await machine.gone(member_id("p", "1"))
+
+    async def test_abandoned_member_completes_the_release_with_a_remark(self, machine):
+        member = database(drop="exit 1")
+        await filled(machine, 1, member)
+        await machine.host.offer(sandbox("a", pooled("db", member)))
+        await machine.ready("a")
+        await machine.delete("a")
+        await machine.state("postgres/drop", "retrying", member_id("p", "1"))
+        await machine.host.abandon(member_id("p", "1"), EndRequest(at=1, reason="Abandoned", message="dropped by hand"))
+        await machine.gone("a")
+        assert machine.report("a").phase == "cleaned"
+        assert "pool member p-1 was abandoned (dropped by hand)" in machine.report("a").message
+
+    async def test_abandon_of_a_lost_holder_frees_its_member(self, machine):
+        await filled(machine)
+        await machine.host.offer(sandbox("a", pooled("db", database())))
+        await machine.ready("a")
+        await machine.down()
+        with machine.database() as db:
+            db.execute("DELETE FROM run WHERE uid = 'a'")
+        await machine.up()
+        member = member_id("p", "1")
+        await machine.ready("p")
+        assert machine.stored(member).run.holders, "a holder whose ledger is lost keeps its member"
+        await machine.host.abandon("a", EndRequest(at=1, reason="Abandoned", message="gone"))
+        await machine.gone(member)

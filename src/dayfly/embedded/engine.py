@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,7 +13,7 @@ from dayfly.embedded.attempt_executor import AttemptExecutor
 from dayfly.embedded.attempts import Attempts, UnitAttempt
 from dayfly.embedded.executors import Executors
 from dayfly.embedded.forks import Ports
-from dayfly.embedded.ledger import LedgerError, RunChange, SqliteLedger, Values
+from dayfly.embedded.ledger import LedgerError, RunChange, SqliteLedger, StoredRun, Values
 from dayfly.embedded.routes.route_executors import RouteTableExecutor
 from dayfly.embedded.runs import LiveRun, RunCache
 from dayfly.embedded.scene_builder import OBJECTIONS, SceneBuilder
@@ -28,7 +29,7 @@ from dayfly.plan.actions import Claim, Decision, Dissolve, Effect, Move, Record,
 from dayfly.plan.reasons import Reason
 from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.lifecycle import Kind
-from dayfly.spec.run import ALIVE
+from dayfly.spec.run import ALIVE, Run
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +80,7 @@ class Engine:
         self._blocked: set[str] = set()
         # Counts calls of `unblock`: a turn that began before the last call has seen an older state.
         self._unblock_count = 0
+        self._births: dict[str, _Birth] = {}  # runs that are created with the moves of their first turn
         self._last_errors: dict[str, str] = {}  # the last logged error of each run whose turns fail
         self._alarms = Alarms(self.wake)
         self._gaps = ClockGaps()
@@ -188,14 +190,48 @@ class Engine:
                 self._queue.done(uid)
             self._wake_waiting()
 
+    async def create(self, stored: StoredRun) -> bool:
+        """Create a run together with the moves of its first turn; return False if it exists or has existed.
+
+        Raises:
+            LedgerError: the disk refused; nothing was changed.
+        """
+        uid = stored.run.uid
+        if not self._workers:
+            return await self.writer.run(lambda: self.ledger.create(stored))
+        birth = self._births.get(uid)
+        if birth is not None:
+            await birth.written
+            return False
+        birth = self._births[uid] = _Birth(stored, asyncio.get_running_loop().create_future())
+        self.wake(uid)
+        return await birth.written
+
+    async def _write_birth(self, uid: str) -> None:
+        """Create a run whose first turn has written nothing."""
+        if (birth := self._births.get(uid)) is not None:
+            stored = birth.stored
+            self._end_birth(uid, await self.writer.run(lambda: self.ledger.create(stored)))
+
+    def _end_birth(self, uid: str, result: bool | LedgerError) -> None:
+        birth = self._births.pop(uid, None)
+        if birth is None or birth.written.done():
+            return
+        if isinstance(result, LedgerError):
+            birth.written.set_exception(result)
+        else:
+            birth.written.set_result(result)
+
     async def _take_turn(self, uid: str) -> None:
         freed = self._unblock_count
         try:
             await self._handle_clock_gap()
             decision = await turn(uid, self)
+            await self._write_birth(uid)
             self._finish_turn(uid, decision, freed)
             self._last_errors.pop(uid, None)
         except LedgerError as error:
+            self._end_birth(uid, error)
             self._log_failure(uid, logging.WARNING, f"{uid} waits: {error}")
             self._retry(uid, LEDGER_RETRY_S)
         except RunDamagedError as error:
@@ -205,6 +241,10 @@ class Engine:
             # The error is logged and the turn is repeated.
             self._log_failure(uid, logging.ERROR, f"turn of {uid} failed: {error!r}")
             self._retry(uid, DEFECT_RETRY_S)
+            try:
+                await self._write_birth(uid)
+            except LedgerError as refused:
+                self._end_birth(uid, refused)
 
     def _log_failure(self, uid: str, level: int, said: str) -> None:
         if self._last_errors.get(uid) != said:  # log each error once, not at every retry
@@ -295,6 +335,8 @@ class Engine:
 
     async def observe(self, run: str) -> Scene | None:
         live = self.runs.load(run)
+        if live is None and (birth := self._births.get(run)) is not None:
+            live = self.runs.begin(birth.stored)
         if live is None:
             return None
         await self.executors.observe(live)
@@ -316,10 +358,19 @@ class Engine:
         }
         self.attempts.slot_holders |= claims
         try:
-            written = self.writer.run(lambda: self.ledger.commit(run, scene.plan, moves, values, scene.now, others))
+            birth = self._births.get(run.uid)
+
+            def write() -> tuple[bool, Run | None]:
+                if birth is not None and not self.ledger.create(birth.stored):
+                    return False, None
+                return True, self.ledger.commit(run, scene.plan, moves, values, scene.now, others)
+
+            written = self.writer.run(write)
             # Runs that wait for a slot of this run need not wait for the disk.
             self._wake_waiting()
-            after = await written
+            is_born, after = await written
+            if birth is not None:
+                self._end_birth(run.uid, is_born)
         except BaseException:
             self._unclaim(claims)
             raise
@@ -330,7 +381,7 @@ class Engine:
             return False
         live.stored = msgspec.structs.replace(live.stored, run=after)
         self._follow(RunChange(before=run, after=after, moves=moves))
-        self.apply_changes(others)
+        self.apply_changes(others, by=run.uid)
         self.attempts.slot_holders -= {
             UnitAttempt(run.uid, move.unit, move.attempt) for move in moves if isinstance(move, (Record, Void))
         }
@@ -343,15 +394,15 @@ class Engine:
         self.apply_changes(changes)
         return True
 
-    def apply_changes(self, changes: tuple[RunChange, ...]) -> None:
-        """Queue runs whose ledgers were changed outside of their turns."""
+    def apply_changes(self, changes: tuple[RunChange, ...], by: str = "") -> None:
+        """Queue runs whose ledgers were changed outside of their turns. `by` is the run whose turn did that."""
         for change in changes:
             self.runs.replace(change.after)
-            self._follow(change)
+            self._follow(change, by)
             self.wake(change.after.uid)
 
-    def _follow(self, change: RunChange) -> None:
-        for uid in self.executors.follow(change):
+    def _follow(self, change: RunChange, by: str = "") -> None:
+        for uid in self.executors.follow(change) - {by}:
             self.wake(uid)
 
     def _unclaim(self, claims: set[UnitAttempt]) -> None:
@@ -378,6 +429,13 @@ class Engine:
         for uid in self.executors.follow_end(run.uid):
             self.wake(uid)
         self.on_end(run.uid)
+
+
+class _Birth(NamedTuple):
+    """A run that is to be created, and the result of that."""
+
+    stored: StoredRun
+    written: asyncio.Future[bool]
 
 
 def _ignore(_uid: str) -> None:

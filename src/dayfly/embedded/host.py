@@ -15,7 +15,7 @@ from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.engine import LEASE_GRACE_MS, Engine
 from dayfly.embedded.executors import Executors, ProcessForkExecutor, ProcessStepExecutor, ProcessWebhookExecutor
 from dayfly.embedded.forks import BaselineProcesses, Ports
-from dayfly.embedded.ledger import Hook, LedgerError, SqliteLedger, StoredRun
+from dayfly.embedded.ledger import Hook, SqliteLedger, StoredRun
 from dayfly.embedded.pools.acquire_executor import AcquireExecutor
 from dayfly.embedded.pools.member_index import MemberIndex
 from dayfly.embedded.pools.pool_keeper import PoolKeeper
@@ -46,6 +46,7 @@ from dayfly.link import run_queries, wire
 from dayfly.link.host_end import HostEnd
 from dayfly.link.wire import Offer, PoolAction, RunStatus, Verdict
 from dayfly.plan.world import TargetIntent
+from dayfly.spec.host_errors import HostUnavailableError
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit, digest
 from dayfly.spec.report import RunReport
 from dayfly.spec.routing.routing_keys import Forms
@@ -79,6 +80,7 @@ class EmbeddedHost:
         states: StateServer | None,
         routing: RouteTable,
         members: MemberIndex,
+        acquiring: AcquireExecutor,
         life: int,
     ) -> None:
         self.home = home
@@ -94,7 +96,7 @@ class EmbeddedHost:
         self._storage = engine.attempts.storage
         self._log_files = StepLogFiles(self._storage, engine.reader)
         self._logs = RunLogs(self._log_files, engine.reader, engine.attempts, members)
-        self._members = members
+        self._members, self._acquiring = members, acquiring
         self.keeper = PoolKeeper(engine, members, self.report)
         # Versions of reports rise over restarts, so a client that waits for a newer version gets ours at once.
         self._first = life * VERSIONS_PER_LIFE
@@ -105,6 +107,7 @@ class EmbeddedHost:
         engine.on_change = self._on_change
         engine.on_end = self._on_end
         self.keeper.on_change, self.keeper.on_end = self._on_change, self._on_end
+        acquiring.report, acquiring.on_miss = self.report, self.keeper.count_miss
 
     @classmethod
     async def open(
@@ -167,11 +170,10 @@ class EmbeddedHost:
         scenes = SceneBuilder(executors, attempts, starter, runs)
         slots = SlotQueue(attempts, runs, parallel=parallel)
         loop = Engine(ledger, reader, writer, attempts, runs, scenes, executors, ports, slots)
-        acquiring.change, acquiring.is_in_turn = loop.change, loop.is_in_turn
+        acquiring.change, acquiring.wake, acquiring.is_in_turn = loop.change, loop.wake, loop.is_in_turn
         attempts.on_change = routing.on_change = loop.attempt_changed
         loop.leases_unextended = leases_unextended
-        made = cls(home, lock, ledger, writer, loop, baselines, states, routing, members, life)
-        acquiring.report, acquiring.on_miss = made.report, made.keeper.count_miss
+        made = cls(home, lock, ledger, writer, loop, baselines, states, routing, members, acquiring, life)
         if tracer is not None:
             TraceExporter(loop, tracer, made.report, made.history)
         return made
@@ -273,9 +275,10 @@ class EmbeddedHost:
             generation=offer.generation,
         )
 
-        def seal_or_revise() -> bool:
-            if offer.birth and self._ledger.create(stored):
-                return True
+        if offer.birth and not self._engine.reader.is_known(offer.uid) and await self._engine.create(stored):
+            return Verdict.TAKEN
+
+        def revise() -> bool:
             before = self._ledger.load(offer.uid)
             if before is None:
                 return False
@@ -286,7 +289,7 @@ class EmbeddedHost:
                 self._ledger.set_generation(offer.uid, offer.generation)
             return True
 
-        if not await self._writer.run(seal_or_revise):
+        if not await self._writer.run(revise):
             return self._refusal(offer.uid)
         self._engine.reload(offer.uid)
         return Verdict.TAKEN
@@ -309,16 +312,24 @@ class EmbeddedHost:
         """Store the request to end the run without cleanup. An unknown run never begins. A pool just ends."""
         if uid in self.keeper.uids():
             return await self.keeper.end(uid, request)
-        return await self._change_intent(
+        verdict = await self._change_intent(
             uid,
             lambda intent: intent if intent.abandon else msgspec.structs.replace(intent, abandon=request),
             never=Run(
                 uid=uid, target=UNKNOWN_TARGET, plan="", phase=Phase.ABANDONED, abandon=request, ended_at=now_ms()
             ),
         )
+        if verdict is Verdict.OVER:
+            await self._acquiring.leave_all(uid)
+        return verdict
 
     async def retry(self, uid: str, attempts: Mapping[str, int], by: str) -> Verdict:
-        """End the back-off after exactly these attempts of units."""
+        """End the back-off after exactly these attempts of units, and of the members' steps that they stand for."""
+        for member, members_attempts in self._acquiring.retries(uid, attempts).items():
+            await self._retry(member, members_attempts, by)
+        return await self._retry(uid, attempts, by)
+
+    async def _retry(self, uid: str, attempts: Mapping[str, int], by: str) -> Verdict:
         now = now_ms()
 
         def newest(intent: TargetIntent) -> TargetIntent:
@@ -380,15 +391,18 @@ class EmbeddedHost:
         if scene is not None:
             error = self._writer.write_error
             report = live_report(scene, self._baselines, routes=self.routes, write_error=error)
-            return with_members(report, scene.world.run, self._member_run)
+            return with_members(report, scene.world.run, self._member_names)
         if (pool := self.keeper.report(uid)) is not None:
             return pool
         last = self._engine.reader.ended_run(uid)
         return None if last is None else last_report(last)
 
-    def _member_run(self, uid: str) -> Run | None:
-        found = self._members.find(uid)
-        return found.run if found is not None else self._engine.reader.ended_run(uid)
+    def _member_names(self, uid: str) -> tuple[str, str]:
+        """Return the name of a pool member and that of its pool; empty if they are unknown or there is none."""
+        if (found := self._members.find(uid)) is not None:
+            return found.run.target.name, found.pool_name
+        last = self._engine.reader.ended_run(uid)
+        return (last.target.name, "") if last is not None else ("", "")
 
     def has_ended(self, uid: str) -> bool:
         """Return whether the run existed and has ended."""
@@ -457,7 +471,7 @@ class EmbeddedHost:
         try:
             kept = self.keeper.kept_records()
             ended = await self._writer.run(lambda: self._ledger.forget(before, kept))
-        except LedgerError as error:
+        except HostUnavailableError as error:
             log.warning("records of runs that ended long ago are kept until the next sweep: %s", error)
             return
         self._log_files.forget(ended, before)

@@ -269,7 +269,8 @@ class SqliteLedger:
         if change.birth is None:
             return bool(found == (change.before.seq,))
         ended = self._db.execute("SELECT 1 FROM ended WHERE uid = ?", (uid,)).fetchone()
-        return found is None and ended is None
+        # A member whose run is lost must not be created again.
+        return found is None and ended is None and self.pools.member(uid) is None
 
     def _write(self, change: RunChange, at: int) -> None:
         after = change.after
@@ -357,7 +358,7 @@ class SqliteLedger:
         self._db.execute(
             # The server does not know members, so it cannot acknowledge their ends.
             "INSERT OR IGNORE INTO ended VALUES (?, ?, ?, ?, ?)",
-            (run.uid, name, run.ended_at, ledger.encode(run), run.is_member),
+            (run.uid, name, run.ended_at, ledger.encode(run), self.pools.member(run.uid) is not None),
         )
 
     def acknowledge(self, uids: Iterable[str]) -> None:
@@ -439,6 +440,10 @@ class SqliteLedger:
     def known_uids(self) -> set[str]:
         """Return the UIDs of all runs with a record: live ones, and ended ones that are not deleted yet."""
         return {uid for (uid,) in self._read("SELECT uid FROM run UNION SELECT uid FROM ended")}
+
+    def is_known(self, uid: str) -> bool:
+        """Return whether the run exists or has existed."""
+        return bool(self._read("SELECT 1 FROM run WHERE uid = ? UNION ALL SELECT 1 FROM ended WHERE uid = ?", uid, uid))
 
     def ended_run(self, uid: str) -> Run | None:
         """Return the last ledger of a run that has ended; None if it has not ended or is unknown."""

@@ -83,6 +83,14 @@ class PoolTables:
         query = "SELECT member.uid, pool, number FROM member JOIN run ON run.uid = member.uid ORDER BY run.rowid"
         return [MemberRow(*row) for row in self._read(query)]
 
+    def lost_members(self) -> list[MemberRow]:
+        """Return the members whose runs neither live nor have ended, so that nothing is known of them."""
+        query = (
+            "SELECT uid, pool, number FROM member"
+            " WHERE uid NOT IN (SELECT uid FROM run) AND uid NOT IN (SELECT uid FROM ended)"
+        )
+        return [MemberRow(*row) for row in self._read(query)]
+
     def member(self, uid: str) -> MemberRow | None:
         """Return a member, also after its end; None if there is none."""
         found = self._read("SELECT uid, pool, number FROM member WHERE uid = ?", uid)

@@ -66,8 +66,10 @@ class RunLogs:
         return self._files.times(*self._locate(uid, unit, attempt), attempt)
 
     def _own_logs(self, uid: str) -> tuple[LogInfo, ...]:
-        facts = self._attempts.facts(uid)
-        return self._files.list_logs(uid, {key for key, fact in facts.items() if isinstance(fact, Running)})
+        """Return the logs of a run without those of its units of kind acquire, which print nothing themselves."""
+        facts, run = self._attempts.facts(uid), self._run(uid)
+        found = self._files.list_logs(uid, {key for key, fact in facts.items() if isinstance(fact, Running)})
+        return tuple(info for info in found if run is None or run.kind(info.unit) != Kind.ACQUIRE)
 
     def _locate(self, uid: str, unit: str, attempt: int) -> tuple[str, str]:
         """Return the run and the unit whose log it is."""

@@ -15,7 +15,7 @@ from dayfly.plan.status import describe, with_unsupported
 from dayfly.plan.world import Running, World
 from dayfly.spec.lifecycle import Kind
 from dayfly.spec.report import RunReport, UnitReport
-from dayfly.spec.run import Run, State
+from dayfly.spec.run import Phase, Run, State
 from dayfly.spec.run_data import RunEndpoint, Value
 from dayfly.spec.steps.webhook import DEFINITE
 
@@ -41,19 +41,31 @@ def live_report(scene: Scene, baselines: BaselineProcesses, *, routes: bool, wri
 
 def last_report(run: Run) -> RunReport:
     """Return the report of a run that has ended."""
-    return describe(seal(()), World(run=run), Decision(), run.ended_at)
+    report = describe(seal(()), World(run=run), Decision(), run.ended_at)
+    remarks = [record.message for name, record in run.units.items() if record.message and _is_remarkable(run, name)]
+    return msgspec.structs.replace(report, message="; ".join(remarks)) if remarks else report
 
 
-def with_members(report: RunReport, run: Run, find: Callable[[str], Run | None]) -> RunReport:
-    """Return the report with the names of the pool members whose steps it has. `find` returns a member's ledger."""
-    units = tuple(_with_member(unit, run, find) if unit.kind == Kind.ACQUIRE else unit for unit in report.units)
+def _is_remarkable(run: Run, name: str) -> bool:
+    """Return whether a unit has released a pool member whose cleanup was abandoned."""
+    record = run.unit(name)
+    return run.phase is Phase.CLEANED and run.kind(name) == Kind.ACQUIRE and record.outcome == "succeeded"
+
+
+def with_members(report: RunReport, run: Run, names: Callable[[str], tuple[str, str]]) -> RunReport:
+    """Return the report with the names of the pool members whose steps it has.
+
+    `names` returns the names of a member and of its pool.
+    """
+    units = tuple(_with_member(unit, run, names) if unit.kind == Kind.ACQUIRE else unit for unit in report.units)
     return msgspec.structs.replace(report, units=units)
 
 
-def _with_member(unit: UnitReport, run: Run, find: Callable[[str], Run | None]) -> UnitReport:
-    ref = run.unit(unit.id).ref
-    member = find(ref) if ref else None
-    return msgspec.structs.replace(unit, member=member.target.name) if member is not None else unit
+def _with_member(unit: UnitReport, run: Run, names: Callable[[str], tuple[str, str]]) -> UnitReport:
+    if not (ref := run.unit(unit.id).ref):
+        return unit
+    member, pool = names(ref)
+    return msgspec.structs.replace(unit, member=member, pool=pool)
 
 
 def live_endpoints(scene: Scene, baselines: BaselineProcesses, port: Callable[[str], int]) -> tuple[RunEndpoint, ...]:

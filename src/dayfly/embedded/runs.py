@@ -94,6 +94,11 @@ class RunCache:
             self._live[uid] = live
         return live
 
+    def begin(self, stored: StoredRun) -> LiveRun:
+        """Keep a run in memory that the ledger does not have yet."""
+        live = self._live[stored.run.uid] = LiveRun(stored, self._plan(stored))
+        return live
+
     def peek(self, uid: str) -> LiveRun | None:
         """Return the run from memory or the ledger, without keeping it; None if there is no such run."""
         live = self._live.get(uid)

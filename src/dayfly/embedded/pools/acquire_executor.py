@@ -42,8 +42,8 @@ class AcquireExecutor(Companion):
     """Provides resources of runs with pool members.
 
     Between the choice of a member and the commit of its holder, only the memory of this process knows the choice.
-    The engine sets `change`, which writes the ledgers of other runs, and `is_in_turn`, which returns whether a run is
-    taking a turn. `report` returns the report of a living run, and `on_miss` is called with the digest of a template
+    `change` writes the ledgers of other runs, `wake` queues a run for a turn, and `is_in_turn` returns whether a run is
+    taking one. `report` returns the report of a living run, and `on_miss` is called with the digest of a template
     that no pool had a member of.
     """
 
@@ -56,6 +56,7 @@ class AcquireExecutor(Companion):
         self.change: Change = _refuse
         self.on_miss: Callable[[str], None] = lambda _template: None
         self.report: Callable[[str], RunReport | None] = lambda _uid: None
+        self.wake: Callable[[str], None] = lambda _uid: None
         self.is_in_turn: Callable[[str], bool] = lambda _uid: False
         # The chosen member of a resource, by run and resource, and the run and resource that have chosen a member.
         self._choices: dict[tuple[str, str], str] = {}
@@ -113,7 +114,7 @@ class AcquireExecutor(Companion):
             found = acquire_facts(live.run, acquisition, member, now_ms())
             facts |= found
             outputs |= self._outputs(acquisition, member.uid, found)
-            objections |= acquire_objections(live.run, acquisition, member)
+            objections |= acquire_objections(acquisition, member)
         return Observations(facts=facts, outputs=outputs, objections=objections)
 
     def _member(self, live: LiveRun, acquisition: Acquisition) -> Member | None:
@@ -217,7 +218,9 @@ class AcquireExecutor(Companion):
         raise AssertionError("a member is chosen before its holder's turn is decided")
 
     async def launch(self, live: LiveRun, effect: Launch) -> None:
-        """Do nothing: the claim was written together with the hold or its release."""
+        """Queue the run again if no member will wake it. The hold or its release was written with the claim."""
+        if self._index.find(live.run.unit(effect.unit).ref) is None:
+            self.wake(live.run.uid)
 
     async def fence(self, _live: LiveRun, _effect: Fence) -> None:
         raise AssertionError("an attempt of kind acquire never waits for a start")
@@ -228,6 +231,8 @@ class AcquireExecutor(Companion):
     async def cancel(self, live: LiveRun, effect: Cancel) -> None:
         step = live.plan.steps.get(effect.unit)
         await self._leave(live.run.unit(effect.unit).ref, live.run, step.resource if step is not None else "")
+        if live.run.abandon is not None:
+            self.wake(live.run.uid)  # its attempt has ended, whatever the state of the member is
 
     async def release(self, _live: LiveRun, _effect: Release) -> None:
         """Do nothing: an attempt of kind acquire leaves no evidence outside of the ledger."""
@@ -246,6 +251,28 @@ class AcquireExecutor(Companion):
     async def close(self) -> None:
         """Do nothing: the ledger has everything."""
 
+    async def leave_all(self, uid: str) -> None:
+        """Leave all members for a run that has ended, although its ledger was lost before. It may be a member itself.
+
+        Raises:
+            HostUnavailableError: the disk refused, or a member cannot be read.
+        """
+        self._index.drop(uid)
+        for member in self._index.held_by(uid):
+            holder = Run(uid=uid, target=member.run.holders[0].target, plan="")
+            await self._leave(member.run.uid, holder)
+
+    def retries(self, uid: str, attempts: Mapping[str, int]) -> dict[str, dict[str, int]]:
+        """Return, by member, its attempts whose back-off ends if these attempts of the holder are retried."""
+        stored = self._reader.load(uid)
+        found: dict[str, dict[str, int]] = {}
+        for name in attempts:
+            record = stored.run.unit(name) if stored is not None else None
+            member = self._index.find(record.ref) if record is not None and record.kind == Kind.ACQUIRE else None
+            if member is not None:
+                found.setdefault(member.run.uid, {}).update(_retried(member, name.rpartition("/")[2]))
+        return found
+
     async def _leave(self, uid: str, holder: Run, resource: str = "") -> None:
         """Leave a member, if the run holds it.
 
@@ -263,6 +290,14 @@ class AcquireExecutor(Companion):
     def _stored_run(self, uid: str) -> Run | None:
         stored = self._reader.load(uid)
         return stored.run if stored is not None else None
+
+
+def _retried(member: PoolMember, name: str) -> dict[str, int]:
+    """Return the latest attempts of the steps that a holder's unit stands for: one create step, or all delete steps."""
+    steps = [step for step in member.plan.steps.values() if step.unit.name == name]
+    if not steps:
+        steps = [step for step in member.plan.steps.values() if not step.creates]
+    return {step.id: member.run.unit(step.id).attempt for step in steps if member.run.unit(step.id).attempt}
 
 
 def _change(member: Run, moves: tuple[Join | Leave, ...]) -> RunChange:

@@ -32,6 +32,11 @@ class PoolMember(msgspec.Struct, frozen=True, kw_only=True):
     progress: Progress
 
     @property
+    def pool_name(self) -> str:
+        """The name of its pool, from its own name; empty if it belongs to none."""
+        return self.run.target.name.rpartition("-")[0] if self.pool else ""
+
+    @property
     def is_available(self) -> bool:
         """Return whether a holder may join it: it is open, was never held, and is not to end."""
         return not self.is_stopping and self.progress in (Progress.CREATING, Progress.READY) and is_free(self.run)
@@ -49,12 +54,15 @@ class MemberIndex:
         # The time that the last members of a template took to become ready, in milliseconds.
         self._durations: dict[str, collections.deque[int]] = {}
         self._unreadable: dict[str, MemberRow] = {}
-        self.on_change: Callable[[PoolMember], None] = lambda _member: None
+        self.on_change: Callable[[str], None] = lambda _pool: None  # called with the UID of a pool
         # UIDs of all members that this process has known: their reports are not sent to the server.
         self._known: set[str] = set()
 
     def load(self, reader: SqliteLedger) -> None:
-        """Read all members. Those that cannot be read are left out: their runs report the damage."""
+        """Read all members. Those that cannot be read, or are lost, are used by nobody."""
+        for lost in reader.pools.lost_members():
+            log.warning("the record of pool member %s is lost", lost.uid)
+            self._unreadable[lost.uid] = lost
         for row in reader.pools.living_members():
             self._known.add(row.uid)
             try:
@@ -107,15 +115,21 @@ class MemberIndex:
 
     def drop(self, uid: str) -> None:
         """Remove a member that has ended."""
+        if (unreadable := self._unreadable.pop(uid, None)) is not None:
+            self.on_change(unreadable.pool)
         found = self._members.pop(uid, None)
         if found is not None:
             self._make_unavailable(found)
             self._drop_holders(found)
-            self.on_change(found)
+            self.on_change(found.pool)
 
     def find(self, uid: str) -> PoolMember | None:
         """Return a living member; None if there is none."""
         return self._members.get(uid)
+
+    def all(self) -> list[PoolMember]:
+        """Return all living members."""
+        return list(self._members.values())
 
     def was_known(self, uid: str) -> bool:
         """Return whether the run is, or was, a member."""
@@ -137,7 +151,7 @@ class MemberIndex:
         return [self._members[uid] for uid in self._by_holder.get(holder, ())]
 
     def unreadable_of(self, pool: str) -> list[MemberRow]:
-        """Return the members of a pool whose runs cannot be read."""
+        """Return the members of a pool whose runs cannot be read or are lost."""
         return [row for row in self._unreadable.values() if row.pool == pool]
 
     def of_pool(self, pool: str) -> list[PoolMember]:
@@ -157,7 +171,7 @@ class MemberIndex:
             self._by_holder.setdefault(holder.run, set()).add(uid)
         if member.is_available:
             self._available.setdefault((member.run.plan, member.progress), {}).setdefault(uid)
-        self.on_change(member)
+        self.on_change(member.pool)
 
     def _add_duration(self, run: Run) -> None:
         known = self._durations.setdefault(run.plan, collections.deque(maxlen=DURATIONS))

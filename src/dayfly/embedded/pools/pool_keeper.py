@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,6 +16,7 @@ from dayfly.embedded.pools.pool_members import member_birth, member_reports, obs
 from dayfly.lib.clock import now_ms
 from dayfly.link.wire import PoolAction, Verdict
 from dayfly.plan.pool import CloseMember, MemberState, PoolDecision, decide_pool
+from dayfly.plan.reasons import Reason
 from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.identity import member_id
 from dayfly.spec.lifecycle import digest
@@ -23,17 +25,19 @@ from dayfly.spec.report import PoolReport, RunReport
 from dayfly.spec.run import EndRequest, Phase, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from dayfly.embedded.engine import Engine
     from dayfly.embedded.ledger import RunChange
-    from dayfly.embedded.pools.member_index import MemberIndex, PoolMember
+    from dayfly.embedded.pools.member_index import MemberIndex
     from dayfly.link.wire import Offer
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 CONFLICT_RETRY_S = 0.1
+# Time for which changes of members are collected before the pool has a turn.
+MEMBER_DELAY_S = 0.05
 DEFECT_RETRY_S = 5.0
 # Schedules and ages count by the wall clock, which may jump, so each pool has a turn at least this often.
 TICK_S = 60.0
@@ -54,7 +58,7 @@ class PoolKeeper:
         self._due: dict[str, float] = {}  # when a pool has its next turn, by the clock of the event loop
         self._woken = asyncio.Event()
         self._errors: dict[str, str] = {}
-        self._is_closed = False
+        self._closed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         index.on_change = self._on_member_change
 
@@ -62,13 +66,13 @@ class PoolKeeper:
 
     def start(self) -> None:
         """Take turns from now on."""
-        for uid in self._reader.pools.uids():
+        for uid in self.uids():
             self.wake(uid)
         self._task = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
         """Finish the turn in progress and take no other."""
-        self._is_closed = True
+        self._closed.set()
         self._woken.set()
         if self._task is not None:
             await self._task
@@ -83,9 +87,9 @@ class PoolKeeper:
         for uid in list(self._due):
             self.wake(uid)
 
-    def _on_member_change(self, member: PoolMember) -> None:
-        if member.pool:
-            self.wake(member.pool)
+    def _on_member_change(self, pool: str) -> None:
+        if pool:
+            self._wake_in(pool, MEMBER_DELAY_S)
 
     def _wake_in(self, uid: str, seconds: float) -> None:
         at = asyncio.get_running_loop().time() + seconds
@@ -95,21 +99,22 @@ class PoolKeeper:
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
-        while not self._is_closed:
+        await self._try(self._close_orphans, "")
+        while not self._closed.is_set():
             self._woken.clear()
             for uid in [uid for uid, at in self._due.items() if at <= loop.time()]:
-                if self._is_closed:
+                if self._closed.is_set():
                     return
                 self._due[uid] = loop.time() + TICK_S
-                await self._try_turn(uid)
+                await self._try(partial(self._take_turn, uid), uid)
             delay = min(self._due.values(), default=loop.time() + TICK_S) - loop.time()
             if delay > 0:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), delay)
 
-    async def _try_turn(self, uid: str) -> None:
+    async def _try(self, work: Callable[[], Awaitable[None]], uid: str) -> None:
         try:
-            await self._take_turn(uid)
+            await work()
             self._errors.pop(uid, None)
         except (LedgerError, RunDamagedError) as error:
             self._log_failure(uid, f"pool {uid} waits: {error}", logging.WARNING)
@@ -122,6 +127,22 @@ class PoolKeeper:
         if self._errors.get(uid) != said:  # log each error once, not at every retry
             self._errors[uid] = said
             log.log(level, said, exc_info=level == logging.ERROR)
+
+    async def _close_orphans(self) -> None:
+        """Close the unused members of pools whose rows are lost: nothing else would ever close them."""
+        ledger, pools = self._engine.ledger, self.uids()
+        unused = (each for each in self._index.all() if not each.run.joins and not each.is_stopping)
+        orphans = [each.run.uid for each in unused if each.pool not in pools]
+        request = EndRequest(at=now_ms(), reason=Reason.WITHDRAWN, message="the record of its pool is lost")
+
+        def write() -> None:
+            for uid in orphans:
+                _request_end(ledger, uid, request)
+
+        if orphans:
+            await self._engine.writer.run(write)
+        for uid in orphans:
+            self._engine.reload(uid)
 
     async def _take_turn(self, uid: str) -> None:
         pool = self._reader.pools.load(uid)
@@ -184,9 +205,7 @@ class PoolKeeper:
         if not ledger.change(births, now, commit_pool):
             return False
         for each in closing:
-            stored = ledger.load(each.uid)
-            if stored is not None and not stored.run.holders and stored.intent.stop is None:
-                ledger.set_intent(each.uid, msgspec.structs.replace(stored.intent, stop=each.request))
+            _request_end(ledger, each.uid, each.request)
         if decision.has_ended:
             ledger.pools.drop(pool.uid)
             ledger.block_creation(
@@ -313,6 +332,13 @@ class PoolKeeper:
                 refill_ms=demand.refill_ms,
             ),
         )
+
+
+def _request_end(ledger: SqliteLedger, uid: str, request: EndRequest) -> None:
+    """Store the request to end a member, unless it has a holder by now. Called inside a transaction."""
+    stored = ledger.load(uid)
+    if stored is not None and not stored.run.holders and stored.intent.stop is None:
+        ledger.set_intent(uid, msgspec.structs.replace(stored.intent, stop=request))
 
 
 def _ignore(_uid: str) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dayfly.embedded.ledger import SqliteLedger
-    from dayfly.embedded.pool_tables import StoredPool
+    from dayfly.embedded.pool_tables import MemberRow, StoredPool
     from dayfly.embedded.pools.member_index import MemberIndex, PoolMember
     from dayfly.spec.report import RunReport
 
@@ -44,13 +44,14 @@ def observed_members(pool: StoredPool, index: MemberIndex, reader: SqliteLedger)
     yield from map(_observed, living)
     unread = index.unreadable_of(pool.uid)
     for row in unread:
-        # It counts as used up, and its pool cannot end without it.
-        yield Member(number=row.number, uid=row.uid, template="", state=MemberState.ENDING, born_at=0)
+        yield _used_up(row.number, row.uid)
     known = {member.number for member in living} | {row.number for row in unread}
     for number in sorted(pool.ledger.numbers - known):
         uid = member_id(pool.uid, str(number))
         if (last := reader.ended_run(uid)) is not None:
             yield _member(last, number, MemberState.ENDING)
+        elif reader.pools.member(uid) is not None:
+            yield _used_up(number, uid)  # its run is lost
 
 
 def member_birth(pool: StoredPool, number: int, now: int) -> RunChange:
@@ -65,8 +66,9 @@ def member_birth(pool: StoredPool, number: int, now: int) -> RunChange:
 def member_reports(
     pool: StoredPool, index: MemberIndex, reader: SqliteLedger, report: Callable[[str], RunReport | None]
 ) -> tuple[UnitReport, ...]:
-    """Return a report for each living member of a pool, and for the one that failed last."""
+    """Return a report for each member of a pool that has not ended, and for the one that failed last."""
     found = [_member_report(member, report(member.run.uid)) for member in index.of_pool(pool.uid)]
+    found += [_unread_report(pool, row) for row in index.unreadable_of(pool.uid)]
     failed = pool.ledger.failed
     if failed and index.find(uid := member_id(pool.uid, str(failed))) is None:
         last = reader.ended_run(uid)
@@ -83,6 +85,11 @@ def state_of(member: PoolMember) -> MemberState:
 
 def _observed(member: PoolMember) -> Member:
     return _member(member.run, member.number, state_of(member))
+
+
+def _used_up(number: int, uid: str) -> Member:
+    """Return a member of which nothing is known: it is replaced, and its pool cannot end without it."""
+    return Member(number=number, uid=uid, template="", state=MemberState.ENDING, born_at=0)
 
 
 def _member(run: Run, number: int, state: MemberState) -> Member:
@@ -118,6 +125,21 @@ def _member_report(member: PoolMember, report: RunReport | None) -> UnitReport:
         started_at=run.born_at,
         member=run.target.name,
         holder=f"{holder.target.name}/{holder.resource}" if holder is not None else "",
+    )
+
+
+def _unread_report(pool: StoredPool, row: MemberRow) -> UnitReport:
+    name = f"{pool.target.name}-{row.number}"
+    message = f"the record of its run {row.uid} is damaged or lost, so its cleanup is unknown; restore it from a backup"
+    return UnitReport(
+        id=name,
+        name=name,
+        event="start",
+        kind="member",
+        state="unknown",
+        reason=Reason.LEDGER_LOST,
+        message=message,
+        member=name,
     )
 
 

@@ -44,11 +44,9 @@ def lost_member(uid: str, holder: Run) -> UnitRefusal:
 
 
 def needs_member(run: Run, acquisition: Acquisition) -> bool:
-    """Return whether a turn of the holder depends on the member's state."""
-    if run.phase is Phase.OPEN:
-        return any(run.unit(name).outcome != "succeeded" for name in acquisition.steps)
+    """Return whether a turn of the holder may depend on the member's state."""
     every = (run.unit(name) for name in (*acquisition.steps, *acquisition.releases))
-    return any(record.state in ALIVE or record.outcome != "succeeded" for record in every)
+    return any(record.outcome != "succeeded" for record in every)
 
 
 def acquire_facts(run: Run, acquisition: Acquisition, member: Member, now: int) -> dict[AttemptKey, Fact]:
@@ -59,24 +57,25 @@ def acquire_facts(run: Run, acquisition: Acquisition, member: Member, now: int) 
         record = run.unit(name)
         if record.state in ALIVE:
             facts[name, record.attempt] = _stand_in(run, acquisition, member, record, step, reports.get(step), now)
-        elif run.phase is Phase.OPEN and member.problem is None:
+        elif run.phase is Phase.OPEN and member.problem is None and record.outcome != "succeeded":
             result = _result(acquisition, member, step, now)
             facts[name, record.attempt + 1] = Prepared(ref=member.uid, result=result)
-    for name in acquisition.releases if run.phase is not Phase.OPEN else ():
+    # A turn may close the run, so the release may be claimed in a run that is still open.
+    held = member.uid if acquisition.member(run) else ""
+    for name in acquisition.releases:
         record = run.unit(name)
         if record.state in ALIVE:
             facts[name, record.attempt] = _release(run, member, record, now)
-        elif member.problem is None:
-            facts[name, record.attempt + 1] = Prepared(ref=member.uid, result=_released(member, now))
+        elif member.problem is None and record.outcome != "succeeded":
+            facts[name, record.attempt + 1] = Prepared(ref=held)
     return facts
 
 
-def acquire_objections(run: Run, acquisition: Acquisition, member: Member) -> dict[str, UnitRefusal]:
+def acquire_objections(acquisition: Acquisition, member: Member) -> dict[str, UnitRefusal]:
     """Return why units cannot be claimed: the member that the ledger refers to is unknown or cannot be read."""
     if member.problem is None:
         return {}
-    names = acquisition.steps if run.phase is Phase.OPEN else acquisition.releases
-    return dict.fromkeys(names, member.problem)
+    return dict.fromkeys((*acquisition.steps, *acquisition.releases), member.problem)
 
 
 def _stand_in(
