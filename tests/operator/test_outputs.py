@@ -155,23 +155,23 @@ class TestBindings:
     async def test_all_are_bound_in_the_sandboxs_namespace_once(self, server):
         await server.secret(NAME, RUNNERS, RUN, url=b"db://1")
         name = resource_name(RUN, "db")
-        assert await write_resource_secret(server.client, RUN, DOCUMENT, "shop") == name
+        assert await write_resource_secret(server, RUN, DOCUMENT, "shop") == name
         assert server.data(name) == {"make.url": b"db://1"}
         before = len(server.changes())
-        assert await write_resource_secret(server.client, RUN, DOCUMENT, "shop") == name
+        assert await write_resource_secret(server, RUN, DOCUMENT, "shop") == name
         assert len(server.changes()) == before
 
     async def test_run_without_outputs_has_no_binding(self, server):
-        assert await write_resource_secret(server.client, a_run(), DOCUMENT, "shop") == ""
+        assert await write_resource_secret(server, a_run(), DOCUMENT, "shop") == ""
         assert server.cluster.calls == []
 
     async def test_outputs_that_are_gone_are_said(self, server):
         with pytest.raises(CannotRenderError, match="is missing or was changed"):
-            await write_resource_secret(server.client, RUN, DOCUMENT, "shop")
+            await write_resource_secret(server, RUN, DOCUMENT, "shop")
         assert "POST" not in server.changes()
         await server.secret(NAME, RUNNERS, RUN)
         with pytest.raises(CannotRenderError, match="is missing or was changed"):
-            await write_resource_secret(server.client, RUN, DOCUMENT, "shop")
+            await write_resource_secret(server, RUN, DOCUMENT, "shop")
 
     @pytest.mark.parametrize("meanwhile", [True, False])
     async def test_binding_name_of_another_owner_is_reported(self, server, meanwhile):
@@ -190,7 +190,7 @@ class TestBindings:
         else:
             await server.secret(name, "shop", None, url=b"theirs")
         with pytest.raises(CannotRenderError, match="does not belong to Dayfly"):
-            await write_resource_secret(server.client, RUN, DOCUMENT, "shop")
+            await write_resource_secret(server, RUN, DOCUMENT, "shop")
         assert server.data(name) == {"url": b"theirs"}
 
     async def test_a_peer_that_was_quicker_has_made_ours(self, server):
@@ -203,7 +203,7 @@ class TestBindings:
             return await create(*arguments)
 
         server.client.create = late
-        assert await write_resource_secret(server.client, RUN, DOCUMENT, "shop") == name
+        assert await write_resource_secret(server, RUN, DOCUMENT, "shop") == name
 
     async def test_refusing_namespace_is_retried_after_its_pause(self, monkeypatch):
         clock, asked = [1_000], []

@@ -8,6 +8,7 @@ from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RUN_FINALIZER, RUNS
+from dayfly.operator.executors.acquire_executor import HoldNotLeftError
 from dayfly.operator.refusals import is_down
 from dayfly.operator.run_memory import Sight
 from dayfly.operator.targets.targets import Targets
@@ -35,8 +36,12 @@ class Effects:
     async def _dissolve(self, sight: Sight) -> None:
         """Release the target, then the documents, then the ledger."""
         run = sight.run
+        if await self._targets.is_awaited(run):
+            return
         try:
             await self._executors.clear(sight)
+        except HoldNotLeftError:
+            raise  # also of an abandoned run: only its ledger names the members that it holds
         except Exception as error:
             # The sweep removes what remains of a run that is gone.
             if is_down(error) or (run.ledger.units and run.ledger.phase is not Phase.ABANDONED):

@@ -84,6 +84,7 @@ class Operator:
         kinds: AdapterFactories = (),
         hooks: ExtensionFactory | None = None,
         groups: ExtensionFactory | None = None,
+        pools: ExtensionFactory | None = None,
         states: StateAccess | None = None,
         routing: RoutingSettings = RoutingSettings(),  # noqa: B008 - frozen
         agent: AgentFactory | None = None,
@@ -109,6 +110,7 @@ class Operator:
         self._extensions = [
             *self._extension(hooks, self.cluster.hooked, self.cluster.pairs),
             *self._extension(groups, self.cluster.grouped),
+            *self._extension(pools, self.cluster.members),
         ]
         self._reconciler = Reconciler(
             self.cluster,
@@ -122,6 +124,7 @@ class Operator:
             routing=routing,
             traced=receivers.tracer is not None,
             ephemeral_storage=ephemeral_storage,
+            pools=pools is not None,
         )
         self._resource_status = ResourceStatusWriter(self.cluster, ResourceSecrets(self.cluster).ensure)
         self.metrics = self._metrics()
@@ -257,6 +260,8 @@ class Operator:
         if scene is None or found is None:
             return
         target, memory = self.targets.adapter_for(found), self._reconciler.memories.get_or_create(found)
+        if memory.work.sight is not None and memory.work.sight.has_joined:
+            return  # a report of this moment would only delay the next turn
         report = describe(scene.plan, scene.world, decided or decide(scene.plan, scene.world, scene.now), scene.now)
         if ineffective := self._reconciler.ineffective_parts(run):
             report = msgspec.structs.replace(report, unsupported=(*report.unsupported, *ineffective))

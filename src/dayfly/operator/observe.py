@@ -1,7 +1,7 @@
 """Collects the world of a run: its documents, its target's intent, and the facts of its executors."""
 
 from dayfly.execute import inputs
-from dayfly.execute.executor import Observations, Registry
+from dayfly.execute.executor import SLOTLESS_KINDS, Observations, Registry
 from dayfly.execute.inputs import unfit_messages
 from dayfly.execute.turn import Scene, adjust_facts, pin_generations
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -65,6 +65,7 @@ class Observer:
             facts=facts | refused,
             target=await self._targets.adapter_for(run).read_state(run),
             gated_kinds=self._executors.gated_kinds,
+            slotless_kinds=SLOTLESS_KINDS,
             object_refs=dict(known.object_refs),
             definitions=dict(known.definitions),
             slots=grant.slots,
@@ -111,7 +112,13 @@ class Observer:
         if memory.work.plan is not None and memory.work.plan[0] == forks:
             return memory.work.plan[1]
         over = run.ledger.phase in (Phase.CLEANED, Phase.ABANDONED)
-        documents = []
+        inline = run.inline_documents()
+        if inline is None and not over and not given_up:
+            raise PlanLostError(
+                "the documents in its Run were changed since the run began, so nothing is started or cleaned up: "
+                "restore them, or delete the run's target and abandon the cleanup"
+            )
+        documents = list(inline or ())
         for pin in run.spec.documents:
             found = self._cluster.documents.get(pin.name)
             if found is None:
@@ -123,7 +130,7 @@ class Observer:
                     f"document {pin.name} is missing or was changed since the run began, so nothing is started or "
                     "cleaned up: restore it, or delete the run's target and abandon the cleanup"
                 )
-        if len(documents) < len(run.spec.documents):
+        if len(documents) < len(run.spec.documents) + len(run.spec.inline):
             return seal(())  # the remaining documents may refer to missing ones
         memory.work.plan = forks, seal(tuple(documents), run.spec.forks)
         return memory.work.plan[1]

@@ -17,8 +17,10 @@ from dayfly.execute.pod.run import PodClient
 from dayfly.execute.turn import Scene, turn
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches
+from dayfly.operator.cluster.holders import HolderEntries
 from dayfly.operator.cluster.route_kinds import RoutingSettings
 from dayfly.operator.effects import Effects
+from dayfly.operator.executors.acquire_executor import AcquireExecutor
 from dayfly.operator.executors.fork_executor import DeploymentForkExecutor
 from dayfly.operator.executors.object_executor import ObjectExecutor
 from dayfly.operator.executors.preview_executor import GatewayPreviewExecutor
@@ -43,12 +45,15 @@ from dayfly.operator.run_memory import RunMemories, RunMemory, Sight
 from dayfly.operator.states.state_access import StateAccess
 from dayfly.operator.status.step_logs import StepLogWriter
 from dayfly.operator.sweeper import OrphanSweeper
-from dayfly.operator.targets.targets import Targets
+from dayfly.operator.targets.targets import Targets, has_begun
 from dayfly.plan.actions import Decision, Dissolve, Effect, Move, Record, Void
 from dayfly.plan.closed_run import is_past_pre_stop
+from dayfly.plan.decide import decide
 from dayfly.plan.decision import may_have_processes
 from dayfly.plan.reasons import Reason
+from dayfly.plan.status import describe
 from dayfly.spec.lifecycle import STEP_KINDS, Kind, LifecycleEvent
+from dayfly.spec.report import RunReport
 
 log = logging.getLogger(__name__)
 
@@ -70,11 +75,13 @@ class Reconciler:
         routing: RoutingSettings = RoutingSettings(),  # noqa: B008 - frozen
         traced: bool,
         ephemeral_storage: str = "",
+        pools: bool = False,
     ) -> None:
         """Create the parts of a host.
 
         `ended` is called after the end of each run. `limit` is the default limit of concurrent steps of a namespace.
-        `traced` adds a trace context to steps. `ephemeral_storage` is a step's default limit on its node's disk.
+        `traced` adds a trace context to steps. `ephemeral_storage` is a step's default limit on its node's disk. With
+        `pools`, pool members can provide resources.
         """
         self._cluster = cluster
         self._ended = ended
@@ -108,6 +115,9 @@ class Reconciler:
             GatewayPreviewExecutor(cluster, previews),
             refusals=(errors.Refused,),
         )
+        if pools:
+            self.executors.add(AcquireExecutor(cluster, self.latest_report))
+        self._holders = HolderEntries(cluster)
         self._observer = Observer(cluster, targets=self.targets, executors=self.executors, slots=self.slots)
         self._effects = Effects(cluster, targets=self.targets, executors=self.executors)
 
@@ -120,6 +130,13 @@ class Reconciler:
         objections = scene.world.objections | memory.refusals.current(found.ledger, self._cluster.now())[0]
         world = msgspec.structs.replace(scene.world, run=found.ledger, objections=objections)
         return msgspec.structs.replace(scene, world=world)
+
+    def latest_report(self, run: str) -> RunReport | None:
+        """Return the report on the run's latest turn; None if this process has none."""
+        scene = self.latest_scene(run)
+        if scene is None:
+            return None
+        return describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now), scene.now)
 
     def retries(self, run: str) -> Retries:
         """Return the refused requests of that run that will be retried."""
@@ -218,9 +235,11 @@ class Reconciler:
             self.memories.drop(run)
             await self.sweeper.remove_orphans(run)
             return None
+        if found.ledger.holders and not await self._holders.drop_obsolete(found):
+            self._cluster.queue.add(run)
+            return None
         memory = self.memories.get_or_create(found)
-        begun = found.ledger.units or found.ledger.seq
-        if not (memory.fenced or begun or await self.targets.fence(found)):
+        if not (memory.fenced or has_begun(found.ledger) or await self.targets.fence(found)):
             return None
         memory.fenced = True
         try:
@@ -268,6 +287,8 @@ class Reconciler:
 
         If they can never be written, that is a failure.
         """
+        if scene.kind(move.unit) == Kind.ACQUIRE:
+            return move  # the outputs stay with the pool member
         key = move.unit, move.attempt
         pod = sight.pods.get(key)
         printed = await self.followers.read_tail(pod) if pod is not None else None

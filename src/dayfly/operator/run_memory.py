@@ -50,6 +50,8 @@ class Sight(msgspec.Struct):
     """Existing objects by the attempts that created them."""
     first_error: Exception | None = None
     """The first error that did not end the turn at once; it is raised at the end."""
+    has_joined: bool = False
+    """Whether this turn has joined a pool member, so that the next turn, which claims it, follows at once."""
     ineffective: tuple[str, ...] = ()
     """Parts of the spec that have no effect, for the report."""
     routes: RouteSight = msgspec.field(default_factory=RouteSight)
@@ -88,6 +90,7 @@ class RunMemory:
         "ahead",
         "fenced",
         "forks",
+        "joined",
         "ledger",
         "logs",
         "loosened",
@@ -114,6 +117,8 @@ class RunMemory:
         self.refusals = Refusals()
         self.retries = Retries()
         self.forks = ForkMemory(self.refusals, self.retries)
+        self.joined: dict[str, str] = {}
+        """By resource: the run of the pool member that this process has joined for it."""
         self.pods: dict[str, PodMemory] = {}
         """By UID: the pods that are neither released nor gone."""
         self.objects: dict[AttemptKey, ObjectMemory] = {}

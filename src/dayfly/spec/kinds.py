@@ -4,7 +4,7 @@ A status is output for people and is never read back: `plan.status` makes its te
 must survive is in the ledger (`run`).
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from dayfly.spec.lifecycle import Unit, WireStruct
 from dayfly.spec.lifecycle_hook import Hold
@@ -21,7 +21,7 @@ from dayfly.spec.meta import (
     or_empty,
 )
 from dayfly.spec.plugin import PluginSpec
-from dayfly.spec.run import EndRequest, Run
+from dayfly.spec.run import EndRequest, Holder, Run
 from dayfly.spec.steps.kube_object import ReadyRule
 
 _DIGEST = "^sha256:[0-9a-f]{64}$"
@@ -109,6 +109,10 @@ class RunSpec(WireStruct, frozen=True, kw_only=True):
     """The sealed documents of a run, and the newest revision of its target's forks."""
 
     documents: Annotated[tuple[Pin, ...], list_of("The sealed documents.")] = ()
+    inline: Annotated[
+        tuple[dict[str, Any], ...],
+        list_of("The sealed documents themselves, instead of objects. Their digest is the plan of the ledger."),
+    ] = ()
     forks: Annotated[tuple[Unit, ...], list_of("The target's forks, at their newest revision.")] = ()
     plural: Annotated[str, dns_label("The target's resource name, as in API paths.")] = "sandboxes"
     generation: Annotated[int, doc("The target's newest accepted generation.", minimum=0)] = 0
@@ -121,6 +125,19 @@ class RunSpec(WireStruct, frozen=True, kw_only=True):
     offered: Annotated[
         ServerTarget | None, doc("The server's sandbox or route group; absent if it was applied in the cluster.")
     ] = None
+
+
+class PoolMemberSpec(WireStruct, frozen=True, kw_only=True):
+    """One pool member: a resource that exists before a sandbox needs it, or that was created for one.
+
+    Only Dayfly's operator writes it. `holder` is the run for which the member was created because none was ready; the
+    holder of any other member is in its ledger.
+    """
+
+    pool: Annotated[str, or_empty(dns_label("Name of its pool; empty if it was created for a holder."))] = ""
+    number: Annotated[int, doc("Its number in the pool, which is never used again.", minimum=0)] = 0
+    template: Annotated[str, doc("Digest of the template that it was created from.", 71, pattern=_DIGEST)]
+    holder: Annotated[Holder | None, doc("The run for which it was created.")] = None
 
 
 class StatusCondition(WireStruct, frozen=True, kw_only=True):

@@ -96,6 +96,13 @@ class ChangeChecks:
         elif change.plural == "objectlifecyclemethods":
             if RUN_LABEL not in meta.get("labels", {}):
                 yield "it belongs to no Run"
+        elif change.plural == "poolmembers" and (change.method == "POST" or not meta.get("finalizers")):
+            # It is created for the open run of a holder, and deleted again if it never got a run.
+            holder = item["spec"].get("holder", {}).get("run", "")
+            if holder not in {of for _, of in self._runs.values()} and meta.get("uid") not in {
+                of for _, of in self._runs.values()
+            }:
+                yield "it is created for no Run"
         elif change.plural in ("sandboxes", "routegroups"):
             fenced = "dayfly.dev/lifecycle" in meta.get("finalizers", [])
             served = "dayfly.dev/served" in meta.get("labels", {})

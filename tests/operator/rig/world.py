@@ -53,6 +53,7 @@ KINDS = (
     custom(GROUP, "v1alpha1", "resources", "Resource", namespaced=False),
     custom(GROUP, "v1alpha1", "steplogs", "StepLogs", status=False),
     custom(GROUP, "v1alpha1", "lifecyclehooks", "LifecycleHook", namespaced=False),
+    custom(GROUP, "v1alpha1", "poolmembers", "PoolMember", status=False),
     custom("cluster.example.org", "v1", "machines", "Machine"),
     custom("db.example.org", "v1", "claims", "Claim"),
     custom("wide.example.org", "v1", "widgets", "Widget", namespaced=False),
@@ -91,6 +92,7 @@ class Process:
             kinds=world.kinds,
             hooks=world.hooks,
             groups=world.groups,
+            pools=world.pools,
             agent=world.agent(self) if world.agent else None,
             receivers=world.receivers,
             fallback=fallback,
@@ -141,6 +143,9 @@ class World:
         self.kinds: AdapterFactories = ()
         self.hooks: ExtensionFactory | None = HooksExtension
         self.groups: ExtensionFactory | None = None
+        self.pools: ExtensionFactory | None = None
+        self.claim_steps = True
+        self.invariants: list[Callable[[], list[str]]] = []
         self.agent: Callable[[Process], AgentFactory] | None = None
         self.receivers = Receivers()
         self.routing = RoutingSettings()
@@ -301,7 +306,15 @@ class World:
         lines = [f"{e.at:8.1f} {e.what:5} {e.unit}#{e.attempt} {e.outcome}" for e in self.cloud.log]
         objects = [
             f"{plural} {item['metadata']['name']} {item['metadata'].get('finalizers')} {item['metadata'].get('deletionTimestamp', '')} {item.get('ledger', '') or item.get('status', '')}"
-            for plural in ("sandboxes", "runs", "objectlifecyclemethods", "deployments", "pods", "secrets")
+            for plural in (
+                "sandboxes",
+                "poolmembers",
+                "runs",
+                "objectlifecyclemethods",
+                "deployments",
+                "pods",
+                "secrets",
+            )
             for item in self.cluster.objects(plural)
         ]
         return "\n".join([*lines, *objects, *self.writes[-12:]])
@@ -312,7 +325,7 @@ class World:
 
     def leftovers(self) -> list[str]:
         """(14) Return our remaining objects."""
-        kinds = ("runs", "objectlifecyclemethods", "sandboxes", "secrets", "resources", "steplogs")
+        kinds = ("runs", "objectlifecyclemethods", "sandboxes", "poolmembers", "secrets", "resources", "steplogs")
         left = [(plural, item) for plural in kinds for item in self.cluster.objects(plural)]
         left += [("pods", pod) for pod in self.pods()]
         left += [(plural, item) for plural in ("deployments", "services", "pods") for item in self.forks.all(plural)]
@@ -333,6 +346,7 @@ class World:
                 objects = self.cluster.store.after(self.cluster.kind(plural), 0)
                 found += invariants.unclaimed_objects(runs, objects)
             found += invariants.unclaimed_forks(runs, self.cluster.store.after(self.cluster.kind("deployments"), 0))
+        found += [violation for check in self.invariants for violation in check()]
         assert not found, "\n".join([*found, self.story()])
 
     def check_cleaned(self, run: str) -> None:

@@ -115,7 +115,10 @@ class SandboxRoutes:
     async def _read_sealed(self, name: str) -> Compiled:
         client = self._context.client
         run = await client.get(RUNS, name)
-        pinned = [(await client.get(DOCUMENTS, pin.name)).spec for pin in run.spec.documents]
+        pinned = [
+            *(run.inline_documents() or ()),
+            *[(await client.get(DOCUMENTS, pin.name)).spec for pin in run.spec.documents],
+        ]
         return Compiled(tuple(pinned), run.spec.forks)
 
     async def _compile(self, found: Any, objects: Objects) -> Compiled:

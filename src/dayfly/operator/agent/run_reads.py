@@ -7,13 +7,15 @@ import binascii
 from typing import NamedTuple
 
 from dayfly.execute.pod import names
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import DOCUMENTS, STEP_LOGS, RunObject
 from dayfly.operator.outputs.attempt_secrets import verified_values
+from dayfly.operator.outputs.producers import find_producer
 from dayfly.spec.kinds import StepLog
-from dayfly.spec.lifecycle import LifecycleEvent, unit_id
+from dayfly.spec.lifecycle import Lifecycle, LifecycleEvent, unit_id
 from dayfly.spec.log_times import TimeEntry, entries_from
 from dayfly.spec.run import Result
 from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
@@ -41,29 +43,41 @@ Kept = dict[tuple[str, int], KeptLog]
 async def read_values(cluster: ClusterWatches, run: RunObject) -> tuple[Value, ...]:
     """Return all recorded outputs. Sensitive ones are listed without their value, which is not read."""
     found: list[Value] = []
-    for pin in run.spec.documents:
-        document = cluster.documents.get(pin.name)
-        if document is None:
-            document = await cluster.client.find(DOCUMENTS, pin.name)
-        if document is None:
-            continue
-        for unit in (unit for event in LifecycleEvent for unit in document.spec.units(event)):
-            name = unit_id(document.spec.resource, unit.name)
+    for document in await _documents(cluster, run):
+        for unit in (unit for event in LifecycleEvent for unit in document.units(event)):
+            name = unit_id(document.resource, unit.name)
             recorded = {each: known for each, known in run.ledger.unit(name).outputs.items() if each != DEFINITE}
             sensitive = {output.name for output in unit.outputs if output.sensitive}
             secret = sorted(output for output, record in recorded.items() if record.sensitive or output in sensitive)
             found += [Value(unit=name, output=output, value=b"", sensitive=True) for output in secret]
             open_ = {output: record for output, record in recorded.items() if output not in secret}
-            for attempt in sorted({record.attempt for record in open_.values()}):
-                wanted = {output: record for output, record in open_.items() if record.attempt == attempt}
-                kept = await cluster.client.find(
-                    SECRETS, names.outputs_name(run.ledger.uid, name, attempt), names.namespace_of(unit)
-                )
+            try:
+                source = await find_producer(cluster, run, document, unit)
+            except CannotRenderError:
+                continue
+            origins = source.run.ledger.unit(source.name).outputs
+            attempts = {output: origins[output].attempt for output in open_ if output in origins}
+            for attempt in sorted(set(attempts.values())):
+                wanted = {output: open_[output] for output, its in attempts.items() if its == attempt}
+                secret_name = names.outputs_name(source.run.ledger.uid, source.name, attempt)
+                kept = await cluster.client.find(SECRETS, secret_name, names.namespace_of(source.unit))
                 there = verified_values(
                     (kept.data if kept else None) or {}, Result(outcome="succeeded", outputs=wanted)
                 )
                 found += [Value(unit=name, output=output, value=value) for output, value in (there or {}).items()]
     return tuple(found)
+
+
+async def _documents(cluster: ClusterWatches, run: RunObject) -> list[Lifecycle]:
+    """Return the documents of a run that exist."""
+    found = list(run.inline_documents() or ())
+    for pin in run.spec.documents:
+        document = cluster.documents.get(pin.name)
+        if document is None:
+            document = await cluster.client.find(DOCUMENTS, pin.name)
+        if document is not None:
+            found.append(document.spec)
+    return found
 
 
 def build_history(run: RunObject) -> tuple[HistoryEntry, ...]:

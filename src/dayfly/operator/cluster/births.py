@@ -1,12 +1,14 @@
 """Create runs: first the documents as objects, then the ledger that pins them.
 
+The runs of pool members and of their holders contain their documents, unless these are large. That saves requests.
+
 Repeated calls return the same run: names are derived from a UID, and existing objects are used as they are. The first
 write of a document seals it. A later compiler or a changed spec does not change the documents of an existing run.
 """
 
 import logging
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,20 +22,24 @@ from dayfly.operator.cluster.objects import (
     DOCUMENT_FINALIZER,
     DOCUMENTS,
     RUN_FINALIZER,
+    TARGET_ANNOTATION,
     TARGET_FINALIZER,
     DocumentObject,
+    PoolMemberObject,
     RouteGroupObject,
     RunObject,
     SandboxObject,
     parse_abandonment,
 )
 from dayfly.spec.kinds import Pin, RunSpec
-from dayfly.spec.lifecycle import Lifecycle, digest
-from dayfly.spec.run import Run
+from dayfly.spec.lifecycle import Lifecycle, Target, canonical, digest
+from dayfly.spec.run import Holder, Run
 
+# Size up to which the documents are part of the run: each write of the ledger contains them.
+MAX_INLINE_BYTES = 262_144
 TARGET_LABEL = f"{names.RUN_LABEL}-target"
 
-T = TypeVar("T", SandboxObject, RouteGroupObject)
+T = TypeVar("T", SandboxObject, RouteGroupObject, PoolMemberObject)
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +52,8 @@ async def seal(
     *,
     uid: str = "",
     labels: Mapping[str, str] = {},
+    target: Target | None = None,
+    holder: Holder | None = None,
 ) -> RunObject:
     """Create the run of a target, or return the existing one.
 
@@ -56,27 +64,46 @@ async def seal(
         spec: The spec of the run, without the pins of the documents.
         uid: Identity of the run; by default the target's UID.
         labels: Additional labels of the run and its documents.
+        target: The target, if the documents do not name it: the documents of a pool member are the same for all.
+        holder: The run for which a pool member is created.
     """
     uid = uid or meta.uid
+    annotations = {TARGET_ANNOTATION: f"{target.namespace}/{target.name}/{target.uid}"} if target is not None else None
     run = names.run_name(meta.name, uid)
     stored = []
-    for document in documents:
+    inline = _inline(documents, target)
+    for document in () if inline else documents:
         name = names.derive_name("", document.resource or meta.name, "document", uid, document.resource)
-        own = AnnotatedMeta(name=name, finalizers=[DOCUMENT_FINALIZER], labels={names.RUN_LABEL: run, **labels})
+        own = AnnotatedMeta(
+            name=name,
+            finalizers=[DOCUMENT_FINALIZER],
+            labels={names.RUN_LABEL: run, **labels},
+            annotations=annotations,
+        )
         stored.append(await _document(cluster, DocumentObject(metadata=own, spec=document)))
     ledger = Run(
         uid=uid,
-        target=documents[-1].target,
-        plan=digest(tuple(each.spec for each in stored)),
+        target=target or documents[-1].target,
+        plan=digest(documents if inline else tuple(each.spec for each in stored)),
         born_at=parse_time(meta.creation_timestamp),
+        holders=(holder,) if holder is not None else (),
+        joins=int(holder is not None),
     )
     pins = tuple(Pin(name=each.metadata.name, uid=each.metadata.uid, digest=digest(each.spec)) for each in stored)
     body = RunObject(
         metadata=AnnotatedMeta(name=run, finalizers=[RUN_FINALIZER], labels={TARGET_LABEL: meta.uid, **labels}),
         ledger=ledger,
-        spec=msgspec.structs.replace(spec, documents=pins),
+        spec=msgspec.structs.replace(spec, documents=pins, inline=inline),
     )
     return await cluster.ledger.create(body)
+
+
+def _inline(documents: tuple[Lifecycle, ...], target: Target | None) -> tuple[dict[str, Any], ...]:
+    """Return the documents as plain data if the run contains them; otherwise they become objects."""
+    if target is None and not any(document.template for document in documents):
+        return ()
+    raw = canonical(documents)
+    return tuple(msgspec.json.decode(raw)) if len(raw) <= MAX_INLINE_BYTES else ()
 
 
 async def _document(cluster: ClusterWatches, body: DocumentObject) -> DocumentObject:

@@ -20,6 +20,7 @@ from dayfly.kube.watches import Watches
 from dayfly.lib.clock import now_ms
 from dayfly.lib.pace import Urgency
 from dayfly.lib.queue import WorkQueue
+from dayfly.operator.cluster.hold_index import HoldIndex
 from dayfly.operator.cluster.interning import share
 from dayfly.operator.cluster.objects import (
     DOCUMENTS,
@@ -105,13 +106,13 @@ class ClusterWatches(Watches):
         self.is_prepared_ahead: Callable[[RunObject, Pod], bool] = lambda _run, _pod: False
         """Whether this process has created the pod before the step's turn."""
         self._leaving: set[str] = set()
-        self._fork_index, self._target_index = ForkIndex(), TargetIndex()
+        self._fork_index, self._target_index, self.holds = ForkIndex(), TargetIndex(), HoldIndex()
         self.ledger = RunStore(client, self.runs)
         self.queue: WorkQueue[str] = WorkQueue(owner=self._namespace_of, workers=WORKERS, seed=seed)
         self.sandbox_queue: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, workers=WORKERS, seed=seed)
         self.published: WorkQueue[str] = WorkQueue(seed=seed)
         self.hooked: WorkQueue[str] = WorkQueue(seed=seed)
-        self.grouped: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, seed=seed)
+        self.grouped, self.members = _queue_by_namespace(seed), _queue_by_namespace(seed)
         self.pairs: WorkQueue[Pair] = WorkQueue(owner=lambda pair: pair.key.namespace, seed=seed)
         self.follow(RUNS, self.runs)
         self.follow(DOCUMENTS, self.documents)
@@ -182,7 +183,7 @@ class ClusterWatches(Watches):
     @property
     def queues(self) -> tuple[WorkQueue[Any], ...]:
         """The work queues."""
-        return self.queue, self.sandbox_queue, self.published, self.hooked, self.pairs, self.grouped
+        return self.queue, self.sandbox_queue, self.published, self.hooked, self.pairs, self.grouped, self.members
 
     def close(self) -> None:
         """Close the queues."""
@@ -214,6 +215,8 @@ class ClusterWatches(Watches):
     def _run_changed(self, change: Change[RunObject]) -> None:
         self._fork_index.update(change)
         self._target_index.update(change)
+        for partner in self.holds.update(change):
+            self.queue.add(partner)
         if not self.ledger.is_own(change):
             self._queue_run(change)
 
@@ -314,6 +317,10 @@ class ClusterWatches(Watches):
     ) -> None:
         """Call `kube.ownership.drop_finalizer` with our client."""
         await drop_finalizer(self.client, resource, meta, finalizer, if_so=if_so)
+
+
+def _queue_by_namespace(seed: int | None) -> WorkQueue[Key]:
+    return WorkQueue(owner=lambda key: key.namespace, seed=seed)
 
 
 class ForkIndex:

@@ -13,8 +13,8 @@ from dayfly.kube.answers import MAX_DEPTH, is_truncated
 from dayfly.kube.objects import AnnotatedMeta, Key, KubeStruct, ObjectMeta, Resource
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
-from dayfly.spec.kinds import RunSpec, StepLogsSpec
-from dayfly.spec.lifecycle import API_VERSION, Lifecycle
+from dayfly.spec.kinds import PoolMemberSpec, RunSpec, StepLogsSpec
+from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, Lifecycle, Target, digest
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.route_group import RouteGroup
@@ -32,6 +32,8 @@ HOOKED_PREFIX = f"lifecycle.{GROUP}/"
 # On objects of a hook's run. The value is the hook's UID.
 HOOK_LABEL = f"{GROUP}/hook"
 ABANDON_ANNOTATION = f"{GROUP}/abandon"
+# On a document that does not name its target: the target's namespace, name and UID.
+TARGET_ANNOTATION = f"{GROUP}/target"
 # On a Sandbox that a server created: its UID on the server. Annotations contain the organisation and its name there.
 SERVED_LABEL = f"{GROUP}/served"
 SERVED_FOR_ANNOTATION = f"served.{GROUP}/for"
@@ -100,6 +102,14 @@ class RunObject(KubeStruct, frozen=True, omit_defaults=False):
     spec: RunSpec = RunSpec()
     api_version: Literal["dayfly.dev/v1alpha1"] = API_VERSION  # as literals all objects share one string
     kind: Literal["Run"] = "Run"
+
+    def inline_documents(self) -> tuple[Lifecycle, ...] | None:
+        """Return the documents in the run itself; None if they are invalid or are not the sealed ones."""
+        try:
+            found = msgspec.convert(self.spec.inline, tuple[Lifecycle, ...])
+        except msgspec.ValidationError:
+            return None
+        return found if not found or digest(found) == self.ledger.plan else None
 
 
 class DocumentObject(KubeStruct, frozen=True, omit_defaults=False):
@@ -218,6 +228,15 @@ class RouteGroupObject(KubeStruct, frozen=True):
         return group
 
 
+class PoolMemberObject(KubeStruct, frozen=True):
+    """A pool member, the target of its run."""
+
+    metadata: AnnotatedMeta
+    spec: PoolMemberSpec
+    api_version: Literal["dayfly.dev/v1alpha1"] = API_VERSION
+    kind: Literal["PoolMember"] = "PoolMember"
+
+
 class StepLogsObject(KubeStruct, frozen=True):
     """The logs of steps of a Sandbox."""
 
@@ -233,7 +252,43 @@ SANDBOXES = Resource(GROUP, VERSION, "sandboxes", "Sandbox", SandboxObject)
 STEP_LOGS = Resource(GROUP, VERSION, "steplogs", "StepLogs", StepLogsObject)
 PLUGINS = Resource(GROUP, VERSION, "resourceplugins", "ResourcePlugin", PluginObject, namespaced=False)
 GROUPS = Resource(GROUP, VERSION, "routegroups", "RouteGroup", RouteGroupObject)
+POOL_MEMBERS = Resource(GROUP, VERSION, "poolmembers", MEMBER_KIND, PoolMemberObject)
 HOOKS = Resource(GROUP, VERSION, "lifecyclehooks", "LifecycleHook", HookObject, namespaced=False)
+
+
+class MemberRef(NamedTuple):
+    """The identity of a pool member in the ledger of its holder, from which both of its objects can be read."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @classmethod
+    def from_target(cls, target: Target) -> "MemberRef":
+        return cls(target.namespace, target.name, target.uid)
+
+    @classmethod
+    def parse(cls, ref: str) -> "MemberRef":
+        """Return the member that a unit of kind acquire refers to."""
+        namespace, name, uid = ref.split("/")
+        return cls(namespace, name, uid)
+
+    def __str__(self) -> str:
+        return "/".join(self)
+
+    @property
+    def run(self) -> str:
+        """The name of its Run."""
+        return names.run_name(self.name, self.uid)
+
+
+def target_of(document: DocumentObject) -> Target:
+    """Return the target of a document. The documents of a pool member do not name it, so an annotation does."""
+    named = (document.metadata.annotations or {}).get(TARGET_ANNOTATION, "").split("/")
+    if len(named) != len(MemberRef._fields):
+        return document.spec.target
+    namespace, name, uid = named
+    return msgspec.structs.replace(document.spec.target, namespace=namespace, name=name, uid=uid)
 
 
 def served_uid(meta: ObjectMeta) -> str:

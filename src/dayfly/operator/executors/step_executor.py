@@ -27,7 +27,7 @@ from dayfly.operator.states.state_access import ForeignTokenError, StateAccess
 from dayfly.plan import messages
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
-from dayfly.plan.sealed import SealedStep
+from dayfly.plan.sealed import Plan, SealedStep
 from dayfly.plan.world import AttemptKey, NeverRan, UnitRefusal
 from dayfly.spec.lifecycle import Kind, Unit
 
@@ -91,7 +91,7 @@ class PodStepExecutor:
         Release one with outdated inputs, outdated values of the target, or too little time left.
         """
         step, forks = sight.plan.steps[effect.unit], fork_evaluator(self._cluster, sight.run)
-        if effect.ahead and not input_pins.pin_label(sight.run, step, forks):
+        if effect.ahead and (_reads_member(sight.plan, step) or not input_pins.pin_label(sight.run, step, forks)):
             return False
         pod = sight.pods.get((effect.unit, effect.attempt))
         if pod is not None and read.is_gated(pod):
@@ -221,6 +221,11 @@ class PodWebhookExecutor(PodStepExecutor):
 
     async def close(self) -> None:
         """Do nothing: the executor of steps closes the followers."""
+
+
+def _reads_member(plan: Plan, step: SealedStep) -> bool:
+    """Return whether the step reads outputs of a pool member, whose attempts may change while the step waits."""
+    return any(plan.steps[name].unit.kind == Kind.ACQUIRE for name in step.reads if name in plan.steps)
 
 
 def _refusal_of(error: Exception, now: int) -> NeverRan | UnitRefusal:

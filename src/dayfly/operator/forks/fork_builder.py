@@ -91,9 +91,7 @@ class ForkBuilder:
                 continue
             resource, _, step = source.unit.rpartition("/")
             if resource not in secrets:
-                secrets[resource] = await write_resource_secret(
-                    self._cluster.client, run, documents[resource], namespace
-                )
+                secrets[resource] = await write_resource_secret(self._cluster, run, documents[resource], namespace)
             found[name] = PodSecretKey(secrets[resource], f"{step}.{source.output}")
         return found
 

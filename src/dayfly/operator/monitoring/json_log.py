@@ -13,7 +13,21 @@ from typing import assert_never
 import msgspec
 
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Move, Record, Started, Stopped, Void
+from dayfly.plan.actions import (
+    Bind,
+    Claim,
+    Close,
+    Doubt,
+    Finish,
+    GiveUp,
+    Join,
+    Leave,
+    Move,
+    Record,
+    Started,
+    Stopped,
+    Void,
+)
 from dayfly.spec.report import with_reason
 
 log = logging.getLogger(__name__)
@@ -89,9 +103,21 @@ def _describe(move: Move, *, given_up: bool) -> tuple[str, LogFields]:
         case Doubt(unit=unit, attempt=attempt, reason=reason, message=message):
             text = f"{unit}: the outcome of attempt {attempt} is unknown: {with_reason(reason, message)}"
             return text, {"event": "doubted", "unit": unit, "attempt": attempt, "reason": reason}
+        case _:
+            return _describe_run_move(move, given_up=given_up)
+
+
+def _describe_run_move(
+    move: Close | Join | Leave | Started | Stopped | GiveUp | Finish, *, given_up: bool
+) -> tuple[str, LogFields]:
+    match move:
         case Close(request=request):
             text = f"the run closes: {request.message or request.reason}"
             return text, {"event": "closed", "reason": request.reason}
+        case Join(holder=holder):
+            return f"{holder.target.kind} {holder.target.name} joins", {"event": "joined"}
+        case Leave(request=request):
+            return f"a holder leaves: {request.message or request.reason}", {"event": "left", "reason": request.reason}
         case Started() | Stopped():
             event = type(move).__name__.lower()
             return f"the target has {event}", {"event": event}

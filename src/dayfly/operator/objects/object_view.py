@@ -13,6 +13,7 @@ from dayfly.operator.cluster.fork_values import fork_evaluator
 from dayfly.operator.cluster.objects import RunObject, run_owner_reference
 from dayfly.operator.objects import grants
 from dayfly.operator.outputs.attempt_secrets import AttemptSecrets
+from dayfly.operator.outputs.producers import find_producer
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, SealedStep, sensitive_inputs
 from dayfly.plan.world import UnitRefusal
@@ -133,8 +134,12 @@ class ObjectReader:
         sources = resolve(run.ledger, step.unit, step.resource, must_run=False, given=given, forks=forks).sources
         for name, source in sources.items():
             if isinstance(source, UnitOutputRef):
-                producer = plan.steps[source.unit].unit
-                values[name] = await self._outputs.read(run, names.namespace_of(producer), source.unit, source.output)
+                producer = plan.steps[source.unit]
+                document = next(each for each in plan.documents if each.resource == producer.resource)
+                found = await find_producer(self._cluster, run, document, producer.unit)
+                values[name] = await self._outputs.read(
+                    found.run, names.namespace_of(found.unit), found.name, source.output
+                )
             else:
                 values[name] = source
         sensitive = sensitive_inputs(plan, step.unit, step.resource)

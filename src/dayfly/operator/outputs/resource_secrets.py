@@ -14,6 +14,7 @@ from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, is_owned_by, resource_name
 from dayfly.operator.outputs.attempt_secrets import outputs_secret, verified_values
+from dayfly.operator.outputs.producers import find_producer
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Lifecycle, unit_id
@@ -39,7 +40,7 @@ class ResourceSecrets:
         if now < self._refused_until.get(namespace, 0):
             return ""
         try:
-            return await write_resource_secret(self._cluster.client, run, document, namespace)
+            return await write_resource_secret(self._cluster, run, document, namespace)
         except errors.Forbidden as error:
             # The administrator has not granted access in this namespace, so readers of outputs get none. If a quota or
             # a webhook has refused this Secret, others in the namespace may still be accepted.
@@ -54,13 +55,14 @@ class ResourceSecrets:
         return ""
 
 
-async def write_resource_secret(client: Client, run: RunObject, document: Lifecycle, namespace: str) -> str:
+async def write_resource_secret(cluster: ClusterWatches, run: RunObject, document: Lifecycle, namespace: str) -> str:
     """Create the Secret with all outputs of a resource if it is missing. Return its name; empty without outputs.
 
     Raises:
         CannotRenderError: an output is missing or was changed, or another program's Secret has the name.
         errors.ApiError: the API server failed, or refuses the Secret.
     """
+    client = cluster.client
     units = [(unit_id(document.resource, unit.name), unit) for unit in (*document.pre_start, *document.post_start)]
     producers = [(step, unit, record) for step, unit in units if (record := run.ledger.unit(step)).outputs]
     name = resource_name(run, document.resource)
@@ -68,9 +70,10 @@ async def write_resource_secret(client: Client, run: RunObject, document: Lifecy
         return name if producers else ""
     data: dict[str, bytes] = {}
     for step, unit, record in producers:
-        kept = await client.find(
-            SECRETS, names.outputs_name(run.ledger.uid, step, record.attempt), names.namespace_of(unit)
-        )
+        source = await find_producer(cluster, run, document, unit)
+        attempt = source.run.ledger.unit(source.name).attempt
+        secret = names.outputs_name(source.run.ledger.uid, source.name, attempt)
+        kept = await client.find(SECRETS, secret, names.namespace_of(source.unit))
         values = verified_values(
             (kept.data if kept else None) or {}, Result(outcome="succeeded", outputs=record.outputs)
         )

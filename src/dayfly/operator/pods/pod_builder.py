@@ -15,6 +15,7 @@ from dayfly.execute.work_order import CannotRenderError
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import fork_evaluator
 from dayfly.operator.cluster.objects import RunObject, run_owner_reference
+from dayfly.operator.outputs.producers import find_producer, member_resource_id
 from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.images import NoSenderError, WebhookSenders
 from dayfly.operator.pods.namespaces import Namespaces, RunnerConfigMap
@@ -85,7 +86,7 @@ class PodBuilder:
         step = plan.steps[key[0]]
         namespace, home = names.namespace_of(step.unit), run.ledger.target.namespace
         granted = await self._namespaces.grant_for(namespace, home)
-        attempt = self._attempt(run, plan, key, given, start_before, granted.level == "restricted")
+        attempt = await self._attempt(run, plan, key, given, start_before, granted.level == "restricted")
         if self._traced if traced is None else traced:
             trace = traceparent(run.ledger.uid, *key, creates=step.creates)
             attempt = msgspec.structs.replace(attempt, trace=trace)
@@ -179,16 +180,20 @@ class PodBuilder:
         traced = read.is_traced(stored)
         return self.describe_changes(stored, await self.build(run, plan, key, given, start_before, traced=traced))
 
-    def _attempt(
+    async def _secret_key(self, run: RunObject, plan: Plan, source: UnitOutputRef) -> PodSecretKey | None:
+        step = plan.steps[source.unit]
+        document = next(each for each in plan.documents if each.resource == step.resource)
+        found = await find_producer(self._cluster, run, document, step.unit)
+        return input_pins.secret_key(found.run, found.name, source.output)
+
+    async def _attempt(
         self, run: RunObject, plan: Plan, key: AttemptKey, given: TargetValues, start_before: int, restricted: bool
     ) -> PodAttempt:
         unit, number = key
         step, forks = plan.steps[unit], fork_evaluator(self._cluster, run)
         read = resolve(run.ledger, step.unit, step.resource, must_run=not step.creates, given=given, forks=forks)
         inputs = {
-            name: input_pins.secret_key(run, source.unit, source.output)
-            if isinstance(source, UnitOutputRef)
-            else source
+            name: await self._secret_key(run, plan, source) if isinstance(source, UnitOutputRef) else source
             for name, source in read.sources.items()
         }
         limits = step.unit.timeouts
@@ -197,6 +202,7 @@ class PodBuilder:
             run_name=run.metadata.name,
             owner=run_owner_reference(run),
             resource=step.resource,
+            resource_id=member_resource_id(run, plan.documents, step.resource),
             unit=unit,
             number=number,
             inputs=inputs,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from typing import NamedTuple
 
+from dayfly.execute.executor import SLOTLESS_KINDS
 from dayfly.execute.pod import names
 from dayfly.kube.cache import Change
 from dayfly.kube.client import Client
@@ -119,8 +120,8 @@ class StepSlots:
             return SlotGrant(room + reserved, {})
         since = self._waiting[group].get(run.metadata.name, self._now())
         objection = UnitRefusal(reason=_NO_SLOT, message=self._wait_message(group), since=since)
-        others = (step.id for step in plan.steps.values() if step.creates is not is_cleanup and step.id not in mine)
-        return SlotGrant(reserved, dict.fromkeys(others, objection))
+        others = (step for step in plan.steps.values() if step.creates is not is_cleanup and step.id not in mine)
+        return SlotGrant(reserved, {step.id: objection for step in others if step.unit.kind not in SLOTLESS_KINDS})
 
     def reserve(self, run: RunObject, unit: str, *, is_cleanup: bool) -> bool:
         """Reserve a slot for a step whose pod will be created. If none is free, schedule a turn and return false."""

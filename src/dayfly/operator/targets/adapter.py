@@ -13,7 +13,13 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Change
 from dayfly.kube.objects import AnnotatedMeta, Resource
 from dayfly.operator.cluster.caches import has_finalizer
-from dayfly.operator.cluster.objects import TARGET_FINALIZER, RouteGroupObject, RunObject, SandboxObject
+from dayfly.operator.cluster.objects import (
+    TARGET_FINALIZER,
+    PoolMemberObject,
+    RouteGroupObject,
+    RunObject,
+    SandboxObject,
+)
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import TargetState
@@ -102,9 +108,12 @@ class Adapter(StatusReporter, Protocol):
     async def permits(self, run: RunObject, /) -> bool | None:
         """Return whether the run may start at all; None if that is unknown now.
 
-        This is called before the first claim of a run, when its target has our finalizer. False deletes the run, and
-        releases its target.
+        This is called before the first claim of a run, when its target has our finalizer, unless that is being deleted
+        and the run has no holder. False deletes the run, and releases its target.
         """
+
+    async def is_awaited(self, run: RunObject, /) -> bool:
+        """Return whether the ledger of an ended run must stay because another run has not observed the end yet."""
 
     async def record_end(self, run: RunObject, /) -> bool:
         """Record the end for the target's owner; return whether the ledger must stay as long as the target.
@@ -162,6 +171,9 @@ class BaseAdapter:
     async def permits(self, _run: RunObject) -> bool | None:
         return True
 
+    async def is_awaited(self, _run: RunObject) -> bool:
+        return False
+
     async def record_end(self, _run: RunObject) -> bool:
         return False
 
@@ -203,7 +215,7 @@ def restarts_ttl_on_update(spec: dict[str, Any]) -> bool:
     return isinstance(ttl, dict) and ttl.get("offsetFrom") == "updatedAt"
 
 
-def is_own_change(change: Change[SandboxObject] | Change[RouteGroupObject]) -> bool:
+def is_own_change(change: Change[SandboxObject] | Change[RouteGroupObject] | Change[PoolMemberObject]) -> bool:
     """Return whether only the status has changed or our finalizer was added: the operator does that itself."""
     old, new = change.old, change.new
     if old is None or new is None:

@@ -27,13 +27,14 @@ from dayfly.operator.cluster.objects import (
     finalizer_of,
     parse_abandonment,
     parse_retries,
+    target_of,
 )
 from dayfly.operator.targets.adapter import Adapter, BlockedError, CachedTarget, UnknownKind
 from dayfly.operator.targets.lifecycle_hook import ENDED_PHASES, find_hook, find_living_hook
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import TargetIntent
-from dayfly.spec.run import EndRequest
+from dayfly.spec.run import EndRequest, Run
 from dayfly.spec.steps.object_kinds import group_of
 
 # Retry interval if it is unknown whether a run may start.
@@ -149,7 +150,7 @@ class Targets:
             await self._unfence(run, seen.metadata)
             await self._delete_unstarted(run)
             return False
-        if not seen.metadata.deletion_timestamp:
+        if not seen.metadata.deletion_timestamp or run.ledger.holders:
             match await self.adapter_for(run).permits(run):
                 case None:
                     self._cluster.queue.add(run.metadata.name, after=PERMIT_RETRY_AFTER_S)
@@ -199,6 +200,10 @@ class Targets:
             ignored=ignored,
         )
 
+    async def is_awaited(self, run: RunObject) -> bool:
+        """Return whether the ledger of an ended run must stay because another run has not observed the end yet."""
+        return await self.adapter_for(run).is_awaited(run)
+
     async def release(self, run: RunObject) -> bool:
         """Delete the target of an ended run if its kind says so, and remove our finalizer.
 
@@ -225,7 +230,7 @@ class Targets:
 
     async def wants_run(self, document: DocumentObject) -> bool:
         """Return whether a run of a document may exist or be created: its target lives or has our finalizer."""
-        target, hook = document.spec.target, (document.metadata.labels or {}).get(HOOK_LABEL, "")
+        target, hook = target_of(document), (document.metadata.labels or {}).get(HOOK_LABEL, "")
         if hook and await find_living_hook(self._cluster.client, document.spec.origin.plugin, hook) is None:
             return False
         kinds = [each.resource for each in self]
@@ -287,7 +292,7 @@ class Targets:
             await self._cluster.client.delete(RUNS, meta.name, uid=meta.uid, resource_version=meta.resource_version)
         found = await ledger.read_current(meta.name)
         if found is not None:
-            if found.metadata.uid != meta.uid or found.ledger.units or found.ledger.seq:
+            if found.metadata.uid != meta.uid or has_begun(found.ledger):
                 return
             left = [name for name in found.metadata.finalizers or () if name != RUN_FINALIZER]
             bare = msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, finalizers=left))
@@ -296,6 +301,12 @@ class Targets:
                 return
         ledger.forget(meta.name)
         await self.release_documents(run)
+
+
+def has_begun(ledger: Run) -> bool:
+    """Return whether a run has begun: its target had our finalizer then. A holder may join a member before that."""
+    joined_only = ledger.is_member and ledger.closed is None
+    return bool(ledger.units) or (ledger.seq > 0 and not joined_only)
 
 
 def _needs_finalizer(meta: AnnotatedMeta, finalizer: str) -> bool:

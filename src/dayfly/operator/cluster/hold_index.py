@@ -1,0 +1,118 @@
+"""Index of the runs of pool members and of their holders, from the cache of Runs."""
+
+from collections.abc import Hashable, Iterable
+from typing import TypeVar
+
+from dayfly.execute.acquire.members import is_free
+from dayfly.execute.pod import names
+from dayfly.kube.cache import Cache, Change
+from dayfly.operator.cluster.objects import MemberRef, PoolMemberObject, RunObject
+from dayfly.spec.lifecycle import Kind
+from dayfly.spec.run import Phase, Run
+
+K = TypeVar("K", bound=Hashable)
+
+
+class HoldIndex:
+    """Which members a holder may join, which members have an entry of a run, and which runs refer to a member.
+
+    All results are names of Runs. The cache may be behind, so the results are only candidates.
+    """
+
+    def __init__(self) -> None:
+        self.members: Cache[PoolMemberObject] = Cache()
+        """The objects of members; empty if this process does not watch them."""
+        self._free: dict[tuple[str, str], dict[str, None]] = {}
+        self._living: dict[tuple[str, str], dict[str, None]] = {}
+        self._by_holder: dict[str, dict[str, None]] = {}
+        self._by_ref: dict[str, dict[str, None]] = {}
+
+    def free(self, namespace: str, template: str) -> tuple[str, ...]:
+        """Return the members of a namespace that are made from a template and were never held."""
+        return tuple(self._free.get((namespace, template), ()))
+
+    def living(self, namespace: str, template: str) -> tuple[str, ...]:
+        """Return the open members of a namespace that are made from a template, held or not."""
+        return tuple(self._living.get((namespace, template), ()))
+
+    def held_by(self, holder: str) -> tuple[str, ...]:
+        """Return the members with an entry of the run with this UID."""
+        return tuple(self._by_holder.get(holder, ()))
+
+    def referring_to(self, member: MemberRef) -> tuple[str, ...]:
+        """Return the runs whose ledger claims a member."""
+        return tuple(self._by_ref.get(str(member), ()))
+
+    def update(self, change: Change[RunObject]) -> set[str]:
+        """Apply a change of a run. Return the other runs that need a turn because of it."""
+        name, old, new = change.key.name, change.old, change.new
+        if not any(run is not None and _takes_part(run.ledger) for run in (old, new)):
+            # The run may have an entry in a member, which it never claims if it has ended or was closed.
+            return set(self.held_by(change.latest.ledger.uid)) if _is_over(new) else set()
+        if old is not None and new is not None and old.ledger == new.ledger:
+            return set()
+        for index, before, after in (
+            (self._free, _free_key(old), _free_key(new)),
+            (self._living, _living_key(old), _living_key(new)),
+        ):
+            _replace(index, name, before, after)
+        _replace(self._by_holder, name, _holders(old), _holders(new))
+        _replace(self._by_ref, name, refs_of(old), refs_of(new))
+        return self._partners(old, new) - {name}
+
+    def _partners(self, old: RunObject | None, new: RunObject | None) -> set[str]:
+        """Return the holders of a member, or the members of a holder, before and after its change."""
+        found: set[str] = set()
+        for run in (old, new):
+            if run is None:
+                continue
+            ledger = run.ledger
+            if ledger.is_member:
+                found |= {names.run_name(each.target.name, each.run) for each in ledger.holders}
+                found.update(self.referring_to(MemberRef.from_target(ledger.target)))
+            found |= {MemberRef.parse(ref).run for ref in refs_of(run)}
+            found.update(self.held_by(ledger.uid))
+        return found
+
+
+def refs_of(run: RunObject | None) -> tuple[str, ...]:
+    """Return the members to which a run's ledger refers."""
+    if run is None:
+        return ()
+    records = run.ledger.units.values()
+    refs = (record.ref for record in records if record.kind == Kind.ACQUIRE)
+    return tuple(dict.fromkeys(ref for ref in refs if ref.count("/") == 2))
+
+
+def _takes_part(ledger: Run) -> bool:
+    return ledger.is_member or any(record.kind == Kind.ACQUIRE for record in ledger.units.values())
+
+
+def _is_over(run: RunObject | None) -> bool:
+    return run is None or run.ledger.phase is not Phase.OPEN
+
+
+def _living_key(run: RunObject | None) -> tuple[tuple[str, str], ...]:
+    if run is None or not run.ledger.is_member or run.ledger.phase is not Phase.OPEN:
+        return ()
+    return ((run.ledger.target.namespace, run.ledger.plan),)
+
+
+def _free_key(run: RunObject | None) -> tuple[tuple[str, str], ...]:
+    return _living_key(run) if run is not None and is_free(run.ledger) else ()
+
+
+def _holders(run: RunObject | None) -> tuple[str, ...]:
+    return tuple(each.run for each in run.ledger.holders) if run is not None else ()
+
+
+def _replace(index: dict[K, dict[str, None]], name: str, before: Iterable[K], after: Iterable[K]) -> None:
+    """Move a name from some keys of an index to others."""
+    old, new = set(before), set(after)
+    for key in old - new:
+        found = index.get(key, {})
+        found.pop(name, None)
+        if not found:
+            index.pop(key, None)
+    for key in new - old:
+        index.setdefault(key, {})[name] = None

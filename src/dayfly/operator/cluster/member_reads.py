@@ -1,0 +1,84 @@
+"""Reads the members that holders refer to. Only quorum reads prove that a member has ended."""
+
+from collections.abc import Callable
+from functools import partial
+
+from dayfly.execute.acquire.facts import Member
+from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
+from dayfly.operator.cluster.objects import (
+    ABANDON_ANNOTATION,
+    POOL_MEMBERS,
+    TARGET_FINALIZER,
+    MemberRef,
+    RunObject,
+)
+from dayfly.plan.reasons import Reason
+from dayfly.plan.world import UnitRefusal
+from dayfly.spec.report import RunReport
+from dayfly.spec.run import Phase
+
+# Interval at which the objects of a member are read again while they go, or after its ledger was lost.
+ENDING_RECHECK_S = 1.0
+LOST_RECHECK_S = 30.0
+
+ReportOf = Callable[[str], RunReport | None]
+_META = POOL_MEMBERS.metadata_only()
+
+
+class MemberReader:
+    """Returns what is known about a member. `report_of` returns the report of a living run by its name."""
+
+    def __init__(self, cluster: ClusterWatches, report_of: ReportOf) -> None:
+        self._cluster = cluster
+        self._report_of = report_of
+
+    def known(self, run: RunObject) -> Member:
+        """Return the member with this run."""
+        ref = MemberRef.from_target(run.ledger.target)
+        return Member(
+            uid=str(ref),
+            run=run.ledger,
+            # An abandoned member keeps its run until its holder has seen it.
+            has_ended=run.ledger.phase is Phase.ABANDONED,
+            report=partial(self._report_of, run.metadata.name),
+        )
+
+    async def read(self, ref: MemberRef, holder: RunObject) -> Member:
+        """Return the member that the ledger of a holder refers to.
+
+        The member has ended if its run and its object are gone, by quorum reads of the run, the object, and the run
+        again. An object with our finalizer and without a run has lost its ledger.
+
+        Raises:
+            errors.ApiError: the API server failed.
+        """
+        run = self.cached_run(ref) or await self._read_run(ref)
+        if run is not None:
+            return self.known(run)
+        seen = await self._cluster.client.find(_META, ref.name, ref.namespace)
+        run = await self._read_run(ref)
+        if run is not None:
+            return self.known(run)
+        if seen is None or seen.metadata.uid != ref.uid:
+            return Member(uid=str(ref), has_ended=True)
+        is_lost = has_finalizer(seen.metadata, TARGET_FINALIZER)
+        self._cluster.queue.add(holder.metadata.name, after=LOST_RECHECK_S if is_lost else ENDING_RECHECK_S)
+        return Member(uid=str(ref), problem=_lost_ledger(ref) if is_lost else None)
+
+    def cached_run(self, ref: MemberRef) -> RunObject | None:
+        """Return the newest known run of a member, which may be out of date."""
+        found = self._cluster.ledger.get(ref.run)
+        return found if found is not None and found.ledger.uid == ref.uid else None
+
+    async def _read_run(self, ref: MemberRef) -> RunObject | None:
+        found = await self._cluster.ledger.read_current(ref.run)
+        return found if found is not None and found.ledger.uid == ref.uid else None
+
+
+def _lost_ledger(ref: MemberRef) -> UnitRefusal:
+    message = (
+        f"the ledger of its pool member {ref.namespace}/{ref.name}, Run {ref.run}, is gone, so nothing shows whether "
+        "the member is cleaned up. Restore it from a backup, or clean up by hand and annotate the PoolMember "
+        f"{ABANDON_ANNOTATION}='force: <reason>'"
+    )
+    return UnitRefusal(reason=Reason.LEDGER_LOST, message=message)

@@ -1,0 +1,46 @@
+"""PoolMember objects as targets: created by the operator, and deleted at the end of their run."""
+
+from collections.abc import Callable
+
+from dayfly.kube.cache import Change
+from dayfly.kube.objects import Key
+from dayfly.operator.cluster.caches import ClusterWatches
+from dayfly.operator.cluster.holders import HolderEntries
+from dayfly.operator.cluster.objects import POOL_MEMBERS, MemberRef, PoolMemberObject, RunObject
+from dayfly.operator.targets.adapter import BaseAdapter, CachedTarget, is_own_change
+from dayfly.plan.holding import Entry
+from dayfly.spec.run import Phase
+
+
+class PoolMemberTarget(BaseAdapter):
+    """PoolMember objects. A member with a holder starts nothing before the ledger of the holder claims it."""
+
+    removes = True
+
+    def __init__(self, cluster: ClusterWatches, *, on_run_missing: Callable[[Key], None]) -> None:
+        """`on_run_missing` is called with members that have our finalizer and no known run."""
+        super().__init__(POOL_MEMBERS)
+        self.cache = cluster.holds.members
+        self._cluster = cluster
+        self._entries = HolderEntries(cluster)
+        self._on_run_missing = on_run_missing
+
+    def as_cached(self, item: PoolMemberObject) -> CachedTarget:
+        return CachedTarget(item.metadata, {})
+
+    def on_change(self, change: Change[PoolMemberObject]) -> bool:
+        return not is_own_change(change)
+
+    def on_run_missing(self, item: PoolMemberObject) -> None:
+        self._on_run_missing(Key.from_object(item))
+
+    async def permits(self, run: RunObject) -> bool | None:
+        """Return whether a quorum read of the holder confirms its entry. A member without one needs no permission."""
+        member = MemberRef.from_target(run.ledger.target)
+        states = [await self._entries.read(member, entry) for entry in run.ledger.holders]
+        return all(state is Entry.CONFIRMED for state in states) or None
+
+    async def is_awaited(self, run: RunObject) -> bool:
+        """Return whether a holder still refers to an abandoned member: its release reports that."""
+        member = MemberRef.from_target(run.ledger.target)
+        return run.ledger.phase is Phase.ABANDONED and bool(self._cluster.holds.referring_to(member))
