@@ -74,6 +74,9 @@ bench-cluster: dev  ## the same in a separate Kubernetes and on KWOK nodes: benc
 bench-server: dev  ## a server with 50 agents and 10,000 sandboxes, and routes: bench/results/server.md
 	$(PY) -m bench.report server
 
+bench-pools: setup  ## six patterns of requests to a pool, in virtual time: bench/results/pools.md
+	$(PY) -m bench.report pools
+
 operator-setup:
 	@scripts/setup.sh operator
 
@@ -95,4 +98,4 @@ check: lint  ## lint and the quick tests
 lock: dev  ## renew requirements/*.txt from pyproject.toml (versions and hashes, no addresses)
 	scripts/lock.sh
 
-.PHONY: help setup dev run page docs recording test proof mutants bench bench-cluster bench-server cluster operator-setup image uninstall lint format check lock
+.PHONY: help setup dev run page docs recording test proof mutants bench bench-cluster bench-server bench-pools cluster operator-setup image uninstall lint format check lock

@@ -1,6 +1,6 @@
 """Run one group of benchmarks and write `bench/results/GROUP.md`, with machine and date.
 
-Usage: `python -m bench.report [machine|cluster|server]`.
+Usage: `python -m bench.report [machine|cluster|server|pools]`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import bulk, deciding, memory, quiet, start, step, webhook
+from bench import bulk, deciding, memory, pool_traces, quiet, start, step, webhook
 from bench.rows import Row, Table
 
 FOLDER = Path(__file__).resolve().parent / "results"
@@ -55,6 +55,7 @@ def _measure_server() -> Iterator[Row | Table]:
 GROUPS = {
     "machine": Group("Results on one machine", "bench", _measure_machine),
     "cluster": Group("Results in a cluster", "bench-cluster", _measure_cluster),
+    "pools": Group("Results of pools in virtual time", "bench-pools", pool_traces.measure),
     "server": Group("Results of a server and of routes", "bench-server", _measure_server),
 }
 
