@@ -107,7 +107,7 @@ def compile(  # noqa: A001  -- the field's word for it
             if (pool := match(each, pools, publisher, sandbox.spec.cluster)) is not None
         }
         documents = (*_resource_documents(target, found, shared, matched), units.build_document(target, hooks, own))
-        if matched and not _fits(documents, kept):
+        if matched and (resources.find_cleanup_cycle(found, matched) or not _fits(documents, kept)):
             matched = {}
             documents = (*_resource_documents(target, found, shared, matched), documents[-1])
         for made in documents:
@@ -125,7 +125,7 @@ def _resource_documents(
     shared: Mapping[str, units.DocumentSettings],
     matched: Mapping[str, CompiledPool],
 ) -> Iterator[Lifecycle]:
-    """Return the documents of the resources, of which the matched ones come from pools."""
+    """Return the documents of the resources. The matched ones come from pools."""
     for name, each in found.items():
         if name in matched:
             yield holder_document(target, each.workflows, shared[name], matched[name])

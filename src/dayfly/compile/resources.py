@@ -18,7 +18,7 @@ from dayfly.spec.scalars import semver
 from dayfly.spec.steps.value_from import ResourceOutput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
 PluginVersion: TypeAlias = "tuple[str, str]"
 """A plugin's bare name and canonical version."""
@@ -144,9 +144,14 @@ def check_params(instances: Mapping[str, Instance]) -> None:
     within = [e for i in instances.values() for e in references.inner_edges(f"{i.name}/", i.workflows)]
     # Params come first, so a cycle is reported at a place in the sandbox: no single plugin is at fault.
     references.check_acyclic([*across, *within])
-    if cycle := find_cycle(edge for instance in instances.values() for edge in _cleanup_edges(instance, instances)):
+    if cycle := find_cleanup_cycle(instances):
         problem = f"resources that read each other can never be cleaned up, each waits for the other: {describe(cycle)}"
         raise SpecError(problem, cycle[0].keys)
+
+
+def find_cleanup_cycle(instances: Mapping[str, Instance], released: Collection[str] = ()) -> tuple[Edge, ...]:
+    """Return resources whose cleanups wait for each other. `released` resources have a cleanup in any case."""
+    return find_cycle(edge for each in instances.values() for edge in _cleanup_edges(each, instances, released))
 
 
 def _check_required(instance: Instance) -> None:
@@ -218,11 +223,12 @@ def _edges(instance: Instance) -> Iterator[Edge]:
             yield Edge(unit_id(instance.name, step), unit_id(wanted.name, producer), output, keys)
 
 
-def _cleanup_edges(instance: Instance, instances: Mapping[str, Instance]) -> Iterator[Edge]:
+def _cleanup_edges(instance: Instance, instances: Mapping[str, Instance], released: Collection[str]) -> Iterator[Edge]:
     taken = dict(instance.read_params())
     for param, wanted, keys in instance.output_params():
         # In a cycle each resource is read, so it is enough to check the resources that are read for a cleanup.
-        if param in taken and _has_delete_steps(instances[wanted.name]) and wanted.name != instance.name:
+        has_cleanup = wanted.name in released or _has_delete_steps(instances[wanted.name])
+        if param in taken and has_cleanup and wanted.name != instance.name:
             yield Edge(instance.name, wanted.name, wanted.output_key, keys)
 
 

@@ -21,9 +21,9 @@ def check(expression: str, keys: Path = ()) -> None:
         SpecError: It is invalid.
     """
     advice = "write minute, hour, day of month, month and day of week, like 0 7 * * 1-5"
-    count = len(expression.split())
-    if count != _FIELDS or len(expression) > MAX_LENGTH:
-        raise SpecError(f"{quote(expression)} has {count} fields, not {_FIELDS} cron fields: {advice}", keys)
+    if len(expression.split()) != _FIELDS or len(expression) > MAX_LENGTH:
+        problem = f"{quote(expression)} is not {_FIELDS} cron fields of at most {MAX_LENGTH} characters"
+        raise SpecError(f"{problem}: {advice}", keys)
     try:
         found = next(CronSim(expression, _SOME_TIME), None)
     except CronSimError as fault:
