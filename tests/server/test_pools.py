@@ -13,6 +13,7 @@ from tests.server.test_changes import listening, soon  # noqa: F401 # a fixture
 from tests.server.test_organisations import key
 
 from dayfly.server.runs.pool_forms import HIDDEN_HOLDER
+from dayfly.server.sync import host_sync
 from dayfly.spec.lifecycle import MEMBER_TARGET, Kind, digest
 from dayfly.spec.report import PoolReport, UnitReport
 from dayfly.spec.resource_pool import ResourcePoolSpec
@@ -166,6 +167,19 @@ def test_cluster_without_pools_refuses_a_pool(tmp_path, blank):
         assert answer.status == 400
         assert "spec.cluster" in answer.error
         assert "no resource pools" in answer.error
+
+
+@pytest.mark.usefixtures("soon")
+def test_host_that_loses_its_pools_gets_no_pool_orders(db, host, monkeypatch):
+    monkeypatch.setattr(host_sync, "ROUND_INTERVAL_S", 0.02)
+    db.put(POOL, pool())
+    host.pools, calls = False, len(host.calls)
+    host.restart()
+    wait_for(lambda: "no resource pools" in db.get(POOL)["status"]["message"])
+    assert db.get(POOL)["status"]["reason"] == "Refused"
+    db.put("sandboxes/sb1", specs.sandbox())
+    assert offered(host, "Sandbox").documents[0].template == ()
+    assert [call for call, _ in host.calls[calls:]] == ["offer"]
 
 
 class TestVersions:
@@ -357,16 +371,27 @@ class TestStatus:
         assert "dayfly pool resume" in concern["next"]
         assert key(db, "viewer", scope=["name:ci-*"]).client.get("attention") == []
 
-    def test_explanation_has_the_measured_use(self, db, host):
+    def test_explanation_predicts_misses_for_other_sizes(self, db, host):
         db.put(POOL, pool())
         empty = db.get(f"{POOL}/explain")
         assert (empty["hits"], empty["load"], empty["sizes"]) == (0, 0, [])
         uid = offered(host, "ResourcePool").uid
-        report(host, uid, (), wanted=5, hits=90, misses=10, rate=1200.0, refill_ms=6_000, idle_ms=2_500)
+        report(host, uid, (), wanted=5, hits=90, misses=10, rate=1200.0, refill_ms=6_000, spread=1.0, idle_ms=2_500)
         found = db.get(f"{POOL}/explain")
         assert (found["name"], found["wanted"], found["hits"], found["misses"]) == ("small", 5, 90, 10)
         assert (found["ratePerHour"], found["refillSeconds"], found["idleSeconds"]) == (1200, 6, 2.5)
         assert found["load"] == pytest.approx(2)
+        ratios = {each["ready"]: each["missRatio"] for each in found["sizes"]}
+        assert ratios[0] == 1
+        assert ratios[7] < 0.01 < ratios[5] < 0.05, "Erlang B, as in tables"
+        assert list(ratios) == list(range(11))
+
+    def test_explanation_of_a_large_pool_has_few_sizes(self, db, host):
+        db.put(POOL, pool(ready=997))
+        uid = offered(host, "ResourcePool").uid
+        report(host, uid, (), wanted=997, rate=36_000.0, refill_ms=60_000)
+        sizes = [each["ready"] for each in db.get(f"{POOL}/explain")["sizes"]]
+        assert (len(sizes) <= 23, 997 in sizes, sizes == sorted(sizes)) == (True, True, True)
 
     def test_pool_of_a_silent_host_is_not_ready(self, tmp_path, blank):
         with serving(shutil.copy(blank, tmp_path), {"local": FakeHost()}) as client:

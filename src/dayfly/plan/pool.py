@@ -15,10 +15,11 @@ from typing import Final
 import msgspec
 
 from dayfly.plan import pool_messages as messages
-from dayfly.plan.pool_size import pool_size
+from dayfly.plan.pool_demand import add_refill, add_request
+from dayfly.plan.pool_size import PoolSize, allowed_misses, pool_size
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import digest
-from dayfly.spec.pool_ledger import Demand, Grant, PoolLedger, PoolRequest
+from dayfly.spec.pool_ledger import Grant, PoolLedger, PoolRequest
 from dayfly.spec.resource_pool import ResourcePoolSpec
 from dayfly.spec.run import EndRequest
 from dayfly.spec.scalars.duration import milliseconds
@@ -29,6 +30,8 @@ SCALE_DOWN_AFTER_MS: Final = 5 * 60_000
 """The time without a request after which surplus members are closed."""
 SURGE_DIVISOR: Final = 4
 """A replacement makes at most this part of the target more, rounded up."""
+MIN_SLOW: Final = 3
+"""The number of members that must be late before a longer refill time is believed."""
 AGE_SPREAD_DIVISOR: Final = 10
 """Members are replaced up to this part of `maxAge` earlier, so that they are not replaced all at once."""
 
@@ -128,6 +131,7 @@ def decide_pool(
     """
     draft = _Draft(spec, template, ledger, members, now)
     draft.apply_inputs(request)
+    draft.measure_refill()
     draft.settle(misses)
     if end is not None:
         draft.withdraw_all(end, is_end=True)
@@ -201,27 +205,37 @@ class _Draft:
 
     def settle(self, misses: int) -> None:
         """Withdraw the numbers of members that were held, failed or ended, each of which is counted once."""
-        hits, last_at = 0, self.now if misses else 0
+        requests = [(self.now, True)] * misses
         for number in list(self.granted):
             member = self.members.get(number)
             if member is None:
                 continue
             if member.held_at:
-                is_hit = 0 < member.ready_at <= member.held_at
-                hits, misses, last_at = hits + is_hit, misses + (not is_hit), max(last_at, member.held_at)
-            if member.state is MemberState.FAILED:
-                self.failures, self.failed = self.failures + 1, number
-                self.closing[number] = self.end_request(Reason.MEMBER_FAILED)
-            elif member.ready_at and number > self.failed:
-                self.failures = 0
+                requests.append((member.held_at, not 0 < member.ready_at <= member.held_at))
+            self._count_end(member)
             if member.state in (MemberState.HELD, MemberState.ENDING, MemberState.FAILED):
                 del self.granted[number]
-        if misses or hits:
-            last_at = max(self.demand.last_at, last_at)
-            self.demand = Demand(hits=self.demand.hits + hits, misses=self.demand.misses + misses, last_at=last_at)
+        allowed = allowed_misses(self.spec.auto)
+        for at, is_miss in sorted(requests):
+            self.demand = add_request(self.demand, at, is_miss=is_miss, allowed_misses=allowed)
         if self.failures >= MAX_FAILURES and self.pause is None:
             message = messages.pool_fails(self.failures)
             self.pause = EndRequest(at=self.now, reason=Reason.FAILING, message=message)
+
+    def _count_end(self, member: Member) -> None:
+        """Count the end of a member's creation: a failure, or a success after the last failure."""
+        if member.state is MemberState.FAILED:
+            self.failures, self.failed = self.failures + 1, member.number
+            self.closing[member.number] = self.end_request(Reason.MEMBER_FAILED)
+        elif member.ready_at and member.number > self.failed:
+            self.failures = 0
+
+    def measure_refill(self) -> None:
+        """Count the refill times of members that have become ready since the last measured one."""
+        ready = [each for each in self.members.values() if each.ready_at > self.before.demand.refilled_at]
+        for member in sorted(ready, key=lambda each: each.ready_at):
+            if begun := self.granted.get(member.number):
+                self.demand = add_refill(self.demand, max(member.ready_at - begun, 0), member.ready_at)
 
     # --- what follows ------------------------------------------------------------------------------------------------
 
@@ -233,9 +247,12 @@ class _Draft:
             self._withdraw(number, request)
 
     def replace_stale(self) -> None:
-        """Withdraw ready stale members that are no longer needed because new ones are ready."""
+        """Withdraw stale members that are not ready, and ready ones as soon as new members have replaced them."""
         self.size, wake_at = self._target()
         self.wakes.append(wake_at)
+        for number in [number for number in self.granted if number in self.stale]:
+            if self.state(number) is not MemberState.READY:
+                self._withdraw(number, self.end_request(Reason.OUTDATED))
         ready = [number for number in self.granted if self.state(number) is MemberState.READY]
         stale = [number for number in ready if number in self.stale]
         for number in stale[: max(len(ready) - self.size, 0)]:
@@ -266,15 +283,22 @@ class _Draft:
             self.next += 1
 
     def _is_stale(self, member: Member) -> bool:
-        """Return whether a member is to be replaced. Record when that changes by its age."""
-        due = replace_at(self.spec, member)
+        """Return whether a member is to be replaced. Record when that changes. Only ready members have an age."""
+        due = replace_at(self.spec, member) if member.state is MemberState.READY else 0
         if member.number in self.granted:
             self.wakes.append(due)
         return member.stale or member.template != self.template or 0 < due <= self.now
 
-    def _target(self) -> tuple[int, int]:
-        size = pool_size(self.spec, self.demand, self.now)
-        return size.target, size.wake_at
+    def _target(self) -> PoolSize:
+        """Return the wanted size. If creation has become much slower, it counts before the slow members are ready."""
+        ages = sorted(
+            (self.now - at for number, at in self.granted.items() if self.state(number) is MemberState.CREATING),
+            reverse=True,
+        )
+        usual = self.demand.refill_ms
+        slow = next(iter(ages[MIN_SLOW - 1 : MIN_SLOW]), 0)
+        demand = msgspec.structs.replace(self.demand, refill_ms=slow) if slow > 2 * usual > 0 else self.demand
+        return pool_size(self.spec, demand, self.now)
 
     def _withdraw(self, number: int, request: EndRequest) -> None:
         del self.granted[number]
@@ -284,8 +308,14 @@ class _Draft:
 
     def decision(self, *, creates: bool, is_ending: bool) -> PoolDecision:
         ledger = self._ledger()
-        if changes := ledger != self.before:
+        # A refill time alone is not worth a write: it is measured again at the next decision.
+        unmeasured = msgspec.structs.replace(
+            ledger.demand, refill_ms=self.before.demand.refill_ms, refilled_at=self.before.demand.refilled_at
+        )
+        if changes := msgspec.structs.replace(ledger, demand=unmeasured) != self.before:
             ledger = msgspec.structs.replace(ledger, seq=ledger.seq + 1)
+        else:
+            ledger = self.before
         unheld = [member for member in self.members.values() if member.state in CLOSABLE]
         default = self.end_request(Reason.WITHDRAWN)
         close = tuple(

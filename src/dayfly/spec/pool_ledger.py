@@ -26,12 +26,20 @@ class Grant(WireStruct, frozen=True, kw_only=True):
 
 
 class Demand(WireStruct, frozen=True, kw_only=True):
-    """The measured requests and refill time of a pool."""
+    """The measured requests and refill time of a pool. `plan.pool_demand` has the meaning of its counts."""
 
     hits: Annotated[int, doc("Number of requests that found a ready member.", minimum=0)] = 0
     misses: Annotated[int, doc("Number of requests that found no ready member.", minimum=0)] = 0
+    first_at: Annotated[int, doc("Time of the first request, " + MILLISECONDS)] = 0
     last_at: Annotated[int, doc("Time of the latest request, " + MILLISECONDS)] = 0
+    counts: Annotated[tuple[float, ...], list_of("Requests, each count with its own rate of decay.", 16)] = ()
+    together: Annotated[float, doc("Requests shortly before the latest one.")] = 0.0
+    excess: Annotated[float, doc("Mean number of requests that arrive together, beyond chance.")] = 0.0
+    load: Annotated[float, doc("Mean number of requests in one refill time, as seen by requests.")] = 0.0
+    correction: Annotated[float, doc("Logarithm by which the weight of misses is corrected.")] = 0.0
     refill_ms: Annotated[int, doc("Mean time from a grant to a ready member, in milliseconds.", minimum=0)] = 0
+    refill_spread: Annotated[float, doc("Mean square of the relative deviation from the mean refill time.")] = 0.0
+    refilled_at: Annotated[int, doc("Time at which the latest measured member became ready, " + MILLISECONDS)] = 0
 
 
 class PoolRequest(WireStruct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import msgspec
 from dayfly import compile as compiler
 from dayfly.compile.references import suggest
 from dayfly.server.catalog import baselines, plugins
-from dayfly.server.records import run_records
+from dayfly.server.records import pool_versions, run_records
 from dayfly.server.records.run_records import POOLS
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.resource_pool import ResourcePool, ResourcePoolSpec
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from dayfly.server.db.rows import Rows
     from dayfly.server.records.run_records import RunRecord
     from dayfly.spec.plugin import Plugin
+
+
+MAX_COMPILED_POOLS = 1_000
 
 
 class CompiledRun(NamedTuple):
@@ -130,19 +133,34 @@ def _read_pools(
 
     If it is compiled again, it must not get a pool that it did not have before.
     """
-
-    def may_serve(pool: RunRecord[ResourcePoolSpec]) -> bool:
-        is_living = pool.stop is None and pool.abandon is None
-        return is_living and pool.cluster == record.cluster and pool.created_at <= record.created_at
-
-    names = {name for name, _ in plugins_}
+    versions = pool_versions.read_all(rows, {name for name, _ in plugins_}) if plugins_ else {}
+    keys = {uid: key for uid, key in versions.items() if key in plugins_}
     found = []
-    for pool in run_records.read_page(rows, POOLS, accepts=may_serve) if plugins_ else ():
-        if semver.split_reference(pool.spec.plugin)[0] in names:
-            with contextlib.suppress(SpecError):  # its plugin has a newer version that cannot be pooled
-                document = ResourcePool(name=pool.name, spec=pool.spec)
-                found.append(compile_pool(rows, document, target.publisher))
+    for pool in run_records.read_by_uid(rows, POOLS, keys) if keys else ():
+        is_living = pool.stop is None and pool.abandon is None
+        if is_living and pool.cluster == record.cluster and pool.created_at <= record.created_at:
+            compiled = _compile_stored_pool(pool, plugins_[keys[pool.uid]], target.publisher)
+            found += [compiled] if compiled is not None else []
     return found
+
+
+# By publisher, UID and plugin version: the compiled pool, or None if it is refused. It never changes: a pool keeps its
+# plugin and params, and protects its version from removal.
+_compiled_pools: dict[tuple[str, str, str], CompiledPool | None] = {}
+
+
+def _compile_stored_pool(pool: RunRecord[ResourcePoolSpec], plugin: Plugin, publisher: str) -> CompiledPool | None:
+    """Return a pool compiled for this version of its plugin; None if that version cannot be pooled."""
+    key = publisher, pool.uid, plugin.version
+    if key not in _compiled_pools:
+        if len(_compiled_pools) >= MAX_COMPILED_POOLS:
+            _compiled_pools.clear()
+        compiled = None
+        with contextlib.suppress(SpecError):
+            document = ResourcePool(name=pool.name, spec=pool.spec)
+            compiled = compiler.compile_pool(document, plugin, publisher=publisher)
+        _compiled_pools[key] = compiled
+    return _compiled_pools[key]
 
 
 def apply_change(old: SandboxSpec, new: SandboxSpec) -> SandboxSpec:

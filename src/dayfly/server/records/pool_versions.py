@@ -10,6 +10,8 @@ from dayfly.server.db.tables import plugins, pool_plugins, resource_pools
 from dayfly.spec.scalars import semver
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from dayfly.server.db.rows import Rows
     from dayfly.spec.resource_pool import ResourcePoolSpec
 
@@ -37,10 +39,11 @@ def save(rows: Rows, uid: str, spec: ResourcePoolSpec) -> None:
     rows.insert(pool_plugins, {"uid": uid, "plugin": plugin, "version": version})
 
 
-def read(rows: Rows, uid: str) -> str:
-    """Return the version that a pool has now; empty for an unknown pool."""
-    query = rows.select(pool_plugins.c.version).where(pool_plugins.c.uid == uid)
-    return rows.execute(query).scalar_one_or_none() or ""
+def read_all(rows: Rows, names: Collection[str]) -> dict[str, tuple[str, str]]:
+    """Return plugin and version of each pool of these plugins, by the UID of the pool."""
+    query = rows.select(pool_plugins.c.uid, pool_plugins.c.plugin, pool_plugins.c.version)
+    found = rows.execute(query.where(pool_plugins.c.plugin.in_(names)))
+    return {row.uid: (row.plugin, row.version) for row in found}
 
 
 def follow(rows: Rows, plugin: str, now: int) -> None:

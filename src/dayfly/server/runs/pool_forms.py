@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dayfly.plan.pool_size import miss_ratio
 from dayfly.server.attention import severity
 from dayfly.server.http.request_data import rfc3339
 from dayfly.spec import documents
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from dayfly.spec.report import RunReport, UnitReport
     from dayfly.spec.resource_pool import ResourcePoolSpec
 
+MAX_SIZES = 22
 HIDDEN_HOLDER = "outside the scope of your key"
 
 _STATES = {"succeeded": "ready", "failed": "failed", "stopped": "ending"}
@@ -76,8 +79,13 @@ def describe_resources(units: Iterable[UnitReport]) -> list[dict[str, str]]:
 
 
 def explain(name: str, numbers: PoolReport) -> dict[str, Any]:
-    """Return the use of a pool."""
+    """Return the use of a pool, and the predicted misses for sizes up to twice its own."""
     rate, refill = numbers.rate / 3600, numbers.refill_ms / 1000
+    most = max(2 * numbers.wanted, math.ceil(2 * rate * refill) + 2)
+    found = {
+        size: miss_ratio(size, rate, refill, numbers.batch, numbers.spread)
+        for size in _choose_sizes(most, numbers.wanted)
+    }
     return {
         "name": name,
         "wanted": numbers.wanted,
@@ -87,8 +95,14 @@ def explain(name: str, numbers: PoolReport) -> dict[str, Any]:
         "refillSeconds": refill,
         "load": rate * refill,
         "idleSeconds": numbers.idle_ms / 1000,
-        "sizes": [],
+        "sizes": [{"ready": size, "missRatio": ratio} for size, ratio in found.items()] if rate and refill else [],
     }
+
+
+def _choose_sizes(most: int, current: int) -> list[int]:
+    """Return at most `MAX_SIZES` sizes from 0 to `most`, among them the current one."""
+    step = math.ceil(most / (MAX_SIZES - 2))
+    return sorted({*range(0, most + 1, step), current})
 
 
 def _describe_member(member: UnitReport) -> dict[str, Any]:
