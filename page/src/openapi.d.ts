@@ -1513,6 +1513,16 @@ export interface components {
              * @default []
              */
             removal?: components["schemas"]["Stage"][];
+            /**
+             * @description For a pool: the steps that run in its members.
+             * @default null
+             */
+            cut?: components["schemas"]["CutLine"] | null;
+            /**
+             * @description For a sandbox: its resources that come from pools.
+             * @default []
+             */
+            pools?: components["schemas"]["PoolUse"][];
             /** @description Warnings about the spec. */
             warnings: string[];
         };
@@ -1686,6 +1696,45 @@ export interface components {
              * @default
              */
             address?: string;
+        };
+        /**
+         * CutLine
+         * @description The cut of a pool's plugin: the steps that run before a sandbox needs the resource, and the others.
+         */
+        CutLine: {
+            /** @description The cut of the create steps in one sentence. */
+            sentence: string;
+            /** @description Create steps. */
+            create: components["schemas"]["CutStep"][];
+            /** @description Delete steps. */
+            delete: components["schemas"]["CutStep"][];
+            /** @description Digest of the template, by which members are recognised. */
+            digest: string;
+        };
+        /**
+         * CutStep
+         * @description A step of a pool's plugin: the run that it is in, and the reasons if it waits for a sandbox.
+         */
+        CutStep: {
+            /** @description Name of the step. */
+            step: string;
+            /** @description `pool` (in the pool's member), `claim` (for the sandbox) or `both`. */
+            runs: string;
+            /**
+             * @description Reasons for which it runs for the sandbox.
+             * @default []
+             */
+            reasons?: string[];
+        };
+        /**
+         * PoolUse
+         * @description A resource that comes from a pool.
+         */
+        PoolUse: {
+            /** @description Name of the resource. */
+            resource: string;
+            /** @description Name of the pool. */
+            pool: string;
         };
         /**
          * Concern

@@ -9,6 +9,7 @@ import pytest
 from tests.cli.command import Cli, refused, until
 
 from dayfly.cli.backends.cluster_objects import kind_of
+from dayfly.cli.output.pools import print_explanation
 from dayfly.client.errors import DayflyError
 
 if TYPE_CHECKING:
@@ -173,6 +174,16 @@ def test_command_with_a_sandbox_uses_a_member(pooled: Cli, journal: Path):
 def test_pool_of_a_cluster_is_left_to_kubectl():
     with pytest.raises(DayflyError, match="kubectl get resourcepools"):
         kind_of("pool/small")
+
+
+def test_explanation_has_predictions_for_other_sizes(capsys):
+    sizes = [{"ready": size, "missRatio": ratio} for size, ratio in ((0, 1.0), (2, 0.4), (4, 0.095))]
+    numbers = {"hits": 3, "misses": 1, "ratePerHour": 1200.0, "refillSeconds": 6.0, "load": 2.0, "idleSeconds": 90.4}
+    print_explanation({"name": "small", "wanted": 2, **numbers, "sizes": sizes})
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["Requests:", "4,", "1200", "per", "hour"] in shown
+    assert ["Hits:", "3", "(75.0", "%)"] in shown
+    assert shown[-3:] == [["0", "100.00", "%"], ["2", "(now)", "40.00", "%"], ["4", "9.50", "%"]]
 
 
 def test_get_shows_pools(pooled: Cli):

@@ -95,6 +95,7 @@ def test_steps_are_in_a_topological_order():
     ("delete", "member", "holder"),
     [
         ([step("drop", "make.x")], ["drop"], []),
+        ([step("look"), step("drop", "look.x")], ["look", "drop"], []),
         ([step("drop", "make.x"), step("revoke", "make.x", "owner", at="claim")], ["drop"], ["revoke"]),
         (
             [step("look"), step("revoke", "look.x", at="claim"), step("drop")],
@@ -111,6 +112,7 @@ def test_steps_are_in_a_topological_order():
 )
 def test_delete_step_runs_in_the_member_unless_at_claim(delete, member, holder):
     found = cut(steps([step("make"), step("grant", "owner")], delete))
+    assert {name for name, causes in found.delete.items() if causes} == set(holder) - set(member)
     assert list(found.member_delete) == member
     assert sorted(found.holder_delete) == sorted(holder)
 

@@ -136,7 +136,7 @@ def test_release_has_a_free_name():
     assert [unit.name for unit in made.post_stop] == ["release-3"]
 
 
-def test_object_of_a_claim_time_step_is_removed_before_the_release():
+def test_object_of_a_claim_time_step_is_removed_by_the_sandbox():
     body = steps([step("make"), step("note", "make.x", "owner", work=CONFIG_MAP)])
     made, _ = document(body=body, fixed="{}")
     assert [unit.name for unit in made.post_stop] == ["remove-note", "release"]

@@ -160,7 +160,7 @@ def removes(name, of, *reads, at=""):
                     "spec.plugin: the programs of a plugin with state: true share one Terraform state, but they are in "
                     'both halves: "apply" and "destroy" in the pool, "grant" and "revoke" for the sandbox. "grant" waits '
                     'for param "owner"; "revoke" has at: claim and waits for param "owner": '
-                    'fix "owner" in the pool\'s params'
+                    'fix "owner" in the pool\'s params, or use one half for all of them'
                 )
             ],
         ),
@@ -181,6 +181,52 @@ def removes(name, of, *reads, at=""):
 )
 def test_pool_is_refused_with_its_steps(body, said):
     assert pool_refusals(pool(), body) == said
+
+
+READABLE = CONFIG_MAP + ", outputs: [{name: x, valueFromJSONPath: $.data.a}]"
+HOOK = "webhook: {method: POST, url: 'https://a.example'}"
+
+
+def webhook(name, *reads):
+    return step(name, *reads, work=HOOK).replace("valueFromPath: /tmp/x", "valueFromStatus: true")
+
+
+@pytest.mark.parametrize(
+    ("body", "member", "holder"),
+    [
+        (
+            steps([step("web", work=READABLE)], [step("revoke", "web.x", "owner", at="claim")]),
+            ["remove-web"],
+            ["revoke"],
+        ),
+        (
+            steps(
+                [step("make"), step("web", "owner", work=CONFIG_MAP)],
+                [removes("withdraw", "web"), step("settle", "withdraw.gone", at="claim"), step("drop")],
+            ),
+            ["drop"],
+            ["settle", "withdraw"],
+        ),
+        (
+            steps(
+                [webhook("order"), step("apply", "order.x", "owner")],
+                [step("destroy", at="claim"), webhook("cancel")],
+                more="  state: true\n",
+            ),
+            ["cancel"],
+            ["destroy"],
+        ),
+        (
+            steps([step("make"), step("web", "owner", work=CONFIG_MAP)], [removes("withdraw", "web")]),
+            [],
+            ["withdraw"],
+        ),
+    ],
+)
+def test_pool_with_work_in_both_halves_is_possible(body, member, holder):
+    made = compiled_pool(pool(), body)
+    assert [unit.name for unit in made.documents[0].post_stop] == member
+    assert sorted(made.cut.holder_delete) == holder
 
 
 PARAMS = steps(

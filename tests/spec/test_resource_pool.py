@@ -109,6 +109,7 @@ def test_all_faults_of_a_pool_are_reported_at_once():
 
 def test_too_many_windows_and_params_are_refused():
     many = '{cron: "0 7 * * *", duration: 1h, ready: 1}'
+    assert len(load(pool(f"  schedule: [{', '.join([many] * 32)}]\n")).spec.schedule) == 32
     with pytest.raises(SpecError, match="has 33 windows; at most 32 are allowed"):
         load(pool(f"  schedule: [{', '.join([many] * 33)}]\n"))
     with pytest.raises(SpecError, match="has 65 params; at most 64 are allowed"):

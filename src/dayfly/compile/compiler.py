@@ -125,7 +125,7 @@ def _resource_documents(
     shared: Mapping[str, units.DocumentSettings],
     matched: Mapping[str, CompiledPool],
 ) -> Iterator[Lifecycle]:
-    """Return the documents of the resources, of which the matched ones come from pools."""
+    """Return the documents of the resources. The matched ones come from pools."""
     for name, each in found.items():
         if name in matched:
             yield holder_document(target, each.workflows, shared[name], matched[name])

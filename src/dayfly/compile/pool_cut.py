@@ -1,4 +1,4 @@
-"""The cut of a plugin's steps for a pool: those that run before a sandbox needs the resource, and those of the sandbox.
+"""The cut of a plugin for a pool: steps that run before a sandbox needs the resource, and steps that run for it.
 
 A pool-time create step needs only values that the pool fixes. A claim-time step needs a value of the sandbox, directly
 or through other steps. A delete step is the sandbox's if its author wrote `at: claim`, or if it removes the object of a
@@ -81,7 +81,7 @@ class Cut(msgspec.Struct, frozen=True):
         return "; ".join([runs, *waits])
 
     def roots(self, causes: Iterable[Cause]) -> tuple[Cause, ...]:
-        """Return the reasons behind these, without those that are only another step."""
+        """Return the first reasons: for each step among these, the reasons of that step."""
         known = {**self.create, **self.delete}
         found: dict[Cause, None] = {}
         waiting = list(causes)
@@ -115,37 +115,46 @@ def cut(spec: PluginSpec, fixed: Collection[str]) -> Cut:
         fixed: The params that the pool fixes. A secret param is never fixed.
     """
     reader = _StepReader(spec, frozenset(fixed) - spec.secrets())
-    create: dict[str, tuple[Cause, ...]] = {}
-    for step in topological(spec.create):
-        create[step.name] = tuple(reader.causes(step, [name for name, causes in create.items() if causes]))
-    delete: dict[str, tuple[Cause, ...]] = {}
-    claimed: set[str] = set()
-    for step in topological(spec.delete):
-        removed = step.object.remove if step.object is not None else ""
-        waiting = [name for name, causes in create.items() if causes] + [name for name, c in delete.items() if c]
-        delete[step.name] = tuple(reader.causes(step, [*waiting, removed] if create.get(removed) else waiting))
-        if create.get(removed) or (not removed and step.at == AT_CLAIM):
-            claimed.add(step.name)
+    waiting: set[str] = set()
+    create = reader.explain(spec.create, waiting)
+    late = frozenset(waiting)
+    delete = reader.explain(spec.delete, waiting)
+    claimed = {step.name for step in spec.delete if _is_claimed(step, late)}
     return Cut(create, delete, frozenset(claimed), _with_producers(spec, claimed))
 
 
+def _is_claimed(step: Step, late: frozenset[str]) -> bool:
+    """Return whether the member does not run a delete step. The run that made an object removes it."""
+    if step.object is not None:
+        return step.object.remove in late
+    return step.at == AT_CLAIM
+
+
 def topological(steps: Iterable[Step]) -> list[Step]:
-    """Return steps so that each follows those that it reads."""
+    """Return steps in an order in which each follows the steps that it reads."""
     named = {step.name: step for step in steps}
     needs = {name: [ref.name for item in step.inputs if (ref := item.value_from_step)] for name, step in named.items()}
     return [named[name] for wave in graph.waves(list(named), needs) for name in wave]
 
 
 class _StepReader:
-    """What the steps of a plugin need from a sandbox."""
+    """Finds the reasons to run steps of a plugin for a sandbox."""
 
     def __init__(self, spec: PluginSpec, fixed: frozenset[str]) -> None:
         self._fixed = fixed
         self._secrets = spec.secrets()
         self._overlay = spec.runner.pod_template_overlay
 
-    def causes(self, step: Step, claimed: Collection[str]) -> Iterator[Cause]:
-        """Return the reasons to run a step for the sandbox, if these other steps run for it."""
+    def explain(self, steps: Iterable[Step], waiting: set[str]) -> dict[str, tuple[Cause, ...]]:
+        """Return steps in a topological order with their reasons, and add the steps with reasons to `waiting`."""
+        found: dict[str, tuple[Cause, ...]] = {}
+        for step in topological(steps):
+            found[step.name] = tuple(self._causes(step, waiting))
+            if found[step.name]:
+                waiting.add(step.name)
+        return found
+
+    def _causes(self, step: Step, claimed: Collection[str]) -> Iterator[Cause]:
         if step.at == AT_CLAIM:
             yield Cause("at")
         for item in step.inputs:

@@ -54,7 +54,7 @@ class CompiledPool(msgspec.Struct, frozen=True):
         fixed: The effective values of the fixed params: a param that is fixed as not given has its default or None.
         documents: The template: the documents of each member.
         digest: The digest of the template, by which members are recognised.
-        cut: The steps that run in members, and those that run for a sandbox.
+        cut: The halves of the plugin: the steps of members, and the steps of sandboxes.
         warnings: Sentences with their path, about parts that are valid and probably unintended.
     """
 

@@ -172,7 +172,8 @@ def _state_problems(spec: PluginSpec, halves: Cut) -> Iterator[str]:
         problem = "the programs of a plugin with state: true share one Terraform state, but they are in both halves"
         waiting = {**halves.create, **halves.delete}
         why = "; ".join(f"{quote(name)} {describe(waiting[name])}" for name in holder if waiting[name])
-        yield f"{problem}: {both}. {why}: {_remedy(halves, [cause for name in holder for cause in waiting[name]])}"
+        advice = _remedy(halves, [cause for name in holder for cause in waiting[name]], "use one half for all of them")
+        yield f"{problem}: {both}. {why}: {advice}"
 
 
 def _warnings(spec: PluginSpec, pool: ResourcePool, halves: Cut) -> Iterator[SpecError]:

@@ -223,9 +223,7 @@ def _edges(instance: Instance) -> Iterator[Edge]:
             yield Edge(unit_id(instance.name, step), unit_id(wanted.name, producer), output, keys)
 
 
-def _cleanup_edges(
-    instance: Instance, instances: Mapping[str, Instance], released: Collection[str]
-) -> Iterator[Edge]:
+def _cleanup_edges(instance: Instance, instances: Mapping[str, Instance], released: Collection[str]) -> Iterator[Edge]:
     taken = dict(instance.read_params())
     for param, wanted, keys in instance.output_params():
         # In a cycle each resource is read, so it is enough to check the resources that are read for a cleanup.

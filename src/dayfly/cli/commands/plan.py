@@ -160,7 +160,7 @@ def _preview(
 
 
 def _with_plugins(plugins: Plugins, required: Iterable[tuple[str, str]], find: Callable[[str, str], Plugin]) -> Plugins:
-    """Return the plugins of the files, and those that are required and in no file."""
+    """Return the plugins of the files, and the required ones that are in no file."""
     known = dict(plugins)
     for name, version in required:
         if not any(bare == name and version in ("", semver.LATEST, have) for bare, have in known):

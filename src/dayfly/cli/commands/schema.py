@@ -11,7 +11,7 @@ from dayfly.spec.schema import json_schema
 @click.command("schema")
 @click.argument("kind", type=click.Choice(json_schema.file_kinds()))
 def command(kind: str) -> None:
-    """Print the JSON Schema of plugins, sandboxes, route groups, hooks or baselines.
+    """Print the JSON Schema of plugins, sandboxes, route groups, pools, hooks or baselines.
 
     An editor with the YAML language server uses it after a comment at the top of a file:
     # yaml-language-server: $schema=plugin.schema.json
