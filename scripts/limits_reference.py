@@ -39,7 +39,7 @@ from dayfly.server.api import changes, reports
 from dayfly.server.events import cloud_event_publisher, event_rows
 from dayfly.server.http import auth_middleware, rate_limit, request_data, shared_slots, tls
 from dayfly.server.records import tombstones
-from dayfly.server.runs import group_forms, group_strategy, run_requests, run_secrets, ttl_extensions
+from dayfly.server.runs import group_forms, group_strategy, pool_strategy, run_requests, run_secrets, ttl_extensions
 from dayfly.server.sync.agents import mailbox_rows
 from dayfly.spec import (
     json_patch,
@@ -49,6 +49,7 @@ from dayfly.spec import (
     meta,
     plugin,
     readme,
+    resource_pool,
     route_group,
     run,
     sandbox,
@@ -148,6 +149,8 @@ def _files() -> list[Limit]:
             f"{run.MAX_UNITS}, further forks are `Refused`",
         ),
         Limit("compiled document of a resource or of the hooks", size(lifecycle.MAX_DOCUMENT_BYTES)),
+        Limit("ready members of a pool", str(resource_pool.MAX_READY)),
+        Limit("windows in the schedule of a pool", str(resource_pool.MAX_WINDOWS)),
         Limit("endpoints of a sandbox", str(meta.MAX_VALUES)),
         Limit("endpoints of a route group", str(route_group.MAX_ENDPOINTS)),
         Limit("match of a route group", f"{label_match.MAX_LABELS} labels, {label_match.MAX_DEPTH} levels"),
@@ -330,6 +333,7 @@ def _records() -> list[Limit]:
         Limit("name of a cluster", f"{clusters.MAX_NAME_LENGTH} characters"),
         Limit("messages that a cluster has not received", f"{mailbox_rows.MAX_UNSEEN}, further ones are sent later"),
         Limit("route groups of an organisation", str(group_strategy.MAX_GROUPS)),
+        Limit("pools of an organisation", str(pool_strategy.MAX_POOLS)),
         Limit(
             "sandboxes and conflicts of a route group in an event", f"{group_forms.MAX_LISTED}, the count includes all"
         ),

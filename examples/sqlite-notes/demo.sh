@@ -1,5 +1,5 @@
 #!/bin/sh
-# The demonstration for `make run`: one sandbox from creation to deletion, in a temporary Dayfly home.
+# The demonstration for `make run`: one sandbox from creation to deletion, and then a pool, in a temporary Dayfly home.
 set -eu
 exec 2>&1 # results and messages in one stream, in order
 cd "$(dirname -- "$0")/../.."
@@ -13,7 +13,12 @@ clean_up() {
     code=$?
     trap - EXIT
     # An interrupted demonstration leaves nothing behind either, including data that steps keep in /dev/shm.
-    [ "$code" -eq 0 ] || ./dayfly sandbox delete notes-demo --timeout 30s >/dev/null 2>&1 || true
+    if [ "$code" -ne 0 ]; then
+        for what in 'sandbox delete notes-demo' 'sandbox delete first' 'sandbox delete second' 'pool delete notes'; do
+            # shellcheck disable=SC2086 # the words of a command
+            ./dayfly $what --timeout 30s >/dev/null 2>&1 || true
+        done
+    fi
     ./dayfly down >/dev/null 2>&1 || true
     rm -rf -- "$scratch"
     exit "$code"
@@ -53,12 +58,20 @@ say '7. Delete the sandbox: first the fork stops, then the delete step runs.'
 show ./dayfly sandbox delete notes-demo
 show ./dayfly logs notes-demo db drop
 
-say '8. Is anything left?'
+say '8. A pool creates a database before a sandbox needs it.'
+show ./dayfly apply -f "$example/pool" --set "folder=$databases"
+
+say '9. Two more sandboxes: one creates its database, the other takes the ready one.'
+printf '$ python3 %s/pool/compare.py\n' "$example"
+.venv/bin/python "$example/pool/compare.py" "$databases"
+show ./dayfly pool delete notes
+
+say '10. Is anything left?'
 show ls -A "$databases"
 if [ -n "$(ls -A "$databases")" ]; then
-    echo 'There is: the database was not removed.'
+    echo 'There is: a database was not removed.'
     exit 1
 fi
-echo 'Nothing: the database is gone.'
+echo 'Nothing: all databases are gone.'
 
 say 'See it live, in a browser: make page && ./dayfly up --detach && ./dayfly page'

@@ -98,7 +98,7 @@ def test_readme_plugin_creates_and_deletes_its_folder(person: Person):
 def test_make_run_shows_a_whole_sandbox(person: Person):
     said = typed(person, "make run")
     assert "Dayfly made this database for one sandbox" in said
-    assert "Nothing: the database is gone.\n" in said
+    assert "Nothing: all databases are gone.\n" in said
     assert said.endswith("./dayfly page\n")
 
 

@@ -1,6 +1,7 @@
 """The commands in READMEs, docs and the demonstration work as described."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -92,7 +93,9 @@ def test_the_demonstration_runs_by_itself_and_leaves_nothing(tmp_path: Path):
     assert ended.returncode == 0, ended.stdout
     assert "Dayfly made this database for one sandbox" in ended.stdout
     *_, gone, _, page = ended.stdout.splitlines()
-    assert gone == "Nothing: the database is gone."
+    assert gone == "Nothing: all databases are gone."
+    created, taken = map(int, re.findall(r"ready after (\d+) ms\.", ended.stdout))
+    assert taken < created, "the second sandbox takes a database of the pool"
     assert page.endswith("./dayfly page")
     assert list(tmp_path.iterdir()) == []
 
@@ -133,5 +136,5 @@ def test_the_demonstration_fails_where_the_database_stays(tmp_path: Path):
             timeout=60,
         )
         assert ended.returncode == 1, ended.stdout
-        assert "the database was not removed" in ended.stdout
+        assert "a database was not removed" in ended.stdout
         assert list(Path(scratch).iterdir()) == []
