@@ -69,7 +69,7 @@ class AcquireExecutor:
                 facts |= acquire_facts(ledger, acquisition, member, sight.now)
                 if not sight.abandoned:
                     facts |= _unfinished_releases(ledger, acquisition, member)
-                objections |= acquire_objections(ledger, acquisition, member)
+                objections |= acquire_objections(acquisition, member)
             if sight.abandoned:
                 facts = _without_plan(sight, facts) | facts
         sight.known[self.kind] = Observations(facts=facts, objections=objections)
