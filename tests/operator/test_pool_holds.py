@@ -52,6 +52,11 @@ def with_front(world: World) -> World:
     return world
 
 
+def with_one_slot(world: World) -> World:
+    world.steps = 1
+    return world
+
+
 def pooling(compile_cold: Callable[..., Compiled]) -> Callable[..., Compiled]:
     """Return a compiler that provides the resource with a pool member."""
 
@@ -152,6 +157,17 @@ class TestHold:
             assert len(sent) == 8, sent
 
         live(lambda: with_front(pool_world(claim_steps=False)), started(story))
+
+    def test_hit_needs_no_slot_of_the_namespace(self):
+        async def story(world: World) -> None:
+            await ready_member(world)
+            world.kubelet.scripts["pg/make"].runs = 600
+            member(world, 2)
+            await world.until(lambda: world.cloud.starts("pg/make") == 2, "the only slot to be used")
+            pooled_sandbox(world)
+            await world.until(lambda: ready(world), "ready", 30)
+
+        live(lambda: with_one_slot(pool_world(claim_steps=False)), started(story))
 
     def test_outputs_of_a_member_are_in_the_binding_secret(self):
         async def story(world: World) -> None:
@@ -350,6 +366,17 @@ class TestOperators:
             await gone(world)
 
         at_work(story)
+
+    def test_changed_documents_in_a_run_freeze_it(self):
+        async def story(world: World) -> None:
+            run = names.run_name("box", pooled_sandbox(world))
+            changed = {"spec": {"inline": [{"target": {"kind": "Sandbox", "name": "box", "uid": "other"}}]}}
+            world.ask("PATCH", f"/apis/{API}/runs/{run}", changed, "application/merge-patch+json")
+            world.start()
+            await world.until(lambda: world.status().get("reason") == "PlanLost", "the report", 300)
+            assert not members(world)
+
+        live(pool_world, story)
 
 
 class TestEnd:

@@ -391,6 +391,7 @@ async def operate(
     front: SandboxExtensionFactory | None = None,
     hooks: ExtensionFactory | None = None,
     groups: ExtensionFactory | None = None,
+    pools: ExtensionFactory | None = None,
     agent: AgentFactory | None = None,
     receivers: Receivers = Receivers(),  # noqa: B008 - frozen
     now: Callable[[], int] = now_ms,
@@ -410,6 +411,7 @@ async def operate(
         front=front,
         hooks=hooks,
         groups=groups,
+        pools=pools,
         states=states,
         agent=agent,
         receivers=receivers,
