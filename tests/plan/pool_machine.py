@@ -192,7 +192,7 @@ class PoolMachine(RuleBasedStateMachine):
     # --- what must hold ----------------------------------------------------------------------------------------------
 
     def _check_decision(self, controller: Controller, decision: PoolDecision) -> None:
-        before, after, size = controller.ledger, decision.ledger, decision.report.target
+        before, after, size = controller.ledger, decision.ledger, decision.summary.target
         states = {number: member.state for number, member in controller.members.items()}
         new = after.numbers - before.numbers
         assert after.next >= before.next

@@ -59,7 +59,7 @@ def test_full_pool_changes_nothing_at_its_second_decision():
     first = decide(granted(1, 2), member(1), member(2))
     again = decide(first.ledger, member(1), member(2))
     assert (again.changes, again.create, again.close, again.wake_at) == (False, (), (), 0)
-    assert again.report.reason == Reason.POOL_FULL
+    assert again.summary.reason == Reason.POOL_FULL
 
 
 def test_granted_number_without_member_is_created_again():
@@ -83,7 +83,7 @@ def test_member_counts_until_it_is_held_or_ends(state, expected):
 
 def test_unschedulable_member_is_reported_and_kept():
     made = decide(granted(1, 2), member(1, UNSCHEDULABLE), member(2))
-    assert (made.close, made.report.reason, made.report.unschedulable) == ((), Reason.UNSCHEDULABLE, 1)
+    assert (made.close, made.summary.reason, made.summary.unschedulable) == ((), Reason.UNSCHEDULABLE, 1)
 
 
 def test_failed_member_is_closed_and_its_record_kept():
@@ -143,7 +143,7 @@ def test_resume_ends_a_pause_once():
 def test_pause_keeps_members_and_creates_none():
     made = decide(granted(1, 2), member(1), request=PoolRequest(action="pause", request=BY))
     assert (made.create, made.close, numbers(made.ledger)) == ((), (), [1, 2])
-    assert (made.report.reason, made.report.message, made.ledger.pause.by) == (Reason.PAUSED, "maintenance", "kim")
+    assert (made.summary.reason, made.summary.message, made.ledger.pause.by) == (Reason.PAUSED, "maintenance", "kim")
 
 
 def test_drain_closes_unheld_members_only():
@@ -213,7 +213,7 @@ def test_stale_members_are_replaced_new_before_old(members, closed, created):
 
 def test_member_with_changed_image_is_replaced():
     made = decide(granted(1), member(1, stale=True), spec=pool(1))
-    assert (made.create, made.close, made.report.stale) == ((2,), (), 1)
+    assert (made.create, made.close, made.summary.stale) == ((2,), (), 1)
 
 
 def test_max_age_is_spread_over_a_tenth():
@@ -224,9 +224,9 @@ def test_max_age_is_spread_over_a_tenth():
     first = decide(ledger, *members, spec=spec)
     assert first.close == ()
     assert NOW + 8 * hour <= first.wake_at < NOW + 8 * hour + hour // 10
-    outdated = decide_pool(spec, TEMPLATE, ledger, members, NOW + 8 * hour + hour // 2).report.stale
+    outdated = decide_pool(spec, TEMPLATE, ledger, members, NOW + 8 * hour + hour // 2).summary.stale
     assert 50 < outdated < 150
-    assert decide_pool(spec, TEMPLATE, ledger, members, NOW + 9 * hour).report.stale == 200
+    assert decide_pool(spec, TEMPLATE, ledger, members, NOW + 9 * hour).summary.stale == 200
 
 
 def test_refill_time_alone_changes_nothing_in_the_ledger():

@@ -75,7 +75,7 @@ class CloseMember(msgspec.Struct, frozen=True, kw_only=True):
     request: EndRequest
 
 
-class PoolReport(msgspec.Struct, frozen=True, kw_only=True):
+class PoolSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a pool for people: counts of its members, and the reason why it is not full."""
 
     target: int
@@ -100,7 +100,7 @@ class PoolDecision(msgspec.Struct, frozen=True, kw_only=True):
     create: tuple[int, ...]
     close: tuple[CloseMember, ...]
     wake_at: int
-    report: PoolReport
+    summary: PoolSummary
     has_ended: bool = False
 
 
@@ -330,7 +330,7 @@ class _Draft:
             create=tuple(number for number in self.granted if number not in self.members) if creates else (),
             close=close,
             wake_at=min((at for at in self.wakes if at > self.now), default=0),
-            report=self._report(is_ending=is_ending),
+            summary=self._summary(is_ending=is_ending),
             has_ended=has_ended,
         )
 
@@ -348,7 +348,7 @@ class _Draft:
             demand=self.demand,
         )
 
-    def _report(self, *, is_ending: bool) -> PoolReport:
+    def _summary(self, *, is_ending: bool) -> PoolSummary:
         states = [self.state(number) for number in self.granted]
         ready, unschedulable = states.count(MemberState.READY), states.count(MemberState.UNSCHEDULABLE)
         if is_ending:
@@ -361,7 +361,7 @@ class _Draft:
             reason, message = Reason.UNSCHEDULABLE, messages.pool_is_unschedulable(ready, self.size, unschedulable)
         else:
             reason, message = Reason.FILLING, messages.pool_fills(ready, self.size)
-        return PoolReport(
+        return PoolSummary(
             target=self.size,
             ready=ready,
             creating=len(states) - ready - unschedulable,

@@ -13,16 +13,17 @@ import msgspec
 
 from dayfly.embedded.ledger import LedgerError, SqliteLedger
 from dayfly.embedded.pool_tables import PoolIntent, StoredPool
-from dayfly.embedded.pools.pool_members import member_birth, member_reports, observed_members, state_of
+from dayfly.embedded.pools.pool_members import member_birth, member_reports, observed_members
 from dayfly.lib.clock import now_ms
 from dayfly.link.wire import PoolAction, Verdict
-from dayfly.plan.pool import CloseMember, MemberState, PoolDecision, decide_pool
+from dayfly.plan.pool import CloseMember, PoolDecision, decide_pool
+from dayfly.plan.pool_status import describe_pool
 from dayfly.plan.reasons import Reason
 from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.identity import member_id
 from dayfly.spec.lifecycle import digest
 from dayfly.spec.pool_ledger import PoolLedger, PoolRequest
-from dayfly.spec.report import PoolReport, RunReport
+from dayfly.spec.report import RunReport
 from dayfly.spec.run import EndRequest, Phase, Run
 
 if TYPE_CHECKING:
@@ -311,12 +312,9 @@ class PoolKeeper:
         pool = self._reader.pools.load(uid)
         if pool is None:
             return None
-        template = digest(pool.documents)
-        misses = self._misses.get(template, 0)
-        decision = self._decide(pool, template, misses, now_ms())
-        seen, stop = decision.report, pool.intent.stop
-        states = [state_of(member) for member in self._index.of_pool(uid)]
-        pause, demand = decision.ledger.pause, decision.ledger.demand
+        template, now = digest(pool.documents), now_ms()
+        decision = self._decide(pool, template, self._misses.get(template, 0), now)
+        seen, stop = decision.summary, pool.intent.stop
         return RunReport(
             uid=uid,
             phase=Phase.CLOSED if stop is not None else Phase.OPEN,
@@ -327,17 +325,7 @@ class PoolKeeper:
             total=seen.target,
             units=member_reports(pool, self._index, self._reader, self._report),
             closed=stop,
-            pool=PoolReport(
-                wanted=seen.target,
-                ready=seen.ready,
-                creating=seen.creating + seen.unschedulable,
-                held=states.count(MemberState.HELD),
-                failed=decision.ledger.failures,
-                paused=pause.message or pause.reason if pause is not None else "",
-                hits=demand.hits,
-                misses=demand.misses,
-                refill_ms=demand.refill_ms,
-            ),
+            pool=describe_pool(decision, observed_members(pool, self._index, self._reader), now),
         )
 
 

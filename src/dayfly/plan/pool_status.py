@@ -1,0 +1,32 @@
+"""The numbers of a pool for people, from a decision and the observed members."""
+
+import math
+from collections.abc import Iterable
+
+from dayfly.plan.pool import Member, MemberState, PoolDecision
+from dayfly.plan.pool_demand import batch_size, request_rate
+from dayfly.spec.report import PoolReport
+
+SECONDS_PER_HOUR = 3_600
+
+
+def describe_pool(decision: PoolDecision, members: Iterable[Member], now: int) -> PoolReport:
+    """Return the numbers of a pool as of `now` (unix milliseconds)."""
+    every = list(members)
+    summary, pause, demand = decision.summary, decision.ledger.pause, decision.ledger.demand
+    unused = [now - member.ready_at for member in every if member.state is MemberState.READY]
+    return PoolReport(
+        wanted=summary.target,
+        ready=summary.ready,
+        creating=summary.creating + summary.unschedulable,
+        held=sum(member.state is MemberState.HELD for member in every),
+        failed=decision.ledger.failures,
+        paused=pause.message or pause.reason if pause is not None else "",
+        hits=demand.hits,
+        misses=demand.misses,
+        rate=request_rate(demand, now) * SECONDS_PER_HOUR,
+        refill_ms=demand.refill_ms,
+        batch=batch_size(demand),
+        spread=math.sqrt(demand.refill_spread),
+        idle_ms=sum(unused),
+    )
