@@ -853,6 +853,160 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/orgs/{org}/resourcepools": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+            };
+            cookie?: never;
+        };
+        /** List all resource pools. */
+        get: operations["get-orgs-org-resourcepools"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/orgs/{org}/resourcepools/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        /** Return a resource pool and its members. */
+        get: operations["get-orgs-org-resourcepools-name"];
+        /** Create or change a resource pool. */
+        put: operations["put-orgs-org-resourcepools-name"];
+        post?: never;
+        /** Delete a resource pool; sandboxes keep their members. */
+        delete: operations["delete-orgs-org-resourcepools-name"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/orgs/{org}/resourcepools/{name}/abandon": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Delete a resource pool without its cleanup. */
+        post: operations["post-orgs-org-resourcepools-name-abandon"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/orgs/{org}/resourcepools/{name}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Create no further members until the pool is resumed. */
+        post: operations["post-orgs-org-resourcepools-name-pause"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/orgs/{org}/resourcepools/{name}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Create members again. */
+        post: operations["post-orgs-org-resourcepools-name-resume"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/orgs/{org}/resourcepools/{name}/explain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        /** Return how a pool is used, and the predicted misses for other sizes. */
+        get: operations["get-orgs-org-resourcepools-name-explain"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/orgs/{org}/resourcepools/{name}/drain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Pause a pool and delete its unused members. */
+        post: operations["post-orgs-org-resourcepools-name-drain"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/orgs/{org}/sandboxes/{name}/changes": {
         parameters: {
             query?: never;
@@ -867,6 +1021,28 @@ export interface paths {
         };
         /** Stream the changes of a sandbox. */
         get: operations["get-orgs-org-sandboxes-name-changes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/orgs/{org}/resourcepools/{name}/changes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        /** Stream the changes of a pool. */
+        get: operations["get-orgs-org-resourcepools-name-changes"];
         put?: never;
         post?: never;
         delete?: never;
@@ -907,7 +1083,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Stream the changes of all sandboxes and route groups. */
+        /** Stream the changes of all sandboxes, route groups and pools. */
         get: operations["get-orgs-org-changes"];
         put?: never;
         post?: never;
@@ -1115,6 +1291,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/orgs/{org}/resourcepools/{name}/report": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        /** Return the state of each unit of a pool. */
+        get: operations["get-orgs-org-resourcepools-name-report"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/orgs/{org}/routegroups/{name}/why": {
         parameters: {
             query?: never;
@@ -1129,6 +1327,28 @@ export interface paths {
         };
         /** Return what blocks a route group, down to the root cause. */
         get: operations["get-orgs-org-routegroups-name-why"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/orgs/{org}/resourcepools/{name}/why": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        /** Return what blocks a pool, down to the root cause. */
+        get: operations["get-orgs-org-resourcepools-name-why"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1181,6 +1401,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/orgs/{org}/resourcepools/{name}/attempts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        /** List the attempts that have a log. */
+        get: operations["get-orgs-org-resourcepools-name-attempts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/orgs/{org}/routegroups/{name}/log": {
         parameters: {
             query?: never;
@@ -1195,6 +1437,28 @@ export interface paths {
         };
         /** Return a part of the log of one attempt. */
         get: operations["get-orgs-org-routegroups-name-log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/orgs/{org}/resourcepools/{name}/log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        /** Return a part of the log of one attempt. */
+        get: operations["get-orgs-org-resourcepools-name-log"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1225,6 +1489,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/orgs/{org}/resourcepools/{name}/logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        /** Return the last lines of a resource, a step or a fork. */
+        get: operations["get-orgs-org-resourcepools-name-logs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/orgs/{org}/routegroups/{name}/history": {
         parameters: {
             query?: never;
@@ -1239,6 +1525,28 @@ export interface paths {
         };
         /** List all moves of a route group's ledger. */
         get: operations["get-orgs-org-routegroups-name-history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/orgs/{org}/resourcepools/{name}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        /** List all moves of a pool's ledger. */
+        get: operations["get-orgs-org-resourcepools-name-history"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1738,7 +2046,7 @@ export interface components {
         };
         /**
          * Concern
-         * @description A problem that needs attention, about a `sandbox`, a route `group` or neither.
+         * @description A problem that needs attention, about a `sandbox`, a route `group`, a `pool` or none of these.
          */
         Concern: {
             /**
@@ -1762,6 +2070,11 @@ export interface components {
              * @default
              */
             group?: string;
+            /**
+             * @description Name of the pool, if it is about one.
+             * @default
+             */
+            pool?: string;
             /**
              * @description Time since which it exists, in Unix milliseconds; 0 if unknown.
              * @default 0
@@ -2024,6 +2337,19 @@ export interface components {
             readme?: string | null;
         };
         /**
+         * NewResourcePool
+         * @description A resource pool to create or change.
+         */
+        NewResourcePool: {
+            /** @description Spec of the pool, as in its file. */
+            spec: Record<string, never>;
+            /**
+             * @description Name; if given, the same as in the path.
+             * @default
+             */
+            name?: string;
+        };
+        /**
          * NewRouteGroup
          * @description A route group to create or change.
          */
@@ -2230,6 +2556,160 @@ export interface components {
             readme?: string;
         };
         /**
+         * Pool
+         * @description A resource pool and its current state.
+         */
+        Pool: {
+            /** @description Name of the pool. */
+            name: string;
+            /** @description Time of its creation. */
+            createdAt: string;
+            /** @description Time of the last change of its spec, or of the version that it follows. */
+            updatedAt: string;
+            /** @description Spec as applied, with defaults. */
+            spec: Record<string, never>;
+            /** @description Current state. */
+            status: components["schemas"]["PoolStatus"];
+            /** @description Number of finished members in the current phase. */
+            progress: components["schemas"]["Progress"];
+            /**
+             * @description Namespace of its object; only on the page of a cluster without a server.
+             * @default
+             */
+            namespace?: string;
+        };
+        /**
+         * PoolStatus
+         * @description The state of a pool and its members.
+         */
+        PoolStatus: {
+            /** @description Whether it has as many ready members as it keeps. */
+            ready: boolean;
+            /** @description Reason of the state, as in `/meta/reasons`. */
+            reason: string;
+            /** @description Explanation of the state. */
+            message: string;
+            /** @description Numbers of members. */
+            counts: components["schemas"]["PoolCounts"];
+            /** @description Why no members are created; empty if they are. */
+            paused: string;
+            /** @description Number of resources that found a ready member. */
+            hits: number;
+            /** @description Number of resources that found none. */
+            misses: number;
+            /** @description Members, the oldest first. */
+            members: components["schemas"]["PoolMember"][];
+        };
+        /**
+         * PoolCounts
+         * @description The numbers of a pool's members. `wanted` is the number of ready members that it keeps now.
+         */
+        PoolCounts: {
+            /**
+             * @description Number of ready members that the pool keeps now.
+             * @default 0
+             */
+            wanted?: number;
+            /**
+             * @description Number of ready members that no sandbox uses.
+             * @default 0
+             */
+            ready?: number;
+            /**
+             * @description Number of members that are being created.
+             * @default 0
+             */
+            creating?: number;
+            /**
+             * @description Number of members that sandboxes use.
+             * @default 0
+             */
+            held?: number;
+            /**
+             * @description Number of members that could not be created.
+             * @default 0
+             */
+            failed?: number;
+        };
+        /**
+         * PoolMember
+         * @description A member of a pool: one resource, which at most one sandbox uses.
+         */
+        PoolMember: {
+            /** @description Name of the member. */
+            name: string;
+            /** @description `creating`, `ready`, `held`, `failed` or `ending`. */
+            state: string;
+            /**
+             * @description Time of its creation; absent before it has started.
+             * @default null
+             */
+            createdAt?: string | null;
+            /**
+             * @description Reason of the state, as in `/meta/reasons`.
+             * @default
+             */
+            reason?: string;
+            /**
+             * @description Explanation of the state.
+             * @default
+             */
+            message?: string;
+            /**
+             * @description Resource that uses it, as `sandbox/resource`; not named if it is outside the scope of the key.
+             * @default
+             */
+            holder?: string;
+        };
+        /**
+         * Progress
+         * @description The number of finished units in the current phase.
+         */
+        Progress: {
+            /** @description Phase of the run: `open`, `closed`, `cleaned` or `abandoned`. */
+            phase: string;
+            /** @description Number of finished units of this phase. */
+            done: number;
+            /** @description Number of units of this phase. */
+            total: number;
+            /** @description Severity of the reason: `progress`, `trouble`, `warning` or `failed`. */
+            severity: string;
+        };
+        /**
+         * PoolExplanation
+         * @description The use of a pool, and predictions for other sizes. They assume requests that do not depend on each other.
+         */
+        PoolExplanation: {
+            /** @description Name of the pool. */
+            name: string;
+            /** @description Number of ready members that the pool keeps now. */
+            wanted: number;
+            /** @description Number of resources that found a ready member. */
+            hits: number;
+            /** @description Number of resources that found none. */
+            misses: number;
+            /** @description Recent number of resources per hour that needed a member. */
+            ratePerHour: number;
+            /** @description Usual time to create a member; 0 if it was not measured yet. */
+            refillSeconds: number;
+            /** @description Members that are in creation on average: rate times refill time. */
+            load: number;
+            /** @description Time for which all members were ready and unused. */
+            idleSeconds: number;
+            /** @description Predictions; empty without a load. */
+            sizes: components["schemas"]["PoolSize"][];
+        };
+        /**
+         * PoolSize
+         * @description A possible size of a pool.
+         */
+        PoolSize: {
+            /** @description Number of ready members. */
+            ready: number;
+            /** @description Predicted share of resources that find no ready member. */
+            missRatio: number;
+        };
+        /**
          * ReasonMeaning
          * @description A reason of reports, conditions and errors, and its meaning.
          */
@@ -2331,6 +2811,11 @@ export interface components {
              * @default []
              */
             unsupported?: string[];
+            /**
+             * @description Numbers of a pool and its members; absent for other runs.
+             * @default null
+             */
+            pool?: components["schemas"]["PoolReport"] | null;
             /**
              * @description Actions that the caller may not do, and why; only on the page of a cluster.
              * @default {}
@@ -2445,6 +2930,21 @@ export interface components {
              * @default []
              */
             outputs?: string[];
+            /**
+             * @description For a step of a pool member: the name of the pool; empty without one.
+             * @default
+             */
+            pool?: string;
+            /**
+             * @description For a step that ran in a pool member: the name of the member.
+             * @default
+             */
+            member?: string;
+            /**
+             * @description For a pool member: the resource that uses it, as `sandbox/resource`.
+             * @default
+             */
+            holder?: string;
         };
         /**
          * Request
@@ -2465,6 +2965,80 @@ export interface components {
              * @default
              */
             by?: string;
+        };
+        /**
+         * PoolReport
+         * @description The state of a pool on its host. In its report, each member is a unit of kind `member`.
+         *
+         *         A member that is being created is `waiting` or `running`. A complete one is `succeeded`, and used if it has a
+         *         `holder`. A member that is being removed is `stopped`.
+         */
+        PoolReport: {
+            /**
+             * @description Number of ready members that the pool keeps now.
+             * @default 0
+             */
+            wanted?: number;
+            /**
+             * @description Number of ready members that no sandbox uses.
+             * @default 0
+             */
+            ready?: number;
+            /**
+             * @description Number of members that are being created.
+             * @default 0
+             */
+            creating?: number;
+            /**
+             * @description Number of members that sandboxes use.
+             * @default 0
+             */
+            held?: number;
+            /**
+             * @description Number of members that could not be created.
+             * @default 0
+             */
+            failed?: number;
+            /**
+             * @description Why no members are created; empty if they are.
+             * @default
+             */
+            paused?: string;
+            /**
+             * @description Number of resources that found a ready member.
+             * @default 0
+             */
+            hits?: number;
+            /**
+             * @description Number of resources that found none.
+             * @default 0
+             */
+            misses?: number;
+            /**
+             * @description Recent number of resources per hour that needed a member.
+             * @default 0
+             */
+            rate?: number;
+            /**
+             * @description Usual time to create a member, in milliseconds; 0 if unknown.
+             * @default 0
+             */
+            refillMs?: number;
+            /**
+             * @description Mean number of such resources that arrive together.
+             * @default 1
+             */
+            batch?: number;
+            /**
+             * @description Standard deviation of the time to create a member, as a part of that time.
+             * @default 0
+             */
+            spread?: number;
+            /**
+             * @description Time for which all members were ready and unused, in milliseconds.
+             * @default 0
+             */
+            idleMs?: number;
         };
         /**
          * Retried
@@ -2567,20 +3141,6 @@ export interface components {
             message?: string;
         };
         /**
-         * Progress
-         * @description The number of finished units in the current phase.
-         */
-        Progress: {
-            /** @description Phase of the run: `open`, `closed`, `cleaned` or `abandoned`. */
-            phase: string;
-            /** @description Number of finished units of this phase. */
-            done: number;
-            /** @description Number of units of this phase. */
-            total: number;
-            /** @description Severity of the reason: `progress`, `trouble`, `warning` or `failed`. */
-            severity: string;
-        };
-        /**
          * RoutingRules
          * @description The current routing rules.
          */
@@ -2660,7 +3220,7 @@ export interface components {
             /** @description Endpoints of the spec and of its forks. */
             endpoints: components["schemas"]["Endpoint"][];
             /** @description Current state. */
-            status: components["schemas"]["Status"];
+            status: components["schemas"]["SandboxStatus"];
             /** @description Number of finished units in the current phase. */
             progress: components["schemas"]["Progress"];
             /**
@@ -2675,10 +3235,10 @@ export interface components {
             namespace?: string;
         };
         /**
-         * Status
-         * @description The state of a sandbox or a route group.
+         * SandboxStatus
+         * @description The state of a sandbox, and its resources that are members of pools.
          */
-        Status: {
+        SandboxStatus: {
             /** @description Whether everything in the spec is ready. */
             ready: boolean;
             /** @description Reason of the state, as in `/meta/reasons`. */
@@ -2700,6 +3260,26 @@ export interface components {
              * @default null
              */
             scheduledDeleteTime?: string | null;
+            /**
+             * @description Resources that are members of pools.
+             * @default []
+             */
+            resources?: components["schemas"]["PooledResource"][];
+        };
+        /**
+         * PooledResource
+         * @description A resource of a sandbox that is a member of a pool.
+         */
+        PooledResource: {
+            /** @description Name of the resource. */
+            name: string;
+            /** @description Name of the member. */
+            member: string;
+            /**
+             * @description Name of the pool; absent if it had no ready member, so that this one was created.
+             * @default
+             */
+            pool?: string;
         };
         /**
          * SentMessages
@@ -2839,7 +3419,7 @@ export interface components {
         };
         /**
          * WhyAbandon
-         * @description Why the cleanup is abandoned. Without `force`, the sandbox or route group must already be being deleted.
+         * @description Why the cleanup is abandoned. Without `force`, the object must already be being deleted.
          */
         WhyAbandon: {
             /** @description Reason for the record: one line, at most 1000 characters. */
@@ -4899,7 +5479,356 @@ export interface operations {
             "5XX": components["responses"]["5XX"];
         };
     };
+    "get-orgs-org-resourcepools": {
+        parameters: {
+            query?: {
+                /** @description Only objects with these labels: `team=pay,!draft`. May be repeated. */
+                label?: string;
+                /** @description Only objects with a later name. */
+                after?: string;
+                /** @description The maximum number of objects, at least 1. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Pool"][];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "get-orgs-org-resourcepools-name": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Pool"];
+                };
+            };
+            /** @description The object's ETag is in If-None-Match. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "put-orgs-org-resourcepools-name": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewResourcePool"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Pool"];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            412: components["responses"]["412"];
+            413: components["responses"]["413"];
+            415: components["responses"]["415"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "delete-orgs-org-resourcepools-name": {
+        parameters: {
+            query?: {
+                /** @description Whether to abandon the cleanup. */
+                force?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Nothing"];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            412: components["responses"]["412"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "post-orgs-org-resourcepools-name-abandon": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WhyAbandon"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Nothing"];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            412: components["responses"]["412"];
+            413: components["responses"]["413"];
+            415: components["responses"]["415"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "post-orgs-org-resourcepools-name-pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Pool"];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            412: components["responses"]["412"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "post-orgs-org-resourcepools-name-resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Pool"];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            412: components["responses"]["412"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "get-orgs-org-resourcepools-name-explain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PoolExplanation"];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "post-orgs-org-resourcepools-name-drain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Pool"];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            412: components["responses"]["412"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
     "get-orgs-org-sandboxes-name-changes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "get-orgs-org-resourcepools-name-changes": {
         parameters: {
             query?: never;
             header?: never;
@@ -5319,7 +6248,79 @@ export interface operations {
             "5XX": components["responses"]["5XX"];
         };
     };
+    "get-orgs-org-resourcepools-name-report": {
+        parameters: {
+            query?: {
+                /** @description Wait for a report with a higher version. */
+                after?: number;
+                /** @description Seconds to wait for something new, at most 30. */
+                wait?: number;
+                /** @description The UID of the run, if several runs had the name. */
+                uid?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Report"];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
     "get-orgs-org-routegroups-name-why": {
+        parameters: {
+            query?: {
+                /** @description The UID of the run, if several runs had the name. */
+                uid?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Blocker"];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "get-orgs-org-resourcepools-name-why": {
         parameters: {
             query?: {
                 /** @description The UID of the run, if several runs had the name. */
@@ -5423,7 +6424,87 @@ export interface operations {
             "5XX": components["responses"]["5XX"];
         };
     };
+    "get-orgs-org-resourcepools-name-attempts": {
+        parameters: {
+            query?: {
+                /** @description The UID of the run, if several runs had the name. */
+                uid?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Attempt"][];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
     "get-orgs-org-routegroups-name-log": {
+        parameters: {
+            query?: {
+                /** @description ID of the unit, like `db/provision`. */
+                unit?: string;
+                /** @description Number of the attempt; by default the newest. */
+                attempt?: number;
+                /** @description First byte of the log. */
+                offset?: number;
+                /** @description Seconds to wait for something new, at most 30. */
+                wait?: number;
+                /** @description Whether to return `times`; by default false. */
+                timestamps?: boolean;
+                /** @description Only lines since this time, in RFC 3339. */
+                sinceTime?: string;
+                /** @description The UID of the run, if several runs had the name. */
+                uid?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LogChunk"];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "get-orgs-org-resourcepools-name-log": {
         parameters: {
             query?: {
                 /** @description ID of the unit, like `db/provision`. */
@@ -5515,7 +6596,87 @@ export interface operations {
             "5XX": components["responses"]["5XX"];
         };
     };
+    "get-orgs-org-resourcepools-name-logs": {
+        parameters: {
+            query?: {
+                /** @description Name of a resource. */
+                resource?: string;
+                /** @description Name of a step of the resource, or of a hook. */
+                step?: string;
+                /** @description Name of the baseline of a fork, instead of `resource` and `step`. */
+                workload?: string;
+                /** @description Only `main`. */
+                container?: string;
+                /** @description Whether lines have their time; by default true. */
+                timestamps?: boolean;
+                /** @description Only lines since this time, in RFC 3339. */
+                sinceTime?: string;
+                /** @description The UID of the run, if several runs had the name. */
+                uid?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ContainerLog"][];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
     "get-orgs-org-routegroups-name-history": {
+        parameters: {
+            query?: {
+                /** @description The UID of the run, if several runs had the name. */
+                uid?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Move"][];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "get-orgs-org-resourcepools-name-history": {
         parameters: {
             query?: {
                 /** @description The UID of the run, if several runs had the name. */

@@ -1,6 +1,7 @@
 """Fixtures: a machine for one test, and checks that nothing of it is left."""
 
 import collections
+import contextlib
 import logging
 import subprocess
 import time
@@ -8,10 +9,12 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.embedded.machine import Machine
+from tests.embedded.machine import Machine, until
 from tests.processes import processes
 
 from dayfly.lib.queue import WorkQueue
+from dayfly.link.wire import PoolAction
+from dayfly.spec.host_errors import HostUnavailableError
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,6 +42,21 @@ def no_errors(caplog: pytest.LogCaptureFixture):
     yield
     found = [record.getMessage() for record in caplog.get_records("call") if record.levelno >= logging.ERROR]
     assert not found, found[:3]
+
+
+@pytest_asyncio.fixture
+async def resting_pools(machine: Machine):
+    """Stop the refill of all pools after the test, so that no step has just been started when the machine ends."""
+    yield
+    with contextlib.suppress(HostUnavailableError):  # the row of a pool is damaged
+        for uid in machine.host.living_runs():
+            await machine.host.control_pool(uid, PoolAction.PAUSE, "the test")
+        await until(lambda: not list(_active_members(machine)), lambda: list(_active_members(machine)))
+
+
+def _active_members(machine: Machine):
+    for report in map(machine.report, machine.host.living_runs()):
+        yield from (unit for unit in report.units if unit.kind == "member" and unit.state in ("running", "stopped"))
 
 
 # The maximum number of turns of a run in a second. A loop without a pause takes hundreds.

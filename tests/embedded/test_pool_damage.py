@@ -6,6 +6,7 @@ from tests.embedded.machine import until
 from tests.embedded.pool_documents import pool, pooled, sandbox, template
 from tests.embedded.test_full_disk import disk, filled
 from tests.embedded.test_full_disk import machine as small_machine
+from tests.processes import processes
 
 from dayfly.lib.clock import now_ms
 from dayfly.spec.host_errors import HostUnavailableError
@@ -14,6 +15,7 @@ from dayfly.spec.run import EndRequest
 
 __all__ = ["disk", "small_machine"]
 
+pytestmark = pytest.mark.usefixtures("resting_pools")
 STOP = EndRequest(at=1, reason="Deleted", message="asked")
 DAMAGE = "UPDATE run SET ledger = CAST('{' AS BLOB) WHERE uid = ?"
 DOCUMENTS = template(
@@ -92,13 +94,19 @@ async def test_lost_member_blocks_the_release_until_abandon(machine):
 
 
 async def test_member_lost_during_a_miss_blocks_its_holder(machine):
-    make = doc.step("make", 'echo "+ make" >> "$JOURNAL"; sleep 60')
+    script = (
+        'echo "+ make" >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done; echo "- make" >> "$JOURNAL"'
+    )
+    make = doc.step("make", script)
     await machine.host.offer(sandbox("a", pooled("db", template([make], [doc.step("drop")]))))
     await machine.wrote("+ make")
     await changed(machine, "DELETE FROM run WHERE uid = ?", member_id("a", "db"))
     await machine.said("db/make", "LedgerLost", "a")
     await machine.host.abandon("a", STOP)
     await machine.gone("a")
+    machine.journal.with_name("journal.go").touch()
+    await machine.wrote("- make")
+    await until(lambda: not processes(str(machine.journal)))
 
 
 async def test_unused_members_of_a_lost_pool_are_removed(machine):

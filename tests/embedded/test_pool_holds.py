@@ -7,10 +7,11 @@ from tests.embedded import documents as doc
 from tests.embedded.machine import until
 from tests.embedded.pool_documents import pool, pooled, sandbox, template
 
+from dayfly.lib.clock import now_ms
 from dayfly.spec.identity import member_id, resource_id
 from dayfly.spec.run import EndRequest
 
-pytestmark = pytest.mark.usefixtures("no_errors")
+pytestmark = pytest.mark.usefixtures("no_errors", "resting_pools")
 MAKE = 'echo "+ make $DAYFLY_RESOURCE_ID" >> "$JOURNAL"; printf db://1 > /tmp/url'
 DROP = 'echo "+ drop $URL" >> "$JOURNAL"'
 
@@ -106,6 +107,25 @@ async def test_holder_joins_a_member_that_is_being_created(machine):
     machine.journal.with_name("journal.go").touch()
     await machine.ready("a")
     assert machine.values("a") == {"db/make.url": b"db://1"}
+
+
+async def test_member_that_takes_longer_than_usual_is_not_joined(machine):
+    member = database(slow("go"))
+    machine.journal.with_name("journal.go").touch()
+    await filled(machine, 1, member)
+    machine.journal.with_name("journal.go").unlink()
+    await machine.host.offer(sandbox("a", pooled("db", member)))
+    await machine.ready("a")
+    await until(lambda: machine.report(member_id("p", "2")))
+    await machine.state("postgres/make", "running", member_id("p", "2"))
+    usual = max(record.ended_at for record in machine.stored(member_id("p", "1")).run.units.values())
+    usual -= machine.stored(member_id("p", "1")).run.born_at
+    await until(lambda: now_ms() - machine.stored(member_id("p", "2")).run.born_at > usual)
+    await machine.host.offer(sandbox("b", pooled("db", member)))
+    await machine.state("db/make", "running", "b")
+    assert machine.stored("b").run.unit("db/make").ref == member_id("b", "db")
+    machine.journal.with_name("journal.go").touch()
+    await machine.ready("b")
 
 
 async def test_release_waits_for_the_cleanup_of_the_member(machine):

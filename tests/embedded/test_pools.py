@@ -13,7 +13,7 @@ from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.identity import member_id
 from dayfly.spec.run import EndRequest
 
-pytestmark = pytest.mark.usefixtures("no_errors")
+pytestmark = pytest.mark.usefixtures("no_errors", "resting_pools")
 STOP = EndRequest(at=1, reason="Deleted", message="asked")
 
 
@@ -140,7 +140,7 @@ async def test_paused_pool_creates_no_member_until_it_is_resumed(machine):
     await until(lambda: machine.report("p").pool.hits == 1)
     assert machine.report("p").pool.creating == 0
     await machine.host.control_pool("p", PoolAction.RESUME, "ann")
-    await until(lambda: "p-2" in names(machine))
+    await until(lambda: names(machine).get("p-2") == "succeeded")
 
 
 async def test_drained_pool_removes_its_unused_members(machine):

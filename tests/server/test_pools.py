@@ -12,8 +12,15 @@ from tests.server.fake_host import FakeHost
 from tests.server.test_changes import listening, soon  # noqa: F401 # a fixture
 from tests.server.test_organisations import key
 
+from dayfly.link.transport import CompileTarget
+from dayfly.server.catalog import run_specs
+from dayfly.server.db import tables
+from dayfly.server.db.store import Store
+from dayfly.server.records import run_records
+from dayfly.server.records.run_records import RunRecord
 from dayfly.server.runs.pool_forms import HIDDEN_HOLDER
 from dayfly.server.sync import host_sync
+from dayfly.spec import documents
 from dayfly.spec.lifecycle import MEMBER_TARGET, Kind, digest
 from dayfly.spec.report import PoolReport, UnitReport
 from dayfly.spec.resource_pool import ResourcePoolSpec
@@ -469,6 +476,27 @@ class TestAccess:
         assert viewer.get(POOL)["name"] == "small"
         for method, path in CHANGES:
             assert viewer.call(method, POOL + path, pool()).status == 403
+
+    async def test_pool_serves_only_its_own_organisation(self, place):
+        store = Store.open(place)
+        spec = documents.from_wire(specs.plugin(), "ResourcePlugin").spec
+        row = {"name": "db", "version": "0.0.0", "spec": msgspec.json.encode(spec).decode(), "created_at": 1}
+        made = documents.from_wire({"name": "small", **pool()}, "ResourcePool").spec
+        common = {"cluster": "local", "created_at": 1, "updated_at": 1}
+        stored = RunRecord(org="ours", uid="p", name="small", spec=made, **common)
+        wanted = documents.from_wire({"name": "sb1", **specs.sandbox()}, "Sandbox").spec
+        found = {}
+        for org in ("ours", "theirs"):
+            rows_of = store.for_org(org)
+            await rows_of.write(lambda rows: rows.insert(tables.plugins, row))
+            if org == "ours":
+                await rows_of.write(lambda rows: run_records.save(rows, stored))
+            record = RunRecord(org=org, uid="s", name="sb1", routing_key="k", spec=wanted, **common)
+            target = CompileTarget(publisher="same", pools=True)
+            compiled = await rows_of.read(lambda rows, of=record, to=target: run_specs.compile_run(rows, of, to, {}))
+            found[org] = bool(compiled.documents[0].template)
+        store.close()
+        assert found == {"ours": True, "theirs": False}
 
     def test_pool_of_another_organisation_does_not_exist(self, db):
         db.put(POOL, pool())

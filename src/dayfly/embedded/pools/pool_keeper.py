@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,8 +37,10 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 CONFLICT_RETRY_S = 0.1
-# Time for which changes of members are collected before the pool has a turn.
+# Time for which changes of members are collected before the pool has a turn. For a large pool it is this many times as
+# long as its last turn.
 MEMBER_DELAY_S = 0.05
+MEMBER_DELAY_TURNS = 10
 DEFECT_RETRY_S = 5.0
 # Schedules and ages count by the wall clock, which may jump, so each pool has a turn at least this often.
 TICK_S = 60.0
@@ -57,6 +60,7 @@ class PoolKeeper:
         self._misses: dict[str, int] = {}
         self._due: dict[str, float] = {}  # when a pool has its next turn, by the clock of the event loop
         self._woken = asyncio.Event()
+        self._durations: dict[str, float] = {}  # of the decision in the last turn of each pool, in seconds
         self._errors: dict[str, str] = {}
         self._closed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -89,7 +93,7 @@ class PoolKeeper:
 
     def _on_member_change(self, pool: str) -> None:
         if pool:
-            self._wake_in(pool, MEMBER_DELAY_S)
+            self._wake_in(pool, max(MEMBER_DELAY_S, MEMBER_DELAY_TURNS * self._durations.get(pool, 0.0)))
 
     def _wake_in(self, uid: str, seconds: float) -> None:
         at = asyncio.get_running_loop().time() + seconds
@@ -151,7 +155,9 @@ class PoolKeeper:
             return
         template = digest(pool.documents)
         misses, now = self._misses.get(template, 0), now_ms()
+        began = time.monotonic()
         decision = self._decide(pool, template, misses, now)
+        self._durations[uid] = time.monotonic() - began
         births = tuple(member_birth(pool, number, now) for number in decision.create)
         closing = [each for each in decision.close if not self._is_stopping(each)]
         if decision.changes or births or closing or decision.has_ended:
@@ -164,6 +170,7 @@ class PoolKeeper:
                 self._engine.reload(each.uid)
         if decision.has_ended:
             self._due.pop(uid, None)
+            self._durations.pop(uid, None)
             self.on_end(uid)
             return
         if decision.wake_at:

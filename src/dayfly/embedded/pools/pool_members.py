@@ -67,7 +67,7 @@ def member_reports(
     pool: StoredPool, index: MemberIndex, reader: SqliteLedger, report: Callable[[str], RunReport | None]
 ) -> tuple[UnitReport, ...]:
     """Return a report for each member of a pool that has not ended, and for the one that failed last."""
-    found = [_member_report(member, report(member.run.uid)) for member in index.of_pool(pool.uid)]
+    found = [_member_report(member, report) for member in index.of_pool(pool.uid)]
     found += [_unread_report(pool, row) for row in index.unreadable_of(pool.uid)]
     failed = pool.ledger.failed
     if failed and index.find(uid := member_id(pool.uid, str(failed))) is None:
@@ -107,12 +107,16 @@ def _member(run: Run, number: int, state: MemberState) -> Member:
     )
 
 
-def _member_report(member: PoolMember, report: RunReport | None) -> UnitReport:
+def _member_report(member: PoolMember, report: Callable[[str], RunReport | None]) -> UnitReport:
     run, state = member.run, state_of(member)
-    reason, message = (report.reason, report.message) if report is not None else ("", "")
     holder = run.holders[0] if run.holders else None
+    reason, message = "", ""
     if holder is not None:
         reason, message = Reason.WAITING_FOR_HOLDER, messages.waits_for_holders(run.holders)
+    elif state is MemberState.READY:
+        reason = Reason.READY
+    elif (known := report(run.uid)) is not None:
+        reason, message = known.reason, known.message
     return UnitReport(
         id=run.target.name,
         name=run.target.name,
