@@ -59,7 +59,7 @@ def test_every_file_of_the_examples_is_right(name: str):
 
 
 def test_each_kind_has_examples():
-    assert {word for word, _ in WISHES.values()} == {*json_schema.file_kinds()} - {"routegroup", "pool"}
+    assert {word for word, _ in WISHES.values()} == {*json_schema.file_kinds()} - {"routegroup"}
 
 
 def test_a_route_group_is_right_and_without_a_match_is_not():
