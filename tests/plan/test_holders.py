@@ -2,9 +2,9 @@
 
 import msgspec
 import pytest
-from tests.plan.builders import STOP, after, born, close, document, plan_of, succeeded, unit
+from tests.plan.builders import STOP, after, born, claim, close, document, plan_of, succeeded, unit
 
-from dayfly.plan.actions import Claim, Close, Join, Launch, Leave, Prepare, Record
+from dayfly.plan.actions import Claim, Close, Finish, Join, Launch, Leave, Prepare, Record
 from dayfly.plan.decide import decide
 from dayfly.plan.reasons import Reason
 from dayfly.plan.transitions import IllegalMoveError
@@ -68,6 +68,19 @@ def acquire(name: str, *reads: str) -> Unit:
 
 
 HOLDING = plan_of(document("db", pre_start=(acquire("make"), acquire("seed", "make"), unit("grant", after=("seed",)))))
+
+
+def test_run_ends_with_the_claim_of_a_release_that_is_complete():
+    release = msgspec.structs.replace(unit("release"), kind="acquire", exec=None, acquire=AcquireUnit())
+    plan = plan_of(document("db", pre_start=(acquire("make"),), post_stop=(release,)))
+    made = after(plan, born(plan), claim("db/make"), Record(unit="db/make", attempt=1, result=succeeded()), close())
+    world = World(
+        run=made,
+        facts={("db/release", 1): Prepared(ref="member", result=succeeded(out=False))},
+        gated_kinds=frozenset({"acquire"}),
+    )
+    kinds = [type(move) for move in decide(plan, world, now=10).moves]
+    assert kinds == [Claim, Record, Finish]
 
 
 def acquiring(**facts: Prepared) -> World:

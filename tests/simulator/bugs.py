@@ -166,7 +166,7 @@ BUGS: tuple[Bug, ...] = (
     ),
     _bug("nothing is released", DECIDE, "draft.effects.append(Release(unit=name, attempt=attempt))", "pass", 14),
     # --- decision ---
-    _bug("places are not counted", DESK, "self.slots -= not is_kept", "self.slots -= 0", 0),
+    _bug("places are not counted", DESK, "self.slots -= uses_slot", "self.slots -= 0", 0),
     _bug("refusals are not read", DESK, "if objection is not None:", "if objection is not None and self.now < 0:", 0),
     _bug(
         "an unclear attempt has ended",

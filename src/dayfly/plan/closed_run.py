@@ -93,7 +93,7 @@ def _run_pre_stop(draft: DecisionDraft) -> bool:
 
 def _run_post_stop(draft: DecisionDraft) -> bool:
     """Run the necessary postStop units. Return true once all of them have succeeded."""
-    unfinished = {document.resource: _unfinished_steps(draft, document.resource) for document in draft.plan.documents}
+    unfinished, count = _unfinished_by_resource(draft), len(draft.moves)
     for resource, steps in unfinished.items():
         readers = tuple(sorted(name for name in draft.plan.readers.get(resource, ()) if unfinished.get(name)))
         for step in steps:
@@ -103,7 +103,12 @@ def _run_post_stop(draft: DecisionDraft) -> bool:
                 draft.add_wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_READERS, message=message, on=on))
             else:
                 _advance_stop_step(draft, step, unit_state(step, draft.unit(step.id)))
-    return not any(unfinished.values())
+    # A step whose work was done before has succeeded with its claim.
+    return not any((unfinished if len(draft.moves) == count else _unfinished_by_resource(draft)).values())
+
+
+def _unfinished_by_resource(draft: DecisionDraft) -> dict[str, tuple[SealedStep, ...]]:
+    return {document.resource: _unfinished_steps(draft, document.resource) for document in draft.plan.documents}
 
 
 def _unfinished_steps(draft: DecisionDraft, resource: str) -> tuple[SealedStep, ...]:
