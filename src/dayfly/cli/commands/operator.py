@@ -374,9 +374,9 @@ async def _operate(
             SandboxesExtension,
             HooksExtension,
             RouteGroupsExtension,
-            agents,
-            receivers,
-            clock.now,
+            agent=agents,
+            receivers=receivers,
+            now=clock.now,
         )
     except OSError as error:
         sys.stderr.flush()
