@@ -10,8 +10,8 @@ from tests.kube.fake import FakeCluster, Fault, Harm, run
 from tests.kube.website_controller import KINDS, PAGES, SITES, WEBSITES, Status, ask, site
 
 from dayfly.kube import (
-    Client,
     Condition,
+    KubeClient,
     NameConflictError,
     Recorder,
     add_finalizer,
@@ -30,7 +30,7 @@ class Stage:
     def __init__(self) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
         self.made = site(self.server, "a")
-        self.client = Client(self.server.transport("one"), seed=1)
+        self.client = KubeClient(self.server.transport("one"), seed=1)
         self.events = Recorder(self.client, "example.org/sites", "one")
         self.writer = StatusWriter(self.client, self.events, warnings={"Broken"})
 

@@ -11,7 +11,7 @@ from tests.operator.rig.world import KINDS
 from dayfly.execute.pod.run import ForeignPodError
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Pod
 from dayfly.operator.cluster.caches import DELETION_CHECK_S, ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
@@ -56,7 +56,9 @@ class Bench:
         self.done: list[object] = []
         self.fault: Exception | None = None
         self.settled = True
-        self.cluster = ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1), now=lambda: NOW)
+        self.cluster = ClusterWatches(
+            KubeClient(FakeCluster(extra=KINDS).transport("operator"), seed=1), now=lambda: NOW
+        )
         self.queued: list[tuple[str, float]] = []
         self.cluster.queue.add = lambda run, *, after=0.0, **_: self.queued.append((run, after))
         pods = SimpleNamespace(

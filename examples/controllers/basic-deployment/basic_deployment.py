@@ -54,8 +54,8 @@ class BasicReplicaSet(kube.KubeStruct, frozen=True):
     status: SetStatus = SetStatus()
 
 
-DEPLOYMENTS = kube.Resource("basic.example.org", "v1", "basicdeployments", "BasicDeployment", BasicDeployment)
-SETS = kube.Resource("basic.example.org", "v1", "basicreplicasets", "BasicReplicaSet", BasicReplicaSet)
+DEPLOYMENTS = kube.ApiResource("basic.example.org", "v1", "basicdeployments", "BasicDeployment", BasicDeployment)
+SETS = kube.ApiResource("basic.example.org", "v1", "basicreplicasets", "BasicReplicaSet", BasicReplicaSet)
 
 
 class Deployments:

@@ -58,7 +58,7 @@ class Pod(kube.KubeStruct, frozen=True):
     status: PodStatus = PodStatus()
 
 
-POD_MACHINES = kube.Resource("machines.example.org", "v1", "podmachines", "PodMachine", PodMachine)
+POD_MACHINES = kube.ApiResource("machines.example.org", "v1", "podmachines", "PodMachine", PodMachine)
 PODS = kube.PODS.read_as(Pod)
 
 

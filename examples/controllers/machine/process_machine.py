@@ -45,7 +45,7 @@ class ProcessMachine(kube.KubeStruct, frozen=True):
     status: Status = Status()
 
 
-PROCESS_MACHINES = kube.Resource("machines.example.org", "v1", "processmachines", "ProcessMachine", ProcessMachine)
+PROCESS_MACHINES = kube.ApiResource("machines.example.org", "v1", "processmachines", "ProcessMachine", ProcessMachine)
 
 
 class Process(msgspec.Struct):

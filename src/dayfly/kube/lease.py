@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import LEASES, Lease
 from dayfly.lib.clock import utc_now
 
@@ -44,7 +44,7 @@ class Elector:
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         name: str,
         namespace: str,
         identity: str,

@@ -12,9 +12,9 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.events import Recorder
-from dayfly.kube.objects import Condition, HasMeta, ObjectMeta, Resource, to_json
+from dayfly.kube.objects import ApiResource, Condition, HasMeta, ObjectMeta, to_json
 from dayfly.kube.ownership import reference
 from dayfly.lib.clock import utc_now
 
@@ -43,7 +43,7 @@ class StatusWriter:
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         events: Recorder,
         *,
         warnings: Collection[str] = (),
@@ -55,7 +55,7 @@ class StatusWriter:
         self._warnings = frozenset(warnings)
         self._now = now
 
-    async def write(self, resource: Resource[T], item: T, status: Any) -> T:
+    async def write(self, resource: ApiResource[T], item: T, status: Any) -> T:
         """Write the status of an object if it differs; return the object afterwards.
 
         Args:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from dayfly.cli.backends.protocol import LogTimeOptions
-    from dayfly.kube.client import Client
+    from dayfly.kube.client import KubeClient
     from dayfly.spec.log_times import TimeEntry
 
 # The operator stores the log of an ended step within seconds. Later than this, no log is expected.
@@ -94,7 +94,9 @@ class ClusterLogs:
     If the user may not read live logs, `report` is called once with the reason. `refused` has the reason of each log.
     """
 
-    def __init__(self, client: Client, namespace: str, report: Callable[[str], None] | None = print_message) -> None:
+    def __init__(
+        self, client: KubeClient, namespace: str, report: Callable[[str], None] | None = print_message
+    ) -> None:
         self._client = client
         self._namespace = namespace
         self._report = report

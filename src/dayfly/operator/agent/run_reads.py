@@ -7,7 +7,7 @@ import binascii
 from typing import NamedTuple
 
 from dayfly.execute.pod import names
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import DOCUMENTS, STEP_LOGS, RunObject
@@ -84,7 +84,7 @@ def build_history(run: RunObject) -> tuple[HistoryEntry, ...]:
     )
 
 
-async def read_logs(client: Client, run: RunObject) -> Kept:
+async def read_logs(client: KubeClient, run: RunObject) -> Kept:
     """Return the ends of the stored logs of a run's steps, by unit and attempt."""
     target = run.ledger.target
     label = f"{names.RUN_LABEL}={run.metadata.name}"

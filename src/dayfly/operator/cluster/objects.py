@@ -10,7 +10,7 @@ import msgspec
 from dayfly.execute.pod import names
 from dayfly.execute.pod.names import GROUP
 from dayfly.kube.answers import MAX_DEPTH, is_truncated
-from dayfly.kube.objects import AnnotatedMeta, Key, KubeStruct, ObjectMeta, Resource
+from dayfly.kube.objects import AnnotatedMeta, ApiResource, Key, KubeStruct, ObjectMeta
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.kinds import RunSpec, StepLogsSpec
@@ -225,15 +225,15 @@ class StepLogsObject(KubeStruct, frozen=True):
     spec: StepLogsSpec
 
 
-RUNS = Resource(GROUP, VERSION, "runs", "Run", RunObject, namespaced=False)
-DOCUMENTS = Resource(
+RUNS = ApiResource(GROUP, VERSION, "runs", "Run", RunObject, namespaced=False)
+DOCUMENTS = ApiResource(
     GROUP, VERSION, "objectlifecyclemethods", "ObjectLifecycleMethods", DocumentObject, namespaced=False
 )
-SANDBOXES = Resource(GROUP, VERSION, "sandboxes", "Sandbox", SandboxObject)
-STEP_LOGS = Resource(GROUP, VERSION, "steplogs", "StepLogs", StepLogsObject)
-PLUGINS = Resource(GROUP, VERSION, "resourceplugins", "ResourcePlugin", PluginObject, namespaced=False)
-GROUPS = Resource(GROUP, VERSION, "routegroups", "RouteGroup", RouteGroupObject)
-HOOKS = Resource(GROUP, VERSION, "lifecyclehooks", "LifecycleHook", HookObject, namespaced=False)
+SANDBOXES = ApiResource(GROUP, VERSION, "sandboxes", "Sandbox", SandboxObject)
+STEP_LOGS = ApiResource(GROUP, VERSION, "steplogs", "StepLogs", StepLogsObject)
+PLUGINS = ApiResource(GROUP, VERSION, "resourceplugins", "ResourcePlugin", PluginObject, namespaced=False)
+GROUPS = ApiResource(GROUP, VERSION, "routegroups", "RouteGroup", RouteGroupObject)
+HOOKS = ApiResource(GROUP, VERSION, "lifecyclehooks", "LifecycleHook", HookObject, namespaced=False)
 
 
 def served_uid(meta: ObjectMeta) -> str:

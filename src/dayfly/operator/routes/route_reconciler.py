@@ -13,7 +13,7 @@ from dayfly.execute.gateway.render import ROUTE_LABEL
 from dayfly.execute.gateway.run import KINDS, AlteredRouteError, Routes
 from dayfly.execute.istio.read import VirtualService
 from dayfly.kube import errors
-from dayfly.kube.objects import Key, ObjectMeta, Resource
+from dayfly.kube.objects import ApiResource, Key, ObjectMeta
 from dayfly.operator.cluster.caches import ClusterWatches, owned_by_run
 from dayfly.operator.cluster.objects import RunObject, is_owned_by
 from dayfly.operator.forks.baselines import PodLabels, read_fork_rights
@@ -137,7 +137,7 @@ class RouteReconciler:
 
     def _ours(
         self, run: RunObject, baseline: Baseline
-    ) -> Iterator[tuple[tuple[str, Key], tuple[Resource[RouteObject], RouteObject]]]:
+    ) -> Iterator[tuple[tuple[str, Key], tuple[ApiResource[RouteObject], RouteObject]]]:
         """Yield the cached routes that lead to a fork, by plural and key."""
         own = fork_of(run, baseline).name
         for kind in KINDS:
@@ -145,7 +145,9 @@ class RouteReconciler:
                 if (seen.metadata.labels or {}).get(ROUTE_LABEL) == own and is_owned_by(seen.metadata, run):
                     yield (kind.plural, Key.from_object(seen)), (kind, seen)
 
-    async def _read_routes(self, run: RunObject, baseline: Baseline) -> list[tuple[Resource[RouteObject], RouteObject]]:
+    async def _read_routes(
+        self, run: RunObject, baseline: Baseline
+    ) -> list[tuple[ApiResource[RouteObject], RouteObject]]:
         """Return the routes that lead to a fork by quorum reads."""
         own = fork_of(run, baseline).name
         found = [
@@ -204,7 +206,7 @@ class RouteReconciler:
             self._cluster.queue.add(run.metadata.name, after=CONFLICT_RETRY_AFTER_S)
 
     async def _withdraw(
-        self, run: RunObject, key: AttemptKey, ours: tuple[Resource[RouteObject], RouteObject], memory: RouteMemory
+        self, run: RunObject, key: AttemptKey, ours: tuple[ApiResource[RouteObject], RouteObject], memory: RouteMemory
     ) -> None:
         """Withdraw a route: first make it match no request, and delete it when all proxies have accepted that."""
         kind, seen = ours
@@ -330,7 +332,7 @@ class RouteReconciler:
         return [each for each in every if FORK_LABEL not in (each.metadata.labels or {})]
 
     async def _write(
-        self, wanted: WantedRoute, found: tuple[Resource[RouteObject], RouteObject] | None, memory: RouteMemory
+        self, wanted: WantedRoute, found: tuple[ApiResource[RouteObject], RouteObject] | None, memory: RouteMemory
     ) -> None:
         if found is None:
             made = await self._routes.ensure(wanted.kind, wanted.manifest)

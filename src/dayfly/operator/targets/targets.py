@@ -9,8 +9,8 @@ import msgspec
 
 from dayfly.execute.pod.read import parse_time
 from dayfly.kube import errors
-from dayfly.kube.cache import Change
-from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, PartialObjectMetadata, Resource
+from dayfly.kube.cache import ObjectChange
+from dayfly.kube.objects import AnnotatedMeta, ApiResource, ObjectMeta, PartialObjectMetadata
 from dayfly.lib.pace import Urgency
 from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
 from dayfly.operator.cluster.objects import (
@@ -82,7 +82,7 @@ class Targets:
         kind = target_kind(run)
         return self._adapters.get((kind.group, kind.plural)) or UnknownKind(kind)
 
-    def _on_change(self, adapter: Adapter, change: Change[Any]) -> None:
+    def _on_change(self, adapter: Adapter, change: ObjectChange[Any]) -> None:
         """Queue the runs of a target that has changed. A run that does not exist yet is queued when it is born."""
         if not adapter.on_change(change):
             return
@@ -303,13 +303,13 @@ def _needs_finalizer(meta: AnnotatedMeta, finalizer: str) -> bool:
     return not meta.deletion_timestamp and not has_finalizer(meta, finalizer)
 
 
-def target_kind(run: RunObject) -> Resource[PartialObjectMetadata]:
+def target_kind(run: RunObject) -> ApiResource[PartialObjectMetadata]:
     """Return the kind of a run's target, for requests of metadata only."""
     target = run.ledger.target
     return _kind(target.api_version, run.spec.plural, target.kind, bool(target.namespace))
 
 
 @functools.lru_cache(maxsize=256)  # called several times in each turn, with few different kinds
-def _kind(api_version: str, plural: str, kind: str, namespaced: bool) -> Resource[PartialObjectMetadata]:
+def _kind(api_version: str, plural: str, kind: str, namespaced: bool) -> ApiResource[PartialObjectMetadata]:
     group, _, version = api_version.rpartition("/")
-    return Resource(group, version, plural, kind, dict, namespaced).metadata_only()
+    return ApiResource(group, version, plural, kind, dict, namespaced).metadata_only()
