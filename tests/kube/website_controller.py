@@ -11,11 +11,11 @@ from tests.kube.fake import FakeCluster, custom
 
 from dayfly.kube import (
     ApiResource,
-    Condition,
     Key,
     KubeClient,
     KubeStruct,
     Manager,
+    ObjectCondition,
     ObjectMeta,
     controls,
     create_owned,
@@ -36,7 +36,7 @@ class Status(KubeStruct, frozen=True):
 
     ready: bool = False
     shown: str | None = None
-    conditions: list[Condition] | None = None
+    conditions: list[ObjectCondition] | None = None
 
 
 class Website(KubeStruct, frozen=True):
@@ -82,7 +82,7 @@ class Sites:
                 PAGES, {"metadata": meta, "data": {"text": site.spec.text}}, page.metadata.name, page.metadata.namespace
             )
         text = (page.data or {}).get("text", "")
-        ready = Condition("Ready", "True", "Shown", f"{len(text)} letters")
+        ready = ObjectCondition("Ready", "True", "Shown", f"{len(text)} letters")
         await self.writer.write(WEBSITES, site, Status(ready=True, shown=text, conditions=[ready]))
         return None
 

@@ -41,7 +41,7 @@ class Status(kube.KubeStruct, frozen=True):
     address: str | None = None
     failure_reason: str | None = None
     failure_message: str | None = None
-    conditions: list[kube.Condition] | None = None
+    conditions: list[kube.ObjectCondition] | None = None
 
 
 class Machine(kube.KubeStruct, frozen=True):
@@ -59,7 +59,7 @@ class Contract(kube.KubeStruct, frozen=True):
     address: str | None = None
     failure_reason: str | None = None
     failure_message: str | None = None
-    conditions: list[kube.Condition] | None = None
+    conditions: list[kube.ObjectCondition] | None = None
 
 
 class Infrastructure(kube.KubeStruct, frozen=True):
@@ -102,7 +102,7 @@ class Machines:
                 return None  # the finalizer comes before ownership
             infrastructure = await self._adopt(machine, of)
         except WaitingError as why:
-            waits = kube.Condition("Ready", "False", why.reason, str(why))
+            waits = kube.ObjectCondition("Ready", "False", why.reason, str(why))
             await self._status_writer.write(MACHINES, machine, Status(conditions=[waits]))
             return why.after
         await self._status_writer.write(MACHINES, machine, machine_status(of.kind, infrastructure))
@@ -173,7 +173,7 @@ class Machines:
             return None
         if not found.metadata.deletion_timestamp:
             await self._client.delete(of, ref.name, meta.namespace, uid=found.metadata.uid)
-        waits = kube.Condition("Ready", "False", "Deleting", f"{ref.kind} {ref.name} is being removed")
+        waits = kube.ObjectCondition("Ready", "False", "Deleting", f"{ref.kind} {ref.name} is being removed")
         await self._status_writer.write(MACHINES, machine, Status(conditions=[waits]))
         return 1.0
 
@@ -195,12 +195,14 @@ def machine_status(kind: str, infrastructure: Infrastructure) -> Status:
     ready = said.ready if said.ready is not None else own is not None and own.status == "True"
     about, failed = f"{kind} {infrastructure.metadata.name}", [said.failure_reason, said.failure_message]
     if any(failed):
-        condition = kube.Condition("Ready", "False", "Failed", ": ".join([about, *(each for each in failed if each)]))
+        condition = kube.ObjectCondition(
+            "Ready", "False", "Failed", ": ".join([about, *(each for each in failed if each)])
+        )
         return Status(False, said.address, said.failure_reason, said.failure_message, [condition])
     message = (own.message if own else "") or ("it is running" if ready else "it is not ready yet")
-    condition = kube.Condition("Ready", "False", "Waiting", f"{about}: {message}")
+    condition = kube.ObjectCondition("Ready", "False", "Waiting", f"{about}: {message}")
     if ready:
-        condition = kube.Condition("Ready", "True", "Ready", f"{about}: {message}")
+        condition = kube.ObjectCondition("Ready", "True", "Ready", f"{about}: {message}")
     return Status(ready, said.address, conditions=[condition])
 
 

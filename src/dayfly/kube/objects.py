@@ -140,7 +140,7 @@ class ContainerStatus(KubeStruct, frozen=True):
     restart_count: int = 0
 
 
-class Condition(KubeStruct, frozen=True):
+class ObjectCondition(KubeStruct, frozen=True):
     """One of an object's conditions."""
 
     type: str
@@ -177,7 +177,7 @@ class PodStatus(KubeStruct, frozen=True):
     reason: str = ""
     message: str = ""
     start_time: str | None = None
-    conditions: list[Condition] | None = None
+    conditions: list[ObjectCondition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
     ephemeral_container_statuses: list[ContainerStatus] | None = None
@@ -246,7 +246,7 @@ class LeaseSpec(KubeStruct, frozen=True):
     lease_transitions: int = 0
 
 
-class Lease(KubeStruct, frozen=True):
+class LeaseObject(KubeStruct, frozen=True):
     """A Lease. It indicates which process works, but does not fence others."""
 
     metadata: ObjectMeta
@@ -404,7 +404,7 @@ DEFINITIONS = ApiResource(
     namespaced=False,
     partial=True,
 )
-LEASES = ApiResource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
+LEASES = ApiResource("coordination.k8s.io", "v1", "leases", "Lease", LeaseObject)
 
 
 def untyped_resource(
