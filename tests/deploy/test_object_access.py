@@ -18,7 +18,7 @@ from dayfly.execute.object.render import ObjectIdentity, release_patch, render_o
 from dayfly.execute.object.run import ACCOUNT, EXTRA, NotServedError, ObjectClient, account
 from dayfly.kube import errors
 from dayfly.kube.client import KubeClient
-from dayfly.kube.transport import ApiRequest, HttpTransport
+from dayfly.kube.transport import HttpTransport, KubeRequest
 from dayfly.operator.objects import grants
 from dayfly.spec.steps.kube_object import KubeObject
 
@@ -93,7 +93,7 @@ async def said_by_the_fake(name):
     """The same request, refused by the server that other tests of objects have."""
     fake = FakeCluster(extra=[Kind("batch", "v1", "jobs", "Job")], time=lambda: 0.0)
     objects = ObjectClient(KubeClient(fake.transport()))
-    fake.answer(ApiRequest("POST", "/api/v1/namespaces", {}, json.dumps({"metadata": {"name": TEAM}}).encode()))
+    fake.answer(KubeRequest("POST", "/api/v1/namespaces", {}, json.dumps({"metadata": {"name": TEAM}}).encode()))
     return (await refused(objects.find(await objects.discover_kind("batch/v1", "Job"), name, TEAM))).message
 
 

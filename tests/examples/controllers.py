@@ -15,7 +15,7 @@ from tests.kube.fake import Call, Crash, FakeCluster, Fault
 from tests.kube.fake.kinds import Kind
 
 from dayfly.kube import KubeClient, Manager
-from dayfly.kube.transport import ApiRequest
+from dayfly.kube.transport import KubeRequest
 
 MERGE = "application/merge-patch+json"
 Build = Callable[[Manager], object]
@@ -88,7 +88,7 @@ class World:
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
         """Send a request as another user."""
-        answer = self.server.answer(ApiRequest(method, path, {}, json.dumps(body or {}).encode(), kind))
+        answer = self.server.answer(KubeRequest(method, path, {}, json.dumps(body or {}).encode(), kind))
         assert answer.status < 300, f"{method} {path}: {answer.body.decode()}"
         return json.loads(answer.body)
 

@@ -16,7 +16,7 @@ from dayfly.kube.client import KubeClient, Limits
 from dayfly.kube.forms import Propagation, Style
 from dayfly.kube.objects import PODS, SECRETS, Key, untyped_resource
 from dayfly.kube.reflector import Reflector
-from dayfly.kube.transport import Answer, ApiRequest, HttpTransport, Stream
+from dayfly.kube.transport import Answer, HttpTransport, KubeRequest, Stream
 
 RUNS = untyped_resource("dayfly.dev/v1alpha1", "Run", "runs", namespaced=False)
 DEPLOYMENTS = untyped_resource("apps/v1", "Deployment", "deployments")
@@ -177,7 +177,7 @@ class TestChanges:
         """A server repeats refused values, and a webhook may send any text; statuses and ledgers have limits."""
         whole = f'Job "j" is invalid: spec.template: Invalid value: {"x" * 100_000}: field is immutable'
         answer = Answer(code, msgspec.json.encode({"kind": "Status", "reason": "Invalid", "message": whole}))
-        said = answers.error_of_response(ApiRequest("PUT", "/x"), answer, changes=True).message
+        said = answers.error_of_response(KubeRequest("PUT", "/x"), answer, changes=True).message
         assert len(said) == answers.MAX_MESSAGE_CHARS
         assert said.startswith('Job "j" is invalid: spec.template: Invalid value: xxx')
         assert said.endswith("xxx: field is immutable")
@@ -398,7 +398,7 @@ class TestReads:
     def test_malformed_proxy_answer_is_an_api_error(self, status, family):
         """Any other exception would end the watches and the process."""
         said = Answer(status, b'{"message": "acc\xe8s refus\xe9"}', {"retry-after": "\xb2"})
-        fault = answers.error_of_response(ApiRequest("POST", "/x"), said, changes=True)
+        fault = answers.error_of_response(KubeRequest("POST", "/x"), said, changes=True)
         assert type(fault) is family
         assert "refus" in str(fault)
         assert getattr(fault, "retry_after", 1.0) == 1.0
@@ -495,7 +495,7 @@ class TestReads:
                 yield Stream(410, chunks())
 
         async def main():
-            async with KubeClient(Silent()).stream(ApiRequest("GET", "/x", timeout=30.0)):
+            async with KubeClient(Silent()).stream(KubeRequest("GET", "/x", timeout=30.0)):
                 pass
 
         async def timed():

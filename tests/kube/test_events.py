@@ -14,7 +14,7 @@ from tests.kube.fake import FakeCluster, Fault, Harm, run
 from dayfly.kube.client import KubeClient
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import ObjectReference
-from dayfly.kube.transport import ApiRequest
+from dayfly.kube.transport import KubeRequest
 
 POD = ObjectReference("v1", "Pod", "default", "p", "uid-of-p")
 
@@ -76,7 +76,7 @@ class TestRecorder:
                 await asyncio.sleep(3_700)
                 (event,) = cluster.objects("events")
                 path = f"/apis/events.k8s.io/v1/namespaces/default/events/{event['metadata']['name']}"
-                assert cluster.answer(ApiRequest("DELETE", path)).status == 200
+                assert cluster.answer(KubeRequest("DELETE", path)).status == 200
                 recorder.record(POD, "Pull", "PullFailed", "no such image", "Warning")
                 await recorder.wait_written()
                 (event,) = cluster.objects("events")

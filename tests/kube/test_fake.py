@@ -12,7 +12,7 @@ from dayfly.kube import errors
 from dayfly.kube.client import KubeClient
 from dayfly.kube.forms import Style
 from dayfly.kube.objects import PODS, SECRETS, untyped_resource
-from dayfly.kube.transport import ApiRequest
+from dayfly.kube.transport import KubeRequest
 
 RUNS = untyped_resource("dayfly.dev/v1alpha1", "Run", "runs", namespaced=False)
 RUN_KIND = custom("dayfly.dev", "v1alpha1", "runs", "Run", namespaced=False, status=False)
@@ -31,7 +31,7 @@ def bind(cluster) -> int:
     """Bind the pod as the scheduler does, and return the status of the response."""
     body = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
     path = "/api/v1/namespaces/default/pods/p/binding"
-    return cluster.answer(ApiRequest("POST", path, {}, msgspec.json.encode(body))).status
+    return cluster.answer(KubeRequest("POST", path, {}, msgspec.json.encode(body))).status
 
 
 class TestGates:

@@ -11,7 +11,7 @@ from tests.kube.fake import FakeCluster, FakeTransport, Fault, Harm, run
 from dayfly.kube.client import KubeClient
 from dayfly.kube.lease import Elector, LeaseTerms, run_election
 from dayfly.kube.objects import LEASES
-from dayfly.kube.transport import Answer, ApiRequest
+from dayfly.kube.transport import Answer, KubeRequest
 
 
 def elector(
@@ -26,7 +26,7 @@ class Pausing(FakeTransport):
 
     paused = False
 
-    async def send(self, request: ApiRequest) -> Answer:
+    async def send(self, request: KubeRequest) -> Answer:
         while self.paused:
             try:
                 await asyncio.sleep(1)

@@ -20,7 +20,7 @@ from dayfly.kube import (
     controls,
     create_owned,
 )
-from dayfly.kube.transport import ApiRequest
+from dayfly.kube.transport import KubeRequest
 
 KINDS = (custom("example.org", "v1", "websites", "Website"),)
 
@@ -95,7 +95,9 @@ def cluster() -> FakeCluster:
 def ask(cluster: FakeCluster, method: str, path: str, body=None, kind: str = "application/merge-patch+json"):
     """Send a request as a user."""
     answer = cluster.answer(
-        ApiRequest(method, path, {}, json.dumps(body or {}).encode(), kind if method == "PATCH" else "application/json")
+        KubeRequest(
+            method, path, {}, json.dumps(body or {}).encode(), kind if method == "PATCH" else "application/json"
+        )
     )
     assert answer.status < 300, answer.body
     return json.loads(answer.body)

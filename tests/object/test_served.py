@@ -12,7 +12,7 @@ from dayfly.execute.object.run import ObjectClient
 from dayfly.kube import errors
 from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import untyped_resource
-from dayfly.kube.transport import ApiRequest
+from dayfly.kube.transport import KubeRequest
 
 JOB = Kind("batch", "v1", "jobs", "Job")
 
@@ -27,7 +27,7 @@ class Bench:
         self.objects = ObjectClient(KubeClient(self.server.transport("operator"), seed=1), lambda: self.now)
 
     def ask(self, method, path, body=None):
-        answer = self.server.answer(ApiRequest(method, path, {}, json.dumps(body or {}).encode()))
+        answer = self.server.answer(KubeRequest(method, path, {}, json.dumps(body or {}).encode()))
         assert answer.status < 300, answer.body
 
 

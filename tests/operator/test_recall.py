@@ -8,7 +8,7 @@ from tests.operator.rig.scenes import Scene, chain, gone, message, play, plugin,
 from tests.operator.rig.world import Unit, World
 
 from dayfly.kube.client import KubeClient
-from dayfly.kube.transport import ApiRequest
+from dayfly.kube.transport import KubeRequest
 from dayfly.operator.pods.images import FallbackImage
 
 SAID = 'Back-off pulling image "busybox:1"'
@@ -151,7 +151,7 @@ def test_script_that_was_quicker_than_its_recall_counts_as_run():
     """The image arrives during the recall: the new version of the pod is not recalled."""
 
     async def story(world: World) -> None:
-        def pause(request: ApiRequest) -> float:
+        def pause(request: KubeRequest) -> float:
             if not request.path.endswith("/ephemeralcontainers"):
                 return 0.0
             world.kubelet.scripts["db/make"].image_missing = ""
@@ -186,7 +186,7 @@ def test_fallback_image_is_that_of_the_operator_by_default():
     body = msgspec.json.encode({"metadata": {"name": "me"}, "spec": {"containers": containers}})
 
     async def asked() -> list[str]:
-        assert cluster.answer(ApiRequest("POST", "/api/v1/namespaces/default/pods", {}, body)).status == 201
+        assert cluster.answer(KubeRequest("POST", "/api/v1/namespaces/default/pods", {}, body)).status == 201
         spares = (
             FallbackImage(client, pod=("default", "me")),
             FallbackImage(client, "other:3", ("default", "me")),

@@ -12,7 +12,7 @@ from tests.operator.rig.run_creation import API, BOXES, RUN, Bench
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, Pod
-from dayfly.kube.transport import ApiRequest
+from dayfly.kube.transport import KubeRequest
 from dayfly.lib.pace import Urgency
 from dayfly.operator.cluster.objects import RUN_FINALIZER, TARGET_FINALIZER, SandboxObject
 from dayfly.operator.targets.adapter import CachedTarget, Times
@@ -86,7 +86,7 @@ class TestBirth:
         path = f"{API}/runs/{RUN}"
         units = {"db/make": {"attempt": 1, "state": "claimed"}}
         patch = json.dumps({"ledger": {"units": units}}).encode()
-        bench.server.answer(ApiRequest("PATCH", path, {}, patch, "application/merge-patch+json"))
+        bench.server.answer(KubeRequest("PATCH", path, {}, patch, "application/merge-patch+json"))
         fenced = await bench.targets.fence(found)
         [left] = bench.server.objects("runs")
         assert (fenced, left["metadata"].get("deletionTimestamp"), left["metadata"]["finalizers"]) == (

@@ -12,7 +12,7 @@ from tests.operator.rig.world import API, KINDS
 
 from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import Key
-from dayfly.kube.transport import ApiRequest
+from dayfly.kube.transport import KubeRequest
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import PluginObject, RunObject, SandboxObject
 from dayfly.operator.sandboxes.in_use_labels import InUseLabels
@@ -40,7 +40,7 @@ class Bench:
             self.publish("pg")
 
     def ask(self, method, path, body, kind="application/json"):
-        answer = self.server.answer(ApiRequest(method, path, {}, json.dumps(body).encode(), kind))
+        answer = self.server.answer(KubeRequest(method, path, {}, json.dumps(body).encode(), kind))
         assert answer.status < 300, answer.body
         return msgspec.json.decode(answer.body)
 

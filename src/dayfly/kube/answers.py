@@ -11,7 +11,7 @@ import msgspec
 
 from dayfly.kube import errors
 from dayfly.kube.objects import ListMeta, ResponseStatus
-from dayfly.kube.transport import Answer, ApiRequest
+from dayfly.kube.transport import Answer, KubeRequest
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ def status_of(body: bytes) -> ResponseStatus:
         return ResponseStatus(message=body[:200].decode(errors="replace").strip() or "no explanation was given")
 
 
-def error_of_response(request: ApiRequest, answer: Answer, *, changes: bool) -> errors.ApiError:
+def error_of_response(request: KubeRequest, answer: Answer, *, changes: bool) -> errors.ApiError:
     """Return the error for a response with a status of 400 or more.
 
     After a 5xx to a change, it is unknown whether the change was stored: `OutcomeUnknown`. A 429 with plain text comes
@@ -128,7 +128,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
 
 
-def decode(kind: type[T], answer: Answer, request: ApiRequest) -> T:
+def decode(kind: type[T], answer: Answer, request: KubeRequest) -> T:
     """Decode a successful response.
 
     Raises:

@@ -17,7 +17,7 @@ from dayfly.kube import answers, errors
 from dayfly.kube.answers import Listing, Page
 from dayfly.kube.forms import METADATA, Propagation, Style, accept, deletion, query_params, writing
 from dayfly.kube.objects import PODS, ApiResource, ServedGroup, ServedKind, ServedKinds, group_root, root
-from dayfly.kube.transport import JSON, Answer, ApiRequest, LostError, NotSentError, Stream, Transport
+from dayfly.kube.transport import JSON, Answer, KubeRequest, LostError, NotSentError, Stream, Transport
 from dayfly.lib.pace import Pace, Urgency
 
 T = TypeVar("T")
@@ -316,7 +316,7 @@ class KubeClient:
     # Shared parts.
 
     @contextlib.asynccontextmanager
-    async def stream(self, request: ApiRequest) -> AsyncIterator[Stream]:
+    async def stream(self, request: KubeRequest) -> AsyncIterator[Stream]:
         """Open a streaming response: a watch or a log. The caller judges its end."""
         await self._wait_for_pace(request)
         try:
@@ -346,8 +346,8 @@ class KubeClient:
         body: bytes = b"",
         content_type: str = JSON,
         accept: str = JSON,
-    ) -> ApiRequest:
-        return ApiRequest(method, path, query or {}, body, content_type, accept, self._limits.timeout, self.headers)
+    ) -> KubeRequest:
+        return KubeRequest(method, path, query or {}, body, content_type, accept, self._limits.timeout, self.headers)
 
     async def _change(
         self,
@@ -362,7 +362,7 @@ class KubeClient:
         answer = await self._send(request)
         return answers.decode(resource.model, answer, request)
 
-    async def _send(self, request: ApiRequest) -> Answer:
+    async def _send(self, request: KubeRequest) -> Answer:
         """Send a request; repeat a read until its deadline."""
         if request.method not in answers.READS:
             return await self._send_once(request)
@@ -383,7 +383,7 @@ class KubeClient:
                     raise
                 await asyncio.sleep(wait)
 
-    async def _send_once(self, request: ApiRequest) -> Answer:
+    async def _send_once(self, request: KubeRequest) -> Answer:
         """Send a request once; after a 401, which proves that nothing was executed, again with renewed credentials."""
         await self._wait_for_pace(request)
         changes = request.method not in answers.READS
@@ -397,7 +397,7 @@ class KubeClient:
             self._apply_throttling(fault)
         raise fault
 
-    async def _exchange(self, request: ApiRequest, changes: bool) -> Answer:
+    async def _exchange(self, request: KubeRequest, changes: bool) -> Answer:
         try:
             return await self._transport.send(request)
         except NotSentError as fault:
@@ -406,7 +406,7 @@ class KubeClient:
             family = errors.OutcomeUnknown if changes else errors.ServerError
             raise family(str(request), f"the answer was lost: {fault}") from fault
 
-    async def _wait_for_pace(self, request: ApiRequest) -> None:
+    async def _wait_for_pace(self, request: KubeRequest) -> None:
         urgent = request.method == "DELETE" or request.path.endswith("/eviction")
         urgency = Urgency.URGENT if urgent else Urgency.NORMAL
         if self._pace.take_at_once(urgency):

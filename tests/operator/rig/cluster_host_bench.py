@@ -16,7 +16,7 @@ from tests.operator.rig.world import KINDS
 from dayfly.execute.pod import names
 from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import Key
-from dayfly.kube.transport import ApiRequest as Call
+from dayfly.kube.transport import KubeRequest as Call
 from dayfly.link.envelope import Session
 from dayfly.link.wire import Offer
 from dayfly.operator.agent import served_sandboxes

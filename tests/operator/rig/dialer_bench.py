@@ -12,7 +12,7 @@ from tests.operator.rig.virtual_time import bench_decorator
 from tests.operator.rig.world import KINDS
 
 from dayfly.kube.client import KubeClient
-from dayfly.kube.transport import ApiRequest as Call
+from dayfly.kube.transport import KubeRequest as Call
 from dayfly.link import dialer, wire
 from dayfly.link.dialer import Dialer, LastSeen
 from dayfly.link.envelope import SESSION_HEADER, NumberedMessage, Session, SessionRequest, UnreadMessages, chain_digest

@@ -15,7 +15,7 @@ from dayfly.execute.fork.render import FORK_LABEL, FORM_ANNOTATION, LIKE_LABEL, 
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta
-from dayfly.kube.transport import ApiRequest
+from dayfly.kube.transport import KubeRequest
 from dayfly.operator.cluster.caches import BaselineMeta, ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, RunSpec
 from dayfly.operator.forks.fork_reconciler import ForkMemory, ForkReconciler
@@ -68,7 +68,7 @@ class ForkBench:
 
     def ask(self, method: str, path: str, body: Object | None = None, kind: str = "application/json") -> Any:
         """Send a request as another user."""
-        answer = self.server.answer(ApiRequest(method, path, {}, json.dumps(body or {}).encode(), kind))
+        answer = self.server.answer(KubeRequest(method, path, {}, json.dumps(body or {}).encode(), kind))
         assert answer.status < 300, answer.body
         return json.loads(answer.body)
 

@@ -17,7 +17,7 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.run import PodClient
 from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import ApiResource, Key, PartialObjectMetadata
-from dayfly.kube.transport import ApiRequest
+from dayfly.kube.transport import KubeRequest
 from dayfly.operator.cluster.caches import ClusterWatches, Pair
 from dayfly.operator.cluster.objects import (
     HOOK_FINALIZER,
@@ -78,7 +78,7 @@ class Bench:
         )
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
-        answer = self.server.answer(ApiRequest(method, path, {}, json.dumps(body or {}).encode(), kind))
+        answer = self.server.answer(KubeRequest(method, path, {}, json.dumps(body or {}).encode(), kind))
         assert answer.status < 300, answer.body
         return json.loads(answer.body)
 

@@ -16,7 +16,7 @@ from tests.operator.rig.world import KINDS
 from dayfly.execute.pod import names
 from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import AnnotatedMeta, Key
-from dayfly.kube.transport import ApiRequest as Call
+from dayfly.kube.transport import KubeRequest as Call
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RouteGroupObject, RunObject, SandboxObject
 from dayfly.operator.route_groups.group_controller import GroupController

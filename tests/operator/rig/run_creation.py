@@ -12,7 +12,7 @@ from dayfly.execute.fork.run import Forks
 from dayfly.execute.pod import names
 from dayfly.execute.pod.run import PodClient
 from dayfly.kube.client import KubeClient
-from dayfly.kube.transport import ApiRequest
+from dayfly.kube.transport import KubeRequest
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import (
     DOCUMENT_FINALIZER,
@@ -57,7 +57,7 @@ class Bench:
 
     def ask(self, method, path, body=None, kind="application/json"):
         """Send a request as any user."""
-        answer = self.server.answer(ApiRequest(method, path, {}, json.dumps(body or {}).encode(), kind))
+        answer = self.server.answer(KubeRequest(method, path, {}, json.dumps(body or {}).encode(), kind))
         assert answer.status < 300, answer.body
         return json.loads(answer.body)
 

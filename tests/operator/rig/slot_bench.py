@@ -10,7 +10,7 @@ from tests.operator.rig.world import KINDS
 
 from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import AnnotatedMeta
-from dayfly.kube.transport import ApiRequest as Call
+from dayfly.kube.transport import KubeRequest as Call
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RUNS, RunObject
 from dayfly.operator.pods.step_slots import SlotGrant, StepSlots

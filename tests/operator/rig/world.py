@@ -26,7 +26,7 @@ from tests.operator.rig.process_connection import ProcessConnection
 from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import Key
 from dayfly.kube.server_clock import ClockTransport, ServerClock
-from dayfly.kube.transport import ApiRequest
+from dayfly.kube.transport import KubeRequest
 from dayfly.operator.cluster.route_kinds import RoutingSettings
 from dayfly.operator.extensions import (
     AdapterFactories,
@@ -177,7 +177,7 @@ class World:
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
         """Send a request to the server without faults."""
         answer = self.cluster.answer(
-            ApiRequest(method, path, {}, msgspec.json.encode(body if body is not None else {}), kind)
+            KubeRequest(method, path, {}, msgspec.json.encode(body if body is not None else {}), kind)
         )
         if answer.status >= 300:
             raise AssertionError(f"{method} {path}: {answer.status} {answer.body.decode()}")
