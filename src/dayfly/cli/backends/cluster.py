@@ -10,7 +10,7 @@ import msgspec
 
 from dayfly.cli.backends import cluster_logs, cluster_report
 from dayfly.cli.backends.cluster_objects import GROUP_DICTS, SANDBOX_DICTS, Objects, now, to_dayfly_error
-from dayfly.cli.backends.protocol import NO_TIMES, LogChunk, LogTimeOptions, RunView
+from dayfly.cli.backends.protocol import NO_TIMES, LogPart, LogTimeOptions, RunView
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.kube import auth, errors
@@ -107,7 +107,7 @@ class ClusterBackend:
         attempt: int,
         offset: int,
         times: LogTimeOptions = NO_TIMES,
-    ) -> LogChunk:
+    ) -> LogPart:
         return self._logs.chunk(unit, attempt, offset, times)
 
     def external_log_command(self, name: str, unit: str, times: LogTimeOptions = NO_TIMES) -> str:
