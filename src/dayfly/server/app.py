@@ -44,6 +44,7 @@ from dayfly.server.runs.group_sweep import GroupSweep
 from dayfly.server.runs.run_secrets import SecretStores
 from dayfly.server.runs.run_service import RunService
 from dayfly.server.runs.sandbox_strategy import SandboxStrategy
+from dayfly.server.sync.agents.agent_api import AgentApi
 from dayfly.server.sync.agents.agent_service import AgentService
 from dayfly.server.sync.host_sync import HostSync
 
@@ -150,7 +151,7 @@ class _Services:
         for service in services:
             yield from service.routes()
             yield from Reports(store, links, service, closing, slots).routes()
-        yield from self._agents.routes()
+        yield from AgentApi(self._agents).routes()
 
     @contextlib.asynccontextmanager
     async def background_tasks(
