@@ -104,8 +104,10 @@ class RouteReconciler:
             sight.lacking += (unrouted_message(step.id, trouble),)
             return
         ours = dict(self._ours(run, route.baseline))
-        woven = self._rules.list_cached(run.metadata.name, fork_of(run, route.baseline).name, route.baseline.namespace)
-        made = [*(seen.metadata.uid for _, seen in ours.values()), *(seen.metadata.uid for seen in woven)]
+        services = self._rules.list_cached(
+            run.metadata.name, fork_of(run, route.baseline).name, route.baseline.namespace
+        )
+        made = [*(seen.metadata.uid for _, seen in ours.values()), *(seen.metadata.uid for seen in services)]
         if made and not record.ref:
             sight.object_refs[key] = min(made)
         desired = await self._builder.build(run, plan, route)
@@ -189,13 +191,13 @@ class RouteReconciler:
 
     async def remove(self, run: RunObject, name: str, memory: RouteMemory) -> None:
         """Remove everything that leads to the fork by this route."""
-        left, woven = await self._read_routes(run, _baseline(name)), await self._read_rules(run, _baseline(name))
+        left, services = await self._read_routes(run, _baseline(name)), await self._read_rules(run, _baseline(name))
         key = name, run.ledger.unit(name).attempt
-        if not (left or woven or key in memory.gone_at or key in memory.address_left_at):
+        if not (left or services or key in memory.gone_at or key in memory.address_left_at):
             self._cluster.queue.add(run.metadata.name)  # no object is left whose deletion would wake the run
         for each in left:
             await self._withdraw(run, key, each, memory)
-        for service in woven:
+        for service in services:
             await self._remove_rules(run, service, fork_of(run, _baseline(name)).name)
 
     async def _remove_rules(self, run: RunObject, seen: VirtualService, fork: str) -> None:

@@ -1,4 +1,4 @@
-"""The targets of runs: fenced before the first claim, read for what their owner wants, and released at the end."""
+"""The targets of runs: held by a finalizer, read for what their owner wants, and released at the end."""
 
 import contextlib
 import functools
@@ -120,7 +120,7 @@ class Targets:
         found = adapter.cache.get(target.name, target.namespace)
         return adapter.as_cached(found) if found is not None and found.metadata.uid == target.uid else None
 
-    async def fence(self, run: RunObject) -> bool:
+    async def ensure_finalizer(self, run: RunObject) -> bool:
         """Before a run's first claim, ensure that its living target has our finalizer; else delete the run.
 
         Without the finalizer, a paused operator could create the run again after its cleanup, and all steps would run
@@ -129,7 +129,7 @@ class Targets:
         if run.ledger.closed is not None:
             return True
         finalizer = finalizer_of(run)
-        cached = self._cached_unfenced(run)
+        cached = self._cached_without_finalizer(run)
         seen = await self._add_finalizer(run, cached) if cached is not None else None
         if seen is None:
             seen = await self._read(run)
@@ -138,7 +138,7 @@ class Targets:
                 if seen is not None and not has_finalizer(seen.metadata, finalizer):
                     self._cluster.queue.add(run.metadata.name, after=0.1)
                     return False
-        # A target that is being deleted, but has our finalizer, was fenced by the creator of the run. The run ends.
+        # A target that is being deleted, but has our finalizer, got it from the creator of the run. The run ends.
         if seen is None or not has_finalizer(seen.metadata, finalizer):
             await self._delete_unstarted(run)
             return False
@@ -146,7 +146,7 @@ class Targets:
         if hook is not None and await find_hook(self._cluster.client, hook.name, hook.uid) is None:
             # A hook goes after all its runs. So the creator of this run was paused, and its documents may be gone:
             # it can never start. Our finalizer goes first, because the run is the only record of it.
-            await self._unfence(run, seen.metadata)
+            await self._remove_finalizer(run, seen.metadata)
             await self._delete_unstarted(run)
             return False
         if not seen.metadata.deletion_timestamp:
@@ -155,7 +155,7 @@ class Targets:
                     self._cluster.queue.add(run.metadata.name, after=PERMIT_RETRY_AFTER_S)
                     return False
                 case False:
-                    await self._unfence(run, seen.metadata)
+                    await self._remove_finalizer(run, seen.metadata)
                     await self._delete_unstarted(run)
                     return False
         return True
@@ -211,10 +211,10 @@ class Targets:
             with contextlib.suppress(errors.NotFound):
                 await self._cluster.client.delete(target_kind(run), target.name, target.namespace, uid=target.uid)
         if seen is not None:
-            await self._unfence(run, seen.metadata)
+            await self._remove_finalizer(run, seen.metadata)
         return seen is None or not await self.adapter_for(run).record_end(run)
 
-    async def _unfence(self, run: RunObject, meta: ObjectMeta) -> None:
+    async def _remove_finalizer(self, run: RunObject, meta: ObjectMeta) -> None:
         """Remove the hold and finalizer that were set on the target for this run."""
         await self.adapter_for(run).remove_hold(run)
         await self._cluster.drop_finalizer(target_kind(run), meta, finalizer_of(run))
@@ -250,7 +250,7 @@ class Targets:
             await self._cluster.client.delete(DOCUMENTS, meta.name, uid=meta.uid)
             await self._cluster.drop_finalizer(DOCUMENTS, meta, DOCUMENT_FINALIZER)
 
-    def _cached_unfenced(self, run: RunObject) -> AnnotatedMeta | None:
+    def _cached_without_finalizer(self, run: RunObject) -> AnnotatedMeta | None:
         """Return the cached target if it lacks our finalizer. The cache may be behind; the write then conflicts."""
         seen = self._cached(run)
         return seen.meta if seen is not None and _needs_finalizer(seen.meta, finalizer_of(run)) else None
