@@ -247,7 +247,7 @@ async def prepare(app: Starlette) -> None:
     local: LocalBaselines = app.state.baselines
     await local.catch_up()
     secrets: SecretStores = app.state.secrets
-    await secrets.drop_orphans()
+    await secrets.delete_orphans()
 
 
 async def serve(
