@@ -1,13 +1,13 @@
-# Each target does all its own set-up, and is quick the second time.
+# Each target does its own setup, which is fast when repeated.
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 export PYTHONPATH := src
-# Compiled modules are kept, whatever the shell says: else each of the processes that the tests start compiles its own.
+# Keep compiled modules whatever the shell sets: otherwise each process that a test starts compiles them again.
 unexport PYTHONDONTWRITEBYTECODE
-# Where Debian keeps what only root calls: ip, iptables, conntrack. A plain `su` leaves them out.
+# The folders in which Debian installs ip, iptables and conntrack. `su` without a dash removes them from the path.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-help:  ## this list
+help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 setup:
@@ -15,33 +15,33 @@ setup:
 dev:
 	@scripts/setup.sh dev
 
-# What one checkout's types were found to be, the next one takes: a second of a processor where all of it takes 35.
+# Checkouts share mypy's cache: with it, mypy needs 1 second of CPU time instead of 35.
 lint: export MYPY_CACHE_DIR ?= $(or $(DAYFLY_CACHE),$(HOME)/.cache/dayfly)/mypy
-lint: dev  ## style, types, imports between packages, formatting, prose
+lint: dev  ## check style, types, imports between packages, formatting and prose
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
 	$(PY) scripts/prose.py
 
-format: dev  ## lay the code out as the linter wants it
+format: dev  ## format the code, and fix style errors that can be fixed automatically
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
-run: setup  ## the main job, once, from nothing to nothing, in about ten seconds
+run: setup  ## run the main workflow once: create a sandbox, use it, delete it (about ten seconds)
 	@examples/sqlite-notes/demo.sh
 
-# Four workers on two processors: most tests wait now and then. What takes longest comes first.
+# Four workers on two CPUs, because most tests wait at times. The slowest files run first.
 ALL_WORKERS := -n 4 --dist loadfile --no-loadscope-reorder
 
-page:  ## build the page that a browser shows, where dayfly serves it from (needs Node, or fetches one from PyPI)
+page:  ## build the web page into the package (needs Node, or downloads it from PyPI)
 	@scripts/page.sh
 
-docs:  ## the docs as a site with a search, in dist/docs
+docs:  ## build the docs as a site with search, in dist/docs
 	@scripts/setup.sh docs
 	@.cache/docs/bin/python scripts/docs.py dist/docs
 
-recording:  ## film the README's first commands in a terminal anew: docs/recording.svg
+recording:  ## record the first commands of the README in a terminal: docs/recording.svg
 	@scripts/setup.sh docs
 	@scripts/setup.sh run
 	@.cache/docs/bin/python scripts/recording.py docs/recording.svg
@@ -49,29 +49,29 @@ recording:  ## film the README's first commands in a terminal anew: docs/recordi
 test check: export DAYFLY_TEST_SEED := $(SEED)
 test check: export DAYFLY_TEST_SLICE := $(SLICE)
 
-test: dev  ## what a change must pass, in minutes; SEED=... SLICE=k/n repeats a selection (tests/selection.py)
+test: dev  ## run the tests that CI runs, in minutes; SEED=... SLICE=k/n repeats a selection (tests/selection.py)
 	@scripts/test-deps.sh
 	@$(PY) -m tests.tools runner
 	@$(PY) -m tests.tools & $(PY) -m pytest $(ALL_WORKERS); code=$$?; wait; exit $$code
 
-# `make proof PARTS=tests/model` plays everything of a part.
-proof: dev  ## everything, in hours: writes its results into tests/proof.md
+# `make proof PARTS=tests/model` runs all tests of a folder.
+proof: dev  ## run all tests, in hours, and write the results to tests/proof.md
 	@scripts/test-deps.sh
 	DAYFLY_TEST_SLICE=all $(PY) -m tests.tools
 	DAYFLY_TEST_SLICE=all $(PY) -m pytest $(ALL_WORKERS) --proof-page tests/proof.md $(PARTS)
 
-# TESTS and MARKS choose other tests than the quick ones of the packages' folders.
-mutants: dev  ## report which small changes of the code no test notices: PACKAGE="plan operator/effects.py" SAMPLE=50 SEED=1
+# TESTS and MARKS select other tests than the quick ones of the packages.
+mutants: dev  ## report small changes of the code that no test detects: PACKAGE="plan operator/effects.py" SAMPLE=50 SEED=1
 	@$(PY) scripts/mutants.py $(or $(PACKAGE),plan) --sample $(or $(SAMPLE),0) $(if $(SEED),--seed $(SEED)) \
 		$(if $(TESTS),--tests $(TESTS)) $(if $(MARKS),--marks '$(MARKS)') $(ARGS)
 
-bench: setup  ## measure speed and memory on one machine, and write bench/results/machine.md
+bench: setup  ## measure speed and memory on one machine: bench/results/machine.md
 	$(PY) -m bench.report machine
 
-bench-cluster: dev  ## the same in a separate Kubernetes and on KWOK nodes: bench/results/cluster.md
+bench-cluster: dev  ## measure speed and memory in a new Kubernetes cluster and on KWOK nodes: bench/results/cluster.md
 	$(PY) -m bench.report cluster
 
-bench-server: dev  ## a server with 50 agents and 10,000 sandboxes, and routes: bench/results/server.md
+bench-server: dev  ## measure a server with 50 agents and 10,000 sandboxes, and routes: bench/results/server.md
 	$(PY) -m bench.report server
 
 bench-pools: setup  ## six patterns of requests to a pool, in virtual time: bench/results/pools.md
@@ -80,22 +80,22 @@ bench-pools: setup  ## six patterns of requests to a pool, in virtual time: benc
 operator-setup:
 	@scripts/setup.sh operator
 
-cluster: operator-setup  ## try it for real: a Kubernetes of its own with Dayfly and an example (Linux, root, Go); SERVER=1: and a server
+cluster: operator-setup  ## start a Kubernetes cluster with Dayfly and an example (Linux, root, Go); SERVER=1 adds a server
 	$(PY) deploy/trial.py up $(if $(SERVER),--server)
 
-image: operator-setup  ## the image, as an OCI archive in dist/ (deploy/Dockerfile: with a registry's base image)
+image: operator-setup  ## build the image as an OCI archive in dist/ (deploy/Dockerfile uses a base image of a registry)
 	@mkdir -p dist
 	$(PY) deploy/image.py dist/dayfly-$$(uname -m).tar
 
-uninstall: setup  ## drain that cluster, take Dayfly out of it and end it
+uninstall: setup  ## drain the cluster of `make cluster`, uninstall Dayfly from it, and delete it
 	$(PY) deploy/trial.py down
 
-check: lint  ## lint and the quick tests
+check: lint  ## run lint and the quick tests
 	@scripts/test-deps.sh
 	@$(PY) -m tests.tools runner sdk terraform
 	$(PY) -m pytest -n 4 --dist loadfile -m 'not slow and not heavy and not cluster'
 
-lock: dev  ## renew requirements/*.txt from pyproject.toml (versions and hashes, no addresses)
+lock: dev  ## update requirements/*.txt from pyproject.toml (versions and hashes, no addresses)
 	scripts/lock.sh
 
 .PHONY: help setup dev run page docs recording test proof mutants bench bench-cluster bench-server bench-pools cluster operator-setup image uninstall lint format check lock

@@ -57,7 +57,7 @@ int write_all(int fd, const void *bytes, size_t length) {
     return 0;
 }
 
-int take_room(int fd, size_t size) {
+int reserve_space(int fd, size_t size) {
     static const char nothing[4096];
     if (posix_fallocate(fd, 0, (off_t)size) == 0) return 0;
     /* The file system does not support it (NFS, 9p, ramfs), so space is allocated at the first write. */
@@ -71,10 +71,10 @@ int take_room(int fd, size_t size) {
 }
 
 int write_file(int dir, const char *name, unsigned mode, const void *bytes, size_t length) {
-    enum { AFRESH = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC };
-    int fd = openat(dir, name, AFRESH, mode);
+    enum { NEW_FILE = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC };
+    int fd = openat(dir, name, NEW_FILE, mode);
     if (fd < 0 && errno == EEXIST && (unlinkat(dir, name, 0) == 0 || errno == ENOENT)) {
-        fd = openat(dir, name, AFRESH, mode);
+        fd = openat(dir, name, NEW_FILE, mode);
     }
     if (fd < 0) return -1;
     /* fchmod, because open applies the umask. */

@@ -33,7 +33,7 @@ int64_t now_ms(void);
 int write_all(int fd, const void *bytes, size_t length);
 
 /* Reserves disk space for the first SIZE bytes of a file, whatever they contain. Returns 0, or -1 with errno. */
-int take_room(int fd, size_t size);
+int reserve_space(int fd, size_t size);
 
 /* Creates NAME in DIR with exactly MODE and these bytes. An existing file of that name is removed first. */
 int write_file(int dir, const char *name, unsigned mode, const void *bytes, size_t length);

@@ -11,7 +11,7 @@
 
 #include "outputs.h"
 
-static int bad(struct fault *fault, const char *path, const char *what) {
+static int fail_with_errno(struct fault *fault, const char *path, const char *what) {
     return fail(fault, "The input file %s cannot be placed: %s: %s.", path, what, strerror(errno));
 }
 
@@ -20,45 +20,48 @@ static int refuse(struct fault *fault, const char *path, const char *why) {
 }
 
 /* Records a directory once. */
-static int note_directory(struct traces *traces, const char *path) {
-    for (size_t i = 0; i < traces->directory_count; i++) {
-        if (strcmp(traces->directories[i], path) == 0) return 0;
+static int record_directory(struct created_files *created_files, const char *path) {
+    for (size_t i = 0; i < created_files->directory_count; i++) {
+        if (strcmp(created_files->directories[i], path) == 0) return 0;
     }
-    char **grown = realloc(traces->directories, (traces->directory_count + 1) * sizeof *grown);
+    char **grown = realloc(created_files->directories, (created_files->directory_count + 1) * sizeof *grown);
     if (grown == NULL) return -1;
-    traces->directories = grown;
-    grown[traces->directory_count] = strdup(path);
-    return grown[traces->directory_count++] == NULL ? -1 : 0;
+    created_files->directories = grown;
+    grown[created_files->directory_count] = strdup(path);
+    return grown[created_files->directory_count++] == NULL ? -1 : 0;
 }
 
-/* Handles a missing parent: with `privates` it is created if it will be private, with `traces` only recorded. */
+/* Handles a missing parent: with `private_mounts` it is created if it will be private, with
+ * `created_files` only recorded. */
 struct parents {
-    const struct privates *privates;
-    struct traces *traces;
+    const struct private_mounts *private_mounts;
+    struct created_files *created_files;
 };
 
-static int add_parent(const char *path, const char *prefix, struct parents how, const struct stat *above,
+static int add_parent(const char *path, const char *prefix, struct parents handling, const struct stat *above,
                       struct fault *fault) {
-    if (how.traces != NULL) return note_directory(how.traces, prefix) < 0 ? refuse(fault, path, "no memory") : 0;
-    if (!privates_own(how.privates, above)) {
+    if (handling.created_files != NULL) {
+        return record_directory(handling.created_files, prefix) < 0 ? refuse(fault, path, "no memory") : 0;
+    }
+    if (!private_mounts_contain(handling.private_mounts, above)) {
         return refuse(fault, path, "its directory is missing and no private directory would hold it");
     }
-    return mkdir(prefix, 0755) < 0 ? bad(fault, path, prefix) : 0;
+    return mkdir(prefix, 0755) < 0 ? fail_with_errno(fault, path, prefix) : 0;
 }
 
 /* Walks down the parents of PATH. On success `parent` describes the last existing parent. */
-static int walk_parents(const char *path, struct parents how, struct stat *parent, struct fault *fault) {
+static int walk_parents(const char *path, struct parents handling, struct stat *parent, struct fault *fault) {
     char prefix[PATH_MAX];
-    if (stat("/", parent) < 0) return bad(fault, path, "/");
+    if (stat("/", parent) < 0) return fail_with_errno(fault, path, "/");
     for (const char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         snprintf(prefix, sizeof prefix, "%.*s", (int)(slash - path), path);
         struct stat here;
         bool missing = stat(prefix, &here) < 0;
         if (missing) {
-            if (errno != ENOENT) return bad(fault, path, prefix);
-            if (add_parent(path, prefix, how, parent, fault) < 0) return -1;
-            if (how.traces != NULL) continue;
-            if (stat(prefix, &here) < 0) return bad(fault, path, prefix);
+            if (errno != ENOENT) return fail_with_errno(fault, path, prefix);
+            if (add_parent(path, prefix, handling, parent, fault) < 0) return -1;
+            if (handling.created_files != NULL) continue;
+            if (stat(prefix, &here) < 0) return fail_with_errno(fault, path, prefix);
         }
         if (!S_ISDIR(here.st_mode)) return refuse(fault, path, "one of its parents is no directory");
         *parent = here;
@@ -67,11 +70,12 @@ static int walk_parents(const char *path, struct parents how, struct stat *paren
 }
 
 /* Creates the parents of outputs if the order requests it. If that fails, the program gets the error when it writes. */
-static void walk_output_parents(const struct order *order, struct parents how) {
+static void walk_output_parents(const struct order *order, struct parents handling) {
     struct stat parent;
     struct fault unused;
     for (size_t i = 0; order->make_folders != 0 && i < order->output_count; i++) {
-        if (output_path_allowed(order->outputs[i].path)) walk_parents(order->outputs[i].path, how, &parent, &unused);
+        const char *path = order->outputs[i].path;
+        if (output_path_allowed(path)) walk_parents(path, handling, &parent, &unused);
     }
 }
 
@@ -92,9 +96,11 @@ static int create(const struct input *input) {
 static int bind_over(const struct input *input, const char *stage, struct fault *fault) {
     char staged[PATH_MAX + 8];
     struct stat host;
-    if (lstat(input->path, &host) < 0) return bad(fault, input->path, "it is missing and its directory is the host's");
+    if (lstat(input->path, &host) < 0) {
+        return fail_with_errno(fault, input->path, "it is missing and its directory is the host's");
+    }
     if (!S_ISREG(host.st_mode)) return refuse(fault, input->path, "the host has something other than a file there");
-    if (mount("dayfly", stage, "tmpfs", 0, "mode=700") < 0) return bad(fault, input->path, "no stage");
+    if (mount("dayfly", stage, "tmpfs", 0, "mode=700") < 0) return fail_with_errno(fault, input->path, "no stage");
     snprintf(staged, sizeof staged, "%s/staged", stage);
     struct input copy = {staged, input->bytes, input->length};
     int result = create(&copy);
@@ -102,13 +108,13 @@ static int bind_over(const struct input *input, const char *stage, struct fault 
     int error = errno;
     umount2(stage, MNT_DETACH);
     errno = error;
-    return result < 0 ? bad(fault, input->path, "laying over the host's file") : 0;
+    return result < 0 ? fail_with_errno(fault, input->path, "mounting over the host's file") : 0;
 }
 
 static int create_new(const struct input *input, struct fault *fault) {
     if (create(input) == 0) return 0;
     if (errno == EEXIST) return refuse(fault, input->path, "something exists there and would be changed");
-    return bad(fault, input->path, "writing");
+    return fail_with_errno(fault, input->path, "writing");
 }
 
 /* An existing file would be mistaken for the step's output and, with isolation `none`, be removed. */
@@ -127,59 +133,60 @@ static int check_outputs(const struct order *order, struct fault *fault) {
     return 0;
 }
 
-int inputs_plan(const struct order *order, struct traces *traces, struct fault *fault) {
+int inputs_plan(const struct order *order, struct created_files *created_files, struct fault *fault) {
     struct stat status;
     if (check_outputs(order, fault) < 0) return -1;
     for (size_t i = 0; i < order->input_count; i++) {
         const char *path = order->inputs[i].path;
-        if (walk_parents(path, (struct parents){NULL, traces}, &status, fault) < 0) return -1;
+        if (walk_parents(path, (struct parents){NULL, created_files}, &status, fault) < 0) return -1;
         if (lstat(path, &status) == 0) return refuse(fault, path, "something exists there and would be changed");
     }
-    traces->needed_count = traces->directory_count;
-    walk_output_parents(order, (struct parents){NULL, traces});
+    created_files->needed_count = created_files->directory_count;
+    walk_output_parents(order, (struct parents){NULL, created_files});
     return 0;
 }
 
-int inputs_create(const struct order *order, struct traces *traces, struct fault *fault) {
-    traces->outputs = true;
-    for (size_t i = 0; i < traces->directory_count; i++) {
+int inputs_create(const struct order *order, struct created_files *created_files, struct fault *fault) {
+    created_files->outputs = true;
+    for (size_t i = 0; i < created_files->directory_count; i++) {
         /* Another step may have created it in the meantime. The last step that ends finds it empty. */
-        if (mkdir(traces->directories[i], 0755) < 0 && errno != EEXIST && i < traces->needed_count) {
-            bad(fault, traces->directories[i], "creating the directory");
-            inputs_remove(order, traces);
+        if (mkdir(created_files->directories[i], 0755) < 0 && errno != EEXIST && i < created_files->needed_count) {
+            fail_with_errno(fault, created_files->directories[i], "creating the directory");
+            inputs_remove(order, created_files);
             return -1;
         }
     }
     for (size_t i = 0; i < order->input_count; i++) {
         if (create_new(&order->inputs[i], fault) < 0) {
-            inputs_remove(order, traces);
+            inputs_remove(order, created_files);
             return -1;
         }
-        traces->input_count = i + 1;
+        created_files->input_count = i + 1;
     }
     return 0;
 }
 
-int inputs_place(const struct order *order, struct privates *privates, const char *stage, struct fault *fault) {
+int inputs_place(const struct order *order, struct private_mounts *private_mounts, const char *stage,
+                 struct fault *fault) {
     if (check_outputs(order, fault) < 0) return -1;
     for (size_t i = 0; i < order->input_count; i++) {
         const struct input *input = &order->inputs[i];
         struct stat parent;
-        if (walk_parents(input->path, (struct parents){privates, NULL}, &parent, fault) < 0) return -1;
-        bool owned = privates_own(privates, &parent);
-        if (!owned) privates->plain = false;
+        if (walk_parents(input->path, (struct parents){private_mounts, NULL}, &parent, fault) < 0) return -1;
+        bool owned = private_mounts_contain(private_mounts, &parent);
+        if (!owned) private_mounts->reusable = false;
         if ((owned ? create_new(input, fault) : bind_over(input, stage, fault)) < 0) return -1;
     }
-    walk_output_parents(order, (struct parents){privates, NULL});
+    walk_output_parents(order, (struct parents){private_mounts, NULL});
     return 0;
 }
 
-void inputs_remove(const struct order *order, struct traces *traces) {
-    for (size_t i = 0; i < traces->input_count; i++) unlink(order->inputs[i].path);
-    for (size_t i = 0; traces->outputs && i < order->output_count; i++) {
+void inputs_remove(const struct order *order, struct created_files *created_files) {
+    for (size_t i = 0; i < created_files->input_count; i++) unlink(order->inputs[i].path);
+    for (size_t i = 0; created_files->outputs && i < order->output_count; i++) {
         if (output_path_allowed(order->outputs[i].path)) unlink(order->outputs[i].path);
     }
-    for (size_t i = traces->directory_count; i > 0; i--) rmdir(traces->directories[i - 1]);
-    traces->input_count = traces->directory_count = 0;
-    traces->outputs = false;
+    for (size_t i = created_files->directory_count; i > 0; i--) rmdir(created_files->directories[i - 1]);
+    created_files->input_count = created_files->directory_count = 0;
+    created_files->outputs = false;
 }

@@ -32,14 +32,14 @@ static int write_marked(const struct log *log, const char *bytes, size_t length)
 static void keep(void *state, const char *bytes, size_t length) {
     struct log *log = state;
     if (log->cut || length == 0) return;
-    size_t room = (size_t)(log->limit - log->kept);
-    size_t taken = length < room ? length : room;
+    size_t rest = (size_t)(log->limit - log->kept);
+    size_t taken = length < rest ? length : rest;
     log->cut = taken < length;
     if (taken == 0) return;
     /* A full disk truncates the log but never ends the step. */
     if (log->fd < 0) log->fd = log->open(log->state);
     /* The time first: bytes without an entry would count as written at the previous time. */
-    if (log->fd >= 0 && log->times != NULL) times_note(log->times, log->kept, log->now);
+    if (log->fd >= 0 && log->times != NULL) log_times_record(log->times, log->kept, log->now);
     if (log->fd < 0 || (log->marked ? write_marked(log, bytes, taken) : write_all(log->fd, bytes, taken)) < 0) {
         log->cut = true;
         return;
@@ -54,13 +54,13 @@ void log_write(struct log *log, const char *bytes, size_t length) {
     else mask_feed(log->mask, bytes, length, keep, log);
 }
 
-void log_finish(struct log *log, const char *left) {
+void log_finish(struct log *log, const char *leftovers) {
     char line[800];
     if (log->times != NULL) log->now = now_ms();
     if (log->mask != NULL) mask_end(log->mask, keep, log);
-    if (left[0] != '\0') {
+    if (leftovers[0] != '\0') {
         snprintf(line, sizeof line, "%s[dayfly: the step's program has ended, and processes that it left were ended: %s]\n",
-                 log_at_line_start(log) ? "" : "\n", left);
+                 log_at_line_start(log) ? "" : "\n", leftovers);
         keep(log, line, strlen(line));
     }
     if (log->cut && log->fd >= 0) {

@@ -8,7 +8,7 @@
 enum { FLAGS = O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC };
 
 /* Called at the first byte of output: most steps print nothing, and creating files is slow on disks. */
-int log_file_make(void *state) {
+int log_file_create(void *state) {
     struct log_file *file = state;
     int fd = openat(file->folder, file->tail, FLAGS | O_CREAT, 0600);
     if (fd >= 0 || errno != ENOENT) return fd;
@@ -20,7 +20,7 @@ int log_file_make(void *state) {
     return openat(file->folder, file->tail, FLAGS | O_CREAT, 0600);
 }
 
-int log_file_find(struct log_file *file, int dir, const char *path, int *fd, struct fault *fault) {
+int log_file_open(struct log_file *file, int dir, const char *path, int *fd, struct fault *fault) {
     *fd = path == NULL ? openat(dir, "log", FLAGS | O_CREAT, 0600) : open(path, FLAGS);
     if (*fd >= 0) return 0;
     if (path == NULL || errno != ENOENT) return fail(fault, "The log cannot be opened: %s.", strerror(errno));

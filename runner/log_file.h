@@ -12,10 +12,10 @@ struct log_file {
 
 /* Opens the log at PATH or, if PATH is NULL, in the attempt's directory. If it does not exist, *FD is -1 and FILE
  * describes where to create it. Returns -1 with a fault. */
-int log_file_find(struct log_file *file, int dir, const char *path, int *fd, struct fault *fault);
+int log_file_open(struct log_file *file, int dir, const char *path, int *fd, struct fault *fault);
 
 /* Creates the log of a `struct log_file`. It starts from a folder that was opened earlier, so private directories mounted
  * since then have no effect. Returns -1 on failure. */
-int log_file_make(void *file);
+int log_file_create(void *file);
 
 #endif

@@ -36,7 +36,7 @@ static void add_base64(struct mask *mask, const char *bytes, size_t length, cons
             text[made++] = digit < 62 ? letters[digit] : last_two[digit - 62];
         }
     }
-    add_pattern(mask, text, made, MASK_LEAST);
+    add_pattern(mask, text, made, MASK_MIN_BYTES);
     free(text);
 }
 
@@ -58,7 +58,7 @@ static void add_percent(struct mask *mask, const char *bytes, size_t length, con
         text[made++] = digits[(unsigned char)bytes[i] >> 4];
         text[made++] = digits[bytes[i] & 15];
     }
-    add_pattern(mask, text, made, MASK_LEAST);
+    add_pattern(mask, text, made, MASK_MIN_BYTES);
     free(text);
 }
 
@@ -113,7 +113,7 @@ static void add_json(struct mask *mask, const char *bytes, size_t length, const 
         }
         i += size;
     }
-    add_pattern(mask, text, made, MASK_LEAST);
+    add_pattern(mask, text, made, MASK_MIN_BYTES);
     free(text);
 }
 
@@ -125,13 +125,13 @@ static void add_lines(struct mask *mask, const char *bytes, size_t length) {
         while (bytes < next && strchr(" \t", *bytes) != NULL) bytes++;
         size_t line = (size_t)(next - bytes);
         if (line > 0 && bytes[line - 1] == '\r') line--;
-        add_pattern(mask, bytes, line, MASK_LEAST_LINE);
+        add_pattern(mask, bytes, line, MASK_MIN_LINE_BYTES);
         bytes = next + 1;
     }
 }
 
 static void add_forms(struct mask *mask, const char *bytes, size_t length) {
-    add_pattern(mask, bytes, length, MASK_LEAST);
+    add_pattern(mask, bytes, length, MASK_MIN_BYTES);
     add_base64(mask, bytes, length, "+/");
     add_base64(mask, bytes, length, "-_");
     add_percent(mask, bytes, length, "0123456789ABCDEF", "");
@@ -145,7 +145,7 @@ static void add_forms(struct mask *mask, const char *bytes, size_t length) {
 void mask_add(struct mask *mask, const char *bytes, size_t length) {
     size_t trimmed = length;
     while (trimmed > 0 && strchr("\r\n", bytes[trimmed - 1]) != NULL && bytes[trimmed - 1] != '\0') trimmed--;
-    if (trimmed < MASK_LEAST || length > MASK_MOST) return;
+    if (trimmed < MASK_MIN_BYTES || length > MASK_MAX_BYTES) return;
     add_forms(mask, bytes, trimmed);
     if (trimmed < length) {
         add_base64(mask, bytes, length, "+/");
@@ -161,25 +161,25 @@ void mask_begin(struct mask *mask, const struct order *order) {
 }
 
 /* Reads a sensitive output if its file exists and has changed. It must not block or follow links of the step. */
-static void look_at(struct mask *mask, const struct output *output, struct stat *seen) {
+static void read_output(struct mask *mask, const struct output *output, struct stat *seen) {
     struct stat now;
     if (!output->sensitive || !output_path_allowed(output->path) || lstat(output->path, &now) < 0) return;
     /* Compares the change time, because no program can set it; `cp -p` and `touch -r` set the modification time. */
     bool same = now.st_ino == seen->st_ino && now.st_size == seen->st_size &&
                 now.st_ctim.tv_sec == seen->st_ctim.tv_sec && now.st_ctim.tv_nsec == seen->st_ctim.tv_nsec;
-    if (same || !S_ISREG(now.st_mode) || now.st_size > MASK_MOST) return;
+    if (same || !S_ISREG(now.st_mode) || now.st_size > MASK_MAX_BYTES) return;
     int fd = open(output->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    char *bytes = malloc(MASK_MOST);
-    ssize_t length = fd < 0 || bytes == NULL ? -1 : read(fd, bytes, MASK_MOST);
+    char *bytes = malloc(MASK_MAX_BYTES);
+    ssize_t length = fd < 0 || bytes == NULL ? -1 : read(fd, bytes, MASK_MAX_BYTES);
     if (length > 0) mask_add(mask, bytes, (size_t)length);
     if (length >= 0) *seen = now;
     free(bytes);
     if (fd >= 0) close(fd);
 }
 
-static void look(struct mask *mask) {
+static void read_outputs(struct mask *mask) {
     for (size_t i = 0; mask->outputs != NULL && i < mask->order->output_count; i++) {
-        look_at(mask, &mask->order->outputs[i], &mask->outputs[i]);
+        read_output(mask, &mask->order->outputs[i], &mask->outputs[i]);
     }
 }
 
@@ -200,7 +200,7 @@ static size_t match(const struct mask *mask, const char *bytes, size_t length, b
     return longest;
 }
 
-static void pass(struct mask *mask, const char *bytes, size_t length, bool last, mask_sink *sink, void *state) {
+static void forward(struct mask *mask, const char *bytes, size_t length, bool last, mask_sink *sink, void *state) {
     size_t from = 0, at = 0;
     while (at < length) {
         bool more;
@@ -224,17 +224,17 @@ static void pass(struct mask *mask, const char *bytes, size_t length, bool last,
 }
 
 void mask_feed(struct mask *mask, const char *bytes, size_t length, mask_sink *sink, void *state) {
-    look(mask);
+    read_outputs(mask);
     if (mask->held_length == 0) {
         if (mask->count == 0) sink(state, bytes, length);
-        else pass(mask, bytes, length, false, sink, state);
+        else forward(mask, bytes, length, false, sink, state);
         return;
     }
     char *joined = malloc(mask->held_length + length);
     if (joined == NULL) return; /* a gap in the log is better than an unmasked value */
     memcpy(joined, mask->held, mask->held_length);
     memcpy(joined + mask->held_length, bytes, length);
-    pass(mask, joined, mask->held_length + length, false, sink, state);
+    forward(mask, joined, mask->held_length + length, false, sink, state);
     free(joined);
 }
 
@@ -243,7 +243,7 @@ void mask_end(struct mask *mask, mask_sink *sink, void *state) {
     size_t length = mask->held_length;
     mask->held = NULL;
     mask->held_length = 0;
-    if (length > 0) pass(mask, rest, length, true, sink, state);
+    if (length > 0) forward(mask, rest, length, true, sink, state);
     free(rest);
 }
 
@@ -260,7 +260,7 @@ static void overwrite(int fd, off_t at, size_t length) {
 
 void mask_file(struct mask *mask, int fd, off_t from) {
     struct stat status;
-    look(mask);
+    read_outputs(mask);
     if (mask->count == 0 || fstat(fd, &status) < 0 || status.st_size <= from) return;
     size_t size = (size_t)status.st_size;
     char *bytes = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);

@@ -7,7 +7,7 @@
 
 #include "order.h"
 
-enum { MASK_LEAST = 4, MASK_LEAST_LINE = 8, MASK_MOST = 64 << 10, MASK_PATTERNS = 1024 };
+enum { MASK_MIN_BYTES = 4, MASK_MIN_LINE_BYTES = 8, MASK_MAX_BYTES = 64 << 10, MASK_PATTERNS = 1024 };
 
 struct pattern {
     char *bytes;
@@ -28,7 +28,7 @@ struct mask {
 /* Takes the order's values. Its sensitive outputs are read as soon as their files exist. */
 void mask_begin(struct mask *mask, const struct order *order);
 
-/* Adds a value in every masked form. Values shorter than MASK_LEAST bytes are ignored, because they would mask half a
+/* Adds a value in every masked form. Values shorter than MASK_MIN_BYTES are ignored, because they would mask half a
  * log. */
 void mask_add(struct mask *mask, const char *bytes, size_t length);
 

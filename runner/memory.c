@@ -31,7 +31,7 @@ int64_t memory_number(const char *text, const char *name) {
 }
 
 /* Kernel files report size 0, so this reads to the end. */
-static int64_t ask(const char *path, const char *name) {
+static int64_t read_number(const char *path, const char *name) {
     char text[4096];
     size_t filled = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -50,12 +50,12 @@ static int64_t ask(const char *path, const char *name) {
 /* The paths at which runtimes mount a container's own control group, version 2 and version 1. In version 2 the root
  * group of a machine has no such file, so a machine's number is never mistaken for a container's. */
 int64_t memory_kills(void) {
-    int64_t kills = ask(GROUPS "/memory.events", "oom_kill");
-    return kills >= 0 ? kills : ask(GROUPS "/memory/memory.oom_control", "oom_kill");
+    int64_t kills = read_number(GROUPS "/memory.events", "oom_kill");
+    return kills >= 0 ? kills : read_number(GROUPS "/memory/memory.oom_control", "oom_kill");
 }
 
 int64_t memory_limit(void) {
-    int64_t limit = ask(GROUPS "/memory.max", "");
-    if (limit < 0) limit = ask(GROUPS "/memory/memory.limit_in_bytes", "");
+    int64_t limit = read_number(GROUPS "/memory.max", "");
+    if (limit < 0) limit = read_number(GROUPS "/memory/memory.limit_in_bytes", "");
     return limit > 0 && limit < BOUNDLESS ? limit : 0;
 }

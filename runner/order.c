@@ -124,13 +124,13 @@ static int read_private(struct order *order, const struct record *record, struct
     if (!is_clean_path(record->value)) return bad(fault, record, "is not an absolute, normalised path");
     size_t at = order->private_count;
     for (size_t i = 0; i < order->private_count; i++) {
-        if (strcmp(order->privates[i], record->value) == 0) return 0;
+        if (strcmp(order->private_paths[i], record->value) == 0) return 0;
     }
-    while (at > 0 && strcmp(order->privates[at - 1], record->value) > 0) {
-        order->privates[at] = order->privates[at - 1];
+    while (at > 0 && strcmp(order->private_paths[at - 1], record->value) > 0) {
+        order->private_paths[at] = order->private_paths[at - 1];
         at--;
     }
-    order->privates[at] = record->value;
+    order->private_paths[at] = record->value;
     order->private_count++;
     return 0;
 }
@@ -215,16 +215,16 @@ int order_parse(struct order *order, char *bytes, size_t length, struct fault *f
         free(document.records);
         return -1;
     }
-    size_t room = document.count + 1;
-    order->arguments = calloc(room, sizeof *order->arguments);
-    order->environment = calloc(room, sizeof *order->environment);
-    order->inputs = calloc(room, sizeof *order->inputs);
-    order->outputs = calloc(room, sizeof *order->outputs);
-    order->privates = calloc(room, sizeof *order->privates);
-    order->secrets = calloc(room, sizeof *order->secrets);
-    order->masked = calloc(room, sizeof *order->masked);
+    size_t capacity = document.count + 1;
+    order->arguments = calloc(capacity, sizeof *order->arguments);
+    order->environment = calloc(capacity, sizeof *order->environment);
+    order->inputs = calloc(capacity, sizeof *order->inputs);
+    order->outputs = calloc(capacity, sizeof *order->outputs);
+    order->private_paths = calloc(capacity, sizeof *order->private_paths);
+    order->secrets = calloc(capacity, sizeof *order->secrets);
+    order->masked = calloc(capacity, sizeof *order->masked);
     int result = -1;
-    if (!order->arguments || !order->environment || !order->inputs || !order->outputs || !order->privates ||
+    if (!order->arguments || !order->environment || !order->inputs || !order->outputs || !order->private_paths ||
         !order->secrets || !order->masked) {
         fail(fault, "There is no memory for the work order.");
     } else {
@@ -251,10 +251,10 @@ static bool has_variable(char **environment, const char *name) {
 }
 
 int order_inherit(struct order *order, char **environment, struct fault *fault) {
-    size_t own = 0, theirs = 0;
+    size_t own = 0, inherited = 0;
     while (order->environment[own] != NULL) own++;
-    while (environment[theirs] != NULL) theirs++;
-    char **merged = realloc(order->environment, (own + theirs + 1) * sizeof *merged);
+    while (environment[inherited] != NULL) inherited++;
+    char **merged = realloc(order->environment, (own + inherited + 1) * sizeof *merged);
     if (merged == NULL) return fail(fault, "There is no memory for the environment.");
     order->environment = merged;
     for (char **entry = environment; *entry != NULL; entry++) {
@@ -268,9 +268,9 @@ int order_inherit(struct order *order, char **environment, struct fault *fault) 
 /* Kubernetes' rule: `$(NAME)` becomes a variable's value, `$$` a dollar sign. Unknown names are left unchanged. Values
  * are not expanded again. It stops when the result exceeds ROOM, because each of thousands of names may have a large
  * value. */
-static struct buffer expanded(const struct order *order, const char *word, size_t room) {
+static struct buffer expanded(const struct order *order, const char *word, size_t limit) {
     struct buffer buffer = {0};
-    while (buffer.length <= room) {
+    while (buffer.length <= limit) {
         size_t plain = strcspn(word, "$");
         buffer_add(&buffer, word, plain);
         word += plain;
@@ -287,17 +287,17 @@ static struct buffer expanded(const struct order *order, const char *word, size_
 
 int order_expand(struct order *order, struct fault *fault) {
     if (order->expand == 0 || order->arguments[0] == NULL) return 0;
-    size_t room = ORDER_LIMIT; /* the limit of a whole order; no kernel starts a program with that much */
+    size_t limit = ORDER_LIMIT; /* the limit of a whole order; no kernel starts a program with that much */
     /* The first argument is not expanded: inputs must not decide which program runs. */
     for (char **word = order->arguments + 1; *word != NULL; word++) {
-        struct buffer whole = expanded(order, *word, room);
+        struct buffer whole = expanded(order, *word, limit);
         if (whole.failed) return fail(fault, "There is no memory for the program's arguments.");
-        if (whole.length > room) {
+        if (whole.length > limit) {
             free(whole.bytes);
             return fail(fault, "With the variables in them the program's arguments have more than %d bytes: "
                                "give long values as files.", ORDER_LIMIT);
         }
-        room -= whole.length;
+        limit -= whole.length;
         *word = whole.bytes;
     }
     return 0;

@@ -58,7 +58,7 @@ struct order {
     size_t secret_count;
     struct masked *masked;
     size_t masked_count;
-    const char **privates; /* outer before inner, each once */
+    const char **private_paths; /* outer before inner, each once */
     size_t private_count;
     enum isolation isolation;
     int64_t run_ms, grace_ms, start_before_ms, unit_limit, log_limit; /* 0: no deadline, no last start */

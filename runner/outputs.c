@@ -35,24 +35,24 @@ static ssize_t read_whole(int fd, char *bytes, size_t size) {
     return (ssize_t)filled;
 }
 
-static void keep(int fd, struct keeper keeper, struct kept_output *result, struct fault *note) {
+static void keep(int fd, struct output_sink sink, struct kept_output *result, struct fault *fault) {
     struct sha256 sum;
     char *bytes = malloc((size_t)result->size + 1);
     ssize_t length = bytes == NULL ? -1 : read_whole(fd, bytes, (size_t)result->size);
-    if (length >= 0 && keeper.keep(keeper.state, result->name, bytes, (size_t)length) == 0) {
+    if (length >= 0 && sink.keep(sink.state, result->name, bytes, (size_t)length) == 0) {
         sha256_begin(&sum);
         sha256_add(&sum, bytes, (size_t)length);
         sha256_hex(&sum, result->sha256);
         result->size = length;
         result->state = "present";
     } else {
-        fail(note, "The output %s could not be kept: %s.", result->name, strerror(errno));
+        fail(fault, "The output %s could not be kept: %s.", result->name, strerror(errno));
     }
     free(bytes);
 }
 
-static void collect(const struct output *output, int64_t room, struct keeper keeper, struct kept_output *result,
-                    struct fault *note) {
+static void collect(const struct output *output, int64_t rest, struct output_sink sink, struct kept_output *result,
+                    struct fault *fault) {
     *result = (struct kept_output){.name = output->name, .state = "refused"};
     if (!output_path_allowed(output->path)) return;
     /* O_NONBLOCK, so that a FIFO at this path does not block us. */
@@ -64,16 +64,17 @@ static void collect(const struct output *output, int64_t room, struct keeper kee
     struct stat status;
     if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && !on_kernel_file_system(fd)) {
         result->size = status.st_size;
-        if (status.st_size > room) result->state = "too-large";
-        else keep(fd, keeper, result, note);
+        if (status.st_size > rest) result->state = "too-large";
+        else keep(fd, sink, result, fault);
     }
     close(fd);
 }
 
-void outputs_collect(const struct order *order, struct keeper keeper, struct kept_output *results, struct fault *note) {
-    int64_t room = order->unit_limit;
+void outputs_collect(const struct order *order, struct output_sink sink, struct kept_output *results,
+                     struct fault *fault) {
+    int64_t rest = order->unit_limit;
     for (size_t i = 0; i < order->output_count; i++) {
-        collect(&order->outputs[i], room, keeper, &results[i], note);
-        if (strcmp(results[i].state, "present") == 0) room -= results[i].size;
+        collect(&order->outputs[i], rest, sink, &results[i], fault);
+        if (strcmp(results[i].state, "present") == 0) rest -= results[i].size;
     }
 }

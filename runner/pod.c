@@ -15,10 +15,10 @@
 #include "log.h"
 #include "memory.h"
 #include "outputs.h"
+#include "pod_state.h"
+#include "processes.h"
 #include "step.h"
-#include "store.h"
-#include "sweep.h"
-#include "watch.h"
+#include "supervisor.h"
 
 enum { EXIT_TAKEN = 3, SECRET_LIMIT = 16 << 20 };
 
@@ -29,7 +29,7 @@ struct pod {
     struct receipt receipt;
     struct log log;
     struct mask mask;
-    struct watch watch;
+    struct supervisor supervisor;
 };
 
 enum { UID_LIMIT = 128 };
@@ -177,7 +177,7 @@ static void on_print(void *state, const char *bytes, size_t length) {
 
 static void signal_step(const struct pod *pod, int number) {
     if (pod->first) kill(-1, number);
-    else sweep_signal(number);
+    else processes_signal(number);
 }
 
 static void on_terminate(void *state) {
@@ -190,8 +190,8 @@ static void on_kill(void *state) {
 
 /* Kills all processes of the step and waits for their end: all others in our PID namespace, or our descendants. */
 static void end_all(const struct pod *pod) {
-    if (pod->first) sweep_space();
-    else sweep_away();
+    if (pod->first) processes_kill_namespace();
+    else processes_kill_descendants();
 }
 
 static int keep_output(void *state, const char *name, const char *bytes, size_t length) {
@@ -207,24 +207,24 @@ static int keep_output(void *state, const char *name, const char *bytes, size_t 
 }
 
 static void collect(struct pod *pod) {
-    struct fault note = {""};
+    struct fault fault = {""};
     pod->receipt.outputs = calloc(pod->order.output_count + 1, sizeof *pod->receipt.outputs);
     if (pod->receipt.outputs == NULL) return;
-    outputs_collect(&pod->order, (struct keeper){keep_output, pod}, pod->receipt.outputs, &note);
+    outputs_collect(&pod->order, (struct output_sink){keep_output, pod}, pod->receipt.outputs, &fault);
     pod->receipt.output_count = pod->order.output_count;
-    if (pod->receipt.detail.text[0] == '\0') pod->receipt.detail = note;
+    if (pod->receipt.detail.text[0] == '\0') pod->receipt.detail = fault;
 }
 
 static int seal(struct pod *pod, const char *outcome) {
     if (outcome != NULL) pod->receipt.outcome = outcome;
     pod->receipt.ended_ms = now_ms();
-    return store_seal(pod->state, &pod->receipt, log_at_line_start(&pod->log) || pod->log.cut);
+    return pod_state_seal(pod->state, &pod->receipt, log_at_line_start(&pod->log) || pod->log.cut);
 }
 
 /* Ends an attempt that never ran. The marker `void` first ensures that no later instance of the container runs it. */
 static int seal_unstarted(struct pod *pod, const char *outcome) {
     struct fault unused;
-    store_mark(pod->state, "void\n", &unused);
+    pod_state_mark(pod->state, "void\n", &unused);
     return seal(pod, outcome);
 }
 
@@ -235,12 +235,13 @@ static int open_channels(struct pod *pod, struct step *step, struct fault *fault
     }
     pod->log = (struct log){.fd = STDOUT_FILENO, .limit = pod->order.log_limit, .marked = true,
                             .mask = &pod->mask};
-    pod->watch = (struct watch){.run_ms = pod->order.run_ms, .grace_ms = pod->order.grace_ms, .log_pipe = pipes[0],
+    pod->supervisor = (struct supervisor){.run_ms = pod->order.run_ms, .grace_ms = pod->order.grace_ms,
+                                          .log_pipe = pipes[0],
                                 .control = -1, .print = on_print, .terminate = on_terminate,
                                 .kill = on_kill, .state = pod};
     *step = (struct step){.order = &pod->order, .control = -1, .log = pipes[1]};
     if (pod->order.script != NULL) step->program = POD_STATE "/script";
-    return watch_open(&pod->watch, fault);
+    return supervisor_open(&pod->supervisor, fault);
 }
 
 /* Records how many processes the kernel has killed for lack of memory since KILLS was read. All of them belong to the
@@ -253,25 +254,25 @@ static void count_kills(struct pod *pod, int64_t kills) {
 }
 
 static int run(struct pod *pod, struct step *step) {
-    struct end end = {.cause = BY_ITSELF};
+    struct step_end end = {.cause = BY_ITSELF};
     int64_t kills = memory_kills();
-    pod->watch.child = step_start(step);
-    if (pod->watch.child < 0) {
+    pod->supervisor.child = step_start(step);
+    if (pod->supervisor.child < 0) {
         fail(&pod->receipt.detail, "The step's process cannot be created: %s.", strerror(errno));
         return seal(pod, "refused");
     }
     end.not_executable = step->failed;
     end.fault = step->fault;
     close(step->log);
-    watch_run(&pod->watch, true, &end);
-    sweep_describe(&end.left);
+    supervisor_run(&pod->supervisor, true, &end);
+    processes_describe(&end.leftovers);
     end_all(pod);
     count_kills(pod, kills);
-    watch_drain(&pod->watch, &end);
-    log_finish(&pod->log, watch_left(&end));
+    supervisor_drain(&pod->supervisor, &end);
+    log_finish(&pod->log, step_end_leftovers(&end));
     pod->receipt.log_bytes = pod->log.kept;
     pod->receipt.log_truncated = pod->log.cut;
-    watch_report(&end, pod->order.run_ms, &pod->receipt);
+    step_end_report(&end, pod->order.run_ms, &pod->receipt);
     if (!end.not_executable) collect(pod);
     return seal(pod, NULL);
 }
@@ -280,11 +281,11 @@ static int attempt(struct pod *pod, bool recalled) {
     struct fault *fault = &pod->receipt.detail;
     struct step step;
     int legible = read_order(pod, fault);
-    enum gate seen = gate_look(pod->state);
-    if (seen != GATE_OPEN) {
-        fail(fault, seen == GATE_VOID ? "An earlier instance of the container voided the step before it started."
+    enum start_state start = start_marker_read(pod->state);
+    if (start != START_PERMITTED) {
+        fail(fault, start == START_VOID ? "An earlier instance of the container voided the step before it started."
                                       : "An earlier instance of the container started the step and left no receipt.");
-        return seal(pod, seen == GATE_VOID ? "void" : "lost");
+        return seal(pod, start == START_VOID ? "void" : "lost");
     }
     if (legible < 0) return seal_unstarted(pod, "refused");
     if (recalled) {
@@ -297,11 +298,11 @@ static int attempt(struct pod *pod, bool recalled) {
         return seal_unstarted(pod, "void");
     }
     if (prepare(pod, fault) < 0 || open_channels(pod, &step, fault) < 0) return seal_unstarted(pod, "refused");
-    if (watch_cancelled()) {
+    if (supervisor_is_cancelled()) {
         fail(fault, "The step was cancelled before it started.");
         return seal_unstarted(pod, "void");
     }
-    if (store_mark(pod->state, "started\n", fault) != GATE_OPEN) return seal(pod, "refused");
+    if (pod_state_mark(pod->state, "started\n", fault) != START_PERMITTED) return seal(pod, "refused");
     pod->receipt.started_ms = now_ms();
     return run(pod, &step);
 }
@@ -311,11 +312,11 @@ int pod_main(bool recalled) {
     pod.receipt.outcome = "refused";
     /* Secrets pass through this process, so other processes of the same user must not read its memory. */
     prctl(PR_SET_DUMPABLE, 0);
-    watch_block_signals();
+    supervisor_block_signals();
     close_from(3);
-    int opened = store_open(&pod.state, &pod.receipt.detail);
+    int opened = pod_state_open(&pod.state, &pod.receipt.detail);
     if (opened == 0) return EXIT_TAKEN;
     if (opened < 0) return seal(&pod, "refused");
-    int repeated = store_repeat(pod.state);
+    int repeated = pod_state_repeat(pod.state);
     return repeated >= 0 ? repeated : attempt(&pod, recalled);
 }

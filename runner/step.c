@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "behind_env.h"
-#include "sweep.h"
+#include "env_program.h"
+#include "processes.h"
 
 bool message_send(int socket, int word, int value, const struct fault *fault) {
     struct message message = {.word = word, .value = value};
@@ -43,8 +43,8 @@ static const char *cause(const char *program, int error) {
  * code cannot be distinguished from that program's, so the runner checks before. */
 static bool env_finds(const struct step *step, struct fault *fault) {
     struct first_line line;
-    if (step->program == NULL) return behind_env_check(step->order->arguments, false, fault);
-    return !first_line_read(&line, step->order->script, step->program) || behind_env_check(line.arguments, true, fault);
+    if (step->program == NULL) return env_program_check(step->order->arguments, false, fault);
+    return !first_line_read(&line, step->order->script, step->program) || env_program_check(line.arguments, true, fault);
 }
 
 /* Describes why exec failed, and names the file to repair; for a script that is usually the interpreter. */
@@ -151,13 +151,13 @@ static int prepare(const struct step *step, struct fault *fault) {
     }
     if (step_enter_folder(step->order, fault) < 0) return -1;
     /* Here and not in the launcher, because we survive if it is killed and can remove the files. */
-    return inputs_create(step->order, step->traces, fault);
+    return inputs_create(step->order, step->created_files, fault);
 }
 
-/* The launcher is gone, or releases us before the gate. Files that the step left on the host must be removed. */
+/* The launcher is gone, or releases us before the start. Files that the step left on the host must be removed. */
 static _Noreturn void abandon(const struct step *step) {
-    sweep_away();
-    inputs_remove(step->order, step->traces);
+    processes_kill_descendants();
+    inputs_remove(step->order, step->created_files);
     _exit(1);
 }
 
@@ -182,7 +182,7 @@ _Noreturn void step_init(struct step *step) {
     sigaddset(&child, SIGCHLD);
     int signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signals < 0 || prepare(step, &fault) < 0) {
-        if (signals < 0) fail(&fault, "The step's signals cannot be watched: %s.", strerror(errno));
+        if (signals < 0) fail(&fault, "The step's signals cannot be read: %s.", strerror(errno));
         message_send(step->control, WORD_FAULT, 0, &fault);
         _exit(1);
     }
@@ -196,21 +196,21 @@ _Noreturn void step_init(struct step *step) {
     }
     if (step->failed) message_send(step->control, WORD_EXEC, 0, &step->fault);
     close(step->log);
-    for (struct pollfd watched[2] = {{signals, POLLIN, 0}, {step->control, POLLIN, 0}};;) {
+    for (struct pollfd polled[2] = {{signals, POLLIN, 0}, {step->control, POLLIN, 0}};;) {
         struct signalfd_siginfo ignored;
-        if (poll(watched, 2, -1) < 0) continue;
-        if (watched[1].revents != 0) {
+        if (poll(polled, 2, -1) < 0) continue;
+        if (polled[1].revents != 0) {
             int got = message_receive(step->control, &message, MSG_DONTWAIT);
             if (got < 0) abandon(step);
-            if (got > 0 && message.word == WORD_TERMINATE) sweep_signal(SIGTERM);
+            if (got > 0 && message.word == WORD_TERMINATE) processes_signal(SIGTERM);
         }
-        if (watched[0].revents != 0) {
+        if (polled[0].revents != 0) {
             while (read(signals, &ignored, sizeof ignored) > 0) {}
             if (reap(program, &status)) break;
         }
     }
-    sweep_describe(&fault);
-    sweep_away();
+    processes_describe(&fault);
+    processes_kill_descendants();
     message_send(step->control, WORD_ENDED, status, &fault);
     _exit(0);
 }

@@ -9,11 +9,11 @@
 
 /* Messages between launcher and step over a sequenced-packet socket. */
 enum word {
-    WORD_READY = 'r',     /* step: prepared, waiting for the gate. */
+    WORD_READY = 'r',     /* step: prepared, waiting for the start. */
     WORD_FAULT = 'f',     /* step: preparation failed, nothing ran. */
     WORD_EXEC = 'e',      /* step: the program could not be executed. `value`: the error if no process could be made. */
     WORD_ENDED = 'x',     /* step: the program ended. `value`: its wait status. */
-    WORD_GO = 'g',        /* launcher: the gate is passed. */
+    WORD_GO = 'g',        /* launcher: the start marker is linked. */
     WORD_TERMINATE = 't', /* launcher: send SIGTERM to every process of the step. */
 };
 
@@ -28,7 +28,7 @@ struct step {
     const char *program; /* absolute path of the script, or NULL for a service */
     int control;         /* the step's end of the socket */
     int log;             /* write end of the log pipe */
-    struct traces *traces; /* files created on the host */
+    struct created_files *created_files; /* files created on the host */
     bool failed;           /* the program could not be executed, and `fault` says why */
     struct fault fault;
 };
@@ -41,7 +41,7 @@ int message_receive(int socket, struct message *message, int flags);
 /* Changes to the working directory of the step. */
 int step_enter_folder(const struct order *order, struct fault *fault);
 
-/* The main function of the process that replaces a PID namespace: it prepares, waits for the gate, runs the program, and
+/* The main function of the process that replaces a PID namespace: it prepares, waits for the start, runs the program, and
  * outlives its children. */
 _Noreturn void step_init(struct step *step);
 

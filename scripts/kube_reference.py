@@ -32,7 +32,7 @@ def render_page() -> str:
         f"\n### {name}\n\n{show_function(name, each)}" for name, each in public.items() if inspect.isfunction(each)
     ]
     parts.append("\n## Kinds\n\n| name | kind |\n|---|---|\n")
-    kinds = {name: each for name, each in public.items() if isinstance(each, dayfly.kube.Resource)}
+    kinds = {name: each for name, each in public.items() if isinstance(each, dayfly.kube.ApiResource)}
     parts += [f"| `{name}` | {each.kind}, decoded into `{each.model.__name__}` |\n" for name, each in kinds.items()]
     parts.append(f"\n## errors\n\n{inspect.getdoc(errors)}\n")
     for name, each in vars(errors).items():

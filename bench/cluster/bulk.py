@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bench.cluster.place import Place
-    from dayfly.kube.client import Client
+    from dayfly.kube.client import KubeClient
 
 WAVES, OF = 4, 250
 NODES = 5
@@ -195,7 +195,7 @@ def _counts(event: dict[str, Any]) -> bool:
     return granted and event["objectRef"]["resource"] not in _NOT_OF_SANDBOXES
 
 
-async def _post(asking: Client, names: list[str]) -> list[str]:
+async def _post(asking: KubeClient, names: list[str]) -> list[str]:
     """Create all sandboxes, some in parallel. Return the names of their runs."""
     left = iter(names)
     runs: list[str] = []

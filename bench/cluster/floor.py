@@ -26,16 +26,16 @@ from bench.cluster.model import Model, Words
 from bench.cluster.place import HOME, RUNNERS, client
 from bench.cluster.watches import watching
 from dayfly.kube import objects as kinds
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.forms import Style
-from dayfly.kube.objects import KubeStruct, ObjectMeta, Pod, Resource
+from dayfly.kube.objects import ApiResource, KubeStruct, ObjectMeta, Pod
 from dayfly.operator.cluster import objects
 from dayfly.operator.cluster.objects import SandboxObject
 from dayfly.operator.status.resource_status import RESOURCES as _RESOURCES
 
 if TYPE_CHECKING:
     from bench.cluster.watches import Watched
-    from dayfly.kube.cache import Change
+    from dayfly.kube.cache import ObjectChange
 
 
 class Made(KubeStruct, frozen=True):
@@ -77,7 +77,7 @@ class Order(msgspec.Struct):
 class Floor:
     """One loop over all sandboxes."""
 
-    def __init__(self, asking: Client, pods: Watched[Pod]) -> None:
+    def __init__(self, asking: KubeClient, pods: Watched[Pod]) -> None:
         self._client = asking
         self._order: Order | None = None
         self._begun = 0
@@ -90,7 +90,7 @@ class Floor:
         """Use this order for the following sandboxes."""
         self._order, self._begun = order, 0
 
-    def sandbox_changed(self, change: Change[SandboxObject]) -> None:
+    def sandbox_changed(self, change: ObjectChange[SandboxObject]) -> None:
         """Start the life of a new sandbox."""
         if change.old is None and change.new is not None and (order := self._order) is not None:
             number, of = self._begun, order.sandboxes
@@ -103,7 +103,7 @@ class Floor:
             self._lives.add(task)
             task.add_done_callback(self._lived)
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: ObjectChange[Pod]) -> None:
         if change.new is not None and change.new.status.phase == "Succeeded":
             self._ended.setdefault(change.new.metadata.name, asyncio.Event()).set()
 
@@ -117,15 +117,15 @@ class Floor:
         """Wait until the watch reports that the pod has succeeded."""
         await self._ended.setdefault(pod, asyncio.Event()).wait()
 
-    async def create(self, resource: Resource[Made], body: Any, namespace: str = "") -> ObjectMeta:
+    async def create(self, resource: ApiResource[Made], body: Any, namespace: str = "") -> ObjectMeta:
         async with self._turns:
             return (await self._client.create(resource, body, namespace)).metadata
 
-    async def update(self, resource: Resource[Made], body: Any, name: str) -> ObjectMeta:
+    async def update(self, resource: ApiResource[Made], body: Any, name: str) -> ObjectMeta:
         async with self._turns:
             return (await self._client.update(resource, body, name)).metadata
 
-    async def patch(self, resource: Resource[Made], patch: Any, name: str, namespace: str = "", **how: Any) -> None:
+    async def patch(self, resource: ApiResource[Made], patch: Any, name: str, namespace: str = "", **how: Any) -> None:
         async with self._turns:
             await self._client.patch(resource, patch, name, namespace, **how)
 
@@ -170,7 +170,7 @@ class Life:
         for _ in range(self._due["create resources"]):
             self._resource = (await self._make("create resources", RESOURCES)).name
 
-    async def _make(self, request: str, resource: Resource[Made], namespace: str = "") -> ObjectMeta:
+    async def _make(self, request: str, resource: ApiResource[Made], namespace: str = "") -> ObjectMeta:
         """Create the next object that the model created by such a request."""
         names = self._words.names(request)
         body, number = self._words.next(request), self._words.times(request) - 1

@@ -28,7 +28,7 @@ from dayfly.operator.cluster.objects import RUNS, SANDBOXES, RunObject
 
 if TYPE_CHECKING:
     from bench.cluster.place import Place
-    from dayfly.kube.client import Client
+    from dayfly.kube.client import KubeClient
     from dayfly.kube.objects import Pod
 
 SANDBOXES_EACH, AT_ONCE = 200, 2
@@ -104,7 +104,7 @@ async def _compare(where: Place, sandboxes: int, noise: int) -> tuple[Durations,
 class _Others:
     """Users that need less than their share of the cluster."""
 
-    def __init__(self, asking: Client, runs: Watched[RunObject], pods: Watched[Pod]) -> None:
+    def __init__(self, asking: KubeClient, runs: Watched[RunObject], pods: Watched[Pod]) -> None:
         self._asking = asking
         self._runs = runs
         self._pods = pods
@@ -138,7 +138,7 @@ class _Others:
         return max(ended) - began
 
 
-async def _noise(asking: Client, runs: Watched[RunObject], noise: int) -> None:
+async def _noise(asking: KubeClient, runs: Watched[RunObject], noise: int) -> None:
     """Keep this many unfinished sandboxes."""
 
     async def one(place: int) -> None:
@@ -151,7 +151,7 @@ async def _noise(asking: Client, runs: Watched[RunObject], noise: int) -> None:
     await asyncio.gather(*(one(place) for place in range(noise)))
 
 
-async def _make(asking: Client, name: str, plugin: str, namespace: str) -> str:
+async def _make(asking: KubeClient, name: str, plugin: str, namespace: str) -> str:
     body: dict[str, Any] = manifests.sandbox(name, plugin, namespace)
     made = await asking.create(SANDBOXES, body, namespace)
     return run_name(name, made.metadata.uid)

@@ -22,7 +22,7 @@ from testcluster import cluster as clusters
 
 from bench.rows import ROOT
 from dayfly.kube.auth import load
-from dayfly.kube.client import Client, Limits
+from dayfly.kube.client import KubeClient, Limits
 from dayfly.kube.transport import HttpTransport
 
 if TYPE_CHECKING:
@@ -218,10 +218,10 @@ def _ask(port: int, path: str) -> str:
 
 
 @asynccontextmanager
-async def client(kubeconfig: Path) -> AsyncIterator[Client]:
+async def client(kubeconfig: Path) -> AsyncIterator[KubeClient]:
     """Provide a Kubernetes client without rate limits."""
     before = _sockets()
-    opened = Client(HttpTransport(await load(kubeconfig)), UNBOUND)
+    opened = KubeClient(HttpTransport(await load(kubeconfig)), UNBOUND)
     try:
         yield opened
     finally:

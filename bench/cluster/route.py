@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from bench.cluster.place import Place
     from bench.fleet.servers import Server
-    from dayfly.kube.client import Client
+    from dayfly.kube.client import KubeClient
 
 ROUNDS = 9
 CLUSTER, NAMESPACE, GATEWAY, FRONT = "bench", "shop", "edge", "front"
@@ -168,7 +168,7 @@ async def _bare(edge: Edge, name: str, slow: int) -> float:
         return await _started(edge, asking, name, slow)
 
 
-async def _started(edge: Edge, asking: Client, name: str, slow: int) -> float:
+async def _started(edge: Edge, asking: KubeClient, name: str, slow: int) -> float:
     deployment, service = _service(name, slow)
     began = time.perf_counter()
     await asking.create(DEPLOYMENTS, deployment, NAMESPACE)

@@ -18,7 +18,7 @@ from dayfly.operator.cluster.objects import PLUGINS, RUNS, SANDBOXES, RunObject
 if TYPE_CHECKING:
     from bench.cluster.place import Place
     from bench.cluster.watches import Watched
-    from dayfly.kube.client import Client
+    from dayfly.kube.client import KubeClient
 
 ROUNDS = 15
 # The maximum duration of a chain, by length, as a part of the duration of as many bare pods in sequence.
@@ -28,7 +28,7 @@ AIMS = {1: 0.5, 2: 0.6}
 class View(NamedTuple):
     """The client, and its watches."""
 
-    client: Client
+    client: KubeClient
     pods: Watched[Pod]
     runs: Watched[RunObject]
 

@@ -16,9 +16,9 @@ from dayfly.kube.reflector import Reflector
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from dayfly.kube.cache import Change
-    from dayfly.kube.client import Client
-    from dayfly.kube.objects import Resource
+    from dayfly.kube.cache import ObjectChange
+    from dayfly.kube.client import KubeClient
+    from dayfly.kube.objects import ApiResource
 
 T = TypeVar("T", bound=HasMeta)
 
@@ -79,13 +79,13 @@ class Watched(Generic[T]):
             waiting.discard(news)
         return time.perf_counter()
 
-    def _on_change(self, change: Change[T]) -> None:
+    def _on_change(self, change: ObjectChange[T]) -> None:
         for news in (*self._of_all, *self._of_one.get(change.key, ())):
             news.set()
 
 
 @asynccontextmanager
-async def watching(client: Client, resource: Resource[T], namespace: str = "") -> AsyncIterator[Watched[T]]:
+async def watching(client: KubeClient, resource: ApiResource[T], namespace: str = "") -> AsyncIterator[Watched[T]]:
     """Watch all objects of a kind, in one namespace or in all."""
     cache: Cache[T] = Cache()
     reflector: Reflector[T] = Reflector(client, resource, cache, namespace=namespace)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bench.cluster.audit import Write
     from bench.cluster.place import Place
     from bench.cluster.watches import Watched
-    from dayfly.kube.client import Client
+    from dayfly.kube.client import KubeClient
 
 SHORT, LONG = 2, 8
 ROUNDS = 3
@@ -122,7 +122,7 @@ def table(counted: Counted) -> str:
 class View(NamedTuple):
     """The client, and its watches: runs, and the objects in the runners' namespace."""
 
-    client: Client
+    client: KubeClient
     runs: Watched[RunObject]
     pods: Watched[PartialObjectMetadata]
     secrets: Watched[PartialObjectMetadata]

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from dayfly.kube import (
     AnnotatedMeta,
+    ApiResource,
     KubeStruct,
     Manager,
-    Resource,
     add_finalizer,
     connect,
     drop_finalizer,
@@ -45,7 +45,7 @@ class Machine(KubeStruct, frozen=True):
     status: Status = Status()
 
 
-MACHINES = Resource("cluster.example.org", "v1", "machines", "Machine", Machine)
+MACHINES = ApiResource("cluster.example.org", "v1", "machines", "Machine", Machine)
 
 
 class Controller:

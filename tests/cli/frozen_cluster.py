@@ -20,8 +20,8 @@ from tests.operator.rig.world import KINDS, Script, World, live
 
 from dayfly.cli.backends import cluster as subject
 from dayfly.cli.verbs import run
-from dayfly.kube.client import Client, Limits
-from dayfly.kube.transport import Answer, NotSentError, Request
+from dayfly.kube.client import KubeClient, Limits
+from dayfly.kube.transport import Answer, KubeRequest, NotSentError
 
 FLAGS = " --context kind -n shop"
 _DEEP = b"[" * 5000 + b"]" * 5000  # a JSON decoder's limit is about a thousand, the API server's ten thousand
@@ -33,7 +33,7 @@ class Denying(FakeTransport):
     denied: tuple[str, ...] = ()
     away = False
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: KubeRequest) -> Answer:
         if self.away:
             raise NotSentError("connection refused")
         if any(part in request.path for part in self.denied):
@@ -42,7 +42,7 @@ class Denying(FakeTransport):
         whole = "PartialObjectMetadata" not in request.accept  # the fake cluster sends everything all the same
         return Answer(answer.status, answer.body.replace(b'"DEEP"', _DEEP), answer.headers) if whole else answer
 
-    def stream(self, request: Request):
+    def stream(self, request: KubeRequest):
         if any(part in request.path for part in self.denied):
             return _Refused(_forbidden(request))
         return super().stream(request)
@@ -67,7 +67,7 @@ class _Refused:
         return once()
 
 
-def _forbidden(request: Request) -> Answer:
+def _forbidden(request: KubeRequest) -> Answer:
     message = f'User \\"ada\\" cannot {request.method.lower()} {request.path}'
     return Answer(403, f'{{"kind":"Status","code":403,"reason":"Forbidden","message":"{message}"}}'.encode())
 
@@ -93,7 +93,7 @@ class FrozenCluster:
         transport = Denying(self.cluster, "ada")
         transport.denied, transport.away = self.denied, self.away
         loop = asyncio.Runner()
-        return subject.ClusterBackend(loop, Client(transport, Limits(timeout=0.5), seed=1), "shop", FLAGS)
+        return subject.ClusterBackend(loop, KubeClient(transport, Limits(timeout=0.5), seed=1), "shop", FLAGS)
 
 
 class Stage(NamedTuple):

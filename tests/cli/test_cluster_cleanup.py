@@ -18,7 +18,7 @@ from dayfly.cli.plugin_test.cluster_cleanup import CreatedObjects
 from dayfly.cli.plugin_test.cluster_specs import LABEL, MAX_VERSION_AGE_S, SpecBuilder
 from dayfly.client.errors import DayflyError
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.operator.cluster.objects import PLUGINS, SANDBOXES
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.scalars import semver
@@ -140,14 +140,14 @@ def test_clear_deletes_all_created_objects(host: ClusterBackend):
 
 
 def test_clear_deletes_objects_after_a_lost_answer(host: ClusterBackend, monkeypatch: pytest.MonkeyPatch):
-    create = Client.create
+    create = KubeClient.create
 
-    async def lose_response(client: Client, kind, body, *where):
+    async def lose_response(client: KubeClient, kind, body, *where):
         await create(client, kind, body, *where)
         raise errors.OutcomeUnknown("POST", "the connection was reset")
 
     made, specs = created_objects(host, publish=True)
-    monkeypatch.setattr(Client, "create", lose_response)
+    monkeypatch.setattr(KubeClient, "create", lose_response)
     box = made.create(specs.build(SCENARIO, 14), SCENARIO)
     assert sorted(names(host)) == sorted(["box", box.name])
     made.clear(lambda *_: True)
@@ -159,7 +159,7 @@ def test_creation_without_answer_or_object_is_an_error(host: ClusterBackend, mon
         raise errors.OutcomeUnknown("POST", "the connection was reset")
 
     made, specs = created_objects(host)
-    monkeypatch.setattr(Client, "create", lose_response)
+    monkeypatch.setattr(KubeClient, "create", lose_response)
     with pytest.raises(DayflyError, match="was reset"):
         made.create(specs.build(SCENARIO, 14), SCENARIO)
     assert names(host) == ["box"]

@@ -12,7 +12,7 @@ from dayfly.cli.plugin_test import cluster_faults
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.execute.object.render import ObjectIdentity, object_name
 from dayfly.execute.pod.names import UNIT_ANNOTATION
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import PODS, untyped_resource
 from dayfly.testing import Tampering
 
@@ -36,7 +36,7 @@ def tamper(*objects: dict, tampering: Tampering = Tampering.EDITS, manifest: dic
 
     async def story() -> tuple[bool, dict[str, dict]]:
         cluster = FakeCluster(settles=False)  # no garbage collection: the owner does not exist
-        client = Client(cluster.transport(), seed=1)
+        client = KubeClient(cluster.transport(), seed=1)
         for each in objects:
             await client.create(CONFIG_MAPS, each, "default")
         change(cluster)
@@ -112,7 +112,7 @@ class TestTampering:
 def test_pod_is_deleted_at_once_and_missing_pod_is_reported():
     async def story() -> None:
         cluster = FakeCluster()
-        client = Client(cluster.transport(), seed=1)
+        client = KubeClient(cluster.transport(), seed=1)
         await client.create(PODS, POD, "default")
         asked = []
         cluster.judge = asked.append
@@ -136,7 +136,7 @@ class Reviewing:
         return asyncio.run(self._run(what))
 
     async def _run(self, what):
-        client = Client(FakeCluster().transport(), seed=1)
+        client = KubeClient(FakeCluster().transport(), seed=1)
         client.create = self._review
         return await what(client)
 

@@ -14,7 +14,7 @@ from dayfly.cli.backends import cluster_logs
 from dayfly.cli.backends.cluster_objects import Objects
 from dayfly.cli.commands.logs import LogPrinter
 from dayfly.execute.fork.render import fork_name
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 
 from tests.operator.rig.scenes import ready, wish  # isort: skip
 from tests.operator.rig.world import World  # isort: skip
@@ -24,7 +24,7 @@ __all__ = ["stage"]
 
 def following(world: World):
     """The logs of a sandbox for the user ada, the cluster, and the live output of db/make."""
-    client = Client(world.cluster.transport("ada"), seed=1)
+    client = KubeClient(world.cluster.transport("ada"), seed=1)
     host = Objects(client, "shop", FLAGS)
     [pod] = world.pods("db/make")
     return (

@@ -12,7 +12,7 @@ from tests.cli import sample_specs
 from tests.cli.command import Cli, refused, until
 
 from dayfly.cli.backends import hosts
-from dayfly.cli.backends.protocol import LogChunk
+from dayfly.cli.backends.protocol import LogPart
 from dayfly.cli.verbs import run
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Talkers:
 
     def read(self, _name, _unit, _attempt, offset, _when):
         assert offset < self.size, "it was printed since"
-        return LogChunk(offset, b"line\n")
+        return LogPart(offset, b"line\n")
 
     def pause(self, _seconds):
         """Do not wait."""

@@ -19,8 +19,8 @@ from tests.cluster.installed import Installed
 
 from dayfly.kube import auth, errors
 from dayfly.kube.cache import Cache
-from dayfly.kube.client import Client
-from dayfly.kube.objects import SECRETS, Key, ObjectMeta, Resource
+from dayfly.kube.client import KubeClient
+from dayfly.kube.objects import SECRETS, ApiResource, Key, ObjectMeta
 from dayfly.kube.reflector import Reflector
 from dayfly.kube.transport import HttpTransport
 
@@ -35,14 +35,14 @@ class Thing(msgspec.Struct):
     status: dict[str, Any] = {}
 
 
-Kind = Resource[Thing]
-Carry = Callable[[Client, Kind, Thing], Awaitable[None]]
+Kind = ApiResource[Thing]
+Carry = Callable[[KubeClient, Kind, Thing], Awaitable[None]]
 
 
 def kind(api_version: str, name: str, plural: str) -> Kind:
     """A kind, by its names."""
     group, _, version = api_version.partition("/")
-    return Resource(group, version, plural, name, Thing)
+    return ApiResource(group, version, plural, name, Thing)
 
 
 def definition(of: Kind) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class _Controller:
         self._end = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
         begun.set()
         connections = _track_connections()
-        client = Client(HttpTransport(await auth.load(kubeconfig)))
+        client = KubeClient(HttpTransport(await auth.load(kubeconfig)))
         cache: Cache[Thing] = Cache()
         changed: asyncio.Queue[Key] = asyncio.Queue()
         cache.listen(lambda change: changed.put_nowait(change.key))
@@ -168,7 +168,7 @@ async def _closed(connections: list[asyncio.trsock.TransportSocket]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def workflow(client: Client, of: Kind, thing: Thing) -> None:
+async def workflow(client: KubeClient, of: Kind, thing: Thing) -> None:
     """In the shape of an Argo Workflow: from phase to phase, and at the end its outputs."""
     given = {each["name"]: each["value"] for each in thing.spec["arguments"]["parameters"]}
     match thing.status.get("phase"):
@@ -180,7 +180,7 @@ async def workflow(client: Client, of: Kind, thing: Thing) -> None:
             await _speak(client, of, thing, {"phase": "Succeeded", "progress": "1/1", "outputs": outputs})
 
 
-async def claim(client: Client, of: Kind, thing: Thing) -> None:
+async def claim(client: KubeClient, of: Kind, thing: Thing) -> None:
     """In the shape of a Crossplane claim: a finalizer, a connection Secret, the conditions Synced and Ready."""
     where = thing.spec["writeConnectionSecretToRef"]["name"]
     if thing.metadata.deletion_timestamp:
@@ -199,7 +199,7 @@ async def claim(client: Client, of: Kind, thing: Thing) -> None:
         await _speak(client, of, thing, {"conditions": [*thing.status["conditions"], ready]})
 
 
-async def binding(client: Client, of: Kind, thing: Thing) -> None:
+async def binding(client: KubeClient, of: Kind, thing: Thing) -> None:
     """A provisioned service of the Service Binding specification: it names its Secret."""
     if thing.status:
         return
@@ -211,21 +211,21 @@ async def binding(client: Client, of: Kind, thing: Thing) -> None:
     await _speak(client, of, thing, {"binding": {"name": name}, "conditions": [ready]})
 
 
-async def _speak(client: Client, of: Kind, thing: Thing, status: dict[str, Any]) -> None:
+async def _speak(client: KubeClient, of: Kind, thing: Thing, status: dict[str, Any]) -> None:
     """Write the status at this version, so that it is not written twice."""
     meta = thing.metadata
     patch = {"metadata": {"resourceVersion": meta.resource_version}, "status": status}
     await client.patch(of, patch, meta.name, meta.namespace, subresource="status")
 
 
-async def _finalize(client: Client, of: Kind, thing: Thing, *, on: bool) -> None:
+async def _finalize(client: KubeClient, of: Kind, thing: Thing, *, on: bool) -> None:
     meta = thing.metadata
     others = [each for each in meta.finalizers or () if each != FINALIZER]
     patch = {"resourceVersion": meta.resource_version, "finalizers": [*others, FINALIZER] if on else others}
     await client.patch(of, {"metadata": patch}, meta.name, meta.namespace)
 
 
-async def _secret(client: Client, of: Kind, thing: Thing, name: str, told: dict[str, str], type_: str) -> None:
+async def _secret(client: KubeClient, of: Kind, thing: Thing, name: str, told: dict[str, str], type_: str) -> None:
     """Create a Secret that is owned by the object."""
     owner = {"apiVersion": of.api_version, "kind": of.kind, "name": thing.metadata.name, "uid": thing.metadata.uid}
     meta = {"name": name, "ownerReferences": [owner]}

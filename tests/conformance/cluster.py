@@ -18,7 +18,7 @@ from tests.operator.rig.world import API, Unit, World, live
 
 from dayfly.execute.pod import names
 from dayfly.execute.webhook.exit_codes import ExitCode, code_of_status
-from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource
+from dayfly.kube.objects import AnnotatedMeta, ApiResource, PartialObjectMetadata
 from dayfly.operator import main
 from dayfly.operator.cluster.objects import (
     DOCUMENT_FINALIZER,
@@ -75,7 +75,7 @@ class Leased(BaseAdapter):
     """A target with a lease; Sandboxes have none."""
 
     def __init__(self) -> None:
-        super().__init__(Resource("", "v1", "configmaps", "ConfigMap", PartialObjectMetadata, partial=True))
+        super().__init__(ApiResource("", "v1", "configmaps", "ConfigMap", PartialObjectMetadata, partial=True))
 
     def get_times(self, _run: RunObject, seen: CachedTarget) -> Times:
         return Times(lease_until=int((seen.meta.annotations or {}).get(LEASE, "0")))

@@ -14,7 +14,7 @@ from tests.kube.fake.kinds import custom
 from dayfly.embedded.states import StateFiles, keys
 from dayfly.execute.state import head
 from dayfly.execute.state.service import StateOwner
-from dayfly.kube.client import Client as Kube
+from dayfly.kube.client import KubeClient as Kube
 from dayfly.kube.objects import AnnotatedMeta, untyped_resource
 from dayfly.operator.cluster.objects import RUNS, RunObject
 from dayfly.operator.states.state_secrets import StateSecrets

@@ -15,7 +15,7 @@ from tests.policy.apiserver import ROOT, established, eventually, start
 
 from dayfly import __version__
 from dayfly.execute.object.run import ACCOUNT, EXTRA
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import untyped_resource
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.hooks import target_grants
@@ -122,7 +122,7 @@ def test_rights_are_the_ones_we_know():
 def test_operator_role_covers_the_rights_of_each_target():
     """A kind that is added is missed here first."""
     [role] = [each for each in of("ClusterRole") if each["metadata"]["name"] == "dayfly-operator"]
-    client = Client(FakeTransport(FakeCluster(), "operator"))
+    client = KubeClient(FakeTransport(FakeCluster(), "operator"))
     operator = Operator(client, runner=RunnerConfigMap("runner"), groups=RouteGroupsExtension)
     needed = [rights(adapter) for adapter in operator.targets]
     assert len(needed) == 2

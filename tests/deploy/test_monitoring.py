@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.kube.fake import FakeCluster, run
 
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.operator.agent.agent import Agent
 from dayfly.operator.main import Operator
 from dayfly.operator.pods.namespaces import RunnerConfigMap
@@ -31,7 +31,7 @@ def operator_metrics() -> set[str]:
 
     async def reported() -> str:
         operator = Operator(
-            Client(FakeCluster().transport()),
+            KubeClient(FakeCluster().transport()),
             runner=RunnerConfigMap("x"),
             agent=lambda cluster, admit: Agent(cluster, None, {}, "dayfly-system", admit),
         )

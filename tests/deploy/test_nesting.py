@@ -4,7 +4,7 @@ import pytest
 
 from dayfly.kube import answers
 from dayfly.kube.answers import Page, decode
-from dayfly.kube.transport import Answer, Request
+from dayfly.kube.transport import Answer, KubeRequest
 from dayfly.operator.cluster.objects import SandboxObject
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120, func_only=True)]
@@ -26,7 +26,7 @@ def test_deeply_nested_object_is_readable_by_the_client(served):
     try:
         status, body = raw(served, "GET", PATH)
         assert status == 200
-        request = Request("GET", PATH, {})
+        request = KubeRequest("GET", PATH, {})
         every = {
             each.metadata.name: each for each in decode(Page[SandboxObject], Answer(status, body, {}), request).items
         }

@@ -17,8 +17,8 @@ from dayfly.execute.object import read
 from dayfly.execute.object.render import ObjectIdentity, release_patch, render_object
 from dayfly.execute.object.run import ACCOUNT, EXTRA, NotServedError, ObjectClient, account
 from dayfly.kube import errors
-from dayfly.kube.client import Client
-from dayfly.kube.transport import HttpTransport, Request
+from dayfly.kube.client import KubeClient
+from dayfly.kube.transport import HttpTransport, KubeRequest
 from dayfly.operator.objects import grants
 from dayfly.spec.steps.kube_object import KubeObject
 
@@ -61,10 +61,10 @@ def token(installed):
 
 
 @pytest.fixture
-def play(installed, token) -> Callable[[Callable[[ObjectClient, Client], Awaitable[None]]], None]:
+def play(installed, token) -> Callable[[Callable[[ObjectClient, KubeClient], Awaitable[None]]], None]:
     def played(story):
         async def main():
-            client = Client(HttpTransport(Token(installed, token)))
+            client = KubeClient(HttpTransport(Token(installed, token)))
             try:
                 await story(ObjectClient(client), client)
             finally:
@@ -92,8 +92,8 @@ async def refused(doing: Awaitable[object]) -> errors.Forbidden:
 async def said_by_the_fake(name):
     """The same request, refused by the server that other tests of objects have."""
     fake = FakeCluster(extra=[Kind("batch", "v1", "jobs", "Job")], time=lambda: 0.0)
-    objects = ObjectClient(Client(fake.transport()))
-    fake.answer(Request("POST", "/api/v1/namespaces", {}, json.dumps({"metadata": {"name": TEAM}}).encode()))
+    objects = ObjectClient(KubeClient(fake.transport()))
+    fake.answer(KubeRequest("POST", "/api/v1/namespaces", {}, json.dumps({"metadata": {"name": TEAM}}).encode()))
     return (await refused(objects.find(await objects.discover_kind("batch/v1", "Job"), name, TEAM))).message
 
 
@@ -129,7 +129,7 @@ async def granted(ask: Callable[[], Awaitable[T]]) -> T:
 def test_a_life_by_the_line_that_the_refusal_says(installed, play):
     """The life of a Job with only the account's permissions: refused, granted, created suspended, released, deleted."""
 
-    async def story(objects: ObjectClient, client: Client) -> None:
+    async def story(objects: ObjectClient, client: KubeClient) -> None:
         kind = await objects.discover_kind("batch/v1", "Job")
         manifest = sent(installed, JOB, "db/job")
         name = manifest["metadata"]["name"]
@@ -167,7 +167,7 @@ def test_a_life_by_the_line_that_the_refusal_says(installed, play):
 
 
 def test_only_the_account_sets_and_removes_its_finalizer(installed, play):
-    async def story(objects: ObjectClient, _client: Client) -> None:
+    async def story(objects: ObjectClient, _client: KubeClient) -> None:
         kind = await objects.discover_kind("v1", "ConfigMap")
         manifest = sent(installed, MAP, "db/map")
         name = manifest["metadata"]["name"]
@@ -198,7 +198,7 @@ def test_only_the_account_sets_and_removes_its_finalizer(installed, play):
 
 
 def test_no_label_of_ours_comes_in_by_that_way(installed, play):
-    async def story(objects: ObjectClient, _client: Client) -> None:
+    async def story(objects: ObjectClient, _client: KubeClient) -> None:
         kind = await objects.discover_kind("batch/v1", "Job")
         manifest = sent(installed, JOB, "db/labelled")
         manifest["spec"]["template"]["metadata"] = {"labels": {"dayfly.dev/run": "r"}}
@@ -209,7 +209,7 @@ def test_no_label_of_ours_comes_in_by_that_way(installed, play):
 
 
 def test_unsupported_and_cluster_scoped_kinds_are_distinguished(play):
-    async def story(objects: ObjectClient, _client: Client) -> None:
+    async def story(objects: ObjectClient, _client: KubeClient) -> None:
         for version, kind, scope in (("v1", "Node", True), ("v1", "Nothing", False), ("no.example.org/v1", "X", False)):
             with pytest.raises(NotServedError) as caught:
                 await objects.discover_kind(version, kind)

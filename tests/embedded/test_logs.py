@@ -16,7 +16,7 @@ from dayfly.execute.process.run import AttemptFolder, list_runs_logged_before
 from dayfly.lib.clock import now_ms
 from dayfly.spec.log_times import LineSplitter, entries_between
 
-STEP_MS = 10  # runner/times.h: output within this time counts as printed at once
+STEP_MS = 10  # runner/log_times.h: output within this time counts as printed at once
 
 
 @pytest.mark.parametrize(

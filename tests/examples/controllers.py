@@ -14,8 +14,8 @@ from tests.examples.kinds import FOLDER
 from tests.kube.fake import Call, Crash, FakeCluster, Fault
 from tests.kube.fake.kinds import Kind
 
-from dayfly.kube import Client, Manager
-from dayfly.kube.transport import Request
+from dayfly.kube import KubeClient, Manager
+from dayfly.kube.transport import KubeRequest
 
 MERGE = "application/merge-patch+json"
 Build = Callable[[Manager], object]
@@ -88,7 +88,7 @@ class World:
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
         """Send a request as another user."""
-        answer = self.server.answer(Request(method, path, {}, json.dumps(body or {}).encode(), kind))
+        answer = self.server.answer(KubeRequest(method, path, {}, json.dumps(body or {}).encode(), kind))
         assert answer.status < 300, f"{method} {path}: {answer.body.decode()}"
         return json.loads(answer.body)
 
@@ -103,7 +103,7 @@ class World:
             name = f"process-{self._names}"
             transport = self.server.transport(name)
             self.clients.append(transport)
-            manager = Manager(Client(transport, seed=self._names), "example.org/test", name, seed=self._names)
+            manager = Manager(KubeClient(transport, seed=self._names), "example.org/test", name, seed=self._names)
             self._build(manager)
             try:
                 await manager.run()

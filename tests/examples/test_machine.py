@@ -16,7 +16,7 @@ from tests.examples.kinds import FOLDER
 from tests.kube.fake import WRITE_HARMS, Fault, custom, run
 from tests.selection import SELECTION
 
-from dayfly.kube import KubeStruct, Manager, Resource
+from dayfly.kube import ApiResource, KubeStruct, Manager
 from dayfly.kube.objects import ObjectMeta
 
 machine, pods, processes = (module("machine", name) for name in ("machine", "pod_machine", "process_machine"))
@@ -193,7 +193,7 @@ class Static(KubeStruct, frozen=True):
     metadata: ObjectMeta
 
 
-STATICS = Resource("iron.example.com", "v1", "statics", "Static", Static)
+STATICS = ApiResource("iron.example.com", "v1", "statics", "Static", Static)
 
 
 @pytest.mark.parametrize("form", ["field", "condition"])

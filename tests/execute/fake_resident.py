@@ -11,10 +11,10 @@ if sys.argv[1] == "probe":
 answers, sealed, gate = json.loads({settings!r})
 channel, reports = socket.socket(fileno=0), socket.socket(fileno=3)
 while packet := channel.recv(1 << 16):
-    word = "let go" if packet == b"let go" else packet.split(b" ")[0].decode()
+    word = packet.split(b" ")[0].decode()
     if word in sealed:
         reports.send(sealed[word].to_bytes(4, sys.byteorder))
-    while word == "let go" and not os.path.exists(gate):
+    while word == "release" and not os.path.exists(gate):
         time.sleep(0.01)
     if word in answers:
         channel.send(answers[word].to_bytes(4, sys.byteorder, signed=True))
@@ -29,7 +29,7 @@ def resident(folder, answers=None, *, sealed=None, gate="/"):
         answers: The answer to each kind of request: the process id of a launcher, or an error's negative number.
             It does not answer others.
         sealed: The launcher whose receipt is there, to be reported before the answer, by kind of request.
-        gate: It answers `let go` once there is this file.
+        gate: It answers `release` once this file exists.
     """
     program = folder / "resident"
     settings = json.dumps([answers or {}, sealed or {}, str(gate)])

@@ -8,7 +8,7 @@ from tests.kube.fake import FakeCluster, run
 from dayfly.execute.fork.read import ForkDeployment, ForkService
 from dayfly.execute.fork.render import FORM_ANNOTATION, REPLICAS_ANNOTATION
 from dayfly.execute.fork.run import DEPLOYMENTS, ForeignForkError, Forks
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import AnnotatedMeta
 
 REVISION = "deployment.kubernetes.io/revision"
@@ -41,7 +41,7 @@ def run_in_cluster(work, there=None):
     async def main():
         cluster = FakeCluster(seed=1)
         cluster.controllers.settle = lambda: None  # no collector: the owner is not in this cluster
-        client = Client(cluster.transport("operator"), seed=1)
+        client = KubeClient(cluster.transport("operator"), seed=1)
         if there is not None:
             await client.create(DEPLOYMENTS, there, "default")
         forks = Forks(client)
@@ -112,7 +112,7 @@ def test_service_is_found_only_with_its_owner():
     async def main():
         cluster = FakeCluster(seed=1)
         cluster.controllers.settle = lambda: None  # no collector: the owner is not in this cluster
-        forks = Forks(Client(cluster.transport("operator"), seed=1))
+        forks = Forks(KubeClient(cluster.transport("operator"), seed=1))
         meta = {"name": "fork", "namespace": "default", "ownerReferences": [OWNER]}
         spec = {"ports": [{"port": 80}], "selector": {"app": "x"}}
         wished = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}

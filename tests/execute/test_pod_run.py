@@ -13,7 +13,7 @@ from tests.kube.fake import FakeCluster, run
 from dayfly.execute.pod import names
 from dayfly.execute.pod.run import ForeignPodError, PodClient
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import PODS, ObjectMeta, Pod, PodSpec, SchedulingGate
 from dayfly.spec.frames import encode
 
@@ -45,7 +45,7 @@ def prepared(there):
     async def main():
         cluster = FakeCluster(seed=1)
         cluster.controllers.settle = lambda: None  # no collector: the owner is not in this cluster
-        client = Client(cluster.transport("operator"), seed=1)
+        client = KubeClient(cluster.transport("operator"), seed=1)
         await client.create(PODS, there, "default")
         return await PodClient(client).prepare(copy.deepcopy(MANIFEST))
 
@@ -84,7 +84,7 @@ def test_outputs_need_the_receipt_with_the_sealed_digest():
 
     async def main(wanted):
         cluster = FakeCluster(seed=1)
-        client = Client(cluster.transport("operator"), seed=1)
+        client = KubeClient(cluster.transport("operator"), seed=1)
         body = {"metadata": {"name": "r-make"}, "spec": MANIFEST["spec"]}
         pod = await client.create(PODS, body, "default")
         assert isinstance(pod, Pod)
@@ -99,7 +99,7 @@ def test_outputs_need_the_receipt_with_the_sealed_digest():
 def test_replaced_pod_is_not_read():
     async def main():
         cluster = FakeCluster(seed=1)
-        client = Client(cluster.transport("operator"), seed=1)
+        client = KubeClient(cluster.transport("operator"), seed=1)
         body = {"metadata": {"name": "r-make"}, "spec": MANIFEST["spec"]}
         first = await client.create(PODS, body, "default")
         whole = await PodClient(client).read_stored(first)
@@ -169,7 +169,7 @@ def test_log_that_does_not_end_raises_a_temporary_error():
 
     async def main():
         cluster = FakeCluster(seed=1)
-        client = Client(cluster.transport("operator"), seed=1)
+        client = KubeClient(cluster.transport("operator"), seed=1)
         body = {"metadata": {"name": "r-make"}, "spec": MANIFEST["spec"]}
         pod = await client.create(PODS, body, "default")
         cluster.log_of("r-make", "default").write(b"a line\n")

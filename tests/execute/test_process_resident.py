@@ -160,7 +160,7 @@ def full(monkeypatch):
 
 async def test_failed_preparation_does_not_fail_the_fork(mute, full):
     """Otherwise the step would run twice."""
-    full(b"ahead", 1)
+    full(b"prepare", 1)
     question = asyncio.ensure_future(mute.fork("/folder", "user"))
     await asyncio.sleep(0)
     assert not question.done()
@@ -174,8 +174,8 @@ async def test_failed_preparation_does_not_fail_the_fork(mute, full):
 async def test_idle_launcher_is_killed_after_its_release(tmp_path, full, begun, idle, refused):
     """Before that it may become the launcher of a step. Until it ends, it holds a copy of all mounts."""
     gate = tmp_path / "gate"
-    full(b"let go", refused)
-    runner = Resident(resident(tmp_path, {"user": 1, "ahead": idle, "let go": 0}, gate=gate), ENVIRONMENT)
+    full(b"release", refused)
+    runner = Resident(resident(tmp_path, {"user": 1, "prepare": idle, "release": 0}, gate=gate), ENVIRONMENT)
     await runner.fork("/folder", "user")
     await asyncio.sleep(1.3)  # longer than one may wait for its folder
     assert Full.left == 0

@@ -11,9 +11,9 @@ from typing import Any
 from tests.kube.fake import custom
 
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.forms import Style
-from dayfly.kube.objects import NAMESPACES, PODS, SECRETS, Resource, untyped_resource
+from dayfly.kube.objects import NAMESPACES, PODS, SECRETS, ApiResource, untyped_resource
 
 GROUP = "test.dayfly.dev"
 THINGS = untyped_resource(f"{GROUP}/v1", "Thing", "things")
@@ -186,7 +186,7 @@ def _operations(dice: random.Random) -> list[dict[str, Any]]:
 class Player:
     """Sends steps to one server, and describes the results independently of the server."""
 
-    def __init__(self, client: Client, namespace: str, prefix: str) -> None:
+    def __init__(self, client: KubeClient, namespace: str, prefix: str) -> None:
         self._client = client
         self._namespace = namespace
         self._prefix = prefix
@@ -202,7 +202,7 @@ class Player:
             said = (type(no).__name__, no.status, no.reason)
         return said, await self._there(step, resource)
 
-    async def _do(self, step: Step, resource: Resource[dict[str, Any]]) -> Any:
+    async def _do(self, step: Step, resource: ApiResource[dict[str, Any]]) -> Any:
         name, where = self._prefix + step.name, self._namespace if resource.namespaced else ""
         uid, version = self._pick(step, step.uid, 0), self._pick(step, step.version, 1)
         about = {"apiVersion": resource.api_version, "kind": resource.kind}
@@ -246,7 +246,7 @@ class Player:
                 return None
         raise AssertionError(step.verb)
 
-    async def _there(self, step: Step, resource: Resource[dict[str, Any]]) -> Any:
+    async def _there(self, step: Step, resource: ApiResource[dict[str, Any]]) -> Any:
         try:
             where = self._namespace if resource.namespaced else ""
             return self._told(step, await self._client.get(resource, self._prefix + step.name, where))
@@ -306,7 +306,7 @@ def _laid_over(current: dict[str, Any], change: dict[str, Any]) -> dict[str, Any
     return result
 
 
-async def prepare(client: Client) -> None:
+async def prepare(client: KubeClient) -> None:
     """Define our kinds on a real server."""
     crds = untyped_resource(
         "apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
@@ -339,7 +339,7 @@ async def prepare(client: Client) -> None:
         await _there(lambda resource=resource: client.page(resource, limit=1))
 
 
-async def new_namespace(client: Client) -> str:
+async def new_namespace(client: KubeClient) -> str:
     """Create a namespace in which pods can be created."""
     made = await client.create(NAMESPACES, {"metadata": {"generateName": "kube-"}})
     accounts = untyped_resource("v1", "ServiceAccount", "serviceaccounts")

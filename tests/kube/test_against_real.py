@@ -29,9 +29,9 @@ from tests.selection import SELECTION
 
 from dayfly.kube import auth, errors
 from dayfly.kube.cache import Cache
-from dayfly.kube.client import Client, Limits
+from dayfly.kube.client import KubeClient, Limits
 from dayfly.kube.forms import Propagation, Style
-from dayfly.kube.objects import NAMESPACES, PODS, SECRETS, Pod, Resource
+from dayfly.kube.objects import NAMESPACES, PODS, SECRETS, ApiResource, Pod
 from dayfly.kube.reflector import Reflector
 from dayfly.kube.transport import HttpTransport
 from dayfly.kube.watch import WatchEvent, watch
@@ -51,9 +51,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600, fu
 
 
 @contextlib.asynccontextmanager
-async def real(kubeconfig: Path) -> AsyncIterator[tuple[Client, str]]:
+async def real(kubeconfig: Path) -> AsyncIterator[tuple[KubeClient, str]]:
     """A client of the real server, and a namespace for the test."""
-    client = Client(HttpTransport(await auth.load(kubeconfig)), Limits(rate=5000, burst=5000))
+    client = KubeClient(HttpTransport(await auth.load(kubeconfig)), Limits(rate=5000, burst=5000))
     try:
         await prepare(client)
         namespace = await new_namespace(client)
@@ -68,7 +68,7 @@ class TestSameAnswers:
         """100 times 30 requests of all verbs: the same responses, and the same objects afterwards."""
         async with real(kubeconfig) as (client, namespace):
             for seed in chosen(range(100), "requests", played):
-                fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
+                fake = KubeClient(FakeCluster(seed, FAKE_KINDS).transport())
                 ours = Player(fake, "default", f"s{seed}-")
                 theirs = Player(client, namespace, f"s{seed}-{namespace}-")
                 story = []
@@ -80,7 +80,7 @@ class TestSameAnswers:
         """The same for Deployments without pods and for Services, whose addresses and ports the server assigns."""
         async with real(kubeconfig) as (client, namespace):
             for seed in chosen(range(60), "workloads", played):
-                fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
+                fake = KubeClient(FakeCluster(seed, FAKE_KINDS).transport())
                 ours = Player(fake, "default", f"w{seed}-")
                 theirs = Player(client, namespace, f"w{seed}-")
                 story = []
@@ -92,7 +92,7 @@ class TestSameAnswers:
         """After random requests: the same events in the same order, with and without selector, and the same lists."""
         async with real(kubeconfig) as (client, namespace):
             for seed in chosen(range(1000, 1010), "watches", played):
-                fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
+                fake = KubeClient(FakeCluster(seed, FAKE_KINDS).transport())
                 stories = []
                 for each, where in ((client, namespace), (fake, "default")):
                     versions = [(await each.list_all(kind, where)).resource_version for kind in (THINGS, PODS)]
@@ -104,7 +104,7 @@ class TestSameAnswers:
                     stories.append(await asyncio.gather(*told))
                 assert stories[0] == stories[1], seed
 
-    async def _end(self, client: Client, namespace: str, prefix: str) -> None:
+    async def _end(self, client: KubeClient, namespace: str, prefix: str) -> None:
         """Create two last objects of each kind, so that each selection has a last event."""
         for resource in (THINGS, PODS):
             for value in "12":
@@ -113,7 +113,7 @@ class TestSameAnswers:
                 spec = {"containers": [{"name": "main", "image": "none"}], "schedulerName": "nobody"}
                 await client.create(resource, about | {"spec": spec}, namespace)
 
-    async def _story(self, client: Client, namespace: str, versions: list[str], labels: str, prefix: str):
+    async def _story(self, client: KubeClient, namespace: str, versions: list[str], labels: str, prefix: str):
         story = []
         last = f"{prefix}end1" if labels == "x=1" else f"{prefix}end2"
         for resource, version in zip((THINGS.metadata_only(), PODS), versions, strict=True):
@@ -137,13 +137,13 @@ class TestSameAnswers:
         """Server-side apply by two managers and a patching third one: the same fields, the same conflicts."""
         async with real(kubeconfig) as (client, namespace):
             for seed in chosen(range(60), "applies", played):
-                fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
+                fake = KubeClient(FakeCluster(seed, FAKE_KINDS).transport())
                 for number in range(12):
                     story = [await self._apply(each, where, seed, number) for each, where in
                              ((client, namespace), (fake, "default"))]  # fmt: skip
                     assert story[0] == story[1], (seed, number)
 
-    async def _apply(self, client: Client, namespace: str, seed: int, number: int):
+    async def _apply(self, client: KubeClient, namespace: str, seed: int, number: int):
         dice = random.Random(seed * 1000 + number)
         leaves = {"a": dice.randint(0, 2), "b": dice.randint(0, 2), "list": [dice.randint(0, 2)]}
         spec: dict = {key: value for key, value in leaves.items() if dice.random() < 0.5} or {"a": 0}
@@ -170,7 +170,7 @@ class TestSameAnswers:
     async def test_missing_object_and_unserved_kind_raise_different_errors(self, kubeconfig: Path):
         """A 404 for an object has its name; a 404 for an unknown kind does not."""
         async with real(kubeconfig) as (client, namespace):
-            fake = Client(FakeCluster(0, FAKE_KINDS).transport())
+            fake = KubeClient(FakeCluster(0, FAKE_KINDS).transport())
             for each, where in ((client, namespace), (fake, "default")):
                 for plural, fault in (("things", errors.NotFound), ("nothings", errors.NotServed)):
                     kind = dataclasses.replace(THINGS, plural=plural)
@@ -191,11 +191,11 @@ class TestSameEnds:
         count.
         """
         async with real(kubeconfig) as (client, namespace):
-            expected = await self._owned(Client(FakeCluster(0, FAKE_KINDS).transport()), "default", 0.0)
+            expected = await self._owned(KubeClient(FakeCluster(0, FAKE_KINDS).transport()), "default", 0.0)
             assert expected == {"orphan-child": []}
             assert expected == await self._owned(client, namespace, 120.0)
 
-    async def _owned(self, client: Client, namespace: str, patience: float):
+    async def _owned(self, client: KubeClient, namespace: str, patience: float):
         for name in ("background", "foreground", "orphan"):
             about = {"apiVersion": THINGS.api_version, "kind": THINGS.kind}
             owner = await client.create(THINGS, about | {"metadata": {"name": name}}, namespace)
@@ -218,10 +218,10 @@ class TestSameEnds:
     async def test_a_namespace_ends_once_it_is_empty(self, kubeconfig: Path):
         """A finalizer in a namespace delays its end, and it accepts no new objects until then."""
         async with real(kubeconfig) as (client, _):
-            for each, patience in ((Client(FakeCluster(0, FAKE_KINDS).transport()), 1.0), (client, 120.0)):
+            for each, patience in ((KubeClient(FakeCluster(0, FAKE_KINDS).transport()), 1.0), (client, 120.0)):
                 await self._ends(each, patience)
 
-    async def _ends(self, client: Client, patience: float) -> None:
+    async def _ends(self, client: KubeClient, patience: float) -> None:
         name = (await client.create(NAMESPACES, {"metadata": {"generateName": "ends-"}})).metadata.name
         held = {"metadata": {"name": "held", "finalizers": ["test.dayfly.dev/one"]}}
         await client.create(SECRETS, held, name)
@@ -247,12 +247,12 @@ class TestSameEnds:
             cluster = FakeCluster(0, FAKE_KINDS)
             playing = asyncio.create_task(Deployments(cluster, nodes=False).run())
             try:
-                for each, where in ((Client(cluster.transport()), "default"), (client, namespace)):
+                for each, where in ((KubeClient(cluster.transport()), "default"), (client, namespace)):
                     await self._lives(each, where)
             finally:
                 playing.cancel()
 
-    async def _lives(self, client: Client, namespace: str) -> None:
+    async def _lives(self, client: KubeClient, namespace: str) -> None:
         labels = {"app": "life"}
         pod = {"containers": [{"name": "main", "image": "none"}], "schedulerName": "nobody"}
         template = {"metadata": {"labels": labels, "finalizers": ["test.dayfly.dev/one"]}, "spec": pod}
@@ -356,10 +356,12 @@ class TestPermanentRefusals:
 
     async def test_quota_and_admission_policy_are_not_permanent(self, kubeconfig: Path):
         group = "admissionregistration.k8s.io"
-        quotas = Resource("", "v1", "resourcequotas", "ResourceQuota", dict)
+        quotas = ApiResource("", "v1", "resourcequotas", "ResourceQuota", dict)
         kind = "ValidatingAdmissionPolicy"
-        policies = Resource(group, "v1", "validatingadmissionpolicies", kind, dict, namespaced=False)
-        bindings = Resource(group, "v1", "validatingadmissionpolicybindings", f"{kind}Binding", dict, namespaced=False)
+        policies = ApiResource(group, "v1", "validatingadmissionpolicies", kind, dict, namespaced=False)
+        bindings = ApiResource(
+            group, "v1", "validatingadmissionpolicybindings", f"{kind}Binding", dict, namespaced=False
+        )
         async with real(kubeconfig) as (client, namespace):
             await client.create(quotas, {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}, namespace)
             by_quota = await self.refusal(client, namespace)
@@ -383,7 +385,7 @@ class TestPermanentRefusals:
         assert "no pods today" in by_policy.message
         assert not by_policy.is_permanent
 
-    async def refusal(self, client: Client, namespace: str) -> errors.Refused:
+    async def refusal(self, client: KubeClient, namespace: str) -> errors.Refused:
         """Create pods until one is refused, as the server enforces a new quota or policy after a while."""
         while True:
             try:

@@ -22,7 +22,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from dayfly.kube import auth, errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import NAMESPACES, PODS
 from dayfly.kube.transport import HttpTransport
 
@@ -318,12 +318,12 @@ class TestRealServer:
     async def test_certificate_and_tokens(self, kubeconfig: Path, tmp_path: Path):
         """A client certificate is accepted; a wrong token is refused, also after a renewal."""
         found = await auth.load(kubeconfig)
-        client = Client(HttpTransport(found))
+        client = KubeClient(HttpTransport(found))
         assert (await client.get(NAMESPACES, "default")).metadata.name == "default"
         assert await found.header() is None
         await client.close()
         cluster = cluster_of(kubeconfig)
-        stranger = Client(HttpTransport(await auth.load(write(tmp_path / "config", {"token": "x"}, cluster))))
+        stranger = KubeClient(HttpTransport(await auth.load(write(tmp_path / "config", {"token": "x"}, cluster))))
         with pytest.raises(errors.Unauthorized):
             await stranger.get(PODS, "x", "default")
         await stranger.close()

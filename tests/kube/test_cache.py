@@ -13,7 +13,7 @@ from tests.kube.fake import FakeCluster, Fault, Harm, at_random, run
 
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import SECRETS, Key, ObjectMeta, Secret
 from dayfly.kube.reflector import Reflector
 from dayfly.kube.transport import Stream
@@ -29,7 +29,7 @@ def secret(name: str, **metadata) -> dict:
 @contextlib.asynccontextmanager
 async def reflecting(cluster: FakeCluster, *, transport=None, **options) -> AsyncIterator[Reflector]:
     """A running reflector of all Secrets after its first list."""
-    client = Client(transport or cluster.transport("reflector"), seed=1)
+    client = KubeClient(transport or cluster.transport("reflector"), seed=1)
     reflector = Reflector(client, SECRETS, Cache(("x",)), seed=1, **options)
     task = asyncio.create_task(reflector.run())
     await reflector.wait_synced()
@@ -41,7 +41,7 @@ async def reflecting(cluster: FakeCluster, *, transport=None, **options) -> Asyn
             await task
 
 
-async def change(client: Client, dice: random.Random, name: str) -> None:
+async def change(client: KubeClient, dice: random.Random, name: str) -> None:
     """Create, label or delete."""
     labels = {"labels": {"x": dice.choice("12")}}
     match dice.choice(["create", "label", "delete"]):
@@ -59,7 +59,7 @@ class TestReflector:
 
         async def main():
             cluster = FakeCluster()
-            client = Client(cluster.transport())
+            client = KubeClient(cluster.transport())
             await client.create(SECRETS, secret("a"), "default")
             changes = []
             async with reflecting(cluster, page=1) as reflector:
@@ -90,7 +90,7 @@ class TestReflector:
 
         async def main():
             cluster = FakeCluster()
-            client = Client(cluster.transport())
+            client = KubeClient(cluster.transport())
             for name in ("stays", "goes", "returns"):
                 await client.create(SECRETS, secret(name), "default")
             changes = []
@@ -126,7 +126,7 @@ class TestReflector:
         async def main():
             dice = random.Random(seed)
             cluster = FakeCluster(seed)
-            writer = Client(cluster.transport("writer"))
+            writer = KubeClient(cluster.transport("writer"))
             transport = cluster.transport("reflector")
             transport.view.delay = dice.choice([0.0, 0.3])
             breaks = at_random(seed, 0.5, (Harm.BREAK, Harm.GONE, Harm.UNREACHABLE))
@@ -166,7 +166,7 @@ class TestReflector:
             cluster, backup = FakeCluster(), FakeCluster()
             transport = cluster.transport("reflector")
             async with reflecting(cluster, transport=transport) as reflector:
-                await Client(cluster.transport()).create(SECRETS, secret("lost"), "default")
+                await KubeClient(cluster.transport()).create(SECRETS, secret("lost"), "default")
                 await asyncio.sleep(1)
                 assert len(reflector.cache) == 1
                 transport.cluster = backup
@@ -197,7 +197,7 @@ class TestReflector:
                 transport.stream = garbled
                 await asyncio.sleep(700)  # the watch has ended, and another one has begun
                 assert transport.stream == watching
-                await Client(cluster.transport()).create(SECRETS, secret("s"), "default")
+                await KubeClient(cluster.transport()).create(SECRETS, secret("s"), "default")
                 await asyncio.sleep(60)
                 assert len(reflector.cache) == 1
 
@@ -241,7 +241,7 @@ class TestReflector:
                 await twice.wait()
                 assert said == [logging.INFO, logging.WARNING]
                 cluster.faults = lambda call: None
-                await Client(cluster.transport()).create(SECRETS, secret("a"), "default")
+                await KubeClient(cluster.transport()).create(SECRETS, secret("a"), "default")
                 await again.wait()
                 assert reflector.error is None
                 assert said == [logging.INFO, logging.WARNING]
@@ -271,7 +271,7 @@ class TestCache:
 
         async def main():
             cluster = FakeCluster(settles=False)
-            client = Client(cluster.transport())
+            client = KubeClient(cluster.transport())
             async with reflecting(cluster) as reflector:
                 cache = reflector.cache
                 await client.create(SECRETS, secret("a", ownerReferences=[OWNER], labels={"x": "1"}), "default")
@@ -299,7 +299,7 @@ class TestWatch:
 
         async def main():
             cluster = FakeCluster()
-            client = Client(cluster.transport())
+            client = KubeClient(cluster.transport())
 
             async def follow():
                 events = watch(client, SECRETS, "1", labels="x=1", timeouts=WatchTimeouts(lifetime=100))

@@ -12,11 +12,11 @@ from tests.kube.fake import Crash, FakeCluster, Fault, Harm, Refusal, at_write, 
 
 from dayfly.kube import answers, errors
 from dayfly.kube.cache import Cache
-from dayfly.kube.client import Client, Limits
+from dayfly.kube.client import KubeClient, Limits
 from dayfly.kube.forms import Propagation, Style
 from dayfly.kube.objects import PODS, SECRETS, Key, untyped_resource
 from dayfly.kube.reflector import Reflector
-from dayfly.kube.transport import Answer, HttpTransport, Request, Stream
+from dayfly.kube.transport import Answer, HttpTransport, KubeRequest, Stream
 
 RUNS = untyped_resource("dayfly.dev/v1alpha1", "Run", "runs", namespaced=False)
 DEPLOYMENTS = untyped_resource("apps/v1", "Deployment", "deployments")
@@ -37,7 +37,7 @@ def played(main):
 
     async def story():
         cluster = FakeCluster(extra=[RUN_KIND])
-        return await main(cluster, Client(cluster.transport(), seed=1))
+        return await main(cluster, KubeClient(cluster.transport(), seed=1))
 
     return run(story())
 
@@ -88,7 +88,7 @@ class TestChanges:
                 return Answer(201, body)
 
         with pytest.raises(errors.OutcomeUnknown):
-            run(Client(Garbled()).create(SECRETS, secret(), "default"))
+            run(KubeClient(Garbled()).create(SECRETS, secret(), "default"))
 
     def test_a_deadline_makes_a_change_unknown(self):
         """A timeout is not a failure."""
@@ -96,7 +96,7 @@ class TestChanges:
         async def main(cluster, _client):
             transport = cluster.transport()
             transport.latency = 60.0
-            client = Client(transport)
+            client = KubeClient(transport)
             with pytest.raises(errors.OutcomeUnknown):
                 await client.create(SECRETS, secret(), "default")
             assert asyncio.get_running_loop().time() == 30.0
@@ -177,7 +177,7 @@ class TestChanges:
         """A server repeats refused values, and a webhook may send any text; statuses and ledgers have limits."""
         whole = f'Job "j" is invalid: spec.template: Invalid value: {"x" * 100_000}: field is immutable'
         answer = Answer(code, msgspec.json.encode({"kind": "Status", "reason": "Invalid", "message": whole}))
-        said = answers.error_of_response(Request("PUT", "/x"), answer, changes=True).message
+        said = answers.error_of_response(KubeRequest("PUT", "/x"), answer, changes=True).message
         assert len(said) == answers.MAX_MESSAGE_CHARS
         assert said.startswith('Job "j" is invalid: spec.template: Invalid value: xxx')
         assert said.endswith("xxx: field is immutable")
@@ -243,7 +243,7 @@ class TestChanges:
 
         async def main():
             cluster = FakeCluster()
-            client = Client(cluster.transport(), Limits(rate=1.0, burst=1))
+            client = KubeClient(cluster.transport(), Limits(rate=1.0, burst=1))
             await client.create(SECRETS, secret(), "default")
             makes = [asyncio.create_task(client.create(SECRETS, secret(f"n{n}"), "default")) for n in range(5)]
             await asyncio.sleep(0)
@@ -270,7 +270,7 @@ class TestChanges:
 
         async def main():
             cluster = FakeCluster()
-            client = Client(cluster.transport(), Limits(rate=0.01, burst=1, timeout=5.0))
+            client = KubeClient(cluster.transport(), Limits(rate=0.01, burst=1, timeout=5.0))
             await client.create(SECRETS, secret(), "default")
             with pytest.raises(errors.Throttled):
                 await client.create(SECRETS, secret("t"), "default")
@@ -398,7 +398,7 @@ class TestReads:
     def test_malformed_proxy_answer_is_an_api_error(self, status, family):
         """Any other exception would end the watches and the process."""
         said = Answer(status, b'{"message": "acc\xe8s refus\xe9"}', {"retry-after": "\xb2"})
-        fault = answers.error_of_response(Request("POST", "/x"), said, changes=True)
+        fault = answers.error_of_response(KubeRequest("POST", "/x"), said, changes=True)
         assert type(fault) is family
         assert "refus" in str(fault)
         assert getattr(fault, "retry_after", 1.0) == 1.0
@@ -495,7 +495,7 @@ class TestReads:
                 yield Stream(410, chunks())
 
         async def main():
-            async with Client(Silent()).stream(Request("GET", "/x", timeout=30.0)):
+            async with KubeClient(Silent()).stream(KubeRequest("GET", "/x", timeout=30.0)):
                 pass
 
         async def timed():
@@ -521,7 +521,7 @@ class TestHttp:
         """Aiohttp itself would repeat a PUT on a pooled connection; our own change would then look like a conflict."""
         cluster = FakeCluster()
         async with serving(cluster) as address:
-            client = Client(HttpTransport(Plain(address)))
+            client = KubeClient(HttpTransport(Plain(address)))
             try:
                 made = await client.create(SECRETS, secret(), "default")
                 cluster.faults = at_write(2, Harm.LOST_ANSWER)
@@ -544,7 +544,7 @@ class TestHttp:
     async def test_impersonating_client_has_only_the_other_rights(self):
         cluster = FakeCluster()
         async with serving(cluster) as address:
-            client = Client(HttpTransport(Plain(address)))
+            client = KubeClient(HttpTransport(Plain(address)))
             ada = client.acting_as("ada", {"example.org/why": "a b"})
             try:
                 with pytest.raises(errors.Forbidden, match='User "ada" cannot create resource "secrets"') as caught:
@@ -564,7 +564,7 @@ class TestHttp:
 
     async def test_served_kinds_are_listed(self):
         cluster = FakeCluster()
-        client = Client(cluster.transport())
+        client = KubeClient(cluster.transport())
         served = {each.name: (each.kind, each.namespaced) for each in await client.kinds("apps/v1")}
         assert served["deployments"] == ("Deployment", True)
         assert "deployments/status" in served
@@ -574,7 +574,7 @@ class TestHttp:
 
     async def test_refused_connection_is_known_as_not_sent(self):
         """A refused connection proves that nothing was sent."""
-        client = Client(HttpTransport(Plain("http://127.0.0.1:1")))
+        client = KubeClient(HttpTransport(Plain("http://127.0.0.1:1")))
         with pytest.raises(errors.ServerError, match="nothing was sent"):
             await client.create(SECRETS, secret(), "default")
         await client.close()
@@ -596,7 +596,7 @@ class TestHttp:
 
         cluster = FakeCluster()
         async with serving(cluster) as address:
-            client = Client(HttpTransport(Tokens(address)))
+            client = KubeClient(HttpTransport(Tokens(address)))
             answer = cluster.answer
             cluster.answer = lambda request, *rest: (
                 Refusal(401, "Unauthorized").answer()
@@ -615,14 +615,14 @@ class TestHttp:
         """A cache follows over broken streams, and a log arrives piece by piece."""
         cluster = FakeCluster()
         async with serving(cluster) as address:
-            client = Client(HttpTransport(Plain(address)))
+            client = KubeClient(HttpTransport(Plain(address)))
             reflector = Reflector(client, SECRETS, Cache())
             arrived = asyncio.Queue()
             reflector.cache.listen(arrived.put_nowait)
             task = asyncio.create_task(reflector.run())
             try:
                 await reflector.wait_synced()
-                writer = Client(cluster.transport())
+                writer = KubeClient(cluster.transport())
                 cluster.faults = lambda call: Fault(Harm.BREAK, after=1) if call.client == "http" else None
                 for number in range(3):
                     await writer.create(SECRETS, secret(f"s{number}"), "default")

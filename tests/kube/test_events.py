@@ -11,17 +11,17 @@ import msgspec
 import pytest
 from tests.kube.fake import FakeCluster, Fault, Harm, run
 
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import ObjectReference
-from dayfly.kube.transport import Request
+from dayfly.kube.transport import KubeRequest
 
 POD = ObjectReference("v1", "Pod", "default", "p", "uid-of-p")
 
 
 @contextlib.asynccontextmanager
 async def recording(cluster: FakeCluster) -> AsyncIterator[Recorder]:
-    recorder = Recorder(Client(cluster.transport()), "dayfly.dev/test", "test-1")
+    recorder = Recorder(KubeClient(cluster.transport()), "dayfly.dev/test", "test-1")
     task = asyncio.create_task(recorder.run())
     try:
         yield recorder
@@ -76,7 +76,7 @@ class TestRecorder:
                 await asyncio.sleep(3_700)
                 (event,) = cluster.objects("events")
                 path = f"/apis/events.k8s.io/v1/namespaces/default/events/{event['metadata']['name']}"
-                assert cluster.answer(Request("DELETE", path)).status == 200
+                assert cluster.answer(KubeRequest("DELETE", path)).status == 200
                 recorder.record(POD, "Pull", "PullFailed", "no such image", "Warning")
                 await recorder.wait_written()
                 (event,) = cluster.objects("events")

@@ -9,10 +9,10 @@ import pytest
 from tests.kube.fake import Crash, DeadlockError, FakeCluster, Harm, at_random, at_write, custom, run
 
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.forms import Style
 from dayfly.kube.objects import PODS, SECRETS, untyped_resource
-from dayfly.kube.transport import Request
+from dayfly.kube.transport import KubeRequest
 
 RUNS = untyped_resource("dayfly.dev/v1alpha1", "Run", "runs", namespaced=False)
 RUN_KIND = custom("dayfly.dev", "v1alpha1", "runs", "Run", namespaced=False, status=False)
@@ -31,7 +31,7 @@ def bind(cluster) -> int:
     """Bind the pod as the scheduler does, and return the status of the response."""
     body = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
     path = "/api/v1/namespaces/default/pods/p/binding"
-    return cluster.answer(Request("POST", path, {}, msgspec.json.encode(body))).status
+    return cluster.answer(KubeRequest("POST", path, {}, msgspec.json.encode(body))).status
 
 
 class TestGates:
@@ -40,7 +40,7 @@ class TestGates:
 
         async def main():
             cluster = FakeCluster()
-            client = Client(cluster.transport())
+            client = KubeClient(cluster.transport())
             made = await client.create(PODS, pod("x/claim", finalizers=["x/keep"]), "default")
             assert bind(cluster) == 409
             ungate = {"metadata": {"uid": made.metadata.uid}, "spec": {"schedulingGates": None}}
@@ -67,8 +67,8 @@ class TestViews:
 
         async def main():
             cluster = FakeCluster(extra=[RUN_KIND])
-            old, new = cluster.transport("old"), Client(cluster.transport("new"))
-            past = Client(old)
+            old, new = cluster.transport("old"), KubeClient(cluster.transport("new"))
+            past = KubeClient(old)
             await new.create(RUNS, ledger(n=1))
             old.freeze()
             await new.patch(RUNS, {"spec": {"n": 2}}, "r")
@@ -87,7 +87,7 @@ class TestViews:
 
         async def main():
             cluster = FakeCluster(extra=[RUN_KIND])
-            client = Client(cluster.transport())
+            client = KubeClient(cluster.transport())
             await client.create(RUNS, ledger(n=1))
             await client.patch(RUNS, {"spec": {"n": 2}}, "r")
             hook = at_random(0, 1.0, (Harm.STALE,))
@@ -109,7 +109,7 @@ class TestCrashes:
         async def main():
             cluster = FakeCluster()
             cluster.faults = at_write(1, Harm.CRASH_AFTER)
-            client = Client(cluster.transport("a"))
+            client = KubeClient(cluster.transport("a"))
 
             async def life():
                 try:
@@ -122,7 +122,7 @@ class TestCrashes:
             assert isinstance(task.exception(), Crash)
             with pytest.raises(Crash):
                 await client.get(SECRETS, "s", "default")
-            assert (await Client(cluster.transport("b")).get(SECRETS, "s", "default")).metadata.name == "s"
+            assert (await KubeClient(cluster.transport("b")).get(SECRETS, "s", "default")).metadata.name == "s"
 
         run(main())
 
@@ -133,7 +133,7 @@ class TestApply:
 
         async def main():
             cluster = FakeCluster(extra=[RUN_KIND])
-            client = Client(cluster.transport())
+            client = KubeClient(cluster.transport())
 
             async def apply(manager, force=False, **spec):
                 return await client.patch(RUNS, ledger(**spec), "r", style=Style.APPLY, manager=manager, force=force)
@@ -161,7 +161,7 @@ class TestDeterminism:
             async def main():
                 cluster = FakeCluster(7)
                 cluster.faults = at_random(7, 0.3, (Harm.LOST_ANSWER, Harm.CONFLICT))
-                client = Client(cluster.transport(), seed=7)
+                client = KubeClient(cluster.transport(), seed=7)
                 for _ in range(20):
                     try:
                         await client.create(SECRETS, {"metadata": {"generateName": "s-"}}, "default")

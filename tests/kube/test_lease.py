@@ -8,16 +8,16 @@ import contextlib
 import pytest
 from tests.kube.fake import FakeCluster, FakeTransport, Fault, Harm, run
 
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.lease import Elector, LeaseTerms, run_election
 from dayfly.kube.objects import LEASES
-from dayfly.kube.transport import Answer, Request
+from dayfly.kube.transport import Answer, KubeRequest
 
 
 def elector(
     cluster: FakeCluster, identity: str, terms: LeaseTerms | None = None, transport: FakeTransport | None = None
 ) -> Elector:
-    client = Client(transport or cluster.transport(identity), seed=1)
+    client = KubeClient(transport or cluster.transport(identity), seed=1)
     return Elector(client, "lead", "default", identity, terms, seed=sum(identity.encode()))
 
 
@@ -26,7 +26,7 @@ class Pausing(FakeTransport):
 
     paused = False
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: KubeRequest) -> Answer:
         while self.paused:
             try:
                 await asyncio.sleep(1)
@@ -156,7 +156,7 @@ class TestElection:
         async def main():
             cluster = FakeCluster()
             dead = {"spec": {"holderIdentity": "dead", "leaseDurationSeconds": 15}}
-            await Client(cluster.transport()).create(LEASES, {"metadata": {"name": "lead"}} | dead, "default")
+            await KubeClient(cluster.transport()).create(LEASES, {"metadata": {"name": "lead"}} | dead, "default")
             transports = {name: cluster.transport(name) for name in ("ab", "ba")}
             for transport in transports.values():
                 transport.latency = 0.05
@@ -195,9 +195,9 @@ class TestElection:
             cluster = FakeCluster()
             async with run_election(elector(cluster, "a")) as first:
                 await first.wait_leading()
-                before = (await Client(cluster.transport()).get(LEASES, "lead", "default")).spec
+                before = (await KubeClient(cluster.transport()).get(LEASES, "lead", "default")).spec
                 await asyncio.sleep(10)
-                after = (await Client(cluster.transport()).get(LEASES, "lead", "default")).spec
+                after = (await KubeClient(cluster.transport()).get(LEASES, "lead", "default")).spec
                 assert before.acquire_time == after.acquire_time
                 assert before.renew_time < after.renew_time
                 assert after.holder_identity == "a"

@@ -11,7 +11,7 @@ from tests.kube.fake import FakeCluster, Fault, Harm, run
 from tests.kube.website_controller import MAPS, PAGES, SITES, WEBSITES, Sites, ask, cluster, manager, running, site
 
 import dayfly.kube
-from dayfly.kube import Client, Elector, Key, LeaseTerms, Resource, Runnable
+from dayfly.kube import ApiResource, Elector, Key, KubeClient, LeaseTerms, Runnable
 from dayfly.kube.objects import PartialObjectMetadata
 
 
@@ -82,7 +82,7 @@ class TestControl:
         async def main():
             server = cluster()
             sites = Sites(manager(server))
-            secrets = sites.manager.watch(Resource("", "v1", "secrets", "Secret", PartialObjectMetadata))
+            secrets = sites.manager.watch(ApiResource("", "v1", "secrets", "Secret", PartialObjectMetadata))
             sites.sites.follows(secrets, lambda item: [Key("default", item.metadata.name)])
             site(server, "a")
             async with running(sites.manager):
@@ -115,13 +115,13 @@ class TestCaches:
             sites = Sites(manager(server, namespace="default"))
             async with running(sites.manager):
                 await asyncio.sleep(1)
-                late = sites.manager.watch(Resource("", "v1", "secrets", "Secret", PartialObjectMetadata))
+                late = sites.manager.watch(ApiResource("", "v1", "secrets", "Secret", PartialObjectMetadata))
                 ask(server, "POST", "/api/v1/namespaces/default/secrets", {"metadata": {"name": "a"}})
-                chosen = Resource("", "v1", "secrets", "Secret", PartialObjectMetadata)
+                chosen = ApiResource("", "v1", "secrets", "Secret", PartialObjectMetadata)
                 marked = {"metadata": {"name": "b", "labels": {"mark": "yes"}}}
                 ask(server, "POST", "/api/v1/namespaces/default/secrets", marked)
                 some = sites.manager.watch(chosen, labels="mark=yes", index=("mark",))
-                missing = sites.manager.watch(Resource("no.org", "v1", "things", "Thing", PartialObjectMetadata))
+                missing = sites.manager.watch(ApiResource("no.org", "v1", "things", "Thing", PartialObjectMetadata))
                 await asyncio.sleep(10)
                 assert [item.metadata.name for item in late] == ["a", "b"]
                 assert [item.metadata.name for item in some.labelled("mark", "yes")] == ["b"]
@@ -155,7 +155,7 @@ class TestProcess:
             server = cluster()
             both = []
             for name in ("a", "b"):
-                client = Client(server.transport(name), seed=1)
+                client = KubeClient(server.transport(name), seed=1)
                 elector = Elector(client, "sites", "default", name, LeaseTerms.for_duration(5), seed=sum(name.encode()))
                 both.append(Sites(manager(server, name, elector=elector)))
             site(server, "one")
@@ -183,7 +183,7 @@ class TestProcess:
             both, leases = [], []
             for name in ("a", "b"):
                 elector = Elector(
-                    Client(server.transport(f"{name}-lease"), seed=1),
+                    KubeClient(server.transport(f"{name}-lease"), seed=1),
                     "sites",
                     "default",
                     name,

@@ -10,7 +10,7 @@ from tests.kube.fake import FakeCluster, run, serving
 from tests.kube.test_client import Plain
 
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import NAMESPACES
 from dayfly.kube.server_clock import ClockTransport, ServerClock, ticks_ms
 from dayfly.kube.transport import Answer, HttpTransport, Stream
@@ -136,12 +136,12 @@ class Server:
         return None
 
 
-async def log(client: Client) -> None:
+async def log(client: KubeClient) -> None:
     async for _ in client.log("p", "shop", container="main"):
         pass
 
 
-async def one(client: Client) -> None:
+async def one(client: KubeClient) -> None:
     await client.get(NAMESPACES, "shop")
 
 
@@ -152,7 +152,7 @@ def test_only_successful_answers_set_the_clock(ask, status, heard):
 
     async def story() -> int:
         watch = Watch(AT + DAY)
-        client = Client(ClockTransport(Server(status, date(AT)), watch.clock), seed=1)
+        client = KubeClient(ClockTransport(Server(status, date(AT)), watch.clock), seed=1)
         try:
             await ask(client)
         except errors.ApiError:
@@ -166,7 +166,7 @@ def test_only_successful_answers_set_the_clock(ask, status, heard):
 async def test_clock_is_set_over_http():
     clock = ServerClock(lambda: now_ms() + DAY)
     async with serving(FakeCluster()) as address:
-        client = Client(ClockTransport(HttpTransport(Plain(address)), clock))
+        client = KubeClient(ClockTransport(HttpTransport(Plain(address)), clock))
         try:
             assert clock.now() > now_ms() + DAY - 1000
             await client.get(NAMESPACES, "default")

@@ -10,9 +10,9 @@ from tests.kube.fake import FakeCluster, Fault, Harm, run
 from tests.kube.website_controller import KINDS, PAGES, SITES, WEBSITES, Status, ask, site
 
 from dayfly.kube import (
-    Client,
-    Condition,
+    KubeClient,
     NameConflictError,
+    ObjectCondition,
     Recorder,
     add_finalizer,
     create_owned,
@@ -30,14 +30,14 @@ class Stage:
     def __init__(self) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
         self.made = site(self.server, "a")
-        self.client = Client(self.server.transport("one"), seed=1)
+        self.client = KubeClient(self.server.transport("one"), seed=1)
         self.events = Recorder(self.client, "example.org/sites", "one")
         self.writer = StatusWriter(self.client, self.events, warnings={"Broken"})
 
     async def item(self):
         return await self.client.get(WEBSITES, "a", "default")
 
-    async def say(self, *conditions: Condition, **fields) -> bool:
+    async def say(self, *conditions: ObjectCondition, **fields) -> bool:
         """Write a status; return whether it was a change."""
         before = self.server.writes
         await self.writer.write(WEBSITES, await self.item(), Status(conditions=list(conditions), **fields))
@@ -66,7 +66,7 @@ def playing(story):
 class TestStatus:
     def test_status_is_written_only_if_it_differs(self):
         async def story(stage: Stage):
-            waiting = Condition("Ready", "False", "Waiting", "for a page")
+            waiting = ObjectCondition("Ready", "False", "Waiting", "for a page")
             assert await stage.say(waiting)
             assert stage.status["ready"] is False, "including default values"
             assert not await stage.say(waiting)
@@ -75,21 +75,21 @@ class TestStatus:
                 {"type": "Ready", "status": "False", "reason": "Waiting", "message": "for a page"}
             ]
             await asyncio.sleep(5)
-            assert await stage.say(Condition("Ready", "False", "Waiting", "for two pages"), shown="x")
+            assert await stage.say(ObjectCondition("Ready", "False", "Waiting", "for two pages"), shown="x")
             assert stage.status["conditions"][0]["lastTransitionTime"] == since, "the time of the change"
-            assert await stage.say(Condition("Ready", "True", "Shown"), ready=True)
+            assert await stage.say(ObjectCondition("Ready", "True", "Shown"), ready=True)
             assert "shown" not in stage.status
-            assert not await stage.say(Condition("Ready", "True", "Shown"), ready=True)
+            assert not await stage.say(ObjectCondition("Ready", "True", "Shown"), ready=True)
 
         playing(story)
 
     def test_event_is_recorded_only_when_a_condition_changes(self):
         async def story(stage: Stage):
             for number in range(20):
-                await stage.say(Condition("Ready", "False", "Waiting", f"for {number} s"))
-            await stage.say(Condition("Ready", "False", "Broken", "no page"))
+                await stage.say(ObjectCondition("Ready", "False", "Waiting", f"for {number} s"))
+            await stage.say(ObjectCondition("Ready", "False", "Broken", "no page"))
             for _ in range(20):
-                await stage.say(Condition("Ready", "True", "Shown"), ready=True)
+                await stage.say(ObjectCondition("Ready", "True", "Shown"), ready=True)
             assert await stage.said() == [
                 ("Ready", "Waiting", "Normal"),
                 ("Ready", "Broken", "Warning"),
@@ -103,7 +103,7 @@ class TestStatus:
 
         async def story(stage: Stage):
             item = await stage.item()
-            news = Status(conditions=[Condition("Ready", "True", "Shown")])
+            news = Status(conditions=[ObjectCondition("Ready", "True", "Shown")])
             await stage.writer.write(WEBSITES, item, news)
             with pytest.raises(errors.Conflict):
                 await stage.writer.write(WEBSITES, item, msgspec.structs.replace(news, ready=True))
@@ -115,8 +115,8 @@ class TestStatus:
     def test_foreign_status_fields_are_kept(self):
         async def story(stage: Stage):
             ask(stage.server, "PATCH", f"{SITES}/a/status", {"status": {"theirs": 1}})
-            await stage.say(Condition("Ready", "True", "Shown"), shown="x")
-            await stage.say(Condition("Ready", "True", "Shown"))
+            await stage.say(ObjectCondition("Ready", "True", "Shown"), shown="x")
+            await stage.say(ObjectCondition("Ready", "True", "Shown"))
             assert stage.status["theirs"] == 1
 
         playing(story)

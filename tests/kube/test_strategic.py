@@ -11,7 +11,7 @@ import pytest
 from tests.selection import SELECTION
 
 from dayfly.kube import auth, errors
-from dayfly.kube.client import Client, Limits
+from dayfly.kube.client import KubeClient, Limits
 from dayfly.kube.forms import Style
 from dayfly.kube.objects import untyped_resource
 from dayfly.kube.strategic import POD_TEMPLATE, MergeError, merge, type_of
@@ -209,7 +209,7 @@ def drawn(dice: random.Random, *, patch: bool) -> dict[str, Any]:
 class TestAgainstRealServer:
     async def test_the_server_merges_the_same(self, kubeconfig: Path):
         """Random patches of random templates, 400 in the proof: our result equals that of the server."""
-        client = Client(HttpTransport(await auth.load(kubeconfig)), Limits(rate=5000, burst=5000))
+        client = KubeClient(HttpTransport(await auth.load(kubeconfig)), Limits(rate=5000, burst=5000))
         agreed = 0
         try:
             seeds = SELECTION.sample(range(400), 2, "templates")
@@ -220,7 +220,7 @@ class TestAgainstRealServer:
             await client.close()
         assert agreed > len(seeds) // 2, "too many patches were refused"
 
-    async def _agree(self, client: Client, base: dict[str, Any], patch: dict[str, Any], seed: int) -> bool:
+    async def _agree(self, client: KubeClient, base: dict[str, Any], patch: dict[str, Any], seed: int) -> bool:
         """Return whether the case was useful: it was not if both refused."""
         name = f"strategic-{seed}"
         with contextlib.suppress(errors.NotFound):

@@ -10,17 +10,17 @@ from collections.abc import AsyncIterator
 from tests.kube.fake import FakeCluster, custom
 
 from dayfly.kube import (
-    Client,
-    Condition,
+    ApiResource,
     Key,
+    KubeClient,
     KubeStruct,
     Manager,
+    ObjectCondition,
     ObjectMeta,
-    Resource,
     controls,
     create_owned,
 )
-from dayfly.kube.transport import Request
+from dayfly.kube.transport import KubeRequest
 
 KINDS = (custom("example.org", "v1", "websites", "Website"),)
 
@@ -36,7 +36,7 @@ class Status(KubeStruct, frozen=True):
 
     ready: bool = False
     shown: str | None = None
-    conditions: list[Condition] | None = None
+    conditions: list[ObjectCondition] | None = None
 
 
 class Website(KubeStruct, frozen=True):
@@ -54,8 +54,8 @@ class Page(KubeStruct, frozen=True):
     data: dict[str, str] | None = None
 
 
-WEBSITES = Resource("example.org", "v1", "websites", "Website", Website)
-PAGES = Resource("", "v1", "configmaps", "ConfigMap", Page)
+WEBSITES = ApiResource("example.org", "v1", "websites", "Website", Website)
+PAGES = ApiResource("", "v1", "configmaps", "ConfigMap", Page)
 
 
 class Sites:
@@ -82,7 +82,7 @@ class Sites:
                 PAGES, {"metadata": meta, "data": {"text": site.spec.text}}, page.metadata.name, page.metadata.namespace
             )
         text = (page.data or {}).get("text", "")
-        ready = Condition("Ready", "True", "Shown", f"{len(text)} letters")
+        ready = ObjectCondition("Ready", "True", "Shown", f"{len(text)} letters")
         await self.writer.write(WEBSITES, site, Status(ready=True, shown=text, conditions=[ready]))
         return None
 
@@ -95,7 +95,9 @@ def cluster() -> FakeCluster:
 def ask(cluster: FakeCluster, method: str, path: str, body=None, kind: str = "application/merge-patch+json"):
     """Send a request as a user."""
     answer = cluster.answer(
-        Request(method, path, {}, json.dumps(body or {}).encode(), kind if method == "PATCH" else "application/json")
+        KubeRequest(
+            method, path, {}, json.dumps(body or {}).encode(), kind if method == "PATCH" else "application/json"
+        )
     )
     assert answer.status < 300, answer.body
     return json.loads(answer.body)
@@ -111,7 +113,7 @@ def site(cluster: FakeCluster, name: str, text: str = "hello"):
 
 def manager(cluster: FakeCluster, client: str = "one", **options) -> Manager:
     options = {"seed": 1, **options}
-    return Manager(Client(cluster.transport(client), seed=1), "example.org/sites", client, **options)
+    return Manager(KubeClient(cluster.transport(client), seed=1), "example.org/sites", client, **options)
 
 
 @contextlib.asynccontextmanager

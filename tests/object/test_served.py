@@ -10,9 +10,9 @@ from tests.kube.fake.kinds import Kind
 
 from dayfly.execute.object.run import ObjectClient
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import untyped_resource
-from dayfly.kube.transport import Request
+from dayfly.kube.transport import KubeRequest
 
 JOB = Kind("batch", "v1", "jobs", "Job")
 
@@ -24,10 +24,10 @@ class Bench:
         self.server = FakeCluster(seed=1, extra=[JOB])
         self.server.controllers.settle = lambda: None  # a deleted object stays in deletion
         self.now = 1000.0
-        self.objects = ObjectClient(Client(self.server.transport("operator"), seed=1), lambda: self.now)
+        self.objects = ObjectClient(KubeClient(self.server.transport("operator"), seed=1), lambda: self.now)
 
     def ask(self, method, path, body=None):
-        answer = self.server.answer(Request(method, path, {}, json.dumps(body or {}).encode()))
+        answer = self.server.answer(KubeRequest(method, path, {}, json.dumps(body or {}).encode()))
         assert answer.status < 300, answer.body
 
 

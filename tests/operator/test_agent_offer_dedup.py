@@ -10,8 +10,8 @@ from tests.kube.fake import FakeCluster
 from tests.operator.rig.world import KINDS
 
 from dayfly.execute.pod import names
-from dayfly.kube.cache import Cache, Change
-from dayfly.kube.client import Client
+from dayfly.kube.cache import Cache, ObjectChange
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.link.wire import Offer
 from dayfly.operator.agent import offer_dedup
@@ -47,7 +47,7 @@ def run(*, closed: EndRequest | None = None, keys: str = "a", **offered) -> RunO
 
 async def cluster(there: RunObject | None) -> SimpleNamespace:
     """The caches after the watch has delivered one run."""
-    client, cache = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1), Cache()
+    client, cache = KubeClient(FakeCluster(extra=KINDS).transport("operator"), seed=1), Cache()
     ledger = RunStore(client, cache)
     if there is not None:
         cache.put(await ledger.create(there))
@@ -106,4 +106,4 @@ async def test_own_write_unseen_by_the_watch_does_not_settle_an_offer():
     ],
 )
 def test_run_with_less_than_before_went_back(old, new, is_back):
-    assert offer_dedup.has_regressed(Change(Key("", "r"), old, new)) is is_back
+    assert offer_dedup.has_regressed(ObjectChange(Key("", "r"), old, new)) is is_back

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 from tests.kube.fake import FakeCluster
 from tests.operator.rig.world import KINDS
 
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import NAMESPACES, SECRETS
 from dayfly.operator.states import authority
 
@@ -27,8 +27,8 @@ def server() -> FakeCluster:
 
 
 @pytest.fixture
-async def client(server: FakeCluster) -> Client:
-    found = Client(server.transport("operator"), seed=1)
+async def client(server: FakeCluster) -> KubeClient:
+    found = KubeClient(server.transport("operator"), seed=1)
     await found.create(NAMESPACES, {"metadata": {"name": "dayfly-system"}})
     return found
 

@@ -9,7 +9,7 @@ from tests.operator.rig.process_connection import ProcessConnection
 from tests.operator.rig.scenes import SCENES
 from tests.operator.rig.world import World, live
 
-from dayfly.kube.transport import Answer, Request
+from dayfly.kube.transport import Answer, KubeRequest
 
 
 def test_late_operator_does_not_report_a_finished_run_as_lost(caplog):
@@ -38,7 +38,7 @@ def test_late_operator_does_not_repeat_failing_writes(name):
         process.transport.view.delay = 30.0
         send = process.transport.send
 
-        async def counted(request: Request) -> Answer:
+        async def counted(request: KubeRequest) -> Answer:
             answer = await send(request)
             if request.method != "GET" and answer.status in (404, 409):
                 refused[f"{request.method} {request.path}"] += 1

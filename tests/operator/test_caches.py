@@ -15,8 +15,8 @@ from tests.operator.rig.world import KINDS
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.pod import names
 from dayfly.kube import errors
-from dayfly.kube.cache import Change
-from dayfly.kube.client import Client
+from dayfly.kube.cache import ObjectChange
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus
 from dayfly.lib.pace import Urgency
 from dayfly.lib.queue import work
@@ -44,7 +44,7 @@ def a_run(name: str, *baselines: Key, target: str = "u", namespace: str = "shop"
 
 
 def told(note, name: str, old: RunObject | None, new: RunObject | None) -> RunObject | None:
-    note(Change(Key("", name), old, new))
+    note(ObjectChange(Key("", name), old, new))
     return new
 
 
@@ -82,7 +82,7 @@ def test_runs_are_found_by_their_targets_uid():
 
 @pytest.fixture
 def cluster():
-    return ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
+    return ClusterWatches(KubeClient(FakeCluster(extra=KINDS).transport("operator"), seed=1))
 
 
 async def test_runs_of_each_namespace_take_turns(cluster):
@@ -141,7 +141,7 @@ def test_owner_reference_does_not_block_deletion():
 async def test_looked_finds_the_served_kinds_of_routes(kind):
     server = FakeCluster(extra=KINDS)
     server.serve(kind)
-    made = ClusterWatches(Client(server.transport("operator"), seed=1))
+    made = ClusterWatches(KubeClient(server.transport("operator"), seed=1))
     assert not made.can_route
     await made.wait_discovered()
     assert made.can_route
@@ -152,7 +152,7 @@ async def test_looked_finds_the_served_kinds_of_routes(kind):
 async def test_routes_of_a_kind_no_longer_served_are_dropped():
     server, routes = FakeCluster(extra=KINDS), GATEWAY_KINDS[0]
     server.serve(routes)
-    made = ClusterWatches(Client(server.transport("operator"), seed=1))
+    made = ClusterWatches(KubeClient(server.transport("operator"), seed=1))
     await made.wait_discovered()
     cache = made.gateway.routes[routes.plural]
     cache.put(RouteObject(metadata=AnnotatedMeta(name="web", uid="u", resource_version="1")))
@@ -168,7 +168,7 @@ def follows(cluster: ClusterWatches, monkeypatch, **states: SimpleNamespace) -> 
     for kind in GATEWAY_KINDS:
         if kind.plural in states:
             server.serve(kind)
-    cluster.client = Client(server.transport("operator"), seed=1)
+    cluster.client = KubeClient(server.transport("operator"), seed=1)
     monkeypatch.setattr(cluster, "follow_also", lambda kind, _cache: states[kind.plural])
 
 
@@ -201,7 +201,7 @@ async def test_trouble_with_routes_ends_once_they_were_listed(cluster, monkeypat
 
 
 async def test_closed_queues_end_their_workers():
-    made = ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
+    made = ClusterWatches(KubeClient(FakeCluster(extra=KINDS).transport("operator"), seed=1))
     made.close()
     for queue in (made.queue, made.sandbox_queue, made.published, made.hooked, made.pairs, made.grouped):
         async with asyncio.timeout(1):

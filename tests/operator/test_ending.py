@@ -7,7 +7,7 @@ import asyncio
 from tests.operator.rig.scenes import SCENES, wish
 from tests.operator.rig.world import World, live
 
-from dayfly.kube.transport import LostError, Request
+from dayfly.kube.transport import KubeRequest, LostError
 
 
 def test_ends_while_it_speaks_and_its_connection_breaks():
@@ -16,7 +16,7 @@ def test_ends_while_it_speaks_and_its_connection_breaks():
     async def story(world: World) -> None:
         speaking, broken = asyncio.Event(), asyncio.Event()
 
-        def pause(request: Request) -> float:
+        def pause(request: KubeRequest) -> float:
             if broken.is_set():
                 raise LostError("the connection broke")
             if not request.path.startswith("/apis/dayfly.dev/v1alpha1/resources/"):

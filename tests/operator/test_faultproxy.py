@@ -19,7 +19,7 @@ from tests.operator.proxied.trials import Server, Trials
 from tests.selection import Selection
 
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import SECRETS
 from dayfly.kube.transport import HttpTransport
 from dayfly.kube.watch import WatchEvent, watch
@@ -46,13 +46,13 @@ class Line:
 
 
 @contextlib.asynccontextmanager
-async def line(harm: Harm | None) -> AsyncIterator[tuple[Client, Line]]:
+async def line(harm: Harm | None) -> AsyncIterator[tuple[KubeClient, Line]]:
     cluster = FakeCluster()
     async with serving(cluster) as address:
         between = Line(harm, address)
         between.cluster = cluster
         async with between.proxy.serving():
-            client = Client(HttpTransport(Through(between.proxy.url("one"), "token")))
+            client = KubeClient(HttpTransport(Through(between.proxy.url("one"), "token")))
             try:
                 yield client, between
             finally:
@@ -98,7 +98,7 @@ async def test_crashed_operator_is_cut_off(harm):
         with pytest.raises(errors.OutcomeUnknown):
             await client.delete(SECRETS, "a", "default")
         assert between.dead == ["one"]
-        peer = Client(HttpTransport(Through(between.proxy.url("two"), "token")))
+        peer = KubeClient(HttpTransport(Through(between.proxy.url("two"), "token")))
         await peer.create(SECRETS, {"metadata": {"name": "b"}}, "default")
         await peer.close()
 
@@ -162,7 +162,7 @@ async def test_request_of_a_dead_sender_is_not_repeated(monkeypatch):
         assert (sent, between.stored()) == (["POST"], True)
 
 
-async def events(client: Client, heard: asyncio.Queue[str]) -> None:
+async def events(client: KubeClient, heard: asyncio.Queue[str]) -> None:
     """Watch Secrets until the watch ends."""
     version = (await client.list_all(SECRETS)).resource_version
     async for event in watch(client, SECRETS, version):

@@ -103,9 +103,9 @@ class TestBirth:
             bench = Bench(machine=held)
             found = bench.create_run()
             bench.forget_hook()
-            fenced = await bench.targets.fence(found)
+            permitted = await bench.targets.ensure_finalizer(found)
             [machine] = bench.server.objects("machines")
-            return fenced, bench.runs(), machine["metadata"].get("finalizers") or []
+            return permitted, bench.runs(), machine["metadata"].get("finalizers") or []
 
         assert run(story()) == (False, [], [])
 
@@ -202,7 +202,7 @@ class TestGone:
 
             bench.server.faults = forget
             with pytest.raises(KindLostError):
-                await bench.targets.fence(found)
+                await bench.targets.ensure_finalizer(found)
             return len(bench.runs())
 
         assert run(story()) == 1

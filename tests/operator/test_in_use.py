@@ -9,7 +9,7 @@ import pytest
 from tests.kube.fake import FakeCluster, Refusal, run
 from tests.operator.rig.world import KINDS
 
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import NAMESPACES
 from dayfly.operator.cluster.objects import PLUGINS
 from dayfly.operator.sandboxes.in_use_labels import (
@@ -31,7 +31,7 @@ def test_new_sandbox_keeps_a_label_that_is_being_removed(moment):
 
     async def main() -> None:
         cluster = FakeCluster()
-        client = Client(cluster.transport("operator"), seed=1)
+        client = KubeClient(cluster.transport("operator"), seed=1)
         await client.create(NAMESPACES, {"metadata": {"name": "shop", "labels": {IN_USE: "true"}}})
         known = SimpleNamespace(client=client, sandboxes=[], pods=[], plugins=[])
         labels = InUseLabels(known)
@@ -51,7 +51,7 @@ def test_new_sandbox_keeps_a_label_that_is_being_removed(moment):
 
 def test_unused_namespace_loses_its_label_in_the_second_sweep():
     async def main() -> None:
-        client = Client(FakeCluster().transport("operator"), seed=1)
+        client = KubeClient(FakeCluster().transport("operator"), seed=1)
         await client.create(NAMESPACES, {"metadata": {"name": "shop", "labels": {IN_USE: "true"}}})
         labels = InUseLabels(SimpleNamespace(client=client, sandboxes=[], pods=[], plugins=[]))
         await labels.sweep()
@@ -65,7 +65,7 @@ def test_unused_namespace_loses_its_label_in_the_second_sweep():
 async def labelled(story) -> None:
     """Run a story with a namespace `shop`, a client, caches, the labeller and a function that reads the labels."""
     cluster = FakeCluster()
-    client = Client(cluster.transport("operator"), seed=1)
+    client = KubeClient(cluster.transport("operator"), seed=1)
     await client.create(NAMESPACES, {"metadata": {"name": "shop"}})
     known = SimpleNamespace(client=client, sandboxes=[], pods=[], plugins=[])
 
@@ -182,7 +182,7 @@ def test_every_version_of_a_named_plugin_is_labelled(resources, labelled):
     """The spec of the Sandbox is validated elsewhere."""
 
     async def main() -> set[str]:
-        client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
+        client = KubeClient(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         await client.create(NAMESPACES, {"metadata": {"name": "shop"}})
         plugins = []
         for name in ("pg@1", "pg@2", "mq", "other"):

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.kube.fake import FakeCluster, Fault, Harm, Refusal, run
 
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import PODS
 from dayfly.operator.pods import log_follower, node_access
 from dayfly.operator.pods.log_follower import LogFollowers
@@ -80,7 +80,7 @@ class TestNodes:
 class TestFollowers:
     async def beside(self, story) -> None:
         cluster = FakeCluster(seed=1)
-        client = Client(cluster.transport("operator"), seed=1)
+        client = KubeClient(cluster.transport("operator"), seed=1)
         spec = {"nodeName": "n", "containers": [{"name": "main", "image": "x"}]}
         pods = [
             await client.create(PODS, {"metadata": {"name": name, "namespace": "default"}, "spec": spec}, "default")

@@ -10,7 +10,7 @@ from tests.operator.rig.scenes import RETRY, RETRY_UNITS, Scene, at_work, chain,
 from tests.operator.rig.world import World
 
 from dayfly.execute.pod.logs import TAIL_LIMIT
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import PODS, Key, Pod
 from dayfly.operator.pods.log_follower import LogFollowers
 from dayfly.operator.pods.node_access import FIRST_PAUSE_S, MAX_FAILURES
@@ -219,7 +219,7 @@ class Silent:
         self.cluster.faults = self._harm
         self.back = False
         self.asked: list[str] = []
-        self.followers = LogFollowers(Client(self.cluster.transport("operator"), seed=1), lambda _: None)
+        self.followers = LogFollowers(KubeClient(self.cluster.transport("operator"), seed=1), lambda _: None)
 
     def _harm(self, call) -> Fault | None:
         if not call.request.path.endswith("/log"):
@@ -232,7 +232,7 @@ class Silent:
         container = {"name": "main", "image": "x"}
         spec = {"nodeName": node, "containers": [container]}
         body = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
-        made = await Client(self.cluster.transport("scheduler"), seed=1).create(PODS, body, "default")
+        made = await KubeClient(self.cluster.transport("scheduler"), seed=1).create(PODS, body, "default")
         self.cluster.log_of(name, "default").write(b"a line\n")
         return made
 

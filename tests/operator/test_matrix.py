@@ -19,7 +19,7 @@ from tests.operator.rig.scenes import SCENES, Scene
 from tests.operator.rig.world import World, live
 from tests.selection import SELECTION
 
-from dayfly.kube.transport import Request
+from dayfly.kube.transport import KubeRequest
 
 LONG = 700.0  # a pause longer than any backoff
 LATE = 120.0
@@ -67,7 +67,7 @@ def paused(world: World, number: int) -> None:
     """Play with two operators; the sender of this change is paused, and wakes up at the end."""
     sent = 0
 
-    def pause(request: Request) -> float:
+    def pause(request: KubeRequest) -> float:
         nonlocal sent
         sent += request.method != "GET"
         return LONG if request.method != "GET" and sent == number else 0.0

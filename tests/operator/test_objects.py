@@ -13,7 +13,7 @@ from tests.operator.rig.kubelet import Script
 from tests.operator.rig.scenes import CLAIMED, CLAIMED_UNITS, gone, message, plugin, ready, wish
 from tests.operator.rig.world import KINDS, World, live
 
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.executors.object_executor import ObjectExecutor
@@ -446,7 +446,7 @@ def test_creation_without_an_answer_is_retried_with_pauses():
 @pytest.mark.parametrize("refused", [False, True])
 def test_sealed_document_with_a_refused_kind_is_refused(refused):
     """Another version of Dayfly may have compiled it."""
-    cluster = ClusterWatches(Client(FakeCluster(seed=1, extra=KINDS).transport("operator"), seed=1))
+    cluster = ClusterWatches(KubeClient(FakeCluster(seed=1, extra=KINDS).transport("operator"), seed=1))
     manifest = {"apiVersion": "v1", "kind": "Node"} if refused else MANIFEST
     unit = Unit(name="make", kind="object", object=Object(written={"manifest": manifest}))
     with pytest.raises(DocumentsRefusedError, match="db/make: ") if refused else contextlib.nullcontext():

@@ -15,7 +15,7 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import PrintedOutput
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import NAMESPACES, SECRETS, AnnotatedMeta
 from dayfly.operator.cluster.objects import RunObject, resource_name, run_owner_reference
 from dayfly.operator.outputs import resource_secrets
@@ -54,7 +54,7 @@ class Server:
 
     def __init__(self) -> None:
         self.cluster = FakeCluster(seed=1, extra=KINDS, time=lambda: 0.0, settles=False)
-        self.client = Client(self.cluster.transport("operator"), seed=1)
+        self.client = KubeClient(self.cluster.transport("operator"), seed=1)
 
     async def secret(self, name: str, namespace: str, run: RunObject | None, **values: bytes) -> None:
         body = outputs_secret(run or RUN, namespace, name, values)

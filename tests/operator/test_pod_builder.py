@@ -14,7 +14,7 @@ from dayfly.execute.fork.read import ForkService, ServiceSpec
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.render import PodSecretKey
 from dayfly.execute.work_order import CannotRenderError
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
@@ -47,7 +47,7 @@ def building(*, traced: bool = False, states=None, sender=None, services: tuple[
     async def grant_for(_namespace, _home):
         return SimpleNamespace(level="restricted", keys=frozenset())
 
-    cluster = ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1), now=lambda: BORN_MS)
+    cluster = ClusterWatches(KubeClient(FakeCluster(extra=KINDS).transport("operator"), seed=1), now=lambda: BORN_MS)
     for service in services:
         cluster.services.put(service)
     runner = SimpleNamespace(name="runner-1", architecture="amd64")

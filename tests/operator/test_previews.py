@@ -10,7 +10,7 @@ from tests.operator.rig.world import API, World, live
 
 from dayfly.execute.gateway.preview import PreviewGateway, host_name
 from dayfly.kube.objects import Key
-from dayfly.kube.transport import Request
+from dayfly.kube.transport import KubeRequest
 from dayfly.operator.cluster.route_kinds import RoutingSettings
 from dayfly.operator.route_groups.extension import RouteGroupsExtension
 from dayfly.spec.identity import routing_key
@@ -207,7 +207,7 @@ def test_fork_stays_until_the_group_address_is_redirected():
         await world.until(lambda: ready(world) and world.gateways.asked(name)[0].startswith("f-"), "a member", 120)
         [route] = [each["metadata"]["name"] for each in world.gateways.ours() if "site-all" in each["metadata"]["name"]]
 
-        def refuses(request: Request) -> Refusal | None:
+        def refuses(request: KubeRequest) -> Refusal | None:
             changes = request.method in ("PUT", "DELETE") and request.path.endswith(f"/{route}")
             return Refusal(403, "not now") if changes else None
 

@@ -18,7 +18,7 @@ from tests.ports import free_port
 
 from dayfly import __version__
 from dayfly.cli.verbs import run
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.lease import Elector
 from dayfly.kube.objects import Key, untyped_resource
 from dayfly.operator import main
@@ -111,7 +111,7 @@ class TestLease:
             [process] = world.processes
             await process.end()
             world.processes.clear()
-            client = Client(world.cluster.transport("one"), seed=1)
+            client = KubeClient(world.cluster.transport("one"), seed=1)
             elector = Elector(client, "dayfly-operator", "dayfly-runners", "one", seed=1)
             operator = Operator(client, runner=RUNNER, front=SandboxesExtension, elector=elector, now=world.now, seed=1)
             task = asyncio.create_task(operator.run())
@@ -134,10 +134,10 @@ class TestProcess:
         caplog.set_level(logging.INFO, "dayfly.operator")
         cluster = FakeCluster(extra=KINDS)
         namespace = {"metadata": {"name": "dayfly-system"}}
-        await Client(cluster.transport("admin")).create(NAMESPACES, namespace)
+        await KubeClient(cluster.transport("admin")).create(NAMESPACES, namespace)
         stop, port = asyncio.Event(), free_port()
         place = ProcessIdentity("one", "dayfly-system", port)
-        client = Client(cluster.transport("operator"), seed=1)
+        client = KubeClient(cluster.transport("operator"), seed=1)
         process = asyncio.create_task(operate(client, RunnerConfigMap.from_program(b"program"), place, stop))
         async with aiohttp.ClientSession() as session:
             status = 0
@@ -169,7 +169,7 @@ class TestProcess:
             await run()
 
         monkeypatch.setattr(Operator, "run", running)
-        client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
+        client = KubeClient(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         place = ProcessIdentity("one", "dayfly-system", port or free_port(), lease_s=0)
         process = asyncio.create_task(operate(client, RunnerConfigMap.from_program(b"program"), place, asyncio.Event()))
         await began.wait()
@@ -211,7 +211,7 @@ class TestProcess:
 
         monkeypatch.setattr(Operator, "run", run)
         monkeypatch.setattr(main, "FallbackImage", lambda _client, _image="", own=None: asked.append(own))
-        client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
+        client = KubeClient(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         place = ProcessIdentity("one", "dayfly-system", free_port(), lease_s=0, pod=pod)
         await operate(client, RunnerConfigMap.from_program(b"program"), place, asyncio.Event())
         assert asked[0] == (("dayfly-system", "dayfly-0") if pod else None)
@@ -223,19 +223,19 @@ class TestProcess:
         async def run(_operator: Operator) -> None:
             """Do nothing."""
 
-        def elector(_client: Client, name: str, *_: object) -> None:
+        def elector(_client: KubeClient, name: str, *_: object) -> None:
             made.append(name)
 
         monkeypatch.setattr(Operator, "run", run)
         monkeypatch.setattr(main, "Elector", elector)
-        client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
+        client = KubeClient(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         place = ProcessIdentity("one", "dayfly-system", free_port(), lease_s=seconds)
         await operate(client, RunnerConfigMap.from_program(b"program"), place, asyncio.Event())
         assert made == ["dayfly-operator"] * elects
 
     async def test_operator_without_front_queues_no_sandboxes(self):
         """Their results do not accumulate either."""
-        client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
+        client = KubeClient(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         for front in (None, SandboxesExtension):
             cluster = Operator(client, runner=RUNNER, front=front).cluster
             for queue, key in ((cluster.sandbox_queue, Key("shop", "box")), (cluster.published, "pg")):
@@ -243,7 +243,7 @@ class TestProcess:
                 assert len(queue) == (1 if front else 0)
 
     async def test_frozen_counts_of_all_controllers_are_added(self):
-        client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
+        client = KubeClient(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         operator = Operator(
             client,
             runner=RUNNER,
@@ -281,7 +281,7 @@ class TestProcess:
     async def test_silence_is_unhealthy(self):
         """An operator without answers of the API server for minutes reports it, and the kubelet restarts it."""
         cluster = FakeCluster(extra=KINDS)
-        operator = Operator(Client(cluster.transport("operator"), seed=1), runner=RUNNER, front=SandboxesExtension)
+        operator = Operator(KubeClient(cluster.transport("operator"), seed=1), runner=RUNNER, front=SandboxesExtension)
         figures = Metrics(operator.cluster)
         port = free_port()
         async with (

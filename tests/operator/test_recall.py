@@ -7,8 +7,8 @@ from tests.operator.rig.kubelet import Script
 from tests.operator.rig.scenes import Scene, chain, gone, message, play, plugin, ready, step
 from tests.operator.rig.world import Unit, World
 
-from dayfly.kube.client import Client
-from dayfly.kube.transport import Request
+from dayfly.kube.client import KubeClient
+from dayfly.kube.transport import KubeRequest
 from dayfly.operator.pods.images import FallbackImage
 
 SAID = 'Back-off pulling image "busybox:1"'
@@ -151,7 +151,7 @@ def test_script_that_was_quicker_than_its_recall_counts_as_run():
     """The image arrives during the recall: the new version of the pod is not recalled."""
 
     async def story(world: World) -> None:
-        def pause(request: Request) -> float:
+        def pause(request: KubeRequest) -> float:
             if not request.path.endswith("/ephemeralcontainers"):
                 return 0.0
             world.kubelet.scripts["db/make"].image_missing = ""
@@ -181,12 +181,12 @@ def test_container_that_cannot_be_created_is_recalled():
 
 def test_fallback_image_is_that_of_the_operator_by_default():
     cluster = FakeCluster(seed=1)
-    client = Client(cluster.transport("operator"), seed=1)
+    client = KubeClient(cluster.transport("operator"), seed=1)
     containers = [{"name": "mesh", "image": "mesh:1"}, {"name": "operator", "image": "mine:2"}]
     body = msgspec.json.encode({"metadata": {"name": "me"}, "spec": {"containers": containers}})
 
     async def asked() -> list[str]:
-        assert cluster.answer(Request("POST", "/api/v1/namespaces/default/pods", {}, body)).status == 201
+        assert cluster.answer(KubeRequest("POST", "/api/v1/namespaces/default/pods", {}, body)).status == 201
         spares = (
             FallbackImage(client, pod=("default", "me")),
             FallbackImage(client, "other:3", ("default", "me")),

@@ -13,7 +13,7 @@ from tests.operator.rig.world import KINDS
 
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator import reconciler
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -36,7 +36,7 @@ class Bench:
     """A reconciler whose executors and targets record the calls."""
 
     def __init__(self, **ledger) -> None:
-        client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
+        client = KubeClient(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         self.cluster = ClusterWatches(client, now=lambda: 5)
         self.done: list[str] = []
         self.loosens = True
@@ -144,7 +144,7 @@ def test_forbidden_kind_does_not_hinder_the_kinds_after_it(what, monkeypatch):
 
     async def story() -> None:
         executors = reconciler_bench.reconciler(
-            ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator")))
+            ClusterWatches(KubeClient(FakeCluster(extra=KINDS).transport("operator")))
         ).executors
         for kind in KEPT:
             monkeypatch.setattr(type(executors.find(kind)), what, ask)

@@ -11,7 +11,7 @@ from tests.operator.rig.outages import LIVES, asked
 from tests.operator.rig.scenes import CHAIN, CHAIN_UNITS, Scene, at_work, chain, gone, message, ready, wish
 from tests.operator.rig.world import World, live
 
-from dayfly.kube.transport import Request
+from dayfly.kube.transport import KubeRequest
 from dayfly.lib.queue import Backoff
 from dayfly.operator.refusals import RETRY_AFTER_S
 
@@ -30,7 +30,7 @@ class Webhook:
         self._world, self._what, self._code = world, (does, plural), code
         world.cluster.refuses = self._refuse
 
-    def _refuse(self, request: Request) -> Refusal | None:
+    def _refuse(self, request: KubeRequest) -> Refusal | None:
         what = asked(self._world, request)
         if what is None or (what.does, what.plural) != self._what:
             return None

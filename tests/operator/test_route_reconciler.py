@@ -109,7 +109,7 @@ class TestStanding:
             await bench.meshed()
             await bench.keep()
             await bench.read_fact()
-            bench.noted.woven_at = dict.fromkeys(bench.noted.woven_at, 0)
+            bench.noted.rules_seen_at = dict.fromkeys(bench.noted.rules_seen_at, 0)
             [seen] = bench.caches.virtual_services
             wrote = [Write(manager="dayfly", time=format_time(bench.clock))]
             meta = msgspec.structs.replace(seen.metadata, managed_fields=wrote, resource_version="999")

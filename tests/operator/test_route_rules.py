@@ -10,7 +10,7 @@ from tests.operator.rig.scenes import fork, gone, ready, wish
 from tests.operator.rig.world import API, World
 from tests.operator.test_routes import group, play, routed
 
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.routeserver.cluster_source import ClusterRuleWatcher
 from dayfly.routeserver.rule_store import RuleStore
 from dayfly.spec.identity import routing_key
@@ -22,7 +22,7 @@ async def watching(world: World, namespace: str = ""):
     """Collects the rules when they are published; by then they must be true."""
     store = RuleStore()
     task = asyncio.create_task(
-        ClusterRuleWatcher(Client(world.cluster.transport("reader"), seed=1), store, namespace).run()
+        ClusterRuleWatcher(KubeClient(world.cluster.transport("reader"), seed=1), store, namespace).run()
     )
     await store.wait_complete()
     try:

@@ -12,7 +12,7 @@ from tests.operator.rig.run_creation import API, BOXES, RUN, Bench
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, Pod
-from dayfly.kube.transport import Request
+from dayfly.kube.transport import KubeRequest
 from dayfly.lib.pace import Urgency
 from dayfly.operator.cluster.objects import RUN_FINALIZER, TARGET_FINALIZER, SandboxObject
 from dayfly.operator.targets.adapter import CachedTarget, Times
@@ -57,7 +57,10 @@ class TestBirth:
         bench = Bench()
         if seen:
             bench.cache_target()
-        assert (await bench.targets.fence(bench.create_run()), bench.finalizers()) == (True, [TARGET_FINALIZER])
+        assert (await bench.targets.ensure_finalizer(bench.create_run()), bench.finalizers()) == (
+            True,
+            [TARGET_FINALIZER],
+        )
 
     @pytest.mark.parametrize("seen", [True, False])
     async def test_deleted_target_gets_no_finalizer_and_its_run_goes(self, seen):
@@ -65,19 +68,26 @@ class TestBirth:
         bench = Bench(finalizers=("x/y",), deleted=True)
         if seen:
             bench.cache_target()
-        fenced = await bench.targets.fence(bench.create_run())
-        assert (fenced, bench.finalizers(), bench.server.objects("runs")) == (False, ["x/y"], [])
+        permitted = await bench.targets.ensure_finalizer(bench.create_run())
+        assert (permitted, bench.finalizers(), bench.server.objects("runs")) == (False, ["x/y"], [])
 
     async def test_target_deleted_with_finalizer_keeps_its_run(self):
         bench = Bench(finalizers=(TARGET_FINALIZER,), deleted=True)
-        assert (await bench.targets.fence(bench.create_run()), len(bench.server.objects("runs"))) == (True, 1)
+        assert (await bench.targets.ensure_finalizer(bench.create_run()), len(bench.server.objects("runs"))) == (
+            True,
+            1,
+        )
 
     async def test_recreated_target_gets_no_finalizer(self):
         bench = Bench()
         found = bench.create_run()
         bench.ask("DELETE", f"{BOXES}/box")
         bench.ask("POST", BOXES, {"metadata": {"name": "box"}, "spec": {"cluster": "c"}})
-        assert (await bench.targets.fence(found), bench.finalizers(), bench.server.objects("runs")) == (False, [], [])
+        assert (await bench.targets.ensure_finalizer(found), bench.finalizers(), bench.server.objects("runs")) == (
+            False,
+            [],
+            [],
+        )
 
     async def test_run_that_another_replica_began_is_not_deleted(self):
         """We saw the run without a claim and its target without our finalizer; by now there is a claim."""
@@ -86,10 +96,10 @@ class TestBirth:
         path = f"{API}/runs/{RUN}"
         units = {"db/make": {"attempt": 1, "state": "claimed"}}
         patch = json.dumps({"ledger": {"units": units}}).encode()
-        bench.server.answer(Request("PATCH", path, {}, patch, "application/merge-patch+json"))
-        fenced = await bench.targets.fence(found)
+        bench.server.answer(KubeRequest("PATCH", path, {}, patch, "application/merge-patch+json"))
+        permitted = await bench.targets.ensure_finalizer(found)
         [left] = bench.server.objects("runs")
-        assert (fenced, left["metadata"].get("deletionTimestamp"), left["metadata"]["finalizers"]) == (
+        assert (permitted, left["metadata"].get("deletionTimestamp"), left["metadata"]["finalizers"]) == (
             False,
             None,
             [RUN_FINALIZER],
@@ -100,7 +110,7 @@ class TestBirth:
         found = bench.create_run()
         closed = Wanted(at=1, reason="Deleted")
         ledger = msgspec.structs.replace(found.ledger, closed=closed)
-        assert await bench.targets.fence(msgspec.structs.replace(found, ledger=ledger)) is True
+        assert await bench.targets.ensure_finalizer(msgspec.structs.replace(found, ledger=ledger)) is True
 
     @pytest.mark.parametrize("written", [True, False])
     async def test_finalizer_is_read_back_after_a_lost_response(self, written):
@@ -116,8 +126,8 @@ class TestBirth:
             raise errors.OutcomeUnknown("PATCH box", "no answer came")
 
         bench.caches.client.patch = lost
-        fenced = await bench.targets.fence(bench.create_run())
-        assert (fenced, len(bench.server.objects("runs")), again) == (
+        permitted = await bench.targets.ensure_finalizer(bench.create_run())
+        assert (permitted, len(bench.server.objects("runs")), again) == (
             (True, 1, []) if written else (False, 1, [(RUN, {"after": 0.1})])
         )
 

@@ -36,8 +36,8 @@ class TestUnborn:
         async def story():
             bench = Bench(deleted=True)
             again = watched(bench)
-            fenced = await bench.targets.fence(pinned(bench))
-            return fenced, bench.server.objects("runs"), bench.server.objects("objectlifecyclemethods"), again
+            permitted = await bench.targets.ensure_finalizer(pinned(bench))
+            return permitted, bench.server.objects("runs"), bench.server.objects("objectlifecyclemethods"), again
 
         assert run(story()) == (False, [], [], [])
 
@@ -47,7 +47,7 @@ class TestUnborn:
             found = pinned(bench)
             bench.change(f"{API}/runs/{RUN}", {"metadata": {"finalizers": None}})
             bench.ask("DELETE", f"{API}/runs/{RUN}")
-            await bench.targets.fence(found)
+            await bench.targets.ensure_finalizer(found)
             return bench.server.objects("objectlifecyclemethods")
 
         assert run(story()) == []
@@ -59,7 +59,7 @@ class TestUnborn:
             bench = Bench(deleted=True)
             found, again = pinned(bench), watched(bench)
             bench.change(f"{API}/runs/{RUN}", {"metadata": {"annotations": {"new": "yes"}}})
-            await bench.targets.fence(found)
+            await bench.targets.ensure_finalizer(found)
             [left] = bench.server.objects("runs")
             return "deletionTimestamp" in left["metadata"], len(bench.server.objects("objectlifecyclemethods")), again
 
@@ -70,7 +70,7 @@ class TestUnborn:
             bench = Bench(deleted=True)
             found, again = pinned(bench), watched(bench)
             meta = msgspec.structs.replace(found.metadata, uid="before")
-            await bench.targets.fence(msgspec.structs.replace(found, metadata=meta))
+            await bench.targets.ensure_finalizer(msgspec.structs.replace(found, metadata=meta))
             [left] = bench.server.objects("runs")
             return left["metadata"]["finalizers"], len(bench.server.objects("objectlifecyclemethods")), again
 
@@ -79,7 +79,7 @@ class TestUnborn:
     def test_finalizers_of_others_keep_the_run(self):
         async def story():
             bench = Bench(deleted=True)
-            await bench.targets.fence(pinned(bench, "x/y"))
+            await bench.targets.ensure_finalizer(pinned(bench, "x/y"))
             [left] = bench.server.objects("runs")
             return left["metadata"]["finalizers"]
 
@@ -99,7 +99,7 @@ class TestUnborn:
                 bench.change(f"{API}/runs/{RUN}", {"ledger": {"units": units}})
 
             bench.caches.client.delete = claimed
-            await bench.targets.fence(found)
+            await bench.targets.ensure_finalizer(found)
             [left] = bench.server.objects("runs")
             return left["metadata"]["finalizers"], len(bench.server.objects("objectlifecyclemethods"))
 

@@ -8,8 +8,8 @@ from tests.kube.fake import FakeCluster
 from tests.operator.rig.world import KINDS
 
 from dayfly.kube import errors
-from dayfly.kube.cache import Cache, Change
-from dayfly.kube.client import Client
+from dayfly.kube.cache import Cache, ObjectChange
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.cluster.objects import RUNS, RunObject
 from dayfly.operator.cluster.runs import RunStore
@@ -30,7 +30,7 @@ def cluster():
 
 @pytest.fixture
 def client(cluster):
-    return Client(cluster.transport("operator"), seed=1)
+    return KubeClient(cluster.transport("operator"), seed=1)
 
 
 @pytest.fixture
@@ -243,28 +243,28 @@ class TestOwn:
     async def test_a_commit_is_known_once(self, runs, cache):
         made, after = await self.committed(runs, cache)
         assert after.ledger.closed
-        assert runs.is_own(Change(Key("", "box"), made, after))
-        assert not runs.is_own(Change(Key("", "box"), made, after)), "then it is something else"
+        assert runs.is_own(ObjectChange(Key("", "box"), made, after))
+        assert not runs.is_own(ObjectChange(Key("", "box"), made, after)), "then it is something else"
 
     async def test_with_the_run_its_commits_are_forgotten(self, runs, cache):
         """A commit with the same name and number would be another program's."""
         made, after = await self.committed(runs, cache)
         cache.drop(Key("", "box"))
-        assert not runs.is_own(Change(Key("", "box"), made, after))
+        assert not runs.is_own(ObjectChange(Key("", "box"), made, after))
 
     async def test_forgotten_run_has_no_own_commits(self, runs, cache):
         made, after = await self.committed(runs, cache)
         runs.forget("box")
-        assert not runs.is_own(Change(Key("", "box"), made, after))
+        assert not runs.is_own(ObjectChange(Key("", "box"), made, after))
 
     async def test_a_birth_is_news(self, runs, cache):
         made = await runs.create(BODY)
-        assert not runs.is_own(Change(Key("", "box"), None, made))
+        assert not runs.is_own(ObjectChange(Key("", "box"), None, made))
 
     async def test_commit_of_another_is_not_our_own(self, runs, cache, client):
         made, after = await self.committed(runs, cache)
         other = msgspec.structs.replace(after, ledger=msgspec.structs.replace(after.ledger, born_at=7))
-        assert not runs.is_own(Change(Key("", "box"), made, other))
+        assert not runs.is_own(ObjectChange(Key("", "box"), made, other))
 
     @pytest.mark.parametrize(
         "mark", [{"finalizers": ["x"]}, {"annotations": {"a": "b"}}, {"deletion_timestamp": "now"}]
@@ -273,7 +273,7 @@ class TestOwn:
         """A list only shows the newest version: our commit, and changes after it."""
         made, after = await self.committed(runs, cache)
         marked = msgspec.structs.replace(after, metadata=msgspec.structs.replace(after.metadata, **mark))
-        assert not runs.is_own(Change(Key("", "box"), made, marked))
+        assert not runs.is_own(ObjectChange(Key("", "box"), made, marked))
 
 
 @pytest.mark.parametrize("version", ["1", "9"])

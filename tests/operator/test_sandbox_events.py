@@ -18,7 +18,7 @@ from tests.operator.test_status_writers import a_run, report
 
 from dayfly.execute.pod.names import ORDER_ANNOTATION
 from dayfly.execute.tracing import Tracer
-from dayfly.kube.cache import Change
+from dayfly.kube.cache import ObjectChange
 from dayfly.kube.objects import Key
 from dayfly.lib.delivery import DeliveryResult
 from dayfly.operator.cluster.objects import SERVED_LABEL, SandboxObject
@@ -158,7 +158,7 @@ async def test_oldest_events_of_the_busiest_namespace_are_dropped(monkeypatch, c
     assert await oldest() == "uid-d/1/ready"
     await events.settle("shop", "uid-d/1/ready")
     assert (await oldest(), await oldest("pay")) == (None, "uid-theirs/1/ready")
-    listeners[0](Change(Key("shop", "a"), box("a"), None))
+    listeners[0](ObjectChange(Key("shop", "a"), box("a"), None))
     assert not remembered(events, "uid-a")
     running = asyncio.create_task(events.run())
     for _ in range(20):
@@ -184,7 +184,7 @@ def test_run_that_another_operator_ended_is_forgotten():
     run = a_run()
     traces.add_report(run.ledger, report())
     assert not tracer.expects("u")
-    listeners[0](Change(Key("", "run"), run, None))
+    listeners[0](ObjectChange(Key("", "run"), run, None))
     assert tracer.expects("u")
     tracer.close()
 

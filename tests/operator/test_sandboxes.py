@@ -10,9 +10,9 @@ from tests.kube.fake import FakeCluster
 from tests.operator.rig.scenes import CHAIN, fork, wish
 from tests.operator.rig.world import API, KINDS
 
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import Key
-from dayfly.kube.transport import Request
+from dayfly.kube.transport import KubeRequest
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import PluginObject, RunObject, SandboxObject
 from dayfly.operator.sandboxes.in_use_labels import InUseLabels
@@ -29,7 +29,7 @@ class Bench:
 
     def __init__(self, peer: Bench | None = None) -> None:
         self.server = peer.server if peer else FakeCluster(seed=1, extra=KINDS, time=lambda: 0.0)
-        self.cluster = ClusterWatches(Client(self.server.transport("operator"), seed=1), now=lambda: 5_000_000)
+        self.cluster = ClusterWatches(KubeClient(self.server.transport("operator"), seed=1), now=lambda: 5_000_000)
         self.front = SandboxController(self.cluster, InUseLabels(self.cluster), lambda *_: None)
         self.asked: list[str] = []
         self.cluster.queue.add = lambda key, **_: self.asked.append(key)
@@ -40,7 +40,7 @@ class Bench:
             self.publish("pg")
 
     def ask(self, method, path, body, kind="application/json"):
-        answer = self.server.answer(Request(method, path, {}, json.dumps(body).encode(), kind))
+        answer = self.server.answer(KubeRequest(method, path, {}, json.dumps(body).encode(), kind))
         assert answer.status < 300, answer.body
         return msgspec.json.decode(answer.body)
 

@@ -15,9 +15,9 @@ from tests.operator.rig.runner import Receipt
 from tests.operator.rig.scenes import Scene, at_work, chain, gone, message, play, plugin, ready, step, wish
 from tests.operator.rig.world import KINDS, Unit, World
 
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import AnnotatedMeta, Key, Pod
-from dayfly.kube.transport import Request
+from dayfly.kube.transport import KubeRequest
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RUN_FINALIZER, RUNS, DocumentObject, PluginObject, RunObject, SandboxObject
 from dayfly.operator.pods.log_follower import LogFollowers
@@ -172,11 +172,11 @@ def sealed(*, own: bool = True, cut: int = 0) -> bool:
         cluster, heard, cuts = FakeCluster(seed=1), asyncio.Event(), [Fault(Harm.TROUBLE_BEFORE)] * cut
         cluster.faults = lambda call: cuts.pop() if cuts and call.request.path.endswith("/log") else None
         body = {"metadata": {"name": "r-a"}, "spec": {"containers": [{"name": "main", "image": "x"}]}}
-        made = cluster.answer(Request("POST", "/api/v1/namespaces/default/pods", {}, json.dumps(body).encode()))
+        made = cluster.answer(KubeRequest("POST", "/api/v1/namespaces/default/pods", {}, json.dumps(body).encode()))
         pod = msgspec.json.decode(made.body, type=Pod)
         receipt = Receipt(pod.metadata.uid if own else "another", {"nonce": "n", "attempt": "1"}, {}, "exited", 0, 1, 2)
         cluster.log_of("r-a", "default").write(receipt.log())
-        followers = LogFollowers(Client(cluster.transport("operator"), seed=1), lambda _run: heard.set())
+        followers = LogFollowers(KubeClient(cluster.transport("operator"), seed=1), lambda _run: heard.set())
         followers.follow(pod, "run")
         async with asyncio.timeout(60):
             await heard.wait()
@@ -202,12 +202,12 @@ def test_finalizer_of_a_replacement_object_stays():
 
     async def main() -> list[str]:
         cluster = FakeCluster(seed=1, extra=KINDS)
-        client = Client(cluster.transport("operator"), seed=1)
+        client = KubeClient(cluster.transport("operator"), seed=1)
         seen = AnnotatedMeta(name="box", uid="gone", finalizers=[RUN_FINALIZER])
         spec = {"ledger": {"uid": "u", "target": {}, "plan": ""}}
         path = "/apis/dayfly.dev/v1alpha1/runs"
         body = json.dumps({"metadata": {"name": "box", "finalizers": [RUN_FINALIZER]}, **spec})
-        assert cluster.answer(Request("POST", path, {}, body.encode())).status == 201
+        assert cluster.answer(KubeRequest("POST", path, {}, body.encode())).status == 201
         await ClusterWatches(client).drop_finalizer(RUNS, seen, RUN_FINALIZER)
         return cluster.objects("runs")[0]["metadata"]["finalizers"]
 

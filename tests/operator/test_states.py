@@ -26,7 +26,7 @@ from dayfly.execute.state import access, handler, seal
 from dayfly.execute.state.head import DamagedError, Head
 from dayfly.execute.state.service import StateOwner
 from dayfly.kube import errors
-from dayfly.kube.client import Client as Kube
+from dayfly.kube.client import KubeClient as Kube
 from dayfly.kube.objects import SECRETS, AnnotatedMeta, Key, Secret, untyped_resource
 from dayfly.lib import http_server
 from dayfly.operator.cluster.objects import RUNS, RunObject, owned_secret

@@ -9,7 +9,7 @@ import pytest
 
 from dayfly.execute.pod import names
 from dayfly.kube import errors
-from dayfly.kube.cache import Change
+from dayfly.kube.cache import ObjectChange
 from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, OwnerReference
 from dayfly.operator.cluster.objects import (
     SERVED_FOR_ANNOTATION,
@@ -251,9 +251,9 @@ class TestSandbox:
         assert bench.status.frozen == {}
         await bench.status.report_waiting(bench.box, SandboxNotReadyError(Reason.LEDGER_LOST, "restore it"))
         [heard] = bench.listeners
-        heard(Change(Key("shop", "box"), bench.box, bench.box))
+        heard(ObjectChange(Key("shop", "box"), bench.box, bench.box))
         assert bench.status.frozen == {"u": Reason.LEDGER_LOST}
-        heard(Change(Key("shop", "box"), bench.box, None))
+        heard(ObjectChange(Key("shop", "box"), bench.box, None))
         assert bench.status.frozen == {}
 
     async def test_after_another_has_spoken_it_is_said_again(self):

@@ -57,7 +57,9 @@ class Bench:
         self.done: list[object] = []
         self.fault: Exception | None = None
         self.settled = True
-        self.cluster = ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1), now=lambda: NOW)
+        self.cluster = ClusterWatches(
+            KubeClient(FakeCluster(extra=KINDS).transport("operator"), seed=1), now=lambda: NOW
+        )
         self.queued: list[tuple[str, float]] = []
         self.cluster.queue.add = lambda run, *, after=0.0, **_: self.queued.append((run, after))
         pods = SimpleNamespace(

@@ -15,7 +15,7 @@ from dayfly.execute.pod.read import PodReading, parse_time
 from dayfly.execute.state.head import Head, Holder, Refusal, Version
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import (
     AnnotatedMeta,
     ContainerState,
@@ -75,7 +75,7 @@ def pod(unit: str = MAKE, attempt: int = 1, *, uid: str = "p", reads: str = "", 
     return Pod(metadata=meta, spec=PodSpec(node_name="n"), status=status)
 
 
-class Server(Client):
+class Server(KubeClient):
     """Answers quorum reads of pods with `there`; there are no Events."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from tests.operator.rig.kubelet import Script
 from tests.operator.rig.scenes import OUTPUTS, RETRY, RETRY_UNITS, gone, plugin, ready, step
 from tests.operator.rig.world import KINDS, Unit, World, live
 
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
@@ -138,7 +138,7 @@ class TestBound:
         claim = Claim(unit="wait", attempt=1, kind="exec", ref="r", at=1)
 
         async def story() -> None:
-            cluster = ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
+            cluster = ClusterWatches(KubeClient(FakeCluster(extra=KINDS).transport("operator"), seed=1))
             slots = StepSlots(cluster, limit=1)
             first, second, late = (stored(cluster, name) for name in ("a", "b", "c"))
 

@@ -179,9 +179,9 @@ class TestFencing:
     """Checks before the first claim."""
 
     @pytest.mark.parametrize(
-        ("says", "fenced", "runs", "held"), [(True, True, 1, True), (None, False, 1, True), (False, False, 0, False)]
+        ("says", "permitted", "runs", "held"), [(True, True, 1, True), (None, False, 1, True), (False, False, 0, False)]
     )
-    def test_server_decides_whether_a_run_may_begin(self, says, fenced, runs, held):
+    def test_server_decides_whether_a_run_may_begin(self, says, permitted, runs, held):
         async def story(bench: SandboxBench):
             asked: list[Any] = []
             later: list[float] = []
@@ -193,7 +193,7 @@ class TestFencing:
             made = bench.caches.ledger.get(RUN)
             bench.targets.adapter_for(made).permits = permits
             bench.caches.queue = SimpleNamespace(add=lambda _key, after=0.0, **_: later.append(after))
-            assert await bench.targets.fence(made) is fenced
+            assert await bench.targets.ensure_finalizer(made) is permitted
             assert asked == [made]
             assert later == ([PERMIT_RETRY_AFTER_S] if says is None else [])
             assert len(bench.server.objects("runs")) == runs
@@ -236,7 +236,7 @@ class TestFencing:
             made = bench.caches.ledger.get(RUN)
             bench.targets.adapter_for(made).permits = lambda _run: pytest.fail("asked")
             bench.ask("DELETE", f"{BOXES}/box")
-            assert await bench.targets.fence(made) is True, "it ends as any other"
+            assert await bench.targets.ensure_finalizer(made) is True, "it ends as any other"
 
         run_story(story, finalizers=(TARGET_FINALIZER,))
 
@@ -251,7 +251,7 @@ class TestFencing:
 
     def test_run_with_an_existing_hook_may_start(self):
         async def story(bench: QueueBench):
-            assert await bench.targets.fence(bench.create_run()) is True
+            assert await bench.targets.ensure_finalizer(bench.create_run()) is True
             assert bench.ask("GET", f"{MACHINES}/m")["metadata"]["finalizers"] == [OURS]
 
         run_story(story, QueueBench)
@@ -343,7 +343,7 @@ class TestEnding:
                 await bench.targets.release_documents(made)
             else:
                 bench.ask("DELETE", f"{BOXES}/box")
-                assert await bench.targets.fence(made) is False
+                assert await bench.targets.ensure_finalizer(made) is False
                 assert bench.server.objects("runs") == []
             assert bench.server.objects("objectlifecyclemethods") == []
             assert bench.broken == []
@@ -400,7 +400,7 @@ class TestEnding:
             bench.change_sandbox()
             bench.server.faults = lambda call: asked.append(call.request.method)
             asked: list[str] = []
-            assert await bench.targets.fence(bench.caches.ledger.get(RUN)) is True
+            assert await bench.targets.ensure_finalizer(bench.caches.ledger.get(RUN)) is True
             assert bench.finalizers() == ["x/y", TARGET_FINALIZER]
             assert asked == ["PATCH"], "cached objects are not queried"
 

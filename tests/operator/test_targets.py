@@ -15,7 +15,7 @@ from tests.selection import SELECTION
 from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
 from dayfly.kube.cache import Cache
-from dayfly.kube.objects import AnnotatedMeta, KubeStruct, Resource
+from dayfly.kube.objects import AnnotatedMeta, ApiResource, KubeStruct
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import (
     DOCUMENT_FINALIZER,
@@ -47,7 +47,7 @@ class Maps(BaseAdapter):
     """The adapter of the kind. `journal` belongs to the test and outlives the processes."""
 
     def __init__(self, cluster: ClusterWatches, journal: list[str], *, removes: bool = False) -> None:
-        super().__init__(Resource("", "v1", "configmaps", "ConfigMap", Map))
+        super().__init__(ApiResource("", "v1", "configmaps", "ConfigMap", Map))
         self.cache: Cache[Map] = Cache()
         self.removes = removes
         self._client = cluster.client

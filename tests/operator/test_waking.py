@@ -9,7 +9,7 @@ from tests.operator.rig.world import KINDS
 
 from dayfly.execute.fork.read import ForkDeployment, ForkService, ServiceSpec
 from dayfly.execute.pod import names
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import (
     AnnotatedMeta,
     ContainerState,
@@ -71,7 +71,7 @@ def woken():
 
 @pytest.fixture
 def cluster(woken, monkeypatch):
-    made = ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
+    made = ClusterWatches(KubeClient(FakeCluster(extra=KINDS).transport("operator"), seed=1))
     Targets(made, SandboxTarget(made, BaseAdapter(SANDBOXES)))
     monkeypatch.setattr(made.queue, "add", lambda key, urgency=0, after=0.0: woken.append(after))
     return made

@@ -15,8 +15,8 @@ import pytest
 from tests.cli.frozen_cluster import Denying, FrozenCluster, Stage
 
 from dayfly.cli.cluster_page.app import ClusterPage
-from dayfly.kube.client import Client, Limits
-from dayfly.kube.transport import Answer, Request
+from dayfly.kube.client import KubeClient, Limits
+from dayfly.kube.transport import Answer, KubeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ class Ada(Denying):
 
     may_not: tuple[str, ...] = ()
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: KubeRequest) -> Answer:
         if request.path.endswith("/selfsubjectaccessreviews"):
             asked = json.loads(request.body)["spec"]["resourceAttributes"]
             allowed = f"{asked['verb']} {asked['resource']}" not in self.may_not
@@ -107,9 +107,9 @@ class Served:
         """Change the cluster as another user."""
 
         async def act() -> Answer:
-            request = Request(method, path, body=json.dumps(body).encode() if body is not None else b"")
+            request = KubeRequest(method, path, body=json.dumps(body).encode() if body is not None else b"")
             if method == "PATCH":
-                request = Request(method, path, body=request.body, content_type=kind)
+                request = KubeRequest(method, path, body=request.body, content_type=kind)
             return await self.ada.cluster.transport("somebody").send(request)
 
         answer = asyncio.run_coroutine_threadsafe(act(), self._loop).result(20)
@@ -170,7 +170,7 @@ def serving(
 
     async def main() -> None:
         stop = asyncio.Event()
-        client = Client(ada, Limits(timeout=0.5), seed=1)
+        client = KubeClient(ada, Limits(timeout=0.5), seed=1)
         page = ClusterPage(client, namespace, f" --context {CONTEXT}", user="ada", context=CONTEXT)
         made.extend([asyncio.get_running_loop(), stop, page])
         ready.set()

@@ -18,7 +18,7 @@ from tests.page import browser as driven
 from tests.page.clusters import SHOP
 from tests.page.test_speed import cost, processor
 
-from dayfly.kube.transport import Request
+from dayfly.kube.transport import KubeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,7 +67,7 @@ class Api:
 
     def _ask(self, method: str, path: str, body: object) -> None:
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        answer = self.cluster.answer(Request(method, path, {}, json.dumps(body).encode(), kind))
+        answer = self.cluster.answer(KubeRequest(method, path, {}, json.dumps(body).encode(), kind))
         assert answer.status < 300, answer.body
 
     def change(self, number: int, when: int) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.runner.attempts import NOBODY, Attempt, end_all
-from tests.runner.resident_runner import Asked
+from tests.runner.resident_runner import ResidentRunner
 
 ROOT = Path(__file__).parents[2]
 # Other tests mount things at any moment.
@@ -105,12 +105,12 @@ def under() -> Sequence[str]:
 
 
 @pytest.fixture
-def asked(runner: Path, isolated: str, here: Path, under: Sequence[str]) -> Iterator[Asked]:
+def resident(runner: Path, isolated: str, here: Path, under: Sequence[str]) -> Iterator[ResidentRunner]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         process = subprocess.Popen([*under, runner, *serving_of(isolated)], stdin=theirs)
     ours.settimeout(30)
-    found = Asked(ours, process, isolated, here)
+    found = ResidentRunner(ours, process, isolated, here)
     with ours:
         yield found
     process.wait(30)
@@ -123,6 +123,6 @@ def asked(runner: Path, isolated: str, here: Path, under: Sequence[str]) -> Iter
 @pytest.fixture
 def here() -> Iterator[Path]:
     """A folder in /var/tmp, as a step would find it."""
-    with tempfile.TemporaryDirectory(prefix="dayfly-ahead-", dir="/var/tmp", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(prefix="dayfly-prepare-", dir="/var/tmp", ignore_cleanup_errors=True) as name:
         os.chmod(name, 0o755)  # noqa: PTH101 - the path is a string here
         yield Path(name)

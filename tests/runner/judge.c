@@ -33,7 +33,7 @@ static void judge(const unsigned char *bytes, size_t length) {
     free(order.environment);
     free(order.inputs);
     free(order.outputs);
-    free(order.privates);
+    free(order.private_paths);
     free(order.secrets);
     free(order.masked);
     free(first);

@@ -23,7 +23,7 @@ from dayfly.server.app import create_app
 from dayfly.server.db.store import Store
 from dayfly.server.db.tables import clusters
 from dayfly.server.records.run_records import save
-from dayfly.server.sync.agents import mailbox_rows
+from dayfly.server.sync.agents import mailbox_rows, sessions
 from dayfly.server.sync.agents.agent_service import AgentService
 from dayfly.server.sync.agents.mailbox_transport import MailboxTransport
 from dayfly.spec.host_errors import DocumentsRefusedError
@@ -138,7 +138,7 @@ async def test_idle_poll_updates_last_seen_time_at_intervals(replica, store):
         work = lambda rows: mailbox_rows.fetch(rows, "east", 1, after, digest, now)  # noqa: E731
         found = await store.for_org(ORG).write(work)
         return found, (
-            await store.for_org(ORG).read(lambda rows: mailbox_rows.read_states(rows, [(ORG, "east"), (ORG, "x")]))
+            await store.for_org(ORG).read(lambda rows: sessions.read_states(rows, [(ORG, "east"), (ORG, "x")]))
         )[0]
 
     assert (await poll(0, session["digest"], 1_000 + mailbox_rows.RECORD_POLL_INTERVAL_MS - 1))[1].seen_at == 1_000
@@ -148,7 +148,7 @@ async def test_idle_poll_updates_last_seen_time_at_intervals(replica, store):
     # A received message is recorded at once, so that it is not repeated.
     found, standing = await poll(1, sent.digest, 11_002)
     assert (found, standing.seen_at) == ([], 11_002)
-    with pytest.raises(mailbox_rows.SessionEndedError, match="a later request"):
+    with pytest.raises(sessions.SessionEndedError, match="a later request"):
         await poll(0, session["digest"], 11_003)
 
 
@@ -204,13 +204,13 @@ async def test_cluster_with_foreign_chain_is_frozen_until_thawed(replica, store)
     assert status == 423
     assert "frozen: it has seen messages that this server does not know" in found["error"]
     assert await publish(store, "east", HELLO) == [0]
-    assert not await store.for_org(ORG).write(lambda rows: mailbox_rows.thaw(rows, "east")), (
+    assert not await store.for_org(ORG).write(lambda rows: sessions.thaw(rows, "east")), (
         "the host has not reported its runs"
     )
     opening = SessionRequest(cluster_uid="u-east", previous=1, number=1, digest="of another database")
     for path, body in (("births", {"session": 1, "uids": []}), ("session", opening)):
         assert (await replica.ask("east", "POST", path, body))[0] == 423
-    assert await store.for_org(ORG).write(lambda rows: mailbox_rows.thaw(rows, "east"))
+    assert await store.for_org(ORG).write(lambda rows: sessions.thaw(rows, "east"))
     again = await replica.open(previous=1, number=1, digest="of another database")
     assert again["session"] == 2
 
@@ -282,7 +282,7 @@ async def test_new_session_with_pending_messages_is_not_frozen(replica, store, t
     if thawed:
         stranger = SessionRequest(cluster_uid="u-east", previous=1, number=1, digest="of another database")
         assert (await replica.ask("east", "POST", "session", stranger))[0] == 423
-        assert await store.for_org(ORG).write(lambda rows: mailbox_rows.thaw(rows, "east"))
+        assert await store.for_org(ORG).write(lambda rows: sessions.thaw(rows, "east"))
         begun = await replica.open(previous=1, number=1, digest="of another database")
     else:
         begun = await replica.open(previous=1)
@@ -449,7 +449,7 @@ async def test_documents_too_long_for_an_operator_are_refused(replica, store, mo
     """The operator would fetch the answer with them forever, and receive no other message."""
     monkeypatch.setattr("dayfly.server.sync.agents.mailbox_transport.MAX_ANSWER_BYTES", 8_000)
     await replica.open()
-    (standing,) = await store.for_org(ORG).read(lambda rows: mailbox_rows.read_states(rows, [(ORG, "east")]))
+    (standing,) = await store.for_org(ORG).read(lambda rows: sessions.read_states(rows, [(ORG, "east")]))
     host = MailboxTransport(standing, lambda: replica.now, lambda: None)
     target = Target(kind="Sandbox", name="box", uid="u")
 

@@ -14,7 +14,7 @@ from dayfly.server.db.tables import clusters
 from dayfly.server.records import confirmations, tombstones
 from dayfly.server.records.confirmations import Confirmation, Confirmations
 from dayfly.server.records.run_records import RunEntry, save
-from dayfly.server.sync.agents import mailbox_rows
+from dayfly.server.sync.agents import sessions
 
 ORG = "acme"
 PLACE = CompileTarget(publisher=ORG, namespace="acme-sandboxes", declares=False, routes=True)
@@ -35,7 +35,7 @@ def _fill(rows):
         save(rows, record)
     save(rows, stored_records.group("g1", cluster="east"))
     for cluster in ("east", "west"):
-        mailbox_rows.open_session(rows, cluster, SessionRequest(cluster_uid=cluster), 1)
+        sessions.open_session(rows, cluster, SessionRequest(cluster_uid=cluster), 1)
 
 
 async def note(store, **told):
@@ -76,7 +76,7 @@ async def test_confirmation_of_ended_run_or_old_session_is_dropped(store):
 async def test_new_session_voids_confirmations(store):
     await note(store, s1=Confirmation(1, 1, FORM), s2=Confirmation(1, 1, FORM))
     asks = SessionRequest(cluster_uid="east", previous=1)
-    await store.for_org(ORG).write(lambda rows: mailbox_rows.open_session(rows, "east", asks, 2))
+    await store.for_org(ORG).write(lambda rows: sessions.open_session(rows, "east", asks, 2))
     assert set(await known(store)) == {"s2"}
 
 

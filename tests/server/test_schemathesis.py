@@ -16,9 +16,9 @@ from tests.server import specs
 from tests.server.client import KEY, serving
 from tests.server.fake_host import FakeHost
 
+from dayfly.link.envelope import TOKEN_HEADER
 from dayfly.server.http import openapi, request_data
 from dayfly.server.http.route_table import API, ROUTES
-from dayfly.server.sync.agents.agent_service import TOKEN_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,7 +27,7 @@ class DeploymentStatus(kube.KubeStruct, frozen=True):
     """Status with `ready` if all pods of the current spec are ready."""
 
     ready: bool = False
-    conditions: list[kube.Condition] | None = None
+    conditions: list[kube.ObjectCondition] | None = None
 
 
 class BasicDeployment(kube.KubeStruct, frozen=True):
@@ -43,7 +43,7 @@ class SetStatus(kube.KubeStruct, frozen=True):
 
     active: int = 0
     observed_generation: int = 0
-    conditions: list[kube.Condition] | None = None
+    conditions: list[kube.ObjectCondition] | None = None
 
 
 class BasicReplicaSet(kube.KubeStruct, frozen=True):
@@ -54,8 +54,8 @@ class BasicReplicaSet(kube.KubeStruct, frozen=True):
     status: SetStatus = SetStatus()
 
 
-DEPLOYMENTS = kube.Resource("basic.example.org", "v1", "basicdeployments", "BasicDeployment", BasicDeployment)
-SETS = kube.Resource("basic.example.org", "v1", "basicreplicasets", "BasicReplicaSet", BasicReplicaSet)
+DEPLOYMENTS = kube.ApiResource("basic.example.org", "v1", "basicdeployments", "BasicDeployment", BasicDeployment)
+SETS = kube.ApiResource("basic.example.org", "v1", "basicreplicasets", "BasicReplicaSet", BasicReplicaSet)
 
 
 class Deployments:
@@ -85,7 +85,9 @@ class Deployments:
         message = (
             next((each.message for each in made.status.conditions or () if each.type == "Ready"), "") if known else ""
         )
-        condition = kube.Condition("Ready", "True" if ready else "False", "Ready" if ready else "Progressing", message)
+        condition = kube.ObjectCondition(
+            "Ready", "True" if ready else "False", "Ready" if ready else "Progressing", message
+        )
         await self._status_writer.write(DEPLOYMENTS, item, DeploymentStatus(ready, [condition]))
         return None
 
@@ -112,12 +114,12 @@ class ReplicaSets:
         except (kube.errors.Forbidden, kube.errors.Invalid, kube.NameConflictError) as error:
             refusal = error.message if isinstance(error, kube.errors.ApiError) else str(error)
         active = sum(is_ready(pod) and label_of(pod) == template_hash(item) for pod in pods.values())
-        condition = kube.Condition("Ready", "True", "Ready", f"all {active} pods are ready")
+        condition = kube.ObjectCondition("Ready", "True", "Ready", f"all {active} pods are ready")
         if refusal:
-            condition = kube.Condition("Ready", "False", "Refused", refusal)
+            condition = kube.ObjectCondition("Ready", "False", "Refused", refusal)
         elif active != item.spec.replicas or len(pods) != active:
             why = next((f": {pod_problem(pod)}" for pod in pods.values() if pod_problem(pod)), "")
-            condition = kube.Condition(
+            condition = kube.ObjectCondition(
                 "Ready", "False", "Progressing", f"{active} of {item.spec.replicas} pods are ready{why}"
             )
         await self._status_writer.write(SETS, item, SetStatus(active, item.metadata.generation, [condition]))

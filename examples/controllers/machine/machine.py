@@ -41,7 +41,7 @@ class Status(kube.KubeStruct, frozen=True):
     address: str | None = None
     failure_reason: str | None = None
     failure_message: str | None = None
-    conditions: list[kube.Condition] | None = None
+    conditions: list[kube.ObjectCondition] | None = None
 
 
 class Machine(kube.KubeStruct, frozen=True):
@@ -59,7 +59,7 @@ class Contract(kube.KubeStruct, frozen=True):
     address: str | None = None
     failure_reason: str | None = None
     failure_message: str | None = None
-    conditions: list[kube.Condition] | None = None
+    conditions: list[kube.ObjectCondition] | None = None
 
 
 class Infrastructure(kube.KubeStruct, frozen=True):
@@ -69,7 +69,7 @@ class Infrastructure(kube.KubeStruct, frozen=True):
     status: Contract = Contract()
 
 
-MACHINES = kube.Resource("machines.example.org", "v1", "machines", "Machine", Machine)
+MACHINES = kube.ApiResource("machines.example.org", "v1", "machines", "Machine", Machine)
 DEFINITIONS = kube.untyped_resource(
     "apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
 ).metadata_only()
@@ -91,7 +91,7 @@ class Machines:
         self._manager, self._client = manager, manager.client
         self._status_writer = manager.status_writer(warnings={"NoContract", "NotServed", "Taken", "Failed"})
         self._machines = manager.control(MACHINES, self.reconcile)
-        self._followed: dict[tuple[str, str], kube.Resource[Infrastructure]] = {}
+        self._followed: dict[tuple[str, str], kube.ApiResource[Infrastructure]] = {}
 
     async def reconcile(self, machine: Machine) -> float | None:
         if machine.metadata.deletion_timestamp:
@@ -102,13 +102,13 @@ class Machines:
                 return None  # the finalizer comes before ownership
             infrastructure = await self._adopt(machine, of)
         except WaitingError as why:
-            waits = kube.Condition("Ready", "False", why.reason, str(why))
+            waits = kube.ObjectCondition("Ready", "False", why.reason, str(why))
             await self._status_writer.write(MACHINES, machine, Status(conditions=[waits]))
             return why.after
         await self._status_writer.write(MACHINES, machine, machine_status(of.kind, infrastructure))
         return None
 
-    async def _follow_kind(self, ref: Reference) -> kube.Resource[Infrastructure]:
+    async def _follow_kind(self, ref: Reference) -> kube.ApiResource[Infrastructure]:
         """Return the resource for a kind, and watch it from now on. The result is cached.
 
         Raises:
@@ -131,13 +131,13 @@ class Machines:
         self._machines.follows(self._manager.watch(of), lambda item: self._users(of, item))
         return of
 
-    def _users(self, of: kube.Resource[Infrastructure], item: Infrastructure) -> list[kube.Key]:
+    def _users(self, of: kube.ApiResource[Infrastructure], item: Infrastructure) -> list[kube.Key]:
         """Return the Machines that refer to this object."""
         meta, named = item.metadata, Reference(of.api_version, of.kind, item.metadata.name)
         users = (each for each in self._machines.cache if each.spec.infrastructure_ref == named)
         return [kube.Key.from_object(each) for each in users if each.metadata.namespace == meta.namespace]
 
-    async def _adopt(self, machine: Machine, of: kube.Resource[Infrastructure]) -> Infrastructure:
+    async def _adopt(self, machine: Machine, of: kube.ApiResource[Infrastructure]) -> Infrastructure:
         """Return the infrastructure. If it has no owner, the Machine becomes its owner; else it is only used.
 
         Raises:
@@ -173,19 +173,19 @@ class Machines:
             return None
         if not found.metadata.deletion_timestamp:
             await self._client.delete(of, ref.name, meta.namespace, uid=found.metadata.uid)
-        waits = kube.Condition("Ready", "False", "Deleting", f"{ref.kind} {ref.name} is being removed")
+        waits = kube.ObjectCondition("Ready", "False", "Deleting", f"{ref.kind} {ref.name} is being removed")
         await self._status_writer.write(MACHINES, machine, Status(conditions=[waits]))
         return 1.0
 
 
-async def find_resource(client: kube.Client, ref: Reference) -> kube.Resource[Infrastructure] | None:
+async def find_resource(client: kube.KubeClient, ref: Reference) -> kube.ApiResource[Infrastructure] | None:
     """Find the namespaced API of a kind; None if the cluster does not serve it."""
     try:
         every = await client.kinds(ref.api_version)
     except kube.errors.NotServed:
         return None
     line = next((each for each in every if each.kind == ref.kind and each.namespaced and "/" not in each.name), None)
-    found: kube.Resource[Any] | None = kube.untyped_resource(ref.api_version, ref.kind, line.name) if line else None
+    found: kube.ApiResource[Any] | None = kube.untyped_resource(ref.api_version, ref.kind, line.name) if line else None
     return found.read_as(Infrastructure) if found else None
 
 
@@ -195,12 +195,14 @@ def machine_status(kind: str, infrastructure: Infrastructure) -> Status:
     ready = said.ready if said.ready is not None else own is not None and own.status == "True"
     about, failed = f"{kind} {infrastructure.metadata.name}", [said.failure_reason, said.failure_message]
     if any(failed):
-        condition = kube.Condition("Ready", "False", "Failed", ": ".join([about, *(each for each in failed if each)]))
+        condition = kube.ObjectCondition(
+            "Ready", "False", "Failed", ": ".join([about, *(each for each in failed if each)])
+        )
         return Status(False, said.address, said.failure_reason, said.failure_message, [condition])
     message = (own.message if own else "") or ("it is running" if ready else "it is not ready yet")
-    condition = kube.Condition("Ready", "False", "Waiting", f"{about}: {message}")
+    condition = kube.ObjectCondition("Ready", "False", "Waiting", f"{about}: {message}")
     if ready:
-        condition = kube.Condition("Ready", "True", "Ready", f"{about}: {message}")
+        condition = kube.ObjectCondition("Ready", "True", "Ready", f"{about}: {message}")
     return Status(ready, said.address, conditions=[condition])
 
 

@@ -30,7 +30,7 @@ class Status(kube.KubeStruct, frozen=True):
     address: str | None = None
     failure_reason: str | None = None
     failure_message: str | None = None
-    conditions: list[kube.Condition] | None = None
+    conditions: list[kube.ObjectCondition] | None = None
 
 
 class PodMachine(kube.KubeStruct, frozen=True):
@@ -47,7 +47,7 @@ class PodStatus(kube.KubeStruct, frozen=True):
     phase: str = ""
     message: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
-    conditions: list[kube.Condition] | None = None
+    conditions: list[kube.ObjectCondition] | None = None
     container_statuses: list[kube.ContainerStatus] | None = None
 
 
@@ -58,7 +58,7 @@ class Pod(kube.KubeStruct, frozen=True):
     status: PodStatus = PodStatus()
 
 
-POD_MACHINES = kube.Resource("machines.example.org", "v1", "podmachines", "PodMachine", PodMachine)
+POD_MACHINES = kube.ApiResource("machines.example.org", "v1", "podmachines", "PodMachine", PodMachine)
 PODS = kube.PODS.read_as(Pod)
 
 
@@ -98,18 +98,18 @@ def render_pod(item: PodMachine) -> dict[str, object]:
 def machine_status(pod: Pod | None, refusal: str) -> Status:
     """Return the status of a PodMachine, with the reason from its pod or the API server."""
     if refusal or pod is None:
-        return Status(conditions=[kube.Condition("Ready", "False", "Refused", refusal)])
+        return Status(conditions=[kube.ObjectCondition("Ready", "False", "Refused", refusal)])
     if pod.status.phase in ("Succeeded", "Failed"):
         ended = [each.state.terminated for each in pod.status.container_statuses or ()]
         why = next((f"exit code {each.exit_code} {each.message}".strip() for each in ended if each), pod.status.message)
-        failed = kube.Condition("Ready", "False", "Failed", f"its pod has ended: {why}")
+        failed = kube.ObjectCondition("Ready", "False", "Failed", f"its pod has ended: {why}")
         return Status(failure_reason="PodEnded", failure_message=why, conditions=[failed])
     ready = any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions or ())
     waits = [each.state.waiting for each in pod.status.container_statuses or ()]
     waiting = next((f"{each.reason}: {each.message}" for each in waits if each and each.message), "its pod is starting")
-    condition = kube.Condition("Ready", "True", "Running", "its pod is running")
+    condition = kube.ObjectCondition("Ready", "True", "Running", "its pod is running")
     if not ready:
-        condition = kube.Condition("Ready", "False", "Starting", waiting)
+        condition = kube.ObjectCondition("Ready", "False", "Starting", waiting)
     return Status(ready=ready, address=pod.status.pod_ip or None, conditions=[condition])
 
 

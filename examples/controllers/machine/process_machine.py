@@ -34,7 +34,7 @@ class Status(kube.KubeStruct, frozen=True):
     address: str | None = None
     failure_reason: str | None = None
     failure_message: str | None = None
-    conditions: list[kube.Condition] | None = None
+    conditions: list[kube.ObjectCondition] | None = None
 
 
 class ProcessMachine(kube.KubeStruct, frozen=True):
@@ -45,7 +45,7 @@ class ProcessMachine(kube.KubeStruct, frozen=True):
     status: Status = Status()
 
 
-PROCESS_MACHINES = kube.Resource("machines.example.org", "v1", "processmachines", "ProcessMachine", ProcessMachine)
+PROCESS_MACHINES = kube.ApiResource("machines.example.org", "v1", "processmachines", "ProcessMachine", ProcessMachine)
 
 
 class Process(msgspec.Struct):
@@ -94,7 +94,7 @@ class ProcessMachines:
                 await self._service.remove(meta.uid)
                 await kube.drop_finalizer(self._client, PROCESS_MACHINES, meta, FINALIZER)
         except ServiceError as error:
-            condition = kube.Condition("Ready", "False", "ServiceError", str(error))
+            condition = kube.ObjectCondition("Ready", "False", "ServiceError", str(error))
             await self._status_writer.write(PROCESS_MACHINES, item, Status(conditions=[condition]))
             return POLL_INTERVAL_S
         return None
@@ -104,12 +104,12 @@ def machine_status(process: Process) -> Status:
     """Return the status of a ProcessMachine."""
     if process.state == "ended":
         message = f"its process has ended with code {process.code}"
-        failed = kube.Condition("Ready", "False", "Failed", message)
+        failed = kube.ObjectCondition("Ready", "False", "Failed", message)
         return Status(failure_reason="ProcessEnded", failure_message=message, conditions=[failed])
     runs = process.state == "running"
-    condition = kube.Condition("Ready", "False", "Starting", "its process is starting")
+    condition = kube.ObjectCondition("Ready", "False", "Starting", "its process is starting")
     if runs:
-        condition = kube.Condition("Ready", "True", "Running", "its process is running")
+        condition = kube.ObjectCondition("Ready", "True", "Running", "its process is running")
     return Status(ready=runs, address=process.address or None, conditions=[condition])
 
 

@@ -127,7 +127,7 @@ root = click.version_option(__version__, message="%(prog)s %(version)s")(root)
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code. Each error becomes one line on stderr."""
     try:
-        return _run(arguments)
+        return _invoke(arguments)
     finally:
         for stream in (sys.stdout, sys.stderr):
             try:
@@ -140,7 +140,8 @@ def run(arguments: list[str]) -> int:
                 discard_output(stream)
 
 
-def _run(arguments: list[str]) -> int:
+def _invoke(arguments: list[str]) -> int:
+    """Invoke the verb. Return the exit code of its result, of an interrupt, of a closed pipe or of its error."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # both are text files
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
@@ -172,10 +173,15 @@ def _run(arguments: list[str]) -> int:
             "interrupted; the server continues with the requests it received, see: dayfly status", 128 + 2
         )
     except Exception as fault:  # noqa: BLE001 # users never see a traceback
-        return _report(fault)
+        return _report_error(fault)
 
 
-def _report(fault: Exception) -> int:
+def _report_error(fault: Exception) -> int:
+    """Print an error on stderr, and return its exit code.
+
+    The errors are those of a server or host (`DayflyError`), of a file (`SpecError`), of the command line
+    (`click.ClickException`) and of the operating system (`OSError`). Any other is an internal error with a crash file.
+    """
     match fault:
         case DayflyError():
             return _print_error(str(fault), fault.code)

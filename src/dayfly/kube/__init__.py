@@ -1,8 +1,8 @@
 """A Kubernetes client and controller framework: client, watch cache, controllers, Lease, Events.
 
-It knows nothing of Dayfly except `lib`; callers bring the kinds (`objects.Resource`). No change is sent twice: a lost
-response to a change raises `errors.OutcomeUnknown`. A cache may be stale, so each write is guarded by UID and resource
-version. `execute` and `operator` call it. The names in `__all__` are also for other projects
+It knows nothing of Dayfly except `lib`; callers bring the kinds (`objects.ApiResource`). No change is sent twice: a
+lost response to a change raises `errors.OutcomeUnknown`. A cache may be stale, so each write is guarded by UID and
+resource version. `execute` and `operator` call it. The names in `__all__` are also for other projects
 (docs/guides/controllers.md); each is imported on first use.
 """
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dayfly.kube import errors
-    from dayfly.kube.cache import Cache, Change
-    from dayfly.kube.client import Client, Limits
+    from dayfly.kube.cache import Cache, ObjectChange
+    from dayfly.kube.client import KubeClient, Limits
     from dayfly.kube.controller import Controller, Resync
     from dayfly.kube.events import Recorder
     from dayfly.kube.forms import Propagation, Style
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
         PODS,
         SECRETS,
         AnnotatedMeta,
-        Condition,
+        ApiResource,
         ContainerStatus,
         Key,
         KubeStruct,
+        ObjectCondition,
         ObjectMeta,
         OwnerReference,
         Pod,
-        Resource,
         to_json,
         untyped_resource,
     )
@@ -46,16 +46,16 @@ if TYPE_CHECKING:
     from dayfly.lib.queue import Backoff
 
 _HOMES = {
-    "cache": ("Cache", "Change"),
-    "client": ("Client", "Limits"),
+    "cache": ("Cache", "ObjectChange"),
+    "client": ("KubeClient", "Limits"),
     "controller": ("Controller", "Resync"),
     "events": ("Recorder",),
     "forms": ("Propagation", "Style"),
     "lease": ("Elector", "LeaseTerms"),
     "manager": ("Controlled", "Manager", "Runnable", "connect", "run_to_signal"),
     "objects": (
-        "PODS", "SECRETS", "AnnotatedMeta", "Condition", "ContainerStatus", "Key", "ObjectMeta",
-        "OwnerReference", "Pod", "Resource", "KubeStruct", "untyped_resource", "to_json",
+        "PODS", "SECRETS", "AnnotatedMeta", "ObjectCondition", "ContainerStatus", "Key", "ObjectMeta",
+        "OwnerReference", "Pod", "ApiResource", "KubeStruct", "untyped_resource", "to_json",
     ),
     "ownership": (
         "NameConflictError", "add_finalizer", "controller_of", "controls", "create_owned", "drop_finalizer",
@@ -70,27 +70,27 @@ __all__ = [
     "PODS",
     "SECRETS",
     "AnnotatedMeta",
+    "ApiResource",
     "Backoff",
     "Cache",
-    "Change",
-    "Client",
-    "Condition",
     "ContainerStatus",
     "Controlled",
     "Controller",
     "Elector",
     "Key",
+    "KubeClient",
     "KubeStruct",
     "LeaseTerms",
     "Limits",
     "Manager",
     "NameConflictError",
+    "ObjectChange",
+    "ObjectCondition",
     "ObjectMeta",
     "OwnerReference",
     "Pod",
     "Propagation",
     "Recorder",
-    "Resource",
     "Resync",
     "Runnable",
     "StatusWriter",

@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from dayfly.kube import errors
-from dayfly.kube.objects import ListMeta, Status
-from dayfly.kube.transport import Answer, Request
+from dayfly.kube.objects import ListMeta, ResponseStatus
+from dayfly.kube.transport import Answer, KubeRequest
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ _KINDS: dict[int, type[errors.Refused]] = {
     410: errors.Gone,
     422: errors.Invalid,
 }
-_STATUS = msgspec.json.Decoder(Status)
+_STATUS = msgspec.json.Decoder(ResponseStatus)
 
 
 MAX_DEPTH = 100
@@ -66,15 +66,15 @@ class Listing(msgspec.Struct, Generic[T]):
     items: list[T]
 
 
-def status_of(body: bytes) -> Status:
+def status_of(body: bytes) -> ResponseStatus:
     """Return the Status in a body; for other bodies (of proxies), a Status with the start of the body as message."""
     try:
         return _STATUS.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Status(message=body[:200].decode(errors="replace").strip() or "no explanation was given")
+        return ResponseStatus(message=body[:200].decode(errors="replace").strip() or "no explanation was given")
 
 
-def error_of_response(request: Request, answer: Answer, *, changes: bool) -> errors.ApiError:
+def error_of_response(request: KubeRequest, answer: Answer, *, changes: bool) -> errors.ApiError:
     """Return the error for a response with a status of 400 or more.
 
     After a 5xx to a change, it is unknown whether the change was stored: `OutcomeUnknown`. A 429 with plain text comes
@@ -95,7 +95,7 @@ def error_of_response(request: Request, answer: Answer, *, changes: bool) -> err
     return error_of_status(said, status, answer.status)
 
 
-def error_of_status(request: str, status: Status, code: int) -> errors.Refused:
+def error_of_status(request: str, status: ResponseStatus, code: int) -> errors.Refused:
     """Return the error for a Status with a code of 4xx, also of a Status inside a watch."""
     kind = _KINDS.get(code, errors.Refused)
     if code == 409 and status.reason == "AlreadyExists":
@@ -117,7 +117,7 @@ def _bounded(message: str) -> str:
     return message[: MAX_MESSAGE_CHARS - _END - len(_CUT)] + _CUT + message[-_END:]
 
 
-def _seconds(answer: Answer, status: Status) -> float:
+def _seconds(answer: Answer, status: ResponseStatus) -> float:
     header = answer.headers.get("retry-after", "")
     told = status.details.retry_after_seconds if status.details else 0
     return float(header) if header.isascii() and header.isdigit() else float(told or 1)
@@ -128,7 +128,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
 
 
-def decode(kind: type[T], answer: Answer, request: Request) -> T:
+def decode(kind: type[T], answer: Answer, request: KubeRequest) -> T:
     """Decode a successful response.
 
     Raises:

@@ -20,7 +20,7 @@ _MIN_PAUSE_S, _MAX_PAUSE_S = 0.5, 30.0
 _FAILURES_TO_RELIST = 5
 
 
-class Change(msgspec.Struct, Generic[T], frozen=True):
+class ObjectChange(msgspec.Struct, Generic[T], frozen=True):
     """A change of one object; `old` is None after a creation, `new` after a deletion."""
 
     key: Key
@@ -75,7 +75,7 @@ class Cache(Generic[T]):
         self._items: dict[Key, T] = {}
         self._owned = _Index()
         self._labelled = {label: _Index() for label in labels}
-        self._listeners: list[Callable[[Change[T]], None]] = []
+        self._listeners: list[Callable[[ObjectChange[T]], None]] = []
         self._ahead: set[Key] = set()
         self.begun = 0
         """The number of complete lists that were started."""
@@ -100,15 +100,15 @@ class Cache(Generic[T]):
         """Return the objects with this label value, sorted by key; only for indexed labels."""
         return [self._items[each] for each in self._labelled[key].find(value)]
 
-    def listen(self, listener: Callable[[Change[T]], None]) -> None:
+    def listen(self, listener: Callable[[ObjectChange[T]], None]) -> None:
         """Call the listener at once for each existing object, and from now on after each change of the cache."""
         self._listeners.append(listener)
         self.replay(listener)
 
-    def replay(self, listener: Callable[[Change[T]], None]) -> None:
+    def replay(self, listener: Callable[[ObjectChange[T]], None]) -> None:
         """Call the listener for each existing object, as if it had just been created."""
         for key, item in list(self._items.items()):
-            listener(Change(key, None, item))
+            listener(ObjectChange(key, None, item))
 
     def put(self, item: T) -> None:
         """Store an object. If its UID differs from that of the stored one, the stored one is reported as gone."""
@@ -120,11 +120,11 @@ class Cache(Generic[T]):
         if old is not None and old.metadata.resource_version == item.metadata.resource_version:
             self._ahead.discard(key)
         elif old is not None and key in self._ahead and not is_newer(item, old):
-            self._notify(Change(key, old, old))
+            self._notify(ObjectChange(key, old, old))
         else:
             self._ahead.discard(key)
             self._set(key, old, item)
-            self._notify(Change(key, old, item))
+            self._notify(ObjectChange(key, old, item))
 
     def advance(self, item: T) -> None:
         """Store the server's response to our own change before the watch delivers it, without notifying listeners.
@@ -145,7 +145,7 @@ class Cache(Generic[T]):
         old = self._items.pop(key, None)
         if old is not None:
             self._unindex(key, old)
-            self._notify(Change(key, old, None))
+            self._notify(ObjectChange(key, old, None))
 
     def replace(self, items: list[T]) -> None:
         """Replace the whole content. Objects that are missing were deleted unseen, and are reported as gone."""
@@ -179,7 +179,7 @@ class Cache(Generic[T]):
             if label in labels:
                 yield index, labels[label]
 
-    def _notify(self, change: Change[T]) -> None:
+    def _notify(self, change: ObjectChange[T]) -> None:
         for listener in self._listeners:
             listener(change)
 

@@ -16,8 +16,8 @@ import msgspec
 from dayfly.kube import answers, errors
 from dayfly.kube.answers import Listing, Page
 from dayfly.kube.forms import METADATA, Propagation, Style, accept, deletion, query_params, writing
-from dayfly.kube.objects import PODS, Resource, ServedGroup, ServedKind, ServedKinds, group_root, root
-from dayfly.kube.transport import JSON, Answer, LostError, NotSentError, Request, Stream, Transport
+from dayfly.kube.objects import PODS, ApiResource, ServedGroup, ServedKind, ServedKinds, group_root, root
+from dayfly.kube.transport import JSON, Answer, KubeRequest, LostError, NotSentError, Stream, Transport
 from dayfly.lib.pace import Pace, Urgency
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class Limits:
     pause_max: float = 30.0
 
 
-class Client:
+class KubeClient:
     """The client of one API server, shared by all controllers of a process.
 
     Reads are repeated with jittered back-off until their deadline. A change is sent once. It succeeds, or raises
@@ -59,7 +59,7 @@ class Client:
         self.headers: dict[str, str] = {}
         """Additional headers of each request."""
 
-    def acting_as(self, user: str, extra: Mapping[str, str]) -> Client:
+    def acting_as(self, user: str, extra: Mapping[str, str]) -> KubeClient:
         """Return a client with the same connection and rate limit that impersonates another user.
 
         Args:
@@ -77,7 +77,7 @@ class Client:
 
     # Reading.
 
-    async def get(self, resource: Resource[T], name: str, namespace: str = "", *, subresource: str = "") -> T:
+    async def get(self, resource: ApiResource[T], name: str, namespace: str = "", *, subresource: str = "") -> T:
         """Return the current state of an object (a quorum read).
 
         Raises:
@@ -86,7 +86,7 @@ class Client:
         request = self._request("GET", resource.path(namespace, name, subresource), accept=accept(resource))
         return answers.decode(resource.model, await self._send(request), request)
 
-    async def find(self, resource: Resource[T], name: str, namespace: str = "") -> T | None:
+    async def find(self, resource: ApiResource[T], name: str, namespace: str = "") -> T | None:
         """Return the current state of an object; None if it does not exist."""
         try:
             return await self.get(resource, name, namespace)
@@ -113,7 +113,7 @@ class Client:
 
     async def page(
         self,
-        resource: Resource[T],
+        resource: ApiResource[T],
         namespace: str = "",
         *,
         labels: str = "",
@@ -131,7 +131,7 @@ class Client:
         return answers.decode(Page[resource.model], await self._send(request), request)  # type: ignore[name-defined] # a type made at run time
 
     async def list_all(
-        self, resource: Resource[T], namespace: str = "", *, labels: str = "", fields: str = "", limit: int = 500
+        self, resource: ApiResource[T], namespace: str = "", *, labels: str = "", fields: str = "", limit: int = 500
     ) -> Listing[T]:
         """Return all matching objects, page by page at one version; start again if the version expires."""
         while True:
@@ -187,7 +187,13 @@ class Client:
     # Changing.
 
     async def create(
-        self, resource: Resource[T], body: Body, namespace: str = "", *, dry_run: bool = False, manager: str = _MANAGER
+        self,
+        resource: ApiResource[T],
+        body: Body,
+        namespace: str = "",
+        *,
+        dry_run: bool = False,
+        manager: str = _MANAGER,
     ) -> T:
         """Create an object.
 
@@ -198,7 +204,7 @@ class Client:
 
     async def update(
         self,
-        resource: Resource[T],
+        resource: ApiResource[T],
         body: Body,
         name: str,
         namespace: str = "",
@@ -217,7 +223,7 @@ class Client:
 
     async def patch(
         self,
-        resource: Resource[T],
+        resource: ApiResource[T],
         patch: Body | list[dict[str, Any]],
         name: str,
         namespace: str = "",
@@ -250,7 +256,7 @@ class Client:
 
     async def delete(
         self,
-        resource: Resource[T],
+        resource: ApiResource[T],
         name: str,
         namespace: str = "",
         *,
@@ -298,7 +304,7 @@ class Client:
         }
         await self._send(self._request("POST", PODS.path(namespace, name, "eviction"), body=msgspec.json.encode(body)))
 
-    async def scale(self, resource: Resource[T], name: str, namespace: str, replicas: int, *, uid: str) -> None:
+    async def scale(self, resource: ApiResource[T], name: str, namespace: str, replicas: int, *, uid: str) -> None:
         """Set the number of replicas if the object has this UID."""
         await self.patch(
             resource.read_as(dict[str, Any]),
@@ -310,7 +316,7 @@ class Client:
     # Shared parts.
 
     @contextlib.asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+    async def stream(self, request: KubeRequest) -> AsyncIterator[Stream]:
         """Open a streaming response: a watch or a log. The caller judges its end."""
         await self._wait_for_pace(request)
         try:
@@ -340,12 +346,12 @@ class Client:
         body: bytes = b"",
         content_type: str = JSON,
         accept: str = JSON,
-    ) -> Request:
-        return Request(method, path, query or {}, body, content_type, accept, self._limits.timeout, self.headers)
+    ) -> KubeRequest:
+        return KubeRequest(method, path, query or {}, body, content_type, accept, self._limits.timeout, self.headers)
 
     async def _change(
         self,
-        resource: Resource[T],
+        resource: ApiResource[T],
         method: str,
         path: str,
         body: Body | list[dict[str, Any]],
@@ -356,7 +362,7 @@ class Client:
         answer = await self._send(request)
         return answers.decode(resource.model, answer, request)
 
-    async def _send(self, request: Request) -> Answer:
+    async def _send(self, request: KubeRequest) -> Answer:
         """Send a request; repeat a read until its deadline."""
         if request.method not in answers.READS:
             return await self._send_once(request)
@@ -377,7 +383,7 @@ class Client:
                     raise
                 await asyncio.sleep(wait)
 
-    async def _send_once(self, request: Request) -> Answer:
+    async def _send_once(self, request: KubeRequest) -> Answer:
         """Send a request once; after a 401, which proves that nothing was executed, again with renewed credentials."""
         await self._wait_for_pace(request)
         changes = request.method not in answers.READS
@@ -391,7 +397,7 @@ class Client:
             self._apply_throttling(fault)
         raise fault
 
-    async def _exchange(self, request: Request, changes: bool) -> Answer:
+    async def _exchange(self, request: KubeRequest, changes: bool) -> Answer:
         try:
             return await self._transport.send(request)
         except NotSentError as fault:
@@ -400,7 +406,7 @@ class Client:
             family = errors.OutcomeUnknown if changes else errors.ServerError
             raise family(str(request), f"the answer was lost: {fault}") from fault
 
-    async def _wait_for_pace(self, request: Request) -> None:
+    async def _wait_for_pace(self, request: KubeRequest) -> None:
         urgent = request.method == "DELETE" or request.path.endswith("/eviction")
         urgency = Urgency.URGENT if urgent else Urgency.NORMAL
         if self._pace.take_at_once(urgency):

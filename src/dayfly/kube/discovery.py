@@ -3,11 +3,11 @@
 from typing import Any
 
 from dayfly.kube import errors
-from dayfly.kube.client import Client
-from dayfly.kube.objects import DEFINITIONS, Resource, ServedKind
+from dayfly.kube.client import KubeClient
+from dayfly.kube.objects import DEFINITIONS, ApiResource, ServedKind
 
 
-async def find_served_kind(client: Client, api_version: str, kind: str) -> ServedKind | None:
+async def find_served_kind(client: KubeClient, api_version: str, kind: str) -> ServedKind | None:
     """Return how the server serves a kind under an API version (`batch/v1`); None if it does not.
 
     Subresources such as `machines/scale`, which also have a kind, are ignored.
@@ -19,14 +19,14 @@ async def find_served_kind(client: Client, api_version: str, kind: str) -> Serve
     return next((each for each in every if each.kind == kind and "/" not in each.name), None)
 
 
-async def list_other_versions(client: Client, api_version: str, kind: str) -> list[str]:
+async def list_other_versions(client: KubeClient, api_version: str, kind: str) -> list[str]:
     """Return the other versions of the group in which the server serves the kind: its objects are the same ones."""
     group = api_version.rpartition("/")[0]
     versions = await client.versions(group) if group else []
     return [each for each in versions if each != api_version and await find_served_kind(client, each, kind)]
 
 
-async def definition_uid(client: Client, resource: Resource[Any]) -> str:
+async def definition_uid(client: KubeClient, resource: ApiResource[Any]) -> str:
     """Return the UID of the CustomResourceDefinition of a kind; empty if it has none, or it may not be read.
 
     The absence of a definition proves something only if the definition existed before.
@@ -38,7 +38,7 @@ async def definition_uid(client: Client, resource: Resource[Any]) -> str:
     return found.metadata.uid if found is not None else ""
 
 
-async def is_definition_gone(client: Client, name: str, uid: str) -> bool:
+async def is_definition_gone(client: KubeClient, name: str, uid: str) -> bool:
     """Return whether that very CustomResourceDefinition is gone, and with it all objects of its kind.
 
     This is a quorum read of the definition itself. Discovery proves nothing: one of several API servers may be behind,

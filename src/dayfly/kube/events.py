@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import EVENTS, ObjectReference
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Recorder:
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         controller: str,
         instance: str,
         *,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dayfly.kube.transport import JSON
 
 if TYPE_CHECKING:
-    from dayfly.kube.objects import Resource
+    from dayfly.kube.objects import ApiResource
 
 _PARTIAL = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1,application/json"
 METADATA = _PARTIAL.format("")
@@ -32,7 +32,7 @@ class Propagation(enum.Enum):
     ORPHAN = "Orphan"
 
 
-def accept(resource: Resource[Any], suffix: str = "") -> str:
+def accept(resource: ApiResource[Any], suffix: str = "") -> str:
     """Return the Accept header for a kind; `suffix` is List for a list."""
     return _PARTIAL.format(suffix) if resource.partial else JSON
 

@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from dayfly.kube import errors
-from dayfly.kube.client import Client
-from dayfly.kube.objects import LEASES, Lease
+from dayfly.kube.client import KubeClient
+from dayfly.kube.objects import LEASES, LeaseObject
 from dayfly.lib.clock import utc_now
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Elector:
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         name: str,
         namespace: str,
         identity: str,
@@ -125,7 +125,7 @@ class Elector:
         await self._client.update(LEASES, self._body(lease), self._name, self._namespace)
         return True
 
-    def _body(self, lease: Lease | None, *, holder: str | None = None) -> dict[str, Any]:
+    def _body(self, lease: LeaseObject | None, *, holder: str | None = None) -> dict[str, Any]:
         now = self._now().isoformat(timespec="microseconds").replace("+00:00", "Z")
         ours = lease is not None and lease.spec.holder_identity == self.identity
         metadata = {"name": self._name, "namespace": self._namespace}

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from dayfly.kube import auth, errors
-from dayfly.kube.cache import Cache, Change
-from dayfly.kube.client import Client
+from dayfly.kube.cache import Cache, ObjectChange
+from dayfly.kube.client import KubeClient
 from dayfly.kube.controller import Controller, Resync
 from dayfly.kube.events import Recorder
 from dayfly.kube.lease import Elector, run_election
-from dayfly.kube.objects import HasMeta, Key, Resource
+from dayfly.kube.objects import ApiResource, HasMeta, Key
 from dayfly.kube.ownership import NameConflictError, controller_of
 from dayfly.kube.reflector import Reflector
 from dayfly.kube.status import StatusWriter
@@ -53,7 +53,7 @@ class Manager:
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         name: str,
         identity: str,
         *,
@@ -82,7 +82,7 @@ class Manager:
         self._running = False
         self._stopping = asyncio.Event()
 
-    def watch(self, resource: Resource[T], *, labels: str = "", index: tuple[str, ...] = ()) -> Cache[T]:
+    def watch(self, resource: ApiResource[T], *, labels: str = "", index: tuple[str, ...] = ()) -> Cache[T]:
         """Return the cache of a kind; callers with the same arguments share it.
 
         A cache that is requested while the manager runs is filled from then on, and `run` does not wait for it: see
@@ -112,7 +112,7 @@ class Manager:
 
     def control(
         self,
-        resource: Resource[T],
+        resource: ApiResource[T],
         reconcile: Callable[[T], Awaitable[float | None]],
         *,
         owns: Iterable[Cache[Any]] = (),
@@ -147,7 +147,7 @@ class Manager:
         expected = (NameConflictError,)
         controller = Controller(resource.kind, reconcile_key, queue, workers=workers, expected=expected, resync=every)
 
-        def changed(change: Change[T]) -> None:
+        def changed(change: ObjectChange[T]) -> None:
             queue.add(change.key)
             if queue.is_paused and change.deleted is not None:
                 gone(change.key)
@@ -244,7 +244,7 @@ class Manager:
 class Controlled(Generic[T]):
     """A controlled kind: its cache, and further triggers of `reconcile`."""
 
-    def __init__(self, resource: Resource[T], cache: Cache[T], queue: WorkQueue[Key]) -> None:
+    def __init__(self, resource: ApiResource[T], cache: Cache[T], queue: WorkQueue[Key]) -> None:
         self.cache = cache
         self._resource = resource
         self._queue = queue
@@ -260,7 +260,7 @@ class Controlled(Generic[T]):
     def follows(self, cache: Cache[O], keys: Callable[[O], Iterable[Key]]) -> None:
         """After each change in the cache, reconcile the objects that `keys` returns for the old and the new state."""
 
-        def on_change(change: Change[O]) -> None:
+        def on_change(change: ObjectChange[O]) -> None:
             for item in (change.old, change.new):
                 for key in keys(item) if item is not None else ():
                     self._queue.add(key)
@@ -275,13 +275,13 @@ class Controlled(Generic[T]):
 
 
 @contextlib.asynccontextmanager
-async def connect(kubeconfig: Path | None = None, context: str | None = None) -> AsyncIterator[Client]:
+async def connect(kubeconfig: Path | None = None, context: str | None = None) -> AsyncIterator[KubeClient]:
     """Yield a client with the credentials of a kubeconfig or of this pod; it is closed at the end.
 
     Raises:
         auth.CredentialsError: there are no usable credentials.
     """
-    client = Client(HttpTransport(await auth.load(kubeconfig, context)))
+    client = KubeClient(HttpTransport(await auth.load(kubeconfig, context)))
     try:
         yield client
     finally:

@@ -140,7 +140,7 @@ class ContainerStatus(KubeStruct, frozen=True):
     restart_count: int = 0
 
 
-class Condition(KubeStruct, frozen=True):
+class ObjectCondition(KubeStruct, frozen=True):
     """One of an object's conditions."""
 
     type: str
@@ -177,7 +177,7 @@ class PodStatus(KubeStruct, frozen=True):
     reason: str = ""
     message: str = ""
     start_time: str | None = None
-    conditions: list[Condition] | None = None
+    conditions: list[ObjectCondition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
     ephemeral_container_statuses: list[ContainerStatus] | None = None
@@ -246,7 +246,7 @@ class LeaseSpec(KubeStruct, frozen=True):
     lease_transitions: int = 0
 
 
-class Lease(KubeStruct, frozen=True):
+class LeaseObject(KubeStruct, frozen=True):
     """A Lease. It indicates which process works, but does not fence others."""
 
     metadata: ObjectMeta
@@ -270,7 +270,7 @@ class StatusDetails(KubeStruct, frozen=True):
     uid: str = ""
 
 
-class Status(KubeStruct, frozen=True):
+class ResponseStatus(KubeStruct, frozen=True):
     """The response of the server if there is no object to return."""
 
     status: str = ""
@@ -311,7 +311,7 @@ S = TypeVar("S")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Resource(Generic[T]):
+class ApiResource(Generic[T]):
     """A kind in the API, and the type that its objects are decoded into."""
 
     group: str
@@ -326,13 +326,13 @@ class Resource(Generic[T]):
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    def read_as(self, kind: type[S]) -> Resource[S]:
+    def read_as(self, kind: type[S]) -> ApiResource[S]:
         """Return the same kind, decoded into another type (`dict[str, Any]` for all fields)."""
-        return Resource(self.group, self.version, self.plural, self.kind, kind, self.namespaced)
+        return ApiResource(self.group, self.version, self.plural, self.kind, kind, self.namespaced)
 
-    def metadata_only(self) -> Resource[PartialObjectMetadata]:
+    def metadata_only(self) -> ApiResource[PartialObjectMetadata]:
         """Return the same kind, of which the server sends only metadata: for watches of other projects' kinds."""
-        return Resource(
+        return ApiResource(
             self.group, self.version, self.plural, self.kind, PartialObjectMetadata, self.namespaced, partial=True
         )
 
@@ -391,11 +391,11 @@ def _segment(text: str, what: str, missing: type[errors.Refused]) -> str:
     return quote(text, safe=":", errors="replace")
 
 
-PODS = Resource("", "v1", "pods", "Pod", Pod)
-SECRETS = Resource("", "v1", "secrets", "Secret", Secret)
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", PartialObjectMetadata, namespaced=False)
-EVENTS = Resource("events.k8s.io", "v1", "events", "Event", Event)
-DEFINITIONS = Resource(
+PODS = ApiResource("", "v1", "pods", "Pod", Pod)
+SECRETS = ApiResource("", "v1", "secrets", "Secret", Secret)
+NAMESPACES = ApiResource("", "v1", "namespaces", "Namespace", PartialObjectMetadata, namespaced=False)
+EVENTS = ApiResource("events.k8s.io", "v1", "events", "Event", Event)
+DEFINITIONS = ApiResource(
     "apiextensions.k8s.io",
     "v1",
     "customresourcedefinitions",
@@ -404,13 +404,15 @@ DEFINITIONS = Resource(
     namespaced=False,
     partial=True,
 )
-LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
+LEASES = ApiResource("coordination.k8s.io", "v1", "leases", "Lease", LeaseObject)
 
 
-def untyped_resource(api_version: str, kind: str, plural: str, *, namespaced: bool = True) -> Resource[dict[str, Any]]:
+def untyped_resource(
+    api_version: str, kind: str, plural: str, *, namespaced: bool = True
+) -> ApiResource[dict[str, Any]]:
     """Return a kind that is decoded into a dict."""
     group, _, version = api_version.rpartition("/")
-    return Resource(group, version, plural, kind, dict[str, Any], namespaced)
+    return ApiResource(group, version, plural, kind, dict[str, Any], namespaced)
 
 
 def to_json(value: Any) -> Any:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.forms import Style
-from dayfly.kube.objects import HasMeta, ObjectMeta, ObjectReference, OwnerReference, Resource
+from dayfly.kube.objects import ApiResource, HasMeta, ObjectMeta, ObjectReference, OwnerReference
 
 T = TypeVar("T", bound=HasMeta)
 
@@ -17,13 +17,13 @@ class NameConflictError(Exception):
     """An object with another owner has the name; the text names the owner."""
 
 
-def reference(resource: Resource[Any], item: HasMeta) -> ObjectReference:
+def reference(resource: ApiResource[Any], item: HasMeta) -> ObjectReference:
     """Return the reference to an object, for example for an Event."""
     meta = item.metadata
     return ObjectReference(resource.api_version, resource.kind, meta.namespace, meta.name, meta.uid)
 
 
-def owner_reference(resource: Resource[Any], item: HasMeta) -> dict[str, Any]:
+def owner_reference(resource: ApiResource[Any], item: HasMeta) -> dict[str, Any]:
     """Return an entry for `ownerReferences` of a created object: the server deletes it with its owner."""
     meta = item.metadata
     about = {"apiVersion": resource.api_version, "kind": resource.kind, "name": meta.name, "uid": meta.uid}
@@ -42,7 +42,7 @@ def controls(owner: HasMeta, item: HasMeta) -> bool:
 
 
 async def create_owned(
-    client: Client, resource: Resource[T], body: dict[str, Any], owner: HasMeta, owner_kind: Resource[Any]
+    client: KubeClient, resource: ApiResource[T], body: dict[str, Any], owner: HasMeta, owner_kind: ApiResource[Any]
 ) -> T:
     """Create an object for an owner, in its namespace, under a name that depends on the owner.
 
@@ -65,7 +65,7 @@ async def create_owned(
     return found
 
 
-async def add_finalizer(client: Client, resource: Resource[Any], meta: ObjectMeta, finalizer: str) -> bool:
+async def add_finalizer(client: KubeClient, resource: ApiResource[Any], meta: ObjectMeta, finalizer: str) -> bool:
     """Add a finalizer to the object in the state `meta`; return whether it was missing.
 
     Raises:
@@ -81,7 +81,12 @@ async def add_finalizer(client: Client, resource: Resource[Any], meta: ObjectMet
 
 
 async def drop_finalizer(
-    client: Client, resource: Resource[Any], meta: ObjectMeta, finalizer: str, *, if_so: Mapping[str, str] | None = None
+    client: KubeClient,
+    resource: ApiResource[Any],
+    meta: ObjectMeta,
+    finalizer: str,
+    *,
+    if_so: Mapping[str, str] | None = None,
 ) -> None:
     """Remove a finalizer from exactly this object. A removed finalizer or a deleted object is a success.
 

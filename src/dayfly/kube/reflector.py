@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache
-from dayfly.kube.client import Client
-from dayfly.kube.objects import HasMeta, Key, Resource
+from dayfly.kube.client import KubeClient
+from dayfly.kube.objects import ApiResource, HasMeta, Key
 from dayfly.kube.watch import Bookmark, WatchEvent, WatchTimeouts, watch
 
 T = TypeVar("T", bound=HasMeta)
@@ -28,8 +28,8 @@ class Reflector(Generic[T]):
 
     def __init__(
         self,
-        client: Client,
-        resource: Resource[T],
+        client: KubeClient,
+        resource: ApiResource[T],
         cache: Cache[T],
         *,
         namespace: str = "",

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from email.utils import parsedate_to_datetime
 
-from dayfly.kube.transport import Answer, Request, Stream, Transport
+from dayfly.kube.transport import Answer, KubeRequest, Stream, Transport
 from dayfly.lib.clock import now_ms
 
 # The first status that is not a success: such a response may come from a proxy in front of the server.
@@ -68,14 +68,14 @@ class ClockTransport:
         self._inner = inner
         self._clock = clock
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: KubeRequest) -> Answer:
         asked = self._clock.ticks()
         answer = await self._inner.send(request)
         self._adjust(answer.status, answer.headers, asked)
         return answer
 
     @contextlib.asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+    async def stream(self, request: KubeRequest) -> AsyncIterator[Stream]:
         asked = self._clock.ticks()
         async with self._inner.stream(request) as stream:
             self._adjust(stream.status, stream.headers, asked)

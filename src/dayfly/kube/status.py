@@ -12,9 +12,9 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.events import Recorder
-from dayfly.kube.objects import Condition, HasMeta, ObjectMeta, Resource, to_json
+from dayfly.kube.objects import ApiResource, HasMeta, ObjectCondition, ObjectMeta, to_json
 from dayfly.kube.ownership import reference
 from dayfly.lib.clock import utc_now
 
@@ -23,7 +23,7 @@ class HasConditions(Protocol):
     """A status with conditions; a `KubeStruct` with any other fields."""
 
     @property
-    def conditions(self) -> list[Condition] | None: ...
+    def conditions(self) -> list[ObjectCondition] | None: ...
 
 
 class HasStatus(HasMeta, Protocol):
@@ -43,7 +43,7 @@ class StatusWriter:
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         events: Recorder,
         *,
         warnings: Collection[str] = (),
@@ -55,7 +55,7 @@ class StatusWriter:
         self._warnings = frozenset(warnings)
         self._now = now
 
-    async def write(self, resource: Resource[T], item: T, status: Any) -> T:
+    async def write(self, resource: ApiResource[T], item: T, status: Any) -> T:
         """Write the status of an object if it differs; return the object afterwards.
 
         Args:
@@ -86,17 +86,19 @@ class StatusWriter:
         return written
 
 
-def condition(item: HasConditions, kind: str) -> Condition | None:
+def condition(item: HasConditions, kind: str) -> ObjectCondition | None:
     """Return the condition of that type; None if there is none."""
     return next((each for each in item.conditions or () if each.type == kind), None)
 
 
-def _is_same_condition(one: Condition, other: Condition) -> bool:
+def _is_same_condition(one: ObjectCondition, other: ObjectCondition) -> bool:
     """Return whether both conditions have the same status and reason; the message alone is not a change."""
     return (one.type, one.status, one.reason) == (other.type, other.status, other.reason)
 
 
-def _with_transition_time(new: Condition, before: Collection[Condition], now: dt.datetime) -> Condition:
+def _with_transition_time(
+    new: ObjectCondition, before: Collection[ObjectCondition], now: dt.datetime
+) -> ObjectCondition:
     """Set the transition time; a condition with an unchanged status keeps its time."""
     old = next((each for each in before if each.type == new.type and each.status == new.status), None)
     since = old.last_transition_time if old and old.last_transition_time else now.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -31,7 +31,7 @@ class LostError(Exception):
     """The request may have reached the server, but no complete response arrived."""
 
 
-class Request(msgspec.Struct, frozen=True):
+class KubeRequest(msgspec.Struct, frozen=True):
     """One HTTP request to the API server. `timeout` is in seconds, for the whole response (for a stream: its head).
 
     `headers` are additional ones, for impersonation.
@@ -71,9 +71,9 @@ class Stream:
 class Transport(Protocol):
     """A transport. `send` and `stream` raise `NotSentError` or `LostError`; any status is a response."""
 
-    async def send(self, request: Request) -> Answer: ...
+    async def send(self, request: KubeRequest) -> Answer: ...
 
-    def stream(self, request: Request) -> contextlib.AbstractAsyncContextManager[Stream]: ...
+    def stream(self, request: KubeRequest) -> contextlib.AbstractAsyncContextManager[Stream]: ...
 
     async def renew_credentials(self) -> bool:
         """Renew the credentials after a 401; return whether there are other ones to try."""
@@ -119,7 +119,7 @@ class HttpTransport:
             read_bufsize=2**18,
         )
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: KubeRequest) -> Answer:
         try:
             async with asyncio.timeout(request.timeout), await self._open(request) as response:
                 return Answer(response.status, await response.read(), _headers(response))
@@ -129,7 +129,7 @@ class HttpTransport:
             raise LostError(f"{type(fault).__name__}: {fault}") from fault
 
     @contextlib.asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+    async def stream(self, request: KubeRequest) -> AsyncIterator[Stream]:
         async with contextlib.AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(request.timeout):
@@ -149,7 +149,7 @@ class HttpTransport:
     async def close(self) -> None:
         await self._session.close()
 
-    async def _open(self, request: Request) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    async def _open(self, request: KubeRequest) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Send the request; return a context manager for the response."""
         headers = {**request.headers, "Accept": request.accept}
         if authorization := await self._credentials.header():

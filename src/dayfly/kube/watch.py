@@ -13,10 +13,10 @@ import msgspec
 
 from dayfly.kube import answers, errors
 from dayfly.kube.answers import truncate_nested
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.forms import accept, query_params
-from dayfly.kube.objects import HasMeta, KubeStruct, ObjectMeta, Resource, Status
-from dayfly.kube.transport import LostError, Request
+from dayfly.kube.objects import ApiResource, HasMeta, KubeStruct, ObjectMeta, ResponseStatus
+from dayfly.kube.transport import KubeRequest, LostError
 
 T = TypeVar("T", bound=HasMeta)
 Kind = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
@@ -56,8 +56,8 @@ class WatchTimeouts:
 
 
 async def watch(
-    client: Client,
-    resource: Resource[T],
+    client: KubeClient,
+    resource: ApiResource[T],
     resource_version: str,
     *,
     namespace: str = "",
@@ -80,7 +80,7 @@ async def watch(
         labelSelector=labels,
         fieldSelector=fields,
     )
-    request = Request("GET", resource.path(namespace), query, accept=accept(resource))
+    request = KubeRequest("GET", resource.path(namespace), query, accept=accept(resource))
     async with (
         client.stream(request) as stream,
         contextlib.aclosing(_lines(request, stream.chunks, timeouts.silence)) as lines,
@@ -89,7 +89,7 @@ async def watch(
             yield _decode_line(request, resource, line)
 
 
-async def _lines(request: Request, chunks: AsyncIterator[bytes], silence: float) -> AsyncGenerator[bytes, None]:
+async def _lines(request: KubeRequest, chunks: AsyncIterator[bytes], silence: float) -> AsyncGenerator[bytes, None]:
     """Yield complete lines. A chunk may contain a part of a line, or several lines."""
     rest: list[bytes] = []
     pieces = aiter(chunks)
@@ -114,7 +114,7 @@ async def _lines(request: Request, chunks: AsyncIterator[bytes], silence: float)
             rest.append(last)
 
 
-def _decode_line(request: Request, resource: Resource[T], line: bytes) -> WatchEvent[T] | Bookmark:
+def _decode_line(request: KubeRequest, resource: ApiResource[T], line: bytes) -> WatchEvent[T] | Bookmark:
     """Decode a line. Parts that are nested too deeply for the decoder are cut."""
     try:
         return _decode_event(request, resource, line)
@@ -122,7 +122,7 @@ def _decode_line(request: Request, resource: Resource[T], line: bytes) -> WatchE
         return _decode_event(request, resource, truncate_nested(line))
 
 
-def _decode_event(request: Request, resource: Resource[T], line: bytes) -> WatchEvent[T] | Bookmark:
+def _decode_event(request: KubeRequest, resource: ApiResource[T], line: bytes) -> WatchEvent[T] | Bookmark:
     try:
         try:
             event: WatchEvent[T] = _decoder(resource.model).decode(line)
@@ -136,7 +136,7 @@ def _decode_event(request: Request, resource: Resource[T], line: bytes) -> Watch
         raise errors.ServerError(str(request), f"cannot read an event: {fault}") from fault
 
 
-def _bookmark_or_error(request: Request, line: bytes) -> Bookmark | None:
+def _bookmark_or_error(request: KubeRequest, line: bytes) -> Bookmark | None:
     """Return a bookmark, raise an error, or return None for an event of an object that cannot be decoded."""
     head = _LINE.decode(line)
     if head.type == "ERROR":
@@ -144,7 +144,7 @@ def _bookmark_or_error(request: Request, line: bytes) -> Bookmark | None:
     return Bookmark(_META.decode(head.object).metadata.resource_version) if head.type == "BOOKMARK" else None
 
 
-def _status_error(request: Request, status: Status) -> errors.ApiError:
+def _status_error(request: KubeRequest, status: ResponseStatus) -> errors.ApiError:
     if answers.FIRST_REFUSAL <= status.code < answers.FIRST_SERVER_ERROR and status.code != answers.THROTTLED:
         return answers.error_of_status(str(request), status, status.code)
     return errors.ServerError(str(request), status.message, status=status.code, reason=status.reason)
@@ -152,7 +152,7 @@ def _status_error(request: Request, status: Status) -> errors.ApiError:
 
 _LINE = msgspec.json.Decoder(_WatchLine)
 _META = msgspec.json.Decoder(_MetadataOnly)
-_STATUS = msgspec.json.Decoder(Status)
+_STATUS = msgspec.json.Decoder(ResponseStatus)
 
 
 @functools.cache

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any, TypeVar
 
 from dayfly.kube.cache import Cache
-from dayfly.kube.client import Client
-from dayfly.kube.objects import HasMeta, Resource
+from dayfly.kube.client import KubeClient
+from dayfly.kube.objects import ApiResource, HasMeta
 from dayfly.kube.reflector import Reflector
 
 T = TypeVar("T", bound=HasMeta)
@@ -16,7 +16,7 @@ T = TypeVar("T", bound=HasMeta)
 class Watches:
     """Reflectors over one client. `watch` runs them; those added later run from then on."""
 
-    def __init__(self, client: Client, *, seed: int | None = None) -> None:
+    def __init__(self, client: KubeClient, *, seed: int | None = None) -> None:
         self.client = client
         self.reflectors: list[Reflector[Any]] = []
         self._seed = seed
@@ -25,7 +25,7 @@ class Watches:
         self._others: dict[int, tuple[Reflector[Any], asyncio.Task[None] | None]] = {}
 
     def follow(
-        self, resource: Resource[T], cache: Cache[T], *, namespace: str = "", labels: str = "", fields: str = ""
+        self, resource: ApiResource[T], cache: Cache[T], *, namespace: str = "", labels: str = "", fields: str = ""
     ) -> Reflector[T]:
         """Keep another cache current; it runs at once if `watch` runs."""
         reflector = Reflector(
@@ -37,7 +37,7 @@ class Watches:
         return reflector
 
     def follow_also(
-        self, resource: Resource[T], cache: Cache[T], *, namespace: str = "", labels: str = "", fields: str = ""
+        self, resource: ApiResource[T], cache: Cache[T], *, namespace: str = "", labels: str = "", fields: str = ""
     ) -> Reflector[T]:
         """Do the same for a kind of another project, until `unfollow`.
 

@@ -13,7 +13,7 @@ import msgspec
 from dayfly import __version__
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.lease import Elector, LeaseTerms
 from dayfly.kube.manager import Manager, Runnable
 from dayfly.lib.clock import now_ms
@@ -71,7 +71,7 @@ class Operator:
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         *,
         runner: RunnerConfigMap,
         front: SandboxExtensionFactory | None = None,
@@ -384,7 +384,7 @@ class ProcessIdentity(NamedTuple):
 
 
 async def operate(
-    client: Client,
+    client: KubeClient,
     runner: RunnerConfigMap,
     process: ProcessIdentity,
     stop: asyncio.Event,

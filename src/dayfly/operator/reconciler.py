@@ -170,10 +170,10 @@ class Reconciler:
         if work is not None and work.sight is not None:
             await self.executors.keep(work.sight)
         found = self._cluster.ledger.get(run)
-        if memory is None or memory.loosened or found is None or found.ledger.closed is None:
+        if memory is None or memory.is_hold_removed or found is None or found.ledger.closed is None:
             return
         scene = self.latest_scene(run)
-        memory.loosened = scene is not None and _may_stop(scene) and await self.targets.remove_hold(found)
+        memory.is_hold_removed = scene is not None and _may_stop(scene) and await self.targets.remove_hold(found)
 
     async def turn(self, run: str) -> Decision | None:
         """Take a turn over a run. If it fails, kept units are still brought to their desired state.
@@ -241,7 +241,7 @@ class Reconciler:
         memory = self.memories.get_or_create(found)
         if not (memory.fenced or has_begun(found.ledger) or await self.targets.fence(found)):
             return None
-        memory.fenced = True
+        memory.has_target_finalizer = True
         try:
             memory.work.scene, memory.work.sight = await self._observer.scene(found, memory)
         except PlanLostError:

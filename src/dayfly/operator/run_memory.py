@@ -88,12 +88,10 @@ class RunMemory:
 
     __slots__ = (
         "ahead",
-        "fenced",
         "forks",
         "joined",
         "ledger",
         "logs",
-        "loosened",
         "name",
         "objects",
         "pods",
@@ -107,9 +105,9 @@ class RunMemory:
 
     def __init__(self, run: RunObject) -> None:
         self.name, self.uid, self.ledger = run.metadata.name, run.metadata.uid, run.ledger.uid
-        self.fenced = False
+        self.has_target_finalizer = False
         """Whether our finalizer was seen on the target before its deletion began."""
-        self.loosened = False
+        self.is_hold_removed = False
         """Whether the target's own stop is no longer blocked."""
         self.ahead: frozenset[AttemptKey] = frozenset()
         """Attempts whose pods we have created before their turn."""
@@ -134,10 +132,10 @@ class RunMemory:
 
     @property
     def is_blank(self) -> bool:
-        """Whether nothing is remembered except `fenced`."""
+        """Whether nothing is remembered except `has_target_finalizer`."""
         forks = (self.forks.stuck, self.forks.refused)
         remembered = (self.pods, self.objects, self.resources, *forks, self.refusals, self.retries)
-        return not (any(remembered) or self.routes or self.logs.waiting or self.logs.handled or self.loosened)
+        return not (any(remembered) or self.routes or self.logs.waiting or self.logs.handled or self.is_hold_removed)
 
 
 class RunMemories:
@@ -149,7 +147,7 @@ class RunMemories:
         self._by_name: dict[str, RunMemory] = {}
         self._by_ledger: dict[str, RunMemory] = {}
         self._resting: dict[str, str] = {}
-        """UIDs, by name, of idle runs whose memory contains nothing but `fenced`."""
+        """UIDs, by name, of idle runs whose memory contains nothing but `has_target_finalizer`."""
         self._istio_rules: dict[str, tuple[str, ...]] = {}
         """Istio rules of idle runs that have reached the proxies. They cannot be derived again: a VirtualService only
         shows when it was last written, not since when it contains a certain rule."""
@@ -163,12 +161,12 @@ class RunMemories:
         """Return the run's memory, which is created if needed."""
         found = self._by_name.get(run.metadata.name)
         if found is None or found.uid != run.metadata.uid:
-            fenced = self._resting.get(run.metadata.name) == run.metadata.uid
-            woven = self._istio_rules.get(run.metadata.name, ()) if fenced else ()
+            has_finalizer = self._resting.get(run.metadata.name) == run.metadata.uid
+            rules = self._istio_rules.get(run.metadata.name, ()) if has_finalizer else ()
             self.drop(run.metadata.name)
             found = self._by_name[run.metadata.name] = self._by_ledger[run.ledger.uid] = RunMemory(run)
-            found.fenced = fenced
-            found.routes.woven_at = dict.fromkeys(woven, 0)
+            found.has_target_finalizer = has_finalizer
+            found.routes.rules_seen_at = dict.fromkeys(rules, 0)
         return found
 
     def is_prepared_ahead(self, run: RunObject, pod: Pod) -> bool:
@@ -185,10 +183,10 @@ class RunMemories:
         found.work = Work()
         if found.is_blank:
             del self._by_name[name], self._by_ledger[found.ledger]
-            if found.fenced:
+            if found.has_target_finalizer:
                 self._resting[name] = found.uid
-                if found.routes.woven_at:
-                    self._istio_rules[name] = tuple(found.routes.woven_at)
+                if found.routes.rules_seen_at:
+                    self._istio_rules[name] = tuple(found.routes.rules_seen_at)
 
     def by_ledger(self, uid: str) -> RunMemory:
         """Return the memory of a run during its turn.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dayfly.execute.fork.read import ForkService
 from dayfly.execute.fork.render import FORK_LABEL, fork_name
 from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
-from dayfly.kube.cache import Cache, Change
+from dayfly.kube.cache import Cache, ObjectChange
 from dayfly.kube.objects import Key, KubeStruct, ObjectMeta
 from dayfly.kube.watches import Watches
 from dayfly.operator.cluster.objects import (
@@ -32,7 +32,7 @@ from dayfly.spec.routing.rules import Forked, RoutedDestination, RoutedPort, Rou
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dayfly.kube.client import Client
+    from dayfly.kube.client import KubeClient
     from dayfly.routeserver.rule_store import RuleStore
 
 
@@ -69,7 +69,7 @@ class _Fork(KubeStruct, frozen=True):
 class ClusterRuleWatcher:
     """Updates a store from watches of one namespace, or of all namespaces if it is empty."""
 
-    def __init__(self, client: Client, store: RuleStore, namespace: str = "") -> None:
+    def __init__(self, client: KubeClient, store: RuleStore, namespace: str = "") -> None:
         self._store = store
         self._watches = Watches(client)
         self._sandboxes: Cache[SandboxObject] = Cache()
@@ -108,7 +108,7 @@ class ClusterRuleWatcher:
 
     # --- events of watches ------------------------------------------------------------------------------------------
 
-    def _sandbox_changed(self, change: Change[SandboxObject]) -> None:
+    def _sandbox_changed(self, change: ObjectChange[SandboxObject]) -> None:
         old, new = change.old, change.new
         living = new if new is not None and not new.metadata.deletion_timestamp else None
         touched: list[str] = []
@@ -126,7 +126,7 @@ class ClusterRuleWatcher:
         own = (each.metadata.uid for each in (old, new) if each is not None)
         self._update(*own, *(other for group in touched for other in self._members.sandboxes_of(group)))
 
-    def _group_changed(self, change: Change[RouteGroupObject]) -> None:
+    def _group_changed(self, change: ObjectChange[RouteGroupObject]) -> None:
         seen = change.latest
         uid = seen.metadata.uid
         before = set(self._members.sandboxes_of(uid))
@@ -140,7 +140,7 @@ class ClusterRuleWatcher:
             self._members.put_group(uid, GroupSelector(seen.metadata.namespace, match))
         self._update(*before, *self._members.sandboxes_of(uid))
 
-    def _fork_changed(self, change: Change[ForkService] | Change[_Fork]) -> None:
+    def _fork_changed(self, change: ObjectChange[ForkService] | ObjectChange[_Fork]) -> None:
         if (uid := self._of_fork.get(change.key)) is not None:
             self._update(uid)
 

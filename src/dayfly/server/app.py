@@ -46,6 +46,7 @@ from dayfly.server.runs.pool_strategy import PoolStrategy
 from dayfly.server.runs.run_secrets import SecretStores
 from dayfly.server.runs.run_service import RunService
 from dayfly.server.runs.sandbox_strategy import SandboxStrategy
+from dayfly.server.sync.agents.agent_api import AgentApi
 from dayfly.server.sync.agents.agent_service import AgentService
 from dayfly.server.sync.host_sync import HostSync
 
@@ -154,7 +155,7 @@ class _Services:
         for service in (*services, self._pools):
             yield from service.routes()
             yield from Reports(store, links, service, closing, slots).routes()
-        yield from self._agents.routes()
+        yield from AgentApi(self._agents).routes()
 
     @contextlib.asynccontextmanager
     async def background_tasks(
@@ -250,7 +251,7 @@ async def prepare(app: Starlette) -> None:
     local: LocalBaselines = app.state.baselines
     await local.catch_up()
     secrets: SecretStores = app.state.secrets
-    await secrets.drop_orphans()
+    await secrets.delete_orphans()
 
 
 async def serve(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TimeEntry = tuple[int, int]
 """An offset in bytes, and the time of the bytes from there on in Unix milliseconds."""
 
-# Output within this time shares one entry. The runner has the same constant (`TIMES_STEP_MS` in `runner/times.h`).
+# Output within this time shares one entry. The runner has the same constant, `LOG_TIMES_STEP_MS`.
 STEP_MS = 10
 # The last millisecond that RFC 3339 can represent.
 LAST_MS = 253_402_300_799_999

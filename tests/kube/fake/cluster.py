@@ -23,7 +23,7 @@ from tests.kube.fake.store import Object, Store
 from tests.kube.fake.writing import Admission, Writer
 
 from dayfly.kube.objects import Key
-from dayfly.kube.transport import Answer, LostError, NotSentError, Request, Stream
+from dayfly.kube.transport import Answer, KubeRequest, LostError, NotSentError, Stream
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class FakeCluster:
         """Permissions of impersonated users: user, verb and resource, as in `jobs.batch`."""
         self.denied: set[tuple[str, str]] = set()
         """Denied permissions of all clients: verb and resource, as in `jobs.batch`."""
-        self.refuses: Callable[[Request], Refusal | None] = lambda _request: None
+        self.refuses: Callable[[KubeRequest], Refusal | None] = lambda _request: None
         """Refusals of requests of all clients, for example by a webhook or a quota."""
         self.judge: Callable[[Call], None] = lambda _call: None
         """Called with each change before it is made, without effect: to check how a client writes."""
@@ -139,7 +139,7 @@ class FakeCluster:
         """Return the log of a pod's container; the test writes it, as the kubelet would."""
         return self.logs.setdefault(Key(namespace, name), Log(now=self._writer.exact_stamp))
 
-    def answer(self, request: Request, view: View | None = None, lag: int = 0) -> Answer:
+    def answer(self, request: KubeRequest, view: View | None = None, lag: int = 0) -> Answer:
         """Execute a request without streaming."""
         try:
             if (served := self._served(request.path)) is not None:
@@ -173,7 +173,7 @@ class FakeCluster:
         lines += [{**line, "name": f"{line['name']}/status"} for line in lines]
         return {"kind": "APIResourceList", "groupVersion": path.split("/", 2)[2], "resources": lines}
 
-    def _authorize(self, target: _Target, request: Request) -> None:
+    def _authorize(self, target: _Target, request: KubeRequest) -> None:
         """An impersonated user has only its own permissions, and none in a namespace that does not exist."""
         user = request.headers.get("Impersonate-User")
         verb = rights.verb(request.method, named=bool(target.name))
@@ -182,7 +182,7 @@ class FakeCluster:
             return
         raise rights.forbidden(user, verb, target.kind, target.name, f'in the namespace "{target.namespace}"')
 
-    def refusal(self, request: Request, user: str) -> Answer | None:
+    def refusal(self, request: KubeRequest, user: str) -> Answer | None:
         """Return the refusal for a client without permission; None if it has it."""
         if (refused := self.refuses(request)) is not None:
             return refused.answer()
@@ -197,7 +197,7 @@ class FakeCluster:
             return None
         return rights.forbidden(user, verb, target.kind, target.name, "at the cluster scope").answer()
 
-    def _execute(self, target: _Target, request: Request, view: View, lag: int) -> Any:
+    def _execute(self, target: _Target, request: KubeRequest, view: View, lag: int) -> Any:
         match request.method:
             case "GET":
                 at = view.version if not lag else max(1, (view.version or self.store.version) - lag)
@@ -235,13 +235,13 @@ class FakeCluster:
                 return self._writer.delete(target.kind, target.key, options, dry_run=bool(options.get("dryRun")))
         raise Refusal(405, "the server does not allow this method on the requested resource")
 
-    def _create(self, target: _Target, request: Request, body: Object) -> Object:
+    def _create(self, target: _Target, request: KubeRequest, body: Object) -> Object:
         new = self._writer.create(target.kind, target.namespace, body, dry_run=_dry(request))
         if not _dry(request):
             self._ownership.wrote(request.query.get("fieldManager", "unknown"), None, new)
         return new
 
-    def _update(self, target: _Target, request: Request, body: Object, *, patch: bool) -> Object:
+    def _update(self, target: _Target, request: KubeRequest, body: Object, *, patch: bool) -> Object:
         status = self._is_status(target)
         old = self.store.get(target.kind, target.key)
         if target.subresource == pods.EPHEMERAL and old is not None:
@@ -261,7 +261,7 @@ class FakeCluster:
             self._ownership.wrote(request.query.get("fieldManager", "unknown"), old, new)
         return new
 
-    def _apply(self, target: _Target, request: Request, wish: Object) -> Object:
+    def _apply(self, target: _Target, request: KubeRequest, wish: Object) -> Object:
         manager, force = request.query.get("fieldManager"), request.query.get("force") == "true"
         if not manager:
             raise Refusal(400, "fieldManager is required for apply patch")
@@ -314,7 +314,7 @@ class FakeCluster:
         name, subresource = (*rest[1:], "", "")[:2]
         return _Target(kind, namespace, name, subresource)
 
-    def chunks(self, request: Request, view: View) -> AsyncIterator[bytes]:
+    def chunks(self, request: KubeRequest, view: View) -> AsyncIterator[bytes]:
         """Return the body of a stream: a watch, or a pod's log."""
         target = self._find(request.path)
         if target.subresource == "log":
@@ -343,7 +343,7 @@ class FakeTransport:
     def thaw(self) -> None:
         self.view.version = None
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: KubeRequest) -> Answer:
         fault = self._call(request)
         try:
             async with asyncio.timeout(request.timeout):
@@ -352,7 +352,7 @@ class FakeTransport:
         except TimeoutError as late:
             raise LostError("no answer in time") from late
 
-    async def _carry_out(self, request: Request, fault: Fault | None) -> Answer:
+    async def _carry_out(self, request: KubeRequest, fault: Fault | None) -> Answer:
         harm = fault.harm if fault else None
         match harm:
             case Harm.CRASH_BEFORE:
@@ -384,7 +384,7 @@ class FakeTransport:
         return answer
 
     @contextlib.asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+    async def stream(self, request: KubeRequest) -> AsyncIterator[Stream]:
         fault = self._call(request)
         await asyncio.sleep(self.latency)
         if fault and fault.harm is Harm.UNREACHABLE:
@@ -429,7 +429,7 @@ class FakeTransport:
     async def close(self) -> None:
         """Do nothing: no resource is open."""
 
-    def _call(self, request: Request) -> Fault | None:
+    def _call(self, request: KubeRequest) -> Fault | None:
         if self.dead:
             raise Crash(self.client)
         cluster = self.cluster
@@ -463,7 +463,7 @@ async def _once(body: bytes) -> AsyncIterator[bytes]:
     yield body
 
 
-def _body(request: Request) -> Any:
+def _body(request: KubeRequest) -> Any:
     try:
         body = msgspec.json.decode(request.body)
     except msgspec.DecodeError as fault:
@@ -473,5 +473,5 @@ def _body(request: Request) -> Any:
     return body
 
 
-def _dry(request: Request) -> bool:
+def _dry(request: KubeRequest) -> bool:
     return request.query.get("dryRun") == "All"

@@ -18,7 +18,7 @@ from tests.kube.fake.cluster import FakeCluster
 from tests.kube.fake.store import Object
 
 from dayfly.kube.objects import Key
-from dayfly.kube.transport import Request
+from dayfly.kube.transport import KubeRequest
 
 HASH = "pod-template-hash"
 
@@ -171,7 +171,7 @@ class Deployments:
         self._ask("PATCH", f"{_path(pod)}/status", patch, "application/merge-patch+json")
 
     def _ask(self, method: str, path: str, body: Any, kind: str = "application/json") -> None:
-        answer = self._cluster.answer(Request(method, path, {}, msgspec.json.encode(body), kind))
+        answer = self._cluster.answer(KubeRequest(method, path, {}, msgspec.json.encode(body), kind))
         ending = answer.status == 403 and method == "POST"  # its namespace is being deleted
         assert answer.status < 300 or ending, f"{method} {path}: {answer.body!r}"
 

@@ -7,7 +7,7 @@ import enum
 import random
 from collections.abc import Callable
 
-from dayfly.kube.transport import Request
+from dayfly.kube.transport import KubeRequest
 
 
 class Crash(BaseException):
@@ -48,7 +48,7 @@ class Call:
     client: str
     number: int
     write: int | None
-    request: Request
+    request: KubeRequest
 
 
 Hook = Callable[[Call], Fault | None]

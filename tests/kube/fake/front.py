@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 from tests.kube.fake.cluster import FakeCluster, FakeTransport
 
-from dayfly.kube.transport import LostError, NotSentError, Request
+from dayfly.kube.transport import KubeRequest, LostError, NotSentError
 
 
 @contextlib.asynccontextmanager
@@ -17,7 +17,7 @@ async def serving(cluster: FakeCluster) -> AsyncIterator[str]:
     transport = cluster.transport("http")
 
     async def handle(incoming: web.Request) -> web.StreamResponse:
-        request = Request(
+        request = KubeRequest(
             incoming.method,
             incoming.path,
             dict(incoming.query),
@@ -50,7 +50,7 @@ async def serving(cluster: FakeCluster) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def _stream(incoming: web.Request, transport: FakeTransport, request: Request) -> web.StreamResponse:
+async def _stream(incoming: web.Request, transport: FakeTransport, request: KubeRequest) -> web.StreamResponse:
     async with transport.stream(request) as stream:
         response = web.StreamResponse(status=stream.status)
         await response.prepare(incoming)

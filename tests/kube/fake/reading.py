@@ -15,7 +15,7 @@ from tests.kube.fake.selecting import Predicate, selector
 from tests.kube.fake.store import Object, Store, Write
 
 from dayfly.kube.objects import Key
-from dayfly.kube.transport import Request
+from dayfly.kube.transport import KubeRequest
 
 BOOKMARK_SECONDS = 60.0
 _LAST_BOOKMARK_SECONDS = 2.0  # before the end of a watch
@@ -29,7 +29,7 @@ class View:
     delay: float = 0.0
 
 
-def page(store: Store, kind: Kind, namespace: str, request: Request, at: int | None) -> Object:
+def page(store: Store, kind: Kind, namespace: str, request: KubeRequest, at: int | None) -> Object:
     """Return one page of a list; `at` is the version of a stale view."""
     query = request.query
     empty = None if "PartialObjectMetadataList" in request.accept else []  # like the real server

@@ -8,7 +8,7 @@ from tests.operator.proxied.recorder import Object, Record
 from tests.operator.rig.scenes import fork
 
 from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 
 _DEPLOYMENTS, _SERVICES = (each.read_as(dict[str, Any]) for each in (DEPLOYMENTS, SERVICES))
 
@@ -16,7 +16,7 @@ _DEPLOYMENTS, _SERVICES = (each.read_as(dict[str, Any]) for each in (DEPLOYMENTS
 class Baseline:
     """A baseline with the name of its plan, without pods."""
 
-    def __init__(self, client: Client, plan: str, namespace: str) -> None:
+    def __init__(self, client: KubeClient, plan: str, namespace: str) -> None:
         self.name = f"base-{plan}"
         self._client, self._namespace = client, namespace
 

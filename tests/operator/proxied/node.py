@@ -23,8 +23,8 @@ from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import is_gated
 from dayfly.kube import errors
-from dayfly.kube.cache import Cache, Change
-from dayfly.kube.client import Client
+from dayfly.kube.cache import Cache, ObjectChange
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import LEASES, PODS, SECRETS, Pod, untyped_resource
 from dayfly.kube.reflector import Reflector
 
@@ -84,8 +84,8 @@ class Node:
 
     def __init__(
         self,
-        scheduler: Client,
-        kubelet: Client,
+        scheduler: KubeClient,
+        kubelet: KubeClient,
         *,
         stage: Callable[[str], Stage],
         ledger: Callable[[str], Awaitable[list[Object]]],
@@ -127,7 +127,7 @@ class Node:
 
     # --- the scheduler ----------------------------------------------------------------------------------------------
 
-    def _unplaced(self, change: Change[Pod]) -> None:
+    def _unplaced(self, change: ObjectChange[Pod]) -> None:
         pod = change.new
         if pod is None or is_gated(pod) or pod.metadata.deletion_timestamp or pod.metadata.uid in self._bound:
             return
@@ -142,7 +142,7 @@ class Node:
 
     # --- the kubelet ------------------------------------------------------------------------------------------------
 
-    def _placed(self, change: Change[Pod]) -> None:
+    def _placed(self, change: ObjectChange[Pod]) -> None:
         pod = change.new or change.old
         assert pod is not None, "a change is of something"
         meta = pod.metadata

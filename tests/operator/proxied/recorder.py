@@ -13,8 +13,8 @@ from tests.kube.fake.store import Write
 from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
-from dayfly.kube.client import Client
-from dayfly.kube.objects import PODS, SECRETS, Key, Resource, untyped_resource
+from dayfly.kube.client import KubeClient
+from dayfly.kube.objects import PODS, SECRETS, ApiResource, Key, untyped_resource
 from dayfly.kube.watch import Bookmark, WatchTimeouts, watch
 from dayfly.operator.cluster.objects import DOCUMENTS, RUNS, SANDBOXES, STEP_LOGS
 from dayfly.operator.status.resource_status import RESOURCES
@@ -62,7 +62,7 @@ class Record:
 class Recorder:
     """Watches as an administrator, without proxies. `owner` maps an object's metadata to its story."""
 
-    def __init__(self, client: Client, owner: Callable[[str], str]) -> None:
+    def __init__(self, client: KubeClient, owner: Callable[[str], str]) -> None:
         self._client, self._owner = client, owner
         self._records: dict[str, Record] = {}
         self._watching = asyncio.Semaphore(0)
@@ -93,7 +93,7 @@ class Recorder:
             ]
         return found
 
-    async def _follow(self, kind: Resource[Object]) -> None:
+    async def _follow(self, kind: ApiResource[Object]) -> None:
         version = await self._proved(kind)
         self._watching.release()
         while True:
@@ -107,7 +107,7 @@ class Recorder:
             except (errors.ServerError, errors.Throttled):
                 await asyncio.sleep(0.1)
 
-    async def _proved(self, kind: Resource[Object]) -> str:
+    async def _proved(self, kind: ApiResource[Object]) -> str:
         """Return a version for a watch: for a new kind, not every version is possible."""
         while True:
             version = (await self._client.list_all(kind)).resource_version

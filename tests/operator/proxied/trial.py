@@ -14,7 +14,7 @@ from tests.operator.rig import invariants
 from tests.operator.rig.cloud import Cloud
 from tests.operator.rig.scenes import READY, wish
 
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.operator.cluster.objects import SANDBOXES
 
 SHOP = "shop"
@@ -86,7 +86,7 @@ class Trial:
 class Actor:
     """The user of one story. During a wait, `trial.waiting` names what it waits for."""
 
-    def __init__(self, admin: Client, trial: Trial) -> None:
+    def __init__(self, admin: KubeClient, trial: Trial) -> None:
         self._admin, self._trial, self._record = admin, trial, trial.record
         self._name = str(trial.plan)
 

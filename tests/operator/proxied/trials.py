@@ -23,7 +23,7 @@ from tests.operator.proxied.recorder import Object, Recorder
 from tests.operator.proxied.trial import SHOP, Actor, Trial
 
 from dayfly.kube import auth, errors
-from dayfly.kube.client import Client, Limits
+from dayfly.kube.client import KubeClient, Limits
 from dayfly.kube.objects import NAMESPACES, untyped_resource
 from dayfly.kube.transport import HttpTransport
 from dayfly.operator.cluster.objects import PLUGINS, RUNS
@@ -56,7 +56,7 @@ class _Process:
 
     def __init__(self, name: str, url: str, token: str) -> None:
         self.name = name
-        self.client = Client(HttpTransport(Through(url, token)))
+        self.client = KubeClient(HttpTransport(Through(url, token)))
         operator = Operator(
             self.client, runner=RunnerConfigMap("dayfly-runner-1", b"a runner"), front=SandboxesExtension, identity=name
         )
@@ -238,8 +238,8 @@ class Trials:
 
 
 @contextlib.asynccontextmanager
-async def _client(kubeconfig: Path) -> AsyncIterator[Client]:
-    client = Client(HttpTransport(await auth.load(kubeconfig)), Limits(rate=5000, burst=5000))
+async def _client(kubeconfig: Path) -> AsyncIterator[KubeClient]:
+    client = KubeClient(HttpTransport(await auth.load(kubeconfig)), Limits(rate=5000, burst=5000))
     try:
         yield client
     finally:

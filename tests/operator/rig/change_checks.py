@@ -17,7 +17,7 @@ from dayfly.execute.istio.read import SHARED_LABEL
 from dayfly.execute.istio.rules import rules_of_others
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube.objects import Key
-from dayfly.kube.transport import Request
+from dayfly.kube.transport import KubeRequest
 
 JSON_PATCH = "application/json-patch+json"
 OF_A_RUN = frozenset(
@@ -129,7 +129,7 @@ class ChangeChecks:
         elif change.plural != "runs" and (change.plural, change.method) != ("configmaps", "POST"):
             yield f"an operator has no business with {change.plural}"
 
-    def _by_account(self, change: Change, request: Request, key: Key) -> Iterator[str]:
+    def _by_account(self, change: Change, request: KubeRequest, key: Key) -> Iterator[str]:
         """Check that an object of a namespace's account is marked and belongs to a Run."""
         self._note_runs()
         if request.headers["Impersonate-User"] != f"system:serviceaccount:{key.namespace}:dayfly-objects":

@@ -14,9 +14,9 @@ from tests.operator.rig.virtual_time import bench_decorator
 from tests.operator.rig.world import KINDS
 
 from dayfly.execute.pod import names
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import Key
-from dayfly.kube.transport import Request as Call
+from dayfly.kube.transport import KubeRequest as Call
 from dayfly.link.envelope import Session
 from dayfly.link.wire import Offer
 from dayfly.operator.agent import served_sandboxes
@@ -91,7 +91,7 @@ class Bench:
         self.harms: dict[str, Harm] = {}
         self.asked: list[str] = []
         self.server.faults = self._fault
-        self.caches = ClusterWatches(Client(self.server.transport("operator"), seed=1), now=lambda: 1_000)
+        self.caches = ClusterWatches(KubeClient(self.server.transport("operator"), seed=1), now=lambda: 1_000)
         self.looked: list[Any] = []
         for queue in ("queue", "sandbox_queue"):
             setattr(self.caches, queue, SimpleNamespace(add=lambda key, **_: self.looked.append(key)))

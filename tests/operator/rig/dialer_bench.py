@@ -11,8 +11,8 @@ from tests.kube.fake import FakeCluster, run
 from tests.operator.rig.virtual_time import bench_decorator
 from tests.operator.rig.world import KINDS
 
-from dayfly.kube.client import Client
-from dayfly.kube.transport import Request as Call
+from dayfly.kube.client import KubeClient
+from dayfly.kube.transport import KubeRequest as Call
 from dayfly.link import dialer, wire
 from dayfly.link.dialer import Dialer, LastSeen
 from dayfly.link.envelope import SESSION_HEADER, NumberedMessage, Session, SessionRequest, UnreadMessages, chain_digest
@@ -55,7 +55,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.server = home()
-        self.client = Client(self.server.transport("operator"), seed=1)
+        self.client = KubeClient(self.server.transport("operator"), seed=1)
         self.cursor = SecretCursor(self.client, "dayfly-system")
         self.asked: list[tuple[float, str, Any]] = []
         self.answers: dict[str, list[Any]] = {}

@@ -13,9 +13,9 @@ from tests.operator.rig.world import KINDS
 from dayfly.execute.fork.read import ForkDeployment, ForkService
 from dayfly.execute.fork.render import FORK_LABEL, FORM_ANNOTATION, LIKE_LABEL, REPLICAS_ANNOTATION, fork_name
 from dayfly.execute.pod.names import RUN_LABEL
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta
-from dayfly.kube.transport import Request
+from dayfly.kube.transport import KubeRequest
 from dayfly.operator.cluster.caches import BaselineMeta, ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, RunSpec
 from dayfly.operator.forks.fork_reconciler import ForkMemory, ForkReconciler
@@ -42,7 +42,7 @@ class ForkBench:
         self.server.controllers.settle = lambda: None  # no garbage collection: owners do not matter here
         self.changes: list[str] = []
         self.server.faults = self._note
-        client = Client(self.server.transport("operator"), seed=1)
+        client = KubeClient(self.server.transport("operator"), seed=1)
         self.caches = ClusterWatches(client)
         self.forks = ForkReconciler(self.caches)
         self.memory = ForkMemory(Refusals())
@@ -55,7 +55,7 @@ class ForkBench:
         self.ask("POST", SERVICES, {"metadata": {"name": "web"}, **ports})
         self.run = self._born(client, UNIT if wished else None)
 
-    def _born(self, client: Client, unit: Unit | None) -> RunObject:
+    def _born(self, client: KubeClient, unit: Unit | None) -> RunObject:
         target = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
         spec = RunSpec(forks=(unit,) if unit else ())
         body = RunObject(metadata=AnnotatedMeta(name="box"), ledger=Run(uid="u", target=target, plan=""), spec=spec)
@@ -68,7 +68,7 @@ class ForkBench:
 
     def ask(self, method: str, path: str, body: Object | None = None, kind: str = "application/json") -> Any:
         """Send a request as another user."""
-        answer = self.server.answer(Request(method, path, {}, json.dumps(body or {}).encode(), kind))
+        answer = self.server.answer(KubeRequest(method, path, {}, json.dumps(body or {}).encode(), kind))
         assert answer.status < 300, answer.body
         return json.loads(answer.body)
 

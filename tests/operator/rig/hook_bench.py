@@ -15,9 +15,9 @@ from tests.operator.rig.world import KINDS
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.pod import names
 from dayfly.execute.pod.run import PodClient
-from dayfly.kube.client import Client
-from dayfly.kube.objects import Key, PartialObjectMetadata, Resource
-from dayfly.kube.transport import Request
+from dayfly.kube.client import KubeClient
+from dayfly.kube.objects import ApiResource, Key, PartialObjectMetadata
+from dayfly.kube.transport import KubeRequest
 from dayfly.operator.cluster.caches import ClusterWatches, Pair
 from dayfly.operator.cluster.objects import (
     HOOK_FINALIZER,
@@ -49,7 +49,7 @@ class Bench:
 
     def __init__(self, *, hook: tuple[str, ...] = (HOOK_FINALIZER,), machine: tuple[str, ...] = ()) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
-        client = Client(self.server.transport("operator"), seed=1)
+        client = KubeClient(self.server.transport("operator"), seed=1)
         self.clock = 1_800_000_000_000
         self.caches = ClusterWatches(client, now=lambda: self.clock)
         self.targets = Targets(self.caches)
@@ -72,13 +72,13 @@ class Bench:
         self.name = names.run_name("m", self.uid)
         self.watched = self.kinds.watch(target_kind(unstored_run(self)))
 
-    def _adapter(self, resource: Resource[PartialObjectMetadata]) -> HookedTarget:
+    def _adapter(self, resource: ApiResource[PartialObjectMetadata]) -> HookedTarget:
         return HookedTarget(
             self.caches, resource, self.status, on_change=lambda *_: None, on_run_missing=lambda *_: None
         )
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
-        answer = self.server.answer(Request(method, path, {}, json.dumps(body or {}).encode(), kind))
+        answer = self.server.answer(KubeRequest(method, path, {}, json.dumps(body or {}).encode(), kind))
         assert answer.status < 300, answer.body
         return json.loads(answer.body)
 

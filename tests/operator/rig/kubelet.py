@@ -21,7 +21,7 @@ from tests.operator.rig.cloud import Cloud, Object
 
 from dayfly.execute.pod import names
 from dayfly.kube.objects import Key
-from dayfly.kube.transport import Request
+from dayfly.kube.transport import KubeRequest
 
 EPOCH_MS = 1_767_225_600_000  # 2026-01-01, as the fake server's
 
@@ -316,13 +316,13 @@ class Kubelet:
         }
         event |= {"regarding": regarding, "eventTime": self._now()}
         path = f"/apis/events.k8s.io/v1/namespaces/{box.key.namespace}/events"
-        answer = self._cluster.answer(Request("POST", path, {}, msgspec.json.encode(event)))
+        answer = self._cluster.answer(KubeRequest("POST", path, {}, msgspec.json.encode(event)))
         assert answer.status < 300, answer.body
         return True
 
     def _ask(self, method: str, box: _Box, body: Any, sub: str = "", kind: str = "application/json") -> None:
         path = f"/api/v1/namespaces/{box.key.namespace}/pods/{box.key.name}" + (f"/{sub}" if sub else "")
-        answer = self._cluster.answer(Request(method, path, {}, msgspec.json.encode(body), kind))
+        answer = self._cluster.answer(KubeRequest(method, path, {}, msgspec.json.encode(body), kind))
         assert answer.status < 300, f"{method} {path}: {answer.body!r}"
 
     def _secret(self, pod: Object, name: str) -> Object | None:

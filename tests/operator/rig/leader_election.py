@@ -7,7 +7,7 @@ import asyncio
 from tests.kube.fake import Call, Fault, Harm
 from tests.operator.rig.world import RUNNER, Process, World
 
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.lease import Elector
 from dayfly.operator.main import Operator
 
@@ -17,7 +17,7 @@ async def elected(world: World) -> list[Elector]:
     world.respawn = False
     electors = []
     for number, process in enumerate(world.processes):
-        client = Client(process.transport, seed=number)
+        client = KubeClient(process.transport, seed=number)
         elector = Elector(client, "dayfly-operator", "dayfly-runners", process.name, seed=number)
         process.task.cancel()
         await asyncio.gather(process.task, return_exceptions=True)

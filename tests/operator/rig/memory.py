@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.events import Recorder
 
 _CONTAINERS = (set, frozenset, list, tuple, collections.deque, weakref.WeakSet)
 # Its connections, and what it has sent over them.
-_OTHERS = (Client, Recorder)
+_OTHERS = (KubeClient, Recorder)
 
 
 def remembered(operator: Any, *words: str) -> list[str]:

@@ -20,7 +20,7 @@ from tests.operator.rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Sc
 from tests.operator.rig.world import API, Unit, World
 
 from dayfly.execute.gateway.preview import PreviewGateway
-from dayfly.kube.transport import Request
+from dayfly.kube.transport import KubeRequest
 from dayfly.operator.cluster.route_kinds import RoutingSettings
 from dayfly.operator.route_groups.extension import RouteGroupsExtension
 
@@ -181,7 +181,7 @@ LIVES = {
 # --- outages ----------------------------------------------------------------------------------------------------------
 
 
-def asked(world: World, request: Request) -> Asked | None:
+def asked(world: World, request: KubeRequest) -> Asked | None:
     """Return the request; None for discovery, and for kinds that are not served."""
     if is_discovery(request.path):
         return None
@@ -216,7 +216,7 @@ def leave(of: Asked, code: int = 403) -> Outage:
     def take(world: World) -> Callable[[], object]:
         said = 0
 
-        def refuse(request: Request) -> Refusal | None:
+        def refuse(request: KubeRequest) -> Refusal | None:
             nonlocal said
             what = asked(world, request)
             if what is None or (what.does, what.resource) != (of.does, of.resource):

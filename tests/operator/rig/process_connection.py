@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tests.kube.fake import FakeTransport
 from tests.operator.rig.kubelet import EPOCH_MS
 
-from dayfly.kube.transport import Answer, Request
+from dayfly.kube.transport import Answer, KubeRequest
 
 if TYPE_CHECKING:
     from tests.operator.rig.world import World
@@ -25,10 +25,10 @@ class ProcessConnection(FakeTransport):
 
     def __init__(self, world: World, client: str) -> None:
         super().__init__(world.cluster, client)
-        self.pause: Callable[[Request], float] = lambda _request: 0.0
+        self.pause: Callable[[KubeRequest], float] = lambda _request: 0.0
         self._world = world
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: KubeRequest) -> Answer:
         if seconds := self.pause(request):
             await asyncio.sleep(seconds)
         answer = await super().send(request)

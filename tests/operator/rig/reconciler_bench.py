@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.operator.rig.world import RUNNER, World
 
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SANDBOXES
 from dayfly.operator.pods.images import FallbackImage, WebhookSenders
@@ -31,4 +31,4 @@ def reconciler(cluster: ClusterWatches, targets: Any = None) -> Reconciler:
 
 def blind(world: World, name: str = "blind") -> ClusterWatches:
     """Return the caches of an operator that has not seen anything yet."""
-    return ClusterWatches(Client(world.cluster.transport(name), seed=7), now=world.now)
+    return ClusterWatches(KubeClient(world.cluster.transport(name), seed=7), now=world.now)

@@ -14,9 +14,9 @@ from tests.operator.rig.virtual_time import bench_decorator
 from tests.operator.rig.world import KINDS
 
 from dayfly.execute.pod import names
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import AnnotatedMeta, Key
-from dayfly.kube.transport import Request as Call
+from dayfly.kube.transport import KubeRequest as Call
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RouteGroupObject, RunObject, SandboxObject
 from dayfly.operator.route_groups.group_controller import GroupController
@@ -54,7 +54,7 @@ class Bench:
         """Return the result."""
         self.server.faults = self._note
         self.clock = 1_800_000_000_000
-        self.caches = ClusterWatches(Client(self.server.transport("operator"), seed=1), now=lambda: self.clock)
+        self.caches = ClusterWatches(KubeClient(self.server.transport("operator"), seed=1), now=lambda: self.clock)
         self.looked: list[Any] = []
         self.later: list[float] = []
         for queue in ("queue", "sandbox_queue", "grouped"):

@@ -11,8 +11,8 @@ from tests.operator.rig.world import KINDS
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.pod import names
 from dayfly.execute.pod.run import PodClient
-from dayfly.kube.client import Client
-from dayfly.kube.transport import Request
+from dayfly.kube.client import KubeClient
+from dayfly.kube.transport import KubeRequest
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import (
     DOCUMENT_FINALIZER,
@@ -42,7 +42,7 @@ class Bench:
     def __init__(self, *, finalizers: tuple[str, ...] = (), deleted: bool = False) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
         self.server.controllers.settle = lambda: None
-        client = Client(self.server.transport("operator"), seed=1)
+        client = KubeClient(self.server.transport("operator"), seed=1)
         self.caches = ClusterWatches(client)
         self.targets = Targets(self.caches, SandboxTarget(self.caches, BaseAdapter(SANDBOXES)))
         routes = RouteReconciler(self.caches, Forms(), PodLabels(self.caches, Forks(self.caches.client)))
@@ -57,7 +57,7 @@ class Bench:
 
     def ask(self, method, path, body=None, kind="application/json"):
         """Send a request as any user."""
-        answer = self.server.answer(Request(method, path, {}, json.dumps(body or {}).encode(), kind))
+        answer = self.server.answer(KubeRequest(method, path, {}, json.dumps(body or {}).encode(), kind))
         assert answer.status < 300, answer.body
         return json.loads(answer.body)
 

@@ -8,9 +8,9 @@ import msgspec
 from tests.kube.fake import FakeCluster, run
 from tests.operator.rig.world import KINDS
 
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import AnnotatedMeta
-from dayfly.kube.transport import Request as Call
+from dayfly.kube.transport import KubeRequest as Call
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RUNS, RunObject
 from dayfly.operator.pods.step_slots import SlotGrant, StepSlots
@@ -49,7 +49,7 @@ class Queue:
         return keys
 
 
-class Server(Client):
+class Server(KubeClient):
     """Answers quorum reads with the runs that a test has stored."""
 
     recorded: RunObject | None = None

@@ -23,10 +23,10 @@ from tests.operator.rig.kubelet import EPOCH_MS, Kubelet, Script
 from tests.operator.rig.poll_rate import PollRate
 from tests.operator.rig.process_connection import ProcessConnection
 
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import Key
 from dayfly.kube.server_clock import ClockTransport, ServerClock
-from dayfly.kube.transport import Request
+from dayfly.kube.transport import KubeRequest
 from dayfly.operator.cluster.route_kinds import RoutingSettings
 from dayfly.operator.extensions import (
     AdapterFactories,
@@ -82,7 +82,7 @@ class Process:
         self.name = name
         self.transport = ProcessConnection(world, name)
         clock = ServerClock(world.now, lambda: int(world.cluster.time() * 1000))
-        client = Client(ClockTransport(self.transport, clock), seed=seed)
+        client = KubeClient(ClockTransport(self.transport, clock), seed=seed)
         fallback = FallbackImage(client, world.spare)
         self.operator = Operator(
             client,
@@ -182,7 +182,7 @@ class World:
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
         """Send a request to the server without faults."""
         answer = self.cluster.answer(
-            Request(method, path, {}, msgspec.json.encode(body if body is not None else {}), kind)
+            KubeRequest(method, path, {}, msgspec.json.encode(body if body is not None else {}), kind)
         )
         if answer.status >= 300:
             raise AssertionError(f"{method} {path}: {answer.status} {answer.body.decode()}")

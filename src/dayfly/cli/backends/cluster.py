@@ -10,11 +10,11 @@ import msgspec
 
 from dayfly.cli.backends import cluster_logs, cluster_report
 from dayfly.cli.backends.cluster_objects import GROUP_DICTS, SANDBOX_DICTS, Objects, now, to_dayfly_error
-from dayfly.cli.backends.protocol import NO_TIMES, LogChunk, LogTimeOptions, RunView
+from dayfly.cli.backends.protocol import NO_TIMES, LogPart, LogTimeOptions, RunView
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.kube import auth, errors
-from dayfly.kube.client import Client, Limits
+from dayfly.kube.client import KubeClient, Limits
 from dayfly.kube.transport import HttpTransport
 from dayfly.plan.why import units_without_output
 from dayfly.spec.identity import routing_key
@@ -33,7 +33,7 @@ _REQUEST_TIMEOUT_S = 10.0
 class ClusterBackend:
     """The Sandboxes of one namespace. Each call runs the event loop until it has the result."""
 
-    def __init__(self, loop: asyncio.Runner, client: Client, namespace: str, flags: str) -> None:
+    def __init__(self, loop: asyncio.Runner, client: KubeClient, namespace: str, flags: str) -> None:
         self.flags = flags
         self._loop = loop
         self._client = client
@@ -107,7 +107,7 @@ class ClusterBackend:
         attempt: int,
         offset: int,
         times: LogTimeOptions = NO_TIMES,
-    ) -> LogChunk:
+    ) -> LogPart:
         return self._logs.chunk(unit, attempt, offset, times)
 
     def external_log_command(self, name: str, unit: str, times: LogTimeOptions = NO_TIMES) -> str:
@@ -135,7 +135,7 @@ class ClusterBackend:
     def plugin(self, name: str, version: str) -> Plugin:
         return self._run(self._objects.plugin(name, version))
 
-    def call(self, request: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+    def call(self, request: Callable[[KubeClient], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine of the caller with the client of this cluster."""
         return self._run(request(self._client))
 
@@ -155,7 +155,7 @@ def command_flags(context: str, namespace: str | None) -> str:
     return f" --context {shlex.quote(context)}{chosen}"
 
 
-async def connect_client(context: str, namespace: str | None) -> tuple[Client, str]:
+async def connect_client(context: str, namespace: str | None) -> tuple[KubeClient, str]:
     """Return a client for a kubeconfig context, and the namespace: by default the context's.
 
     Raises:
@@ -166,7 +166,7 @@ async def connect_client(context: str, namespace: str | None) -> tuple[Client, s
         credentials = await auth.load(context=context)
     except auth.CredentialsError as error:
         raise DayflyError(Exit.USAGE, f"cannot reach a cluster: {error}", "see --context and $KUBECONFIG") from None
-    return Client(HttpTransport(credentials), Limits(timeout=_REQUEST_TIMEOUT_S)), where
+    return KubeClient(HttpTransport(credentials), Limits(timeout=_REQUEST_TIMEOUT_S)), where
 
 
 def _view(sandbox: Any) -> RunView:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dayfly.cli.backends.cluster_report import milliseconds
-from dayfly.cli.backends.protocol import LogChunk
+from dayfly.cli.backends.protocol import LogPart
 from dayfly.cli.output.show import print_message
 from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import LogSplitter
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from dayfly.cli.backends.protocol import LogTimeOptions
-    from dayfly.kube.client import Client
+    from dayfly.kube.client import KubeClient
     from dayfly.spec.log_times import TimeEntry
 
 # The operator stores the log of an ended step within seconds. Later than this, no log is expected.
@@ -94,7 +94,9 @@ class ClusterLogs:
     If the user may not read live logs, `report` is called once with the reason. `refused` has the reason of each log.
     """
 
-    def __init__(self, client: Client, namespace: str, report: Callable[[str], None] | None = print_message) -> None:
+    def __init__(
+        self, client: KubeClient, namespace: str, report: Callable[[str], None] | None = print_message
+    ) -> None:
         self._client = client
         self._namespace = namespace
         self._report = report
@@ -113,7 +115,7 @@ class ClusterLogs:
             return bytes(live.text[max(offset - live.cut, 0) :])
         return self._stored.get(key, b"")[max(offset - max(self._cut.get(key, 0), 0), 0) :]
 
-    def chunk(self, unit: str, attempt: int, offset: int, times: LogTimeOptions) -> LogChunk:
+    def chunk(self, unit: str, attempt: int, offset: int, times: LogTimeOptions) -> LogPart:
         """Return what `text` returns, and when it was printed."""
         key, start = (unit, attempt), max(self._cut.get((unit, attempt), 0), 0)
         live = self._live.get(key)
@@ -122,7 +124,7 @@ class ClusterLogs:
             size = self._info(key)["size"]
             read = partial(self._bytes, unit, attempt)
             offset = max(offset, log_times.first_line_since(entries, times.since, size, read))
-        return LogChunk(offset, self.text(unit, attempt, offset), entries)
+        return LogPart(offset, self.text(unit, attempt, offset), entries)
 
     def _bytes(self, unit: str, attempt: int, offset: int, limit: int) -> bytes:
         return self.text(unit, attempt, offset)[:limit]

@@ -39,8 +39,8 @@ from dayfly.spec.scalars import semver
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from dayfly.kube.client import Client
-    from dayfly.kube.objects import Resource
+    from dayfly.kube.client import KubeClient
+    from dayfly.kube.objects import ApiResource
     from dayfly.spec.plugin import Plugin
 
 SANDBOX_DICTS, GROUP_DICTS = SANDBOXES.read_as(dict[str, Any]), GROUPS.read_as(dict[str, Any])
@@ -54,11 +54,11 @@ class Objects:
     Methods raise `DayflyError` if the object does not exist, and `errors.ApiError` as the client does.
     """
 
-    def __init__(self, client: Client, namespace: str, flags: str) -> None:
+    def __init__(self, client: KubeClient, namespace: str, flags: str) -> None:
         self.client, self.namespace, self.flags = client, namespace, flags
         self._first_uids: dict[str, str] = {}
 
-    async def list_all(self, kind: Resource[dict[str, Any]]) -> list[Any]:
+    async def list_all(self, kind: ApiResource[dict[str, Any]]) -> list[Any]:
         """Return all objects of a kind, sorted by name."""
         found = (await self.client.list_all(kind, self.namespace)).items
         return sorted(found, key=lambda each: str(each["metadata"]["name"]))

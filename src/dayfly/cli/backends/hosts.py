@@ -9,7 +9,7 @@ import click
 
 from dayfly.cli import installed
 from dayfly.cli.backends import target_server
-from dayfly.cli.backends.protocol import NO_TIMES, LogChunk, LogTimeOptions, RunView, abandoned_too_early
+from dayfly.cli.backends.protocol import NO_TIMES, LogPart, LogTimeOptions, RunView, abandoned_too_early
 from dayfly.cli.output import show
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit
@@ -120,7 +120,7 @@ class ServerBackend:
     def attempts(self, name: str, *, follow: bool) -> list[Any]:  # noqa: ARG002 # the server always knows the length of a log
         return [{**info, "cut": 0} for info in self._fetch(name, "attempts")]
 
-    def read(self, name: str, unit: str, attempt: int, offset: int, times: LogTimeOptions = NO_TIMES) -> LogChunk:
+    def read(self, name: str, unit: str, attempt: int, offset: int, times: LogTimeOptions = NO_TIMES) -> LogPart:
         where: dict[str, Any] = {"unit": unit, "attempt": attempt, "offset": offset}
         if times != NO_TIMES:
             where["timestamps"] = "true"
@@ -129,7 +129,7 @@ class ServerBackend:
         answer = self._client.get(*subject.path(name), "log", **where)
         data: str = answer["data"]
         found = base64.b64decode(data) if answer["encoding"] == "base64" else data.encode()
-        return LogChunk(answer["offset"], found, [_entry(each) for each in answer.get("times") or ()])
+        return LogPart(answer["offset"], found, [_entry(each) for each in answer.get("times") or ()])
 
     def external_log_command(self, name: str, unit: str, times: LogTimeOptions = NO_TIMES) -> str:  # noqa: ARG002 # the server has all logs
         return ""

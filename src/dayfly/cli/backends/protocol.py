@@ -36,7 +36,7 @@ class LogTimeOptions(NamedTuple):
 NO_TIMES = LogTimeOptions()
 
 
-class LogChunk(NamedTuple):
+class LogPart(NamedTuple):
     """Bytes of a log from an offset on, and the times of their lines; empty if they are unknown."""
 
     offset: int
@@ -75,7 +75,7 @@ class Backend(Protocol):
         is -1 and `size` is the number of available bytes.
         """
 
-    def read(self, name: str, unit: str, attempt: int, offset: int, times: LogTimeOptions = NO_TIMES) -> LogChunk:
+    def read(self, name: str, unit: str, attempt: int, offset: int, times: LogTimeOptions = NO_TIMES) -> LogPart:
         """Return the next chunk of a log from `offset` (at least `cut`) on; empty at its current end."""
 
     def external_log_command(self, name: str, unit: str, times: LogTimeOptions = NO_TIMES) -> str:

@@ -24,7 +24,7 @@ from dayfly.server import app as control
 from dayfly.server.http.auth_middleware import AuthMiddleware
 
 if TYPE_CHECKING:
-    from dayfly.kube.client import Client
+    from dayfly.kube.client import KubeClient
     from dayfly.server.access.callers import Caller
 
 
@@ -39,7 +39,7 @@ class ClusterPage:
         context: The name of the kubeconfig context.
     """
 
-    def __init__(self, client: Client, namespace: str, flags: str, *, user: str, context: str) -> None:
+    def __init__(self, client: KubeClient, namespace: str, flags: str, *, user: str, context: str) -> None:
         self._client = client
         self.sessions = Sessions(user, {"context": context, "namespace": namespace})
         self._watch = SandboxWatch(client, namespace, flags)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dayfly.cli.cluster_page.sandbox_watch import SandboxWatch
-    from dayfly.kube.client import Client
+    from dayfly.kube.client import KubeClient
 
     Handler = Callable[[Request], Awaitable[Any]]
 
@@ -31,7 +31,7 @@ FIRST_LIST_TIMEOUT_S = 20.0
 class PageContext:
     """The client, the watch, and the options for commands of one cluster page."""
 
-    def __init__(self, client: Client, watch: SandboxWatch, context_flags: str) -> None:
+    def __init__(self, client: KubeClient, watch: SandboxWatch, context_flags: str) -> None:
         self.client, self.watch, self._context_flags = client, watch, context_flags
         self.closing = asyncio.Event()
         """When it is set, waiting requests end."""

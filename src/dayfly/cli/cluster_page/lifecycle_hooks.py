@@ -16,7 +16,7 @@ from dayfly.plan.reason_catalog import Severity
 from dayfly.server.attention import Concern
 
 if TYPE_CHECKING:
-    from dayfly.kube.client import Client
+    from dayfly.kube.client import KubeClient
 
 
 class _Status(StoredStatus, frozen=True):
@@ -31,7 +31,7 @@ class _HookObject(KubeStruct, frozen=True):
 _HOOKS = HOOKS.read_as(_HookObject)
 
 
-async def find_concerns(client: Client) -> list[Concern]:
+async def find_concerns(client: KubeClient) -> list[Concern]:
     """Return the concerns of all hooks of the cluster.
 
     Raises:

@@ -12,7 +12,7 @@ from dayfly.kube import errors
 from dayfly.kube.objects import untyped_resource
 
 if TYPE_CHECKING:
-    from dayfly.kube.client import Client
+    from dayfly.kube.client import KubeClient
 
 _GROUP = "dayfly.dev"
 _REVIEWS = untyped_resource(
@@ -29,7 +29,7 @@ _ACTIONS = {
 _CACHE_S = 60.0
 
 
-async def user_name(client: Client) -> str:
+async def user_name(client: KubeClient) -> str:
     """Return the name of the user in the cluster; empty if the API server does not return it."""
     body = {"apiVersion": _MYSELF.api_version, "kind": _MYSELF.kind}
     try:
@@ -42,7 +42,7 @@ async def user_name(client: Client) -> str:
 class Rights:
     """The rights of the kubeconfig's user."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: KubeClient) -> None:
         self._client = client
         self._known: dict[str, tuple[float, dict[str, str]]] = {}
 

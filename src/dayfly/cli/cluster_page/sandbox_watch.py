@@ -22,8 +22,8 @@ from dayfly.server.http.request_data import rfc3339
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from dayfly.kube.cache import Change
-    from dayfly.kube.client import Client
+    from dayfly.kube.cache import ObjectChange
+    from dayfly.kube.client import KubeClient
     from dayfly.plan.why import Obstacle
 
 # The maximum number of ended sandboxes to remember.
@@ -43,7 +43,7 @@ class DeletedSandbox(NamedTuple):
 class SandboxWatch(EventFeed):
     """The known Sandboxes. `namespace` is empty for all namespaces."""
 
-    def __init__(self, client: Client, namespace: str, flags: str) -> None:
+    def __init__(self, client: KubeClient, namespace: str, flags: str) -> None:
         super().__init__()
         self.namespace, self._flags = namespace, flags
         self.entries: dict[str, PageEntry] = {}
@@ -133,7 +133,7 @@ class SandboxWatch(EventFeed):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), seconds)
 
-    def _on_change(self, change: Change[PageSandbox]) -> None:
+    def _on_change(self, change: ObjectChange[PageSandbox]) -> None:
         name = self._page_name(change.key)
         self._version += 1
         if change.new is None:

@@ -24,7 +24,7 @@ from dayfly.server.admin.page_sessions import LINK_S
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dayfly.kube.client import Client
+    from dayfly.kube.client import KubeClient
 
 _ADDRESS = "127.0.0.1"
 
@@ -69,7 +69,7 @@ async def _serve(
         await client.close()
 
 
-async def _check_access(client: Client, namespace: str, flags: str) -> None:
+async def _check_access(client: KubeClient, namespace: str, flags: str) -> None:
     """Report here, and not only in the browser, that the user may not list sandboxes."""
     try:
         await client.page(SANDBOXES.metadata_only(), namespace, limit=1)

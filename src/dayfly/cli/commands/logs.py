@@ -19,7 +19,7 @@ from dayfly.spec.report import expects_more
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dayfly.cli.backends.protocol import Backend, LogChunk
+    from dayfly.cli.backends.protocol import Backend, LogPart
 
 _POLL_INTERVAL_S = 0.3
 _DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?")
@@ -226,7 +226,7 @@ class LogPrinter:
         if info["sealed"]:
             self._print_lines(self._lines.flush(), prefix)
 
-    def _write(self, chunk: LogChunk, prefix: str) -> None:
+    def _write(self, chunk: LogPart, prefix: str) -> None:
         if prefix or self._times.shown:
             self._print_lines(self._lines.feed(*chunk), prefix)
         else:
@@ -240,7 +240,7 @@ class LogPrinter:
         else:
             show.print_bytes(b"".join(head + line + b"\n" for _, line in lines))
 
-    def _check_time(self, chunk: LogChunk) -> None:
+    def _check_time(self, chunk: LogPart) -> None:
         """Print a message once if the time of the first printed line is unknown."""
         if self._is_time_checked or log_times.time_at(chunk.times, chunk.offset):
             return

@@ -345,7 +345,7 @@ async def _operate(
     receivers: Receivers,
 ) -> None:
     from dayfly.kube.auth import CredentialsError, load
-    from dayfly.kube.client import Client, Limits
+    from dayfly.kube.client import KubeClient, Limits
     from dayfly.kube.server_clock import ClockTransport, ServerClock
     from dayfly.kube.transport import HttpTransport
     from dayfly.operator.hooks.extension import HooksExtension
@@ -364,7 +364,7 @@ async def _operate(
     agents, connection = server.connect(identity.namespace) if server else (None, None)
     clock = ServerClock()
     transport = ClockTransport(HttpTransport(credentials), clock)
-    client = Client(transport, Limits(rate=rate, burst=math.ceil(rate)) if rate else None)
+    client = KubeClient(transport, Limits(rate=rate, burst=math.ceil(rate)) if rate else None)
     try:
         await operate(
             client,

@@ -100,7 +100,7 @@ class _Source(NamedTuple):
     @contextlib.asynccontextmanager
     async def _watch_cluster(self, store: RuleStore) -> AsyncIterator[asyncio.Task[None]]:
         from dayfly.kube.auth import CredentialsError, load
-        from dayfly.kube.client import Client
+        from dayfly.kube.client import KubeClient
         from dayfly.kube.transport import HttpTransport
         from dayfly.routeserver.cluster_source import ClusterRuleWatcher
 
@@ -110,7 +110,7 @@ class _Source(NamedTuple):
             raise DayflyError(
                 Exit.FAILED, f"cannot reach a cluster: {error}", "see --context and $KUBECONFIG"
             ) from None
-        client = Client(HttpTransport(credentials))
+        client = KubeClient(HttpTransport(credentials))
         try:
             yield asyncio.create_task(ClusterRuleWatcher(client, store, self.namespace).run())
         finally:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from dayfly.cli.backends.cluster import ClusterBackend
     from dayfly.cli.plugin_test.cluster_specs import PluginSpecs
-    from dayfly.kube.client import Client
-    from dayfly.kube.objects import Resource
+    from dayfly.kube.client import KubeClient
+    from dayfly.kube.objects import ApiResource
     from dayfly.spec.report import RunReport
 
 _SANDBOXES, _PLUGINS = SANDBOXES.read_as(dict[str, Any]), PLUGINS.read_as(dict[str, Any])
@@ -100,7 +100,7 @@ class CreatedObjects:
     def delete(self, box: CreatedSandbox) -> None:
         here = self._cluster.namespace
 
-        async def delete(client: Client) -> None:
+        async def delete(client: KubeClient) -> None:
             with contextlib.suppress(errors.NotFound, errors.Conflict):
                 await client.delete(_SANDBOXES, box.name, here, uid=box.uid)
 
@@ -111,7 +111,7 @@ class CreatedObjects:
         here, why = self._cluster.namespace, "dayfly plugin test: its cleanup did not end in time"
         patch = {"metadata": {"uid": box.uid, "annotations": {ABANDON_ANNOTATION: why}}}
 
-        async def annotate(client: Client) -> None:
+        async def annotate(client: KubeClient) -> None:
             with contextlib.suppress(errors.NotFound, errors.Conflict):
                 await client.patch(_SANDBOXES, patch, box.name, here)
 
@@ -163,11 +163,11 @@ class CreatedObjects:
 
 
 def _create(
-    kind: Resource[dict[str, Any]], body: dict[str, Any], namespace: str = ""
-) -> Callable[[Client], Coroutine[Any, Any, dict[str, Any]]]:
+    kind: ApiResource[dict[str, Any]], body: dict[str, Any], namespace: str = ""
+) -> Callable[[KubeClient], Coroutine[Any, Any, dict[str, Any]]]:
     """Create an object. If the response is lost, check whether it exists: its name is unique."""
 
-    async def create(client: Client) -> dict[str, Any]:
+    async def create(client: KubeClient) -> dict[str, Any]:
         try:
             return await client.create(kind, body, namespace)
         except errors.OutcomeUnknown:
@@ -179,10 +179,10 @@ def _create(
     return create
 
 
-def _unpublish(name: str, uid: str) -> Callable[[Client], Coroutine[Any, Any, bool]]:
+def _unpublish(name: str, uid: str) -> Callable[[KubeClient], Coroutine[Any, Any, bool]]:
     """Delete a version. Return whether it is gone. The policy dayfly-in-use rejects it while sandboxes use it."""
 
-    async def delete(client: Client) -> bool:
+    async def delete(client: KubeClient) -> bool:
         try:
             await client.delete(_PLUGINS, name, uid=uid)
         except (errors.NotFound, errors.Conflict):

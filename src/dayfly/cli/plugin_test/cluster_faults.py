@@ -9,15 +9,15 @@ from dayfly.execute.object.render import ObjectIdentity, object_name
 from dayfly.execute.pod.names import UNIT_ANNOTATION
 from dayfly.kube import errors
 from dayfly.kube.discovery import find_served_kind
-from dayfly.kube.objects import PODS, Resource
+from dayfly.kube.objects import PODS, ApiResource
 from dayfly.testing import MissingRights, Tampering
 
 if TYPE_CHECKING:
     from dayfly.cli.backends.cluster import ClusterBackend
-    from dayfly.kube.client import Client
+    from dayfly.kube.client import KubeClient
     from dayfly.spec.plugin import Plugin
 
-_REVIEWS = Resource(
+_REVIEWS = ApiResource(
     "authorization.k8s.io",
     "v1",
     "selfsubjectaccessreviews",
@@ -74,7 +74,7 @@ def _is_allowed(cluster: ClusterBackend, verb: str, group: str, kind: str, names
     return bool(answer["status"].get("allowed"))
 
 
-async def delete_pod(client: Client, pod: str, namespace: str) -> bool:
+async def delete_pod(client: KubeClient, pod: str, namespace: str) -> bool:
     """Delete a pod with a short grace period. Return whether it existed."""
     try:
         await client.delete(PODS, pod, namespace, grace=_GRACE_PERIOD_S)
@@ -84,7 +84,7 @@ async def delete_pod(client: Client, pod: str, namespace: str) -> bool:
 
 
 async def tamper(
-    client: Client, tampering: Tampering, manifest: dict[str, Any], namespace: str, run: str, attempt: PluginAttempt
+    client: KubeClient, tampering: Tampering, manifest: dict[str, Any], namespace: str, run: str, attempt: PluginAttempt
 ) -> bool:
     """Edit or delete the object that an attempt has created. Return whether it existed.
 
@@ -112,10 +112,10 @@ async def tamper(
     return False
 
 
-async def _kind(client: Client, manifest: dict[str, Any]) -> Resource[dict[str, Any]]:
+async def _kind(client: KubeClient, manifest: dict[str, Any]) -> ApiResource[dict[str, Any]]:
     group, _, version = manifest["apiVersion"].rpartition("/")
     found = await find_served_kind(client, manifest["apiVersion"], manifest["kind"])
     if found is None:
         message = f"this cluster has no kind {manifest['kind']} of {manifest['apiVersion']}"
         raise DayflyError(Exit.FAILED, message, "install its CustomResourceDefinition")
-    return Resource(group, version, found.name, found.kind, dict[str, Any], found.namespaced)
+    return ApiResource(group, version, found.name, found.kind, dict[str, Any], found.namespaced)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from dayfly.execute.pod.read import parse_time
-from dayfly.kube.objects import AnnotatedMeta, Condition, KubeStruct, ObjectMeta, Pod
+from dayfly.kube.objects import AnnotatedMeta, KubeStruct, ObjectCondition, ObjectMeta, Pod
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Fact, Prepared, Running, Waiting
 from dayfly.spec.run import Result, UnitRecord
@@ -27,7 +27,7 @@ class WorkloadStatus(KubeStruct, frozen=True):
     replicas: int = 0
     updated_replicas: int = 0
     available_replicas: int = 0
-    conditions: list[Condition] | None = None
+    conditions: list[ObjectCondition] | None = None
 
 
 class ForkDeployment(KubeStruct, frozen=True):

@@ -6,16 +6,16 @@ from typing import Any, TypeVar
 from dayfly.execute.fork.read import ForkDeployment, ForkService
 from dayfly.execute.fork.render import FORK_LABEL, FORM_ANNOTATION, REPLICAS_ANNOTATION, ports
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.forms import Propagation
-from dayfly.kube.objects import PODS, HasMeta, Resource, untyped_resource
+from dayfly.kube.objects import PODS, ApiResource, HasMeta, untyped_resource
 from dayfly.plan import messages
 from dayfly.spec.scalars.numbers import parse_whole
 
 T = TypeVar("T", bound=HasMeta)
 
-DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", ForkDeployment)
-SERVICES = Resource("", "v1", "services", "Service", ForkService)
+DEPLOYMENTS = ApiResource("apps", "v1", "deployments", "Deployment", ForkDeployment)
+SERVICES = ApiResource("", "v1", "services", "Service", ForkService)
 REPLICA_SETS = untyped_resource("apps/v1", "ReplicaSet", "replicasets").metadata_only()
 _REVISION = "deployment.kubernetes.io/revision"
 _MAX_REPLICAS = (1 << 31) - 1  # int32 of the API
@@ -32,7 +32,7 @@ class Forks:
     Methods that change an object return false if it was replaced or has changed. Then the caller must read it again.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: KubeClient) -> None:
         self._client = client
 
     async def read_baseline(self, name: str, namespace: str) -> dict[str, Any] | None:
@@ -80,7 +80,7 @@ class Forks:
         found = await self._client.find(SERVICES, name, namespace)
         return None if found is None else _check_owner(SERVICES, found, owner)
 
-    async def _ensure(self, resource: Resource[T], manifest: dict[str, Any]) -> T:
+    async def _ensure(self, resource: ApiResource[T], manifest: dict[str, Any]) -> T:
         meta = manifest["metadata"]
         try:
             return await self._client.create(resource, manifest, meta["namespace"])
@@ -154,7 +154,7 @@ async def _succeeds(change: Awaitable[Any]) -> bool:
     return True
 
 
-def _check_owner(resource: Resource[T], found: T, owner: dict[str, Any]) -> T:
+def _check_owner(resource: ApiResource[T], found: T, owner: dict[str, Any]) -> T:
     """Return the object if it has the owner reference of the run, whose UID other users cannot predict."""
     meta = found.metadata
     if owner["uid"] not in {reference.uid for reference in meta.owner_references or ()}:

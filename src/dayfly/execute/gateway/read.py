@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dayfly.execute.pod.read import parse_time
-from dayfly.kube.objects import AnnotatedMeta, Condition, KubeStruct
+from dayfly.kube.objects import AnnotatedMeta, KubeStruct, ObjectCondition
 
 
-class ParentCondition(Condition, frozen=True):
+class ParentCondition(ObjectCondition, frozen=True):
     """A condition with the generation of the route that it refers to."""
 
     observed_generation: int = 0

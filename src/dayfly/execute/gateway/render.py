@@ -11,7 +11,7 @@ from dayfly.execute.fork.render import FORK_LABEL, LIKE_LABEL, ports
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.gateway.rules import CopiedRules, KeyMatch, RuleTargets, copy_rules, leads_to
 from dayfly.execute.pod.names import GROUP, RUN_LABEL, derive_name
-from dayfly.kube.objects import Resource
+from dayfly.kube.objects import ApiResource
 
 ROUTE_LABEL = f"{GROUP}/route"
 """On routes and additional Services of a fork: the fork's name."""
@@ -131,7 +131,7 @@ def service_name(fork: RouteTarget, like: str) -> str:
 
 
 def render_routes(
-    kind: Resource[RouteObject],
+    kind: ApiResource[RouteObject],
     route: RouteObject,
     fork: RouteTarget,
     leads: RuleTargets,
@@ -174,7 +174,7 @@ def render_routes(
     return ForkRoutes(manifests, made.full_rules, made.is_cut)
 
 
-def render_withdrawn(kind: Resource[RouteObject], seen: RouteObject) -> dict[str, Any]:
+def render_withdrawn(kind: ApiResource[RouteObject], seen: RouteObject) -> dict[str, Any]:
     """Return a derived route that matches no requests and keeps its backends.
 
     A data plane may remove the backends of a deleted route before the route. Matching requests would then fail with
@@ -206,7 +206,7 @@ def is_withdrawn(seen: RouteObject) -> bool:
     return (seen.metadata.annotations or {}).get(WITHDRAWN_ANNOTATION) == seen.metadata.uid
 
 
-def _name(kind: Resource[RouteObject], route: RouteObject, fork: RouteTarget, number: int) -> str:
+def _name(kind: ApiResource[RouteObject], route: RouteObject, fork: RouteTarget, number: int) -> str:
     """Return the name, derived from the UID of the existing route, so that a recreated route gets a new one."""
     hashed = derive_name("", "", "route", fork.name, kind.kind, route.metadata.uid)
     return f"{route.metadata.name[:_MAX_READABLE_CHARS].rstrip('.-')}-{hashed}-{number:02}"

@@ -7,13 +7,13 @@ from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.gateway.render import BESIDE_ANNOTATION, LABELS_ANNOTATION, ROUTE_LABEL
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
-from dayfly.kube.client import Client
-from dayfly.kube.objects import Resource, untyped_resource
+from dayfly.kube.client import KubeClient
+from dayfly.kube.objects import ApiResource, untyped_resource
 from dayfly.plan import messages
 
 GROUP, VERSION = "gateway.networking.k8s.io", "v1"
-HTTP_ROUTES = Resource(GROUP, VERSION, "httproutes", "HTTPRoute", RouteObject)
-GRPC_ROUTES = Resource(GROUP, VERSION, "grpcroutes", "GRPCRoute", RouteObject)
+HTTP_ROUTES = ApiResource(GROUP, VERSION, "httproutes", "HTTPRoute", RouteObject)
+GRPC_ROUTES = ApiResource(GROUP, VERSION, "grpcroutes", "GRPCRoute", RouteObject)
 KINDS = (HTTP_ROUTES, GRPC_ROUTES)
 _SLICES = untyped_resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 
@@ -29,10 +29,12 @@ class AlteredRouteError(Exception):
 class Routes:
     """A client for derived routes. Every read is a quorum read."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: KubeClient) -> None:
         self._client = client
 
-    async def list_of_fork(self, kind: Resource[RouteObject], run: str, fork: str, namespace: str) -> list[RouteObject]:
+    async def list_of_fork(
+        self, kind: ApiResource[RouteObject], run: str, fork: str, namespace: str
+    ) -> list[RouteObject]:
         """List the routes of a fork.
 
         Raises:
@@ -57,7 +59,7 @@ class Routes:
         ends = (end for each in found.items for end in each.get("endpoints") or ())
         return any((end.get("conditions") or {}).get("ready", True) for end in ends)
 
-    async def ensure(self, kind: Resource[RouteObject], manifest: Mapping[str, Any]) -> RouteObject:
+    async def ensure(self, kind: ApiResource[RouteObject], manifest: Mapping[str, Any]) -> RouteObject:
         """Create a route, or return the one that an earlier try or another replica has created.
 
         Raises:
@@ -78,7 +80,9 @@ class Routes:
             raise ForeignRouteError(messages.foreign_object(kind.kind, meta["namespace"], meta["name"]))
         return found
 
-    async def update(self, kind: Resource[RouteObject], seen: RouteObject, manifest: Mapping[str, Any]) -> RouteObject:
+    async def update(
+        self, kind: ApiResource[RouteObject], seen: RouteObject, manifest: Mapping[str, Any]
+    ) -> RouteObject:
         """Update a route to the manifest if it still has this UID and resource version.
 
         Raises:
@@ -92,7 +96,7 @@ class Routes:
         _check(await self._client.update(kind, body, meta.name, meta.namespace, dry_run=True), kind, manifest)
         return await self._client.update(kind, body, meta.name, meta.namespace)
 
-    async def remove(self, kind: Resource[RouteObject], seen: RouteObject) -> bool:
+    async def remove(self, kind: ApiResource[RouteObject], seen: RouteObject) -> bool:
         """Delete a route; return false if it was replaced."""
         meta = seen.metadata
         return bool(meta.deletion_timestamp) or await _succeeds(
@@ -114,7 +118,7 @@ def differs(seen: RouteObject, manifest: Mapping[str, Any]) -> bool:
     )
 
 
-def _check(kept: RouteObject, kind: Resource[RouteObject], manifest: Mapping[str, Any]) -> None:
+def _check(kept: RouteObject, kind: ApiResource[RouteObject], manifest: Mapping[str, Any]) -> None:
     """Check that the API server stores all conditions of matches.
 
     It drops unknown fields. A rule without its key match would receive all requests.

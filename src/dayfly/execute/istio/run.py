@@ -10,12 +10,12 @@ from dayfly.execute.istio.read import SHARED_LABEL, VirtualService
 from dayfly.execute.istio.rules import Rule, owner_of, owners_of, rules_of_others
 from dayfly.execute.pod.names import derive_name
 from dayfly.kube import errors
-from dayfly.kube.client import Client
-from dayfly.kube.objects import Key, Resource
+from dayfly.kube.client import KubeClient
+from dayfly.kube.objects import ApiResource, Key
 from dayfly.plan import messages
 
 GROUP, VERSION = "networking.istio.io", "v1"
-VIRTUAL_SERVICES = Resource(GROUP, VERSION, "virtualservices", "VirtualService", VirtualService)
+VIRTUAL_SERVICES = ApiResource(GROUP, VERSION, "virtualservices", "VirtualService", VirtualService)
 KINDS = (VIRTUAL_SERVICES,)
 
 EditRules = Callable[[Sequence[Rule]], Sequence[Rule]]
@@ -51,7 +51,7 @@ def render_shared(key: Key, service: str) -> dict[str, Any]:
 class VirtualServices:
     """A client for VirtualServices. Every read is a quorum read."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: KubeClient) -> None:
         self._client = client
 
     async def list_of_fork(self, run: str, fork: str, namespace: str) -> list[VirtualService]:

@@ -9,10 +9,10 @@ from dayfly.execute.object import read
 from dayfly.execute.object.render import FINALIZER
 from dayfly.execute.pod import names
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.discovery import definition_uid, find_served_kind, is_definition_gone, list_other_versions
 from dayfly.kube.forms import Propagation, Style
-from dayfly.kube.objects import NAMESPACES, SECRETS, Resource, untyped_resource
+from dayfly.kube.objects import NAMESPACES, SECRETS, ApiResource, untyped_resource
 from dayfly.plan import messages
 from dayfly.spec.errors import with_article
 
@@ -22,7 +22,7 @@ EXTRA: Final = {f"{names.GROUP}/objects": "true"}
 _KIND_CACHE_S = 60.0
 
 Manifest = dict[str, Any]
-Kind = Resource[dict[str, Any]]
+Kind = ApiResource[dict[str, Any]]
 
 
 class NotServedError(Exception):
@@ -41,7 +41,7 @@ def account(namespace: str) -> str:
 class ObjectClient:
     """A client for objects of any kind. Every read is a quorum read, and every change names the UID of the object."""
 
-    def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, client: KubeClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._clock = clock
         self._kinds: dict[tuple[str, str], tuple[float, Kind]] = {}
@@ -105,7 +105,7 @@ class ObjectClient:
         self._kinds.pop((kind.api_version, kind.kind), None)
         return NotServedError(messages.kind_not_served(kind.kind, kind.api_version))
 
-    def _account_client(self, namespace: str) -> Client:
+    def _account_client(self, namespace: str) -> KubeClient:
         return self._client.acting_as(account(namespace), EXTRA)
 
     async def find(self, kind: Kind, name: str, namespace: str) -> Manifest | None:

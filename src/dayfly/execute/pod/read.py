@@ -16,7 +16,7 @@ import msgspec
 from dayfly.execute import receipt
 from dayfly.execute.pod import names
 from dayfly.execute.pod.render import MAIN
-from dayfly.kube.objects import Condition, ContainerStatus, Pod, StateTerminated
+from dayfly.kube.objects import ContainerStatus, ObjectCondition, Pod, StateTerminated
 from dayfly.plan import reason_catalog
 from dayfly.plan.messages import evicted, never_began, no_record, out_of_memory, start_deadline
 from dayfly.plan.reasons import Reason
@@ -232,7 +232,7 @@ def _never_placed(seen: Pod, record: UnitRecord, unit: Unit) -> PodReading:
     return _never_ran(Reason.START_DEADLINE, f"{message}: {refused.message}" if refused.message else message)
 
 
-def _scheduled_condition(seen: Pod, status: str) -> Condition | None:
+def _scheduled_condition(seen: Pod, status: str) -> ObjectCondition | None:
     """Return the condition `PodScheduled` if it has this status: "True" means bound, "False" unschedulable."""
     return next(
         (each for each in seen.status.conditions or () if each.type == "PodScheduled" and each.status == status), None

@@ -12,7 +12,7 @@ from dayfly.execute.pod import names, render
 from dayfly.execute.pod.logs import LogSplitter
 from dayfly.execute.pod.render import MAIN
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.forms import Style
 from dayfly.kube.objects import PODS, Pod
 from dayfly.plan import messages
@@ -30,7 +30,7 @@ class ForeignPodError(Exception):
 class PodClient:
     """Changes and reads the pods of steps and webhooks, in all namespaces."""
 
-    def __init__(self, client: Client, on_change: Callable[[Pod], None] = lambda _: None) -> None:
+    def __init__(self, client: KubeClient, on_change: Callable[[Pod], None] = lambda _: None) -> None:
         """Initialize with a callback that receives each pod as the API server returns it after a change."""
         self._client = client
         self._on_change = on_change

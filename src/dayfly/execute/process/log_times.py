@@ -1,4 +1,4 @@
-"""The file with the print times of a log. `runner/times.c` writes it; `runner/README.md` describes its format."""
+"""The file with the print times of a log. `runner/log_times.c` writes it; `runner/README.md` describes its format."""
 
 import struct
 import time

@@ -22,7 +22,7 @@ DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP,
 _MAX_CONCURRENT_REQUESTS = 64
 # How long a prepared launcher waits for its folder. It has a copy of the mounts, so a file system that is unmounted
 # during that time stays in use.
-AHEAD_S = 1.0
+PREPARED_TIMEOUT_S = 1.0
 _REAP_INTERVAL_S = 0.02
 # Number of requests without preparation after a prepared launcher was discarded because mounts or folders had changed.
 # Otherwise a machine with frequent changes would fork each launcher twice.
@@ -37,9 +37,9 @@ class Resident:
     """The client of the resident runner, which it starts on first use and after each end.
 
     Steps inherit `environment`. `folders` returns the private folders of most steps. With `user`, all launchers have
-    that isolation and share one user namespace. A prepared launcher waits `ahead_s` seconds for its folder. `sealed` is
-    called with the process ID of a launcher that has sealed its receipt, usually just before it ends; this notification
-    can be lost.
+    that isolation and share one user namespace. A prepared launcher waits `prepared_timeout_s` seconds for its folder.
+    `sealed` is called with the process ID of a launcher that has sealed its receipt, usually just before it ends; this
+    notification can be lost.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class Resident:
         folders: Callable[[], tuple[str, ...]] = usual_folders,
         *,
         user: bool = False,
-        ahead_s: float = AHEAD_S,
+        prepared_timeout_s: float = PREPARED_TIMEOUT_S,
     ) -> None:
         self._runner = runner
         self._arguments = [runner, "serve", "user"] if user else [runner, "serve"]
         self._environment = environment
         self._folders = folders
-        self._ahead_s = ahead_s
+        self._prepared_timeout_s = prepared_timeout_s
         self.sealed: Callable[[int], None] = _ignore
         self._socket: socket.socket | None = None
         # A separate socket, because launchers that outlive the resident runner hold it open.
@@ -63,8 +63,8 @@ class Resident:
         self._child = 0
         # The expected answers. None: the answer to a request that prepares or discards a launcher.
         self._answers: deque[asyncio.Future[int] | None] = deque()
-        self._ahead = 0
-        self._asked_at = 0.0
+        self._prepared = 0
+        self._prepared_at = 0.0
         self._pause = 0
         self._timer: asyncio.TimerHandle | None = None
         self._killed: set[int] = set()
@@ -83,10 +83,10 @@ class Resident:
         self._request(os.fsencode(folder if isolation == "none" else f"{isolation} {folder}"))
         self._answers.append(answer)
         if isolation != "none":
-            self._fork_ahead(isolation)
+            self._prepare_next(isolation)
         return await answer
 
-    def _fork_ahead(self, isolation: str) -> None:
+    def _prepare_next(self, isolation: str) -> None:
         """Prepare a launcher with its namespaces and private folders before it is needed.
 
         The next step of a chain then starts faster, because creating namespaces takes the kernel longest. Errors are
@@ -99,40 +99,40 @@ class Resident:
             return
         folders = "\0".join(self._folders())
         with contextlib.suppress(UnansweredError, OSError):
-            self._send(os.fsencode(f"ahead {isolation} {folders}"))
+            self._send(os.fsencode(f"prepare {isolation} {folders}"))
             self._answers.append(None)
         loop = asyncio.get_running_loop()
-        self._asked_at = loop.time()
+        self._prepared_at = loop.time()
         if self._timer is None:
-            self._timer = loop.call_later(self._ahead_s, self._expire_ahead)
+            self._timer = loop.call_later(self._prepared_timeout_s, self._expire_prepared)
 
-    def _expire_ahead(self) -> None:
+    def _expire_prepared(self) -> None:
         """Discard a prepared launcher that has waited too long.
 
         It is killed after the answer, because until then the resident runner may use it for a folder.
         """
         loop = asyncio.get_running_loop()
-        due = self._asked_at + self._ahead_s
+        due = self._prepared_at + self._prepared_timeout_s
         self._timer = None
         if self._answers or loop.time() < due:
-            self._timer = loop.call_later(max(due - loop.time(), self._ahead_s / 10), self._expire_ahead)
-        elif self._ahead:
+            self._timer = loop.call_later(max(due - loop.time(), self._prepared_timeout_s / 10), self._expire_prepared)
+        elif self._prepared:
             try:
-                self._send(b"let go")
+                self._send(b"release")
             except UnansweredError:
                 pass  # prepared launchers end with the resident runner
             except OSError:
                 # For example no kernel memory now. Without a retry, the launcher would stay until the next step.
-                self._timer = loop.call_later(self._ahead_s / 10, self._expire_ahead)
+                self._timer = loop.call_later(self._prepared_timeout_s / 10, self._expire_prepared)
             else:
                 self._answers.append(None)
 
-    def _kill_ahead(self) -> None:
+    def _kill_prepared(self) -> None:
         """Kill the prepared launcher. It is reaped later, because the kernel needs time to remove its mounts."""
-        if self._ahead:
-            os.kill(self._ahead, signal.SIGKILL)
-            self._killed.add(self._ahead)
-            self._ahead = 0
+        if self._prepared:
+            os.kill(self._prepared, signal.SIGKILL)
+            self._killed.add(self._prepared)
+            self._prepared = 0
             self._reap()
 
     def _reap(self) -> None:
@@ -163,8 +163,8 @@ class Resident:
             each.close()
         self._socket = self._seal_socket = None
         if not self._answers:
-            self._kill_ahead()
-        self._ahead = 0  # with open answers it may be in use by a step; otherwise it ends by itself
+            self._kill_prepared()
+        self._prepared = 0  # with open answers it may be in use by a step; otherwise it ends by itself
         for timer in filter(None, (self._timer, self._reaper)):
             timer.cancel()
         self._timer = self._reaper = None
@@ -197,14 +197,14 @@ class Resident:
     def _connect(self) -> socket.socket:
         if self._socket is None:
             with contextlib.ExitStack() as failed:
-                ours, theirs = _pair(failed)
-                our_seals, their_seals = _pair(failed)
-                with theirs, their_seals:
-                    self._child = self._spawn(theirs.fileno(), their_seals.fileno())
+                own, other = _pair(failed)
+                own_seals, other_seals = _pair(failed)
+                with other, other_seals:
+                    self._child = self._spawn(other.fileno(), other_seals.fileno())
                 failed.pop_all()
-            asyncio.get_running_loop().add_reader(ours, self._on_answer)
-            asyncio.get_running_loop().add_reader(our_seals, self._on_sealed)
-            self._socket, self._seal_socket = ours, our_seals
+            asyncio.get_running_loop().add_reader(own, self._on_answer)
+            asyncio.get_running_loop().add_reader(own_seals, self._on_sealed)
+            self._socket, self._seal_socket = own, own_seals
         return self._socket
 
     def _spawn(self, channel: int, seals: int) -> int:
@@ -246,15 +246,15 @@ class Resident:
         number = int.from_bytes(word, sys.byteorder, signed=True)
         answer = self._answers.popleft()
         if answer is None:
-            self._kill_ahead()  # the resident runner has replaced it
-            self._ahead = max(number, 0)
+            self._kill_prepared()  # the resident runner has replaced it
+            self._prepared = max(number, 0)
             if number < 0:
                 self._pause = _PAUSE
             return True
-        if number == self._ahead:
-            self._ahead = 0
-        elif self._ahead:
-            self._kill_ahead()
+        if number == self._prepared:
+            self._prepared = 0
+        elif self._prepared:
+            self._kill_prepared()
             self._pause = _PAUSE
         if answer.done():
             return True
@@ -267,10 +267,10 @@ class Resident:
 
 def _pair(failed: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
     """Return our non-blocking end, which `failed` closes, and the other end."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    failed.callback(ours.close)
-    ours.setblocking(False)
-    return ours, theirs
+    own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    failed.callback(own.close)
+    own.setblocking(False)
+    return own, other
 
 
 def _ignore(_launcher: int) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from dayfly.execute.pod import pod_precheck
 from dayfly.execute.pod.names import namespace_of
-from dayfly.kube.cache import Change
+from dayfly.kube.cache import ObjectChange
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SANDBOXES, served_uid
 from dayfly.spec.errors import SpecError, quote
@@ -49,7 +49,7 @@ class LocalKeys:
     def __contains__(self, key: str) -> bool:
         return key in self._keys
 
-    def _on_change(self, change: Change[Any]) -> None:
+    def _on_change(self, change: ObjectChange[Any]) -> None:
         meta = change.latest.metadata
         key = routing_key(meta.uid)
         if change.new is None:

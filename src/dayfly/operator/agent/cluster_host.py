@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dayfly.execute.pod import names
-from dayfly.kube.cache import Change
+from dayfly.kube.cache import ObjectChange
 from dayfly.kube.objects import Key
 from dayfly.link import run_queries, wire
 from dayfly.link.envelope import Session
@@ -274,7 +274,7 @@ class ClusterHost:
         if self._reports.record(uid, with_unsupported(bare, report.unsupported), urls):
             self.end.report_change(uid)
 
-    def _on_sandbox_change(self, change: Change[SandboxObject]) -> None:
+    def _on_sandbox_change(self, change: ObjectChange[SandboxObject]) -> None:
         seen = change.latest
         if not (uid := served_uid(seen.metadata)):
             return
@@ -288,7 +288,7 @@ class ClusterHost:
             self._reports.forget(uid)
             self._ended_reports.pop(uid, None)
 
-    def _on_run_change(self, change: Change[RunObject]) -> None:
+    def _on_run_change(self, change: ObjectChange[RunObject]) -> None:
         offered = change.deleted.spec.offered if change.deleted is not None else None
         if offered is not None and (seen := self._cached_sandbox(offered.uid)) is not None:
             self._report_end_if_over(seen, offered.uid)

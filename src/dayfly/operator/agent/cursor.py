@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 
 from dayfly.execute.pod import names
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import SECRETS, AnnotatedMeta
 from dayfly.link.dialer import LastSeen
 from dayfly.spec.scalars.numbers import MAX_INTEGER, parse_whole
@@ -20,7 +20,7 @@ NAME = "dayfly-agent"
 class SecretCursor:
     """The cursor (`link.dialer.Cursor`) in a Secret of the operator's own namespace."""
 
-    def __init__(self, client: Client, namespace: str) -> None:
+    def __init__(self, client: KubeClient, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
         self._meta: AnnotatedMeta | None = None

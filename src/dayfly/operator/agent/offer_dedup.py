@@ -12,7 +12,7 @@ back: all confirmations of the old session become invalid, and the server sends 
 from __future__ import annotations
 
 from dayfly.execute.pod import names
-from dayfly.kube.cache import Change
+from dayfly.kube.cache import ObjectChange
 from dayfly.link.wire import Offer
 from dayfly.operator.agent import served_sandboxes
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -34,7 +34,7 @@ def is_carried_out(cluster: ClusterWatches, seen: SandboxObject | None, offer: O
     return known == (offer.generation, offer.expires_at, offer.forks)
 
 
-def has_regressed(change: Change[RunObject]) -> bool:
+def has_regressed(change: ObjectChange[RunObject]) -> bool:
     """Return whether a server's run has disappeared without being closed, or lacks something it had."""
     old = change.old.spec.offered if change.old is not None else None
     if old is None or change.old is None:

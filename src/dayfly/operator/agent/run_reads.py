@@ -98,7 +98,7 @@ def build_history(run: RunObject) -> tuple[HistoryEntry, ...]:
     )
 
 
-async def read_logs(client: Client, run: RunObject) -> Kept:
+async def read_logs(client: KubeClient, run: RunObject) -> Kept:
     """Return the ends of the stored logs of a run's steps, by unit and attempt."""
     target = run.ledger.target
     label = f"{names.RUN_LABEL}={run.metadata.name}"

@@ -18,7 +18,7 @@ import msgspec
 
 from dayfly.execute.pod import names
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import Key
 from dayfly.link.wire import Offer
 from dayfly.operator.cluster.caches import has_finalizer
@@ -84,14 +84,14 @@ def manifest(key: Key, uid: str, org: str, cluster: str, offer: Offer | None) ->
     }
 
 
-async def create(client: Client, wanted: dict[str, Any]) -> SandboxObject | None:
+async def create(client: KubeClient, wanted: dict[str, Any]) -> SandboxObject | None:
     """Create the object; return None if it may exist already."""
     with contextlib.suppress(errors.AlreadyExists, errors.OutcomeUnknown):
         return await client.create(SANDBOXES.read_as(SandboxObject), wanted, wanted["metadata"]["namespace"])
     return None
 
 
-async def create_deleted(client: Client, wanted: dict[str, Any]) -> SandboxObject:
+async def create_deleted(client: KubeClient, wanted: dict[str, Any]) -> SandboxObject:
     """Create the object and delete it at once: its finalizer blocks the name until the end is acknowledged."""
     meta = wanted["metadata"]
     made = await create(client, wanted)
@@ -101,7 +101,7 @@ async def create_deleted(client: Client, wanted: dict[str, Any]) -> SandboxObjec
     return made
 
 
-async def delete(client: Client, seen: SandboxObject) -> None:
+async def delete(client: KubeClient, seen: SandboxObject) -> None:
     """Delete the object with that UID, unless it is already being deleted. Its finalizers still hold it."""
     meta = seen.metadata
     if meta.deletion_timestamp:

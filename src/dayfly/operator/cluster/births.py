@@ -15,7 +15,7 @@ import msgspec
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import parse_time
 from dayfly.kube import errors
-from dayfly.kube.objects import AnnotatedMeta, Key, Resource
+from dayfly.kube.objects import AnnotatedMeta, ApiResource, Key
 from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
@@ -113,14 +113,14 @@ async def _document(cluster: ClusterWatches, body: DocumentObject) -> DocumentOb
         return await cluster.client.get(DOCUMENTS, body.metadata.name)
 
 
-async def find_without_run(cluster: ClusterWatches, resource: Resource[T], seen: T) -> T | None:
+async def find_without_run(cluster: ClusterWatches, resource: ApiResource[T], seen: T) -> T | None:
     """Return the target by a quorum read, or None if it is gone, ends, or already has our finalizer."""
     now = await _find(cluster, resource, seen)
     is_late = now is None or now.metadata.deletion_timestamp or has_finalizer(now.metadata, TARGET_FINALIZER)
     return None if is_late else now
 
 
-async def recover(cluster: ClusterWatches, resource: Resource[T], seen: T, noun: str) -> str:
+async def recover(cluster: ClusterWatches, resource: ApiResource[T], seen: T, noun: str) -> str:
     """Handle a target with our finalizer that has no run in the cache. Return why it is frozen, or an empty string.
 
     The finalizer is added after the run is created and removed before the run is. If quorum reads, in this order, find
@@ -147,7 +147,7 @@ async def recover(cluster: ClusterWatches, resource: Resource[T], seen: T, noun:
     )
 
 
-async def _find(cluster: ClusterWatches, resource: Resource[T], seen: T) -> T | None:
+async def _find(cluster: ClusterWatches, resource: ApiResource[T], seen: T) -> T | None:
     """Return the same object by a quorum read; None if it is gone or replaced."""
     now = await cluster.client.find(resource, seen.metadata.name, seen.metadata.namespace)
     return now if now is not None and now.metadata.uid == seen.metadata.uid else None

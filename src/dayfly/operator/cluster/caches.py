@@ -12,9 +12,9 @@ from dayfly.execute.istio.read import VirtualService
 from dayfly.execute.istio.run import KINDS as ISTIO_KINDS
 from dayfly.execute.istio.run import VIRTUAL_SERVICES
 from dayfly.execute.pod import names, read
-from dayfly.kube.cache import Cache, Change
-from dayfly.kube.client import Client
-from dayfly.kube.objects import PODS, AnnotatedMeta, HasMeta, Key, KubeStruct, ObjectMeta, Pod, Resource
+from dayfly.kube.cache import Cache, ObjectChange
+from dayfly.kube.client import KubeClient
+from dayfly.kube.objects import PODS, AnnotatedMeta, ApiResource, HasMeta, Key, KubeStruct, ObjectMeta, Pod
 from dayfly.kube.ownership import drop_finalizer
 from dayfly.kube.watches import Watches
 from dayfly.lib.clock import now_ms
@@ -65,7 +65,7 @@ class Pair(NamedTuple):
     key: Key
 
 
-BASELINES = Resource("apps", "v1", "deployments", "Deployment", BaselineMeta, partial=True)
+BASELINES = ApiResource("apps", "v1", "deployments", "Deployment", BaselineMeta, partial=True)
 
 
 class ClusterWatches(Watches):
@@ -75,7 +75,7 @@ class ClusterWatches(Watches):
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         *,
         now: Callable[[], int] = now_ms,
         seed: int | None = None,
@@ -212,7 +212,7 @@ class ClusterWatches(Watches):
         finally:
             self._taking_over = False
 
-    def _run_changed(self, change: Change[RunObject]) -> None:
+    def _run_changed(self, change: ObjectChange[RunObject]) -> None:
         self._fork_index.update(change)
         self._target_index.update(change)
         for partner in self.holds.update(change):
@@ -220,22 +220,26 @@ class ClusterWatches(Watches):
         if not self.ledger.is_own(change):
             self._queue_run(change)
 
-    def _queue_run(self, change: Change[RunObject]) -> None:
+    def _queue_run(self, change: ObjectChange[RunObject]) -> None:
         closed = change.new is not None and change.new.ledger.closed is not None
         self.queue.add(change.key.name, urgency=Urgency.URGENT if closed else self.discovery_urgency())
 
-    def _sandbox_changed(self, change: Change[SandboxObject]) -> None:
+    def _sandbox_changed(self, change: ObjectChange[SandboxObject]) -> None:
         # The last turn of a run writes "ready" before the run rests, so the watch reports it afterwards.
         new = change.new
         if new is not None and new.status is not None and new.status.ready:
             self.share_equal_parts(names.run_name(new.metadata.name, new.metadata.uid))
 
-    def _owned_changed(self, change: Change[Pod] | Change[ForkDeployment] | Change[ForkService]) -> None:
+    def _owned_changed(
+        self, change: ObjectChange[Pod] | ObjectChange[ForkDeployment] | ObjectChange[ForkService]
+    ) -> None:
         run = (change.latest.metadata.labels or {}).get(names.RUN_LABEL)
         if run and (after := self._turn_delay(run, change)) is not None:
             self.queue.add(run, after=after)
 
-    def _turn_delay(self, run: str, change: Change[Pod] | Change[ForkDeployment] | Change[ForkService]) -> float | None:
+    def _turn_delay(
+        self, run: str, change: ObjectChange[Pod] | ObjectChange[ForkDeployment] | ObjectChange[ForkService]
+    ) -> float | None:
         """Return the seconds after which the run needs a turn because of this change; None if it needs none."""
         found, new, seen = self.ledger.get(run), change.new, change.latest
         if found is None or found.ledger.closed is not None or not isinstance(seen, Pod):
@@ -270,7 +274,7 @@ class ClusterWatches(Watches):
         finally:
             self._leaving.discard(pod.metadata.uid)
 
-    def _baseline_changed(self, change: Change[BaselineMeta]) -> None:
+    def _baseline_changed(self, change: ObjectChange[BaselineMeta]) -> None:
         # Forks follow the spec of their baseline, so a change of its status needs no turn.
         generations = {each.metadata.generation for each in (change.old, change.new) if each is not None}
         if len(generations) == 1 and change.old is not None and change.new is not None:
@@ -278,14 +282,14 @@ class ClusterWatches(Watches):
         for run in self._fork_index.runs_forking(change.key):
             self.queue.add(run)
 
-    def _service_changed(self, change: Change[ForkService]) -> None:
+    def _service_changed(self, change: ObjectChange[ForkService]) -> None:
         # The Service may belong to a fork, or its selector may match a baseline now or before this change.
         self._owned_changed(change)
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
             for run in self._fork_index.runs_in(change.key.namespace):
                 self.queue.add(run)
 
-    def _route_changed(self, change: Change[RouteObject]) -> None:
+    def _route_changed(self, change: ObjectChange[RouteObject]) -> None:
         # The route may be our own, or lead to a baseline now or before this change.
         run = (change.latest.metadata.labels or {}).get(names.RUN_LABEL)
         if run:
@@ -295,7 +299,7 @@ class ClusterWatches(Watches):
             for each in self._fork_index.runs_in(change.key.namespace):
                 self.queue.add(each)
 
-    def _plugin_changed(self, change: Change[PluginObject]) -> None:
+    def _plugin_changed(self, change: ObjectChange[PluginObject]) -> None:
         self.published.add(change.key.name)
         # Sandboxes without a run may be waiting for this plugin. Publishing is rare, so all of them are queued.
         for sandbox in self.sandboxes:
@@ -313,7 +317,7 @@ class ClusterWatches(Watches):
         share(found, documents, sandbox)
 
     async def drop_finalizer(
-        self, resource: Resource[Any], meta: ObjectMeta, finalizer: str, *, if_so: Mapping[str, str] | None = None
+        self, resource: ApiResource[Any], meta: ObjectMeta, finalizer: str, *, if_so: Mapping[str, str] | None = None
     ) -> None:
         """Call `kube.ownership.drop_finalizer` with our client."""
         await drop_finalizer(self.client, resource, meta, finalizer, if_so=if_so)
@@ -329,7 +333,7 @@ class ForkIndex:
     def __init__(self) -> None:
         self._runs: dict[Key, set[str]] = {}
 
-    def update(self, change: Change[RunObject]) -> None:
+    def update(self, change: ObjectChange[RunObject]) -> None:
         """Apply a change of a run."""
         name, before, after = change.key.name, _baselines(change.old), _baselines(change.new)
         for key in before - after:
@@ -358,7 +362,7 @@ class TargetIndex:
     def __init__(self) -> None:
         self._runs: dict[str, tuple[str, ...]] = {}
 
-    def update(self, change: Change[RunObject]) -> None:
+    def update(self, change: ObjectChange[RunObject]) -> None:
         """Apply a change of a run."""
         uid = change.latest.ledger.target.uid
         if change.old is None:

@@ -10,7 +10,7 @@ import msgspec
 from dayfly.execute.pod import names
 from dayfly.execute.pod.names import GROUP
 from dayfly.kube.answers import MAX_DEPTH, is_truncated
-from dayfly.kube.objects import AnnotatedMeta, Key, KubeStruct, ObjectMeta, Resource
+from dayfly.kube.objects import AnnotatedMeta, ApiResource, Key, KubeStruct, ObjectMeta
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.kinds import PoolMemberSpec, RunSpec, StepLogsSpec
@@ -244,8 +244,8 @@ class StepLogsObject(KubeStruct, frozen=True):
     spec: StepLogsSpec
 
 
-RUNS = Resource(GROUP, VERSION, "runs", "Run", RunObject, namespaced=False)
-DOCUMENTS = Resource(
+RUNS = ApiResource(GROUP, VERSION, "runs", "Run", RunObject, namespaced=False)
+DOCUMENTS = ApiResource(
     GROUP, VERSION, "objectlifecyclemethods", "ObjectLifecycleMethods", DocumentObject, namespaced=False
 )
 SANDBOXES = Resource(GROUP, VERSION, "sandboxes", "Sandbox", SandboxObject)

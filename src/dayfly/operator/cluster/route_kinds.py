@@ -10,7 +10,7 @@ from dayfly.execute.gateway.preview import PreviewGateway
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache
-from dayfly.kube.objects import HasMeta, Resource
+from dayfly.kube.objects import ApiResource, HasMeta
 from dayfly.kube.reflector import Reflector
 from dayfly.kube.watches import Watches
 from dayfly.spec.routing.routing_keys import Forms
@@ -42,7 +42,7 @@ class RoutingSettings(NamedTuple):
 class RouteKinds(Generic[T]):
     """The route kinds of one API, which the cluster may start or stop serving at any time."""
 
-    def __init__(self, watches: Watches, kinds: tuple[Resource[T], ...]) -> None:
+    def __init__(self, watches: Watches, kinds: tuple[ApiResource[T], ...]) -> None:
         """`kinds` have the same group and version."""
         self._watches = watches
         self._all = kinds
@@ -53,7 +53,7 @@ class RouteKinds(Generic[T]):
         self._listeners: list[Callable[[], None]] = []
 
     @property
-    def kinds(self) -> tuple[Resource[T], ...]:
+    def kinds(self) -> tuple[ApiResource[T], ...]:
         """The kinds that are served, according to the latest discovery."""
         return tuple(kind for kind in self._all if kind.plural in self._followed)
 

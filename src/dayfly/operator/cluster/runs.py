@@ -6,8 +6,8 @@ from collections.abc import Callable
 import msgspec
 
 from dayfly.kube import errors
-from dayfly.kube.cache import Cache, Change, is_newer
-from dayfly.kube.client import Client
+from dayfly.kube.cache import Cache, ObjectChange, is_newer
+from dayfly.kube.client import KubeClient
 from dayfly.operator.cluster.objects import RUNS, RunObject
 from dayfly.plan import transitions
 from dayfly.plan.actions import Move
@@ -21,7 +21,7 @@ _MAX_GONE = 4096
 class RunStore:
     """The Run objects. Reads return the newest known state, which may be old; writes are compare-and-swap."""
 
-    def __init__(self, client: Client, cache: Cache[RunObject]) -> None:
+    def __init__(self, client: KubeClient, cache: Cache[RunObject]) -> None:
         self._client = client
         self.on_commit: Callable[[RunObject, tuple[Move, ...]], None] = lambda _run, _moves: None
         """Called after each commit, with the new run and its moves."""
@@ -34,7 +34,7 @@ class RunStore:
         self._committed: dict[str, dict[int, Run]] = {}
         cache.listen(self._handle_change)
 
-    def is_own(self, change: Change[RunObject]) -> bool:
+    def is_own(self, change: ObjectChange[RunObject]) -> bool:
         """Return whether the change is exactly one of our commits: the turn that made it has already handled it."""
         old, new = change.old, change.new
         if old is None or new is None:
@@ -89,7 +89,7 @@ class RunStore:
         self._written[meta.name] = found, self._cache.begun
         return found
 
-    def _handle_change(self, change: Change[RunObject]) -> None:
+    def _handle_change(self, change: ObjectChange[RunObject]) -> None:
         if (gone := change.deleted) is not None:
             self._mark_gone(gone)
 

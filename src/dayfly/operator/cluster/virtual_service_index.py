@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from dayfly.execute.istio.read import VirtualService
 from dayfly.execute.istio.rules import group_by_run, rules_of_others
-from dayfly.kube.cache import Cache, Change
+from dayfly.kube.cache import Cache, ObjectChange
 from dayfly.kube.objects import Key
 
 
@@ -41,7 +41,7 @@ class VirtualServiceIndex:
         found = (self._cache.get(key.name, key.namespace) for key in sorted(self._keys.get(run, ())))
         return [each for each in found if each is not None]
 
-    def _changed(self, change: Change[VirtualService]) -> None:
+    def _changed(self, change: ObjectChange[VirtualService]) -> None:
         # Queue runs whose own rules have changed, and all runs that a change of other parts may concern.
         old, new = ({} if each is None else group_by_run(each.rules) for each in (change.old, change.new))
         for run in new:

@@ -3,8 +3,8 @@
 from dayfly.execute.fork.rights import FREE_LABEL, ForkPermissions
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.pod import names
-from dayfly.kube.cache import Change
-from dayfly.kube.client import Client
+from dayfly.kube.cache import ObjectChange
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import NAMESPACES, Key
 from dayfly.operator.cluster.caches import BaselineMeta, ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
@@ -16,7 +16,7 @@ from dayfly.spec.lifecycle import Baseline
 SOURCES_ANNOTATION = f"{names.GROUP}/sandboxes-from"
 
 
-async def read_fork_rights(client: Client, run: RunObject, namespace: str) -> ForkPermissions:
+async def read_fork_rights(client: KubeClient, run: RunObject, namespace: str) -> ForkPermissions:
     """Return what forks of a run's sandbox may do in a namespace.
 
     The right to write Sandboxes in one namespace gives no rights in another one, which must name the first.
@@ -48,7 +48,7 @@ class PodLabels:
         self._known: dict[Key, tuple[str, int, dict[str, str]]] = {}
         cluster.baselines.listen(self._on_change)
 
-    def _on_change(self, change: Change[BaselineMeta]) -> None:
+    def _on_change(self, change: ObjectChange[BaselineMeta]) -> None:
         if change.new is None:
             self._known.pop(change.key, None)
 

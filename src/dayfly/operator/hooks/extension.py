@@ -3,10 +3,10 @@
 import asyncio
 import logging
 
-from dayfly.kube.cache import Cache, Change
+from dayfly.kube.cache import Cache, ObjectChange
 from dayfly.kube.controller import Controller, Resync
 from dayfly.kube.events import Recorder
-from dayfly.kube.objects import Key, PartialObjectMetadata, Resource
+from dayfly.kube.objects import ApiResource, Key, PartialObjectMetadata
 from dayfly.operator.cluster.caches import ClusterWatches, Pair
 from dayfly.operator.cluster.objects import HOOKED_PREFIX, HookObject, RunObject, dayfly_finalizers
 from dayfly.operator.hooks import hook_controller
@@ -65,12 +65,12 @@ class HooksExtension:
             tasks.create_task(hooks.run())
             tasks.create_task(both.run())
 
-    def _adapter(self, resource: Resource[PartialObjectMetadata]) -> HookedTarget:
+    def _adapter(self, resource: ApiResource[PartialObjectMetadata]) -> HookedTarget:
         return HookedTarget(
             self._cluster, resource, self._status, on_change=self._on_target_change, on_run_missing=self._on_run_missing
         )
 
-    def _on_hook_change(self, change: Change[HookObject]) -> None:
+    def _on_hook_change(self, change: ObjectChange[HookObject]) -> None:
         seen = change.latest
         self._cluster.hooked.add(change.key.name)
         if _is_ending(change):
@@ -80,12 +80,12 @@ class HooksExtension:
             self._status.forget(seen.metadata.uid)
             self._controller.forget(seen)
 
-    def _on_run_change(self, change: Change[RunObject]) -> None:
+    def _on_run_change(self, change: ObjectChange[RunObject]) -> None:
         """Watch the target's kind, also if the hook is gone, so that its run does not wait for the target forever."""
         if change.old is None and change.latest.spec.hook is not None:
             self._kinds.watch(target_kind(change.latest))
 
-    def _on_rights_change(self, _change: Change[PartialObjectMetadata]) -> None:
+    def _on_rights_change(self, _change: ObjectChange[PartialObjectMetadata]) -> None:
         """Retry the watches at once, and all else once the authorizer has seen the change."""
         self._kinds.retry_failed()
         for hook in self._cluster.hooks:
@@ -97,7 +97,7 @@ class HooksExtension:
         for hook in self._controller.hooks_of(kind):
             self._cluster.hooked.add(hook.metadata.name)
 
-    def _on_target_change(self, adapter: HookedTarget, change: Change[PartialObjectMetadata]) -> None:
+    def _on_target_change(self, adapter: HookedTarget, change: ObjectChange[PartialObjectMetadata]) -> None:
         resource = adapter.resource
         for hook in self._controller.hooks_of((resource.group, resource.plural)):
             self._pairs.on_target_change(hook, change)
@@ -130,7 +130,7 @@ class HooksExtension:
             raise
 
 
-def _is_ending(change: Change[HookObject]) -> bool:
+def _is_ending(change: ObjectChange[HookObject]) -> bool:
     """Return whether the hook is gone or its deletion has just begun.
 
     Other changes must not wake the runs: the status changes with each object, and a hook can have a thousand of them.

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from dayfly import compile as compiler
 from dayfly.execute.pod import pod_precheck
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.discovery import find_served_kind
-from dayfly.kube.objects import AnnotatedMeta, Key, PartialObjectMetadata, Resource, untyped_resource
+from dayfly.kube.objects import AnnotatedMeta, ApiResource, Key, PartialObjectMetadata, untyped_resource
 from dayfly.kube.ownership import add_finalizer
 from dayfly.operator.cluster.caches import ClusterWatches, Pair, has_finalizer
 from dayfly.operator.cluster.objects import (
@@ -62,7 +62,7 @@ class HookController:
 
     def __init__(self, cluster: ClusterWatches, kinds: WatchedKinds, pairs: PairReconciler, status: HookStatus) -> None:
         self._cluster = cluster
-        self._client: Client = cluster.client
+        self._client: KubeClient = cluster.client
         self._kinds = kinds
         self._pairs = pairs
         self._status = status
@@ -182,7 +182,7 @@ class HookController:
             known = self._known[name] = _KnownHook(*which, _parse_hook(seen))
         return known.parsed
 
-    async def _served(self, selector: Selector) -> Resource[dict[str, Any]]:
+    async def _served(self, selector: Selector) -> ApiResource[dict[str, Any]]:
         """Return the selected kind as the API server serves it."""
         version, kind = selector.api_version, selector.kind
         seen = await find_served_kind(self._client, version, kind)
@@ -204,7 +204,7 @@ class HookController:
         except (errors.NotFound, errors.Conflict):
             raise HookNotReadyError(Reason.WAITING_FOR_OPERATOR, "it has just been changed") from None
 
-    def queue_if_new(self, seen: HookObject, resource: Resource[Any], meta: AnnotatedMeta) -> None:
+    def queue_if_new(self, seen: HookObject, resource: ApiResource[Any], meta: AnnotatedMeta) -> None:
         """Queue an object of the selected kind if the hook is active and the object needs a run."""
         if seen.metadata.uid in self._active and self._is_new(seen, meta):
             kind, key = (resource.group, resource.plural), Key(meta.namespace, meta.name)

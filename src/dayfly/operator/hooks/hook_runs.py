@@ -12,9 +12,9 @@ import msgspec
 from dayfly import compile as compiler
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import parse_time
-from dayfly.kube.cache import Change
+from dayfly.kube.cache import ObjectChange
 from dayfly.kube.discovery import definition_uid
-from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource
+from dayfly.kube.objects import AnnotatedMeta, ApiResource, PartialObjectMetadata
 from dayfly.operator.cluster import births
 from dayfly.operator.cluster.caches import ClusterWatches, Pair, has_finalizer
 from dayfly.operator.cluster.objects import (
@@ -46,7 +46,7 @@ class _LivePair(NamedTuple):
 
     hook: HookObject
     parsed: LifecycleHook
-    resource: Resource[PartialObjectMetadata]
+    resource: ApiResource[PartialObjectMetadata]
     item: PartialObjectMetadata
 
     @property
@@ -73,7 +73,7 @@ class PairReconciler:
         run = names.run_name(meta.name, pair_id(hook.metadata.uid, meta.uid))
         return self._cluster.ledger.get(run) is not None
 
-    def on_target_change(self, hook: HookObject, change: Change[PartialObjectMetadata]) -> None:
+    def on_target_change(self, hook: HookObject, change: ObjectChange[PartialObjectMetadata]) -> None:
         """Clear the problem of an object that is gone or that the hook does not hold: it lacks no run now."""
         if change.new is None or not has_finalizer(change.new.metadata, HOOKED_PREFIX + hook.metadata.name):
             self._status.clear_problem(hook.metadata.uid, _problem_key(change.latest.metadata))
@@ -100,7 +100,9 @@ class PairReconciler:
         elif hook is not None and not (meta.deletion_timestamp or hook.metadata.deletion_timestamp):
             await self._start(pair, watched.adapter.resource, item)
 
-    async def _start(self, pair: Pair, resource: Resource[PartialObjectMetadata], seen: PartialObjectMetadata) -> None:
+    async def _start(
+        self, pair: Pair, resource: ApiResource[PartialObjectMetadata], seen: PartialObjectMetadata
+    ) -> None:
         hook = await self._client.find(HOOKS, pair.hook)
         if hook is None or hook.metadata.deletion_timestamp or not has_finalizer(hook.metadata, HOOK_FINALIZER):
             return  # the pair is queued again once the hook has our finalizer
@@ -146,7 +148,7 @@ class PairReconciler:
         self._cluster.queue.add(made.metadata.name)
 
     async def _handle_lost_ledger(
-        self, pair: Pair, resource: Resource[PartialObjectMetadata], seen: PartialObjectMetadata
+        self, pair: Pair, resource: ApiResource[PartialObjectMetadata], seen: PartialObjectMetadata
     ) -> None:
         """Handle an object that has the hook's finalizer while the cache has no run of the pair.
 
@@ -195,7 +197,7 @@ class PairReconciler:
         self._status.record_problem(pair.hook, hook.metadata.uid, _problem_key(meta), target, (reason, message))
 
 
-def _selects_kind(parsed: LifecycleHook, resource: Resource[PartialObjectMetadata]) -> bool:
+def _selects_kind(parsed: LifecycleHook, resource: ApiResource[PartialObjectMetadata]) -> bool:
     """Return whether a hook selects the kind: the pair may come from an earlier hook of the same name."""
     selector = parsed.spec.selector
     return (group_of(selector.api_version), selector.kind) == (resource.group, resource.kind)

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
-from dayfly.kube.cache import Change
+from dayfly.kube.cache import ObjectChange
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Key, ObjectReference
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -86,7 +86,7 @@ class HookStatus:
         self._writer.forget(uid)
         self._problems.pop(uid, None)
 
-    def _on_run_change(self, change: Change[RunObject]) -> None:
+    def _on_run_change(self, change: ObjectChange[RunObject]) -> None:
         """Queue the hook if a run is new, has changed its phase, or is gone."""
         run, hook = change.latest, change.latest.spec.hook
         if hook is None:

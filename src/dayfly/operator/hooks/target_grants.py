@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from dayfly.execute.pod import names
 from dayfly.kube import errors
-from dayfly.kube.client import Client
-from dayfly.kube.objects import PartialObjectMetadata, Resource, untyped_resource
+from dayfly.kube.client import KubeClient
+from dayfly.kube.objects import ApiResource, PartialObjectMetadata, untyped_resource
 
 VERBS = "get,list,watch,patch"
 # A ClusterRole with this label is among the operator's own rights (deploy/base/access.yaml).
@@ -42,12 +42,12 @@ def describe_refusal(refusal: str) -> str:
 class TargetGrants:
     """Checks the right to change objects of a kind, with an empty patch as a dry run."""
 
-    def __init__(self, client: Client, now: Callable[[], int]) -> None:
+    def __init__(self, client: KubeClient, now: Callable[[], int]) -> None:
         self._client = client
         self._now = now
         self._until: dict[tuple[str, str], int] = {}
 
-    async def check(self, resource: Resource[PartialObjectMetadata], found: PartialObjectMetadata) -> None:
+    async def check(self, resource: ApiResource[PartialObjectMetadata], found: PartialObjectMetadata) -> None:
         """Check whether the finalizers of an object may be written, before the first run of its kind.
 
         Raises:

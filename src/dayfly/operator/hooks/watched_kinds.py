@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 from dayfly.kube import errors
-from dayfly.kube.objects import PartialObjectMetadata, Resource
+from dayfly.kube.objects import ApiResource, PartialObjectMetadata
 from dayfly.kube.reflector import Reflector
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.targets.lifecycle_hook import HookedTarget
@@ -38,7 +38,7 @@ class WatchedKinds:
         self,
         cluster: ClusterWatches,
         targets: Targets,
-        make: Callable[[Resource[PartialObjectMetadata]], HookedTarget],
+        make: Callable[[ApiResource[PartialObjectMetadata]], HookedTarget],
     ) -> None:
         self._cluster = cluster
         self._targets = targets
@@ -60,7 +60,7 @@ class WatchedKinds:
             if watched.error is not None:
                 watched.reflector.retry()
 
-    def watch(self, resource: Resource[Any]) -> WatchedKind:
+    def watch(self, resource: ApiResource[Any]) -> WatchedKind:
         """Watch a kind, if it is not watched yet."""
         kind = resource.group, resource.plural
         if kind not in self._watched:
@@ -71,7 +71,7 @@ class WatchedKinds:
             self._watched[kind] = WatchedKind(adapter, reflector)
         return self._watched[kind]
 
-    def watch_served(self, resource: Resource[Any]) -> WatchedKind:
+    def watch_served(self, resource: ApiResource[Any]) -> WatchedKind:
         """Watch a kind in this version, which is served; it replaces a version that is no longer served.
 
         All versions have the same objects, so any served version can be watched.

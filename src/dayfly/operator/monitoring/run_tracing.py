@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 
 from dayfly.execute.tracing import Tracer
-from dayfly.kube.cache import Change
+from dayfly.kube.cache import ObjectChange
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.plan.actions import Finish, Move
@@ -62,7 +62,7 @@ class RunTraces:
             except Exception:
                 log.exception("the trace of run %s could not be created", run.metadata.name)
 
-    def _handle_change(self, change: Change[RunObject]) -> None:
+    def _handle_change(self, change: ObjectChange[RunObject]) -> None:
         if (gone := change.deleted) is not None and self._tracer is not None:
             self._tracer.forget(gone.ledger.uid)
             self._history.pop(gone.ledger.uid, None)

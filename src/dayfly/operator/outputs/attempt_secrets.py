@@ -8,7 +8,7 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import PrintedOutput
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import SECRETS, Key
 from dayfly.operator.cluster.objects import RunObject, is_owned_by, owned_secret
 from dayfly.plan import messages
@@ -41,7 +41,7 @@ class ForeignSecretError(Exception):
 class AttemptSecrets:
     """Reads and writes the Secrets of attempts."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: KubeClient) -> None:
         self._client = client
 
     async def write(

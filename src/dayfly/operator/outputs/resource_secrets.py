@@ -9,7 +9,7 @@ import logging
 from dayfly.execute.pod import names
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, is_owned_by, resource_name
@@ -89,7 +89,7 @@ async def write_resource_secret(cluster: ClusterWatches, run: RunObject, documen
     return name
 
 
-async def _exists(client: Client, run: RunObject, namespace: str, name: str) -> bool:
+async def _exists(client: KubeClient, run: RunObject, namespace: str, name: str) -> bool:
     """Return whether the Secret exists. Outputs never change, so a peer's Secret is equivalent.
 
     Raises:

@@ -5,7 +5,7 @@ from typing import Any
 
 from dayfly.execute.webhook.render import SenderSetup
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import PODS
 
 _WHOLE_POD = PODS.read_as(dict[str, Any])
@@ -23,7 +23,7 @@ class FallbackImage:
     In recalls, nothing of the image is run, since the pod brings our runner.
     """
 
-    def __init__(self, client: Client, image: str = "", pod: tuple[str, str] | None = None) -> None:
+    def __init__(self, client: KubeClient, image: str = "", pod: tuple[str, str] | None = None) -> None:
         """`pod` is the namespace and name of our own pod, if the operator runs in one."""
         self._client = client
         self._image = image

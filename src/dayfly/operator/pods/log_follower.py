@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable
 from dayfly.execute.pod import read
 from dayfly.execute.pod.logs import LogSplitter, PrintedOutput
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import Pod
 from dayfly.lib.queue import Backoff
 from dayfly.lib.tasks import cancel_and_wait
@@ -33,7 +33,7 @@ READ_TIMEOUT_S = 5.0
 class LogFollowers:
     """One task for each followed pod; `on_receipt(run)` is called when a log contains its receipt."""
 
-    def __init__(self, client: Client, on_receipt: Callable[[str], None]) -> None:
+    def __init__(self, client: KubeClient, on_receipt: Callable[[str], None]) -> None:
         self._client = client
         self._on_receipt = on_receipt
         self._tasks: dict[str, asyncio.Task[None]] = {}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from dayfly.execute.pod import names
 from dayfly.execute.pod.policy import Level
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import NAMESPACES, untyped_resource
 from dayfly.plan.reasons import Reason
 
@@ -76,7 +76,7 @@ class NamespaceGrant(NamedTuple):
 class Namespaces:
     """Cached grants of namespaces."""
 
-    def __init__(self, client: Client, runner: RunnerConfigMap, now: Callable[[], int]) -> None:
+    def __init__(self, client: KubeClient, runner: RunnerConfigMap, now: Callable[[], int]) -> None:
         self._client = client
         self._runner = runner
         self._now = now

@@ -11,8 +11,8 @@ import msgspec
 from dayfly.execute.pod import names
 from dayfly.execute.pod.policy import Reference
 from dayfly.kube import errors
-from dayfly.kube.client import Client
-from dayfly.kube.objects import AnnotatedMeta, KubeStruct, Resource
+from dayfly.kube.client import KubeClient
+from dayfly.kube.objects import AnnotatedMeta, ApiResource, KubeStruct
 from dayfly.operator.pods.namespaces import GRANT_CACHE_MS, NotGrantedError, comma_separated
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import StepOrigin
@@ -37,17 +37,17 @@ class _ObjectGrant(NamedTuple):
     keys: frozenset[str] = frozenset()
 
 
-_RESOURCES: dict[str, Resource[Any]] = {
-    "Secret": Resource("", "v1", "secrets", "Secret", _ObjectHead),
-    "ConfigMap": Resource("", "v1", "configmaps", "ConfigMap", _ObjectHead),
-    "PersistentVolumeClaim": Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", _ObjectHead),
+_RESOURCES: dict[str, ApiResource[Any]] = {
+    "Secret": ApiResource("", "v1", "secrets", "Secret", _ObjectHead),
+    "ConfigMap": ApiResource("", "v1", "configmaps", "ConfigMap", _ObjectHead),
+    "PersistentVolumeClaim": ApiResource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", _ObjectHead),
 }
 
 
 class PluginReads:
     """Cached grants of objects."""
 
-    def __init__(self, client: Client, now: Callable[[], int]) -> None:
+    def __init__(self, client: KubeClient, now: Callable[[], int]) -> None:
         self._client = client
         self._now = now
         self._known: dict[tuple[str, str, str], tuple[int, _ObjectGrant]] = {}

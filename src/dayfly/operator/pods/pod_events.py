@@ -12,7 +12,7 @@ import msgspec
 
 from dayfly.execute.pod.read import format_time, parse_time
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import EVENTS, Event, Pod
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
@@ -58,7 +58,7 @@ class EventQuery:
 class PodEvents:
     """Queries the Events of waiting pods whose status does not say why they wait."""
 
-    def __init__(self, client: Client, now: Callable[[], int]) -> None:
+    def __init__(self, client: KubeClient, now: Callable[[], int]) -> None:
         self._client = client
         self._now = now
         self._waiting: weakref.WeakSet[EventQuery] = weakref.WeakSet()

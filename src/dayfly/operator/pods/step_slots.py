@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from dayfly.execute.executor import SLOTLESS_KINDS
 from dayfly.execute.pod import names
-from dayfly.kube.cache import Change
-from dayfly.kube.client import Client
+from dayfly.kube.cache import ObjectChange
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import NAMESPACES
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
@@ -192,7 +192,7 @@ class StepSlots:
         kept = {unit: mine[unit] for unit in mine if unit in wanted or run.ledger.unit(unit).state in ALIVE}
         self._used[group].put(run.metadata.name, kept)
 
-    def _handle_change(self, change: Change[RunObject]) -> None:
+    def _handle_change(self, change: ObjectChange[RunObject]) -> None:
         name = change.key.name
         run = self._ledger.get(name)
         if run is None:
@@ -270,7 +270,7 @@ class StepSlots:
 class _Limits:
     """Limits of namespaces, cached for a short time."""
 
-    def __init__(self, client: Client, now: Callable[[], int], default: int) -> None:
+    def __init__(self, client: KubeClient, now: Callable[[], int], default: int) -> None:
         self._client = client
         self._now = now
         self._default = default

@@ -1,6 +1,6 @@
 """The optional part of the operator for RouteGroups. Without it, their runs do not change."""
 
-from dayfly.kube.cache import Change
+from dayfly.kube.cache import ObjectChange
 from dayfly.kube.controller import Controller as Workers
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Key
@@ -43,7 +43,7 @@ class RouteGroupsExtension:
         """Work until the cluster's queues are closed."""
         await Workers("route group", self._reconcile, self._cluster.grouped, workers=WORKERS).run()
 
-    def _on_group_change(self, change: Change[RouteGroupObject]) -> None:
+    def _on_group_change(self, change: ObjectChange[RouteGroupObject]) -> None:
         if (gone := change.deleted) is not None:
             self._status.forget(gone.metadata.uid)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import parse_time
-from dayfly.kube.cache import Change
+from dayfly.kube.cache import ObjectChange
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RouteGroupObject, SandboxObject
@@ -48,7 +48,7 @@ class ClusterMembership:
         for key in sorted(self._sandboxes[uid] for uid in uids):
             self._cluster.sandbox_queue.add(key)
 
-    def _on_group_change(self, change: Change[RouteGroupObject]) -> None:
+    def _on_group_change(self, change: ObjectChange[RouteGroupObject]) -> None:
         seen = change.latest
         uid = seen.metadata.uid
         before = set(self._members.sandboxes_of(uid))
@@ -73,7 +73,7 @@ class ClusterMembership:
         if self.has_any(uid) != had:
             self._on_emptied(change.key)
 
-    def _on_sandbox_change(self, change: Change[SandboxObject]) -> None:
+    def _on_sandbox_change(self, change: ObjectChange[SandboxObject]) -> None:
         seen = change.latest
         uid = seen.metadata.uid
         before = self._members.groups_of(uid)

@@ -10,7 +10,7 @@ from dayfly.execute.gateway.run import AlteredRouteError, ForeignRouteError, dif
 from dayfly.execute.istio.read import VirtualService
 from dayfly.execute.istio.run import AlteredRulesError, ForeignVirtualServiceError
 from dayfly.kube import errors
-from dayfly.kube.objects import Key, Resource
+from dayfly.kube.objects import ApiResource, Key
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.routes.route_builder import DesiredRoutes, WantedRoute
 from dayfly.operator.routes.route_memory import RouteMemory
@@ -28,7 +28,7 @@ _ALTERED = (AlteredRouteError, AlteredRulesError)
 _FOREIGN = (ForeignForkError, ForeignRouteError, ForeignVirtualServiceError)
 REFUSALS = (*_ALTERED, *_FOREIGN, NotGrantedError, errors.Refused)
 
-Ours = dict[tuple[str, Key], tuple[Resource[RouteObject], RouteObject]]
+Ours = dict[tuple[str, Key], tuple[ApiResource[RouteObject], RouteObject]]
 """Routes that lead to one fork, by plural and key."""
 
 
@@ -38,13 +38,13 @@ class RouteDifferences(NamedTuple):
     ours: Ours
     missing: list[dict[str, Any]]
     changed: list[WantedRoute]
-    extra: list[tuple[Resource[RouteObject], RouteObject]]
+    extra: list[tuple[ApiResource[RouteObject], RouteObject]]
     outdated: list[VirtualServiceEdit]
     unwanted: list[VirtualService]
 
 
 def is_outdated(
-    wanted: WantedRoute, found: tuple[Resource[RouteObject], RouteObject] | None, memory: RouteMemory
+    wanted: WantedRoute, found: tuple[ApiResource[RouteObject], RouteObject] | None, memory: RouteMemory
 ) -> bool:
     if found is None:
         return True

@@ -9,7 +9,7 @@ from dayfly.execute.gateway import preview
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.gateway.run import HTTP_ROUTES
 from dayfly.execute.pod.names import RUN_LABEL
-from dayfly.kube.cache import Change
+from dayfly.kube.cache import ObjectChange
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.spec.lifecycle import Baseline, route_id
@@ -35,7 +35,7 @@ class GroupKeyIndex:
         runs.sort(key=lambda pair: (pair[0].ledger.born_at, pair[0].metadata.name))
         return [(run, baseline) for run, found in runs for baseline in found]
 
-    def _on_run_change(self, change: Change[RunObject]) -> None:
+    def _on_run_change(self, change: ObjectChange[RunObject]) -> None:
         before = dict(_baselines_by_key(change.old)) if change.old is not None else {}
         now = dict(_baselines_by_key(change.new)) if change.new is not None else {}
         name = change.key.name
@@ -56,7 +56,7 @@ class GroupKeyIndex:
             for run in self._addresses.get(key, set()) - {name}:
                 self._cluster.queue.add(run)
 
-    def _on_route_change(self, change: Change[RouteObject]) -> None:
+    def _on_route_change(self, change: ObjectChange[RouteObject]) -> None:
         """Queue the runs of forks to which an address no longer leads: their end may have waited for that."""
         if change.old is None or preview.PREVIEW_LABEL not in (change.old.metadata.labels or {}):
             return

@@ -10,7 +10,7 @@ from dayfly.execute.gateway.read import RouteObject, accepting_parents
 from dayfly.execute.gateway.render import RouteTarget
 from dayfly.execute.gateway.rules import RuleTargets, build_key_matches
 from dayfly.execute.istio.rules import MAX_PATTERN_CHARS, ForkRules, RuleOwner
-from dayfly.kube.objects import Key, Resource
+from dayfly.kube.objects import ApiResource, Key
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, is_owned_by, run_owner_reference
 from dayfly.operator.forks.baselines import PodLabels
@@ -34,7 +34,7 @@ MAX_NAMED_ROUTES, MAX_REMARKS = 3, 8
 class WantedRoute(NamedTuple):
     """A route to write, and the existing route that it is derived from."""
 
-    kind: Resource[RouteObject]
+    kind: ApiResource[RouteObject]
     manifest: dict[str, Any]
     beside: RouteObject
 
@@ -131,7 +131,7 @@ class RouteBuilder:
 
     def _relevant_routes(
         self, services: list[str], namespace: str
-    ) -> Iterator[tuple[Resource[RouteObject], RouteObject]]:
+    ) -> Iterator[tuple[ApiResource[RouteObject], RouteObject]]:
         for kind in self._cluster.gateway.kinds:
             local = (each for each in self._cluster.gateway.routes[kind.plural] if each.metadata.namespace == namespace)
             for each in render.routes_to(local, services):
@@ -177,7 +177,7 @@ def _join_remarks(remarks: list[str]) -> str:
     return "; ".join((*remarks[:MAX_REMARKS], *([f"and {more} more like these"] if more > 0 else ())))
 
 
-def _remarks(kind: Resource[RouteObject], route: RouteObject, made: render.ForkRoutes) -> Iterator[str]:
+def _remarks(kind: ApiResource[RouteObject], route: RouteObject, made: render.ForkRoutes) -> Iterator[str]:
     called = f"{kind.kind} {Key.from_object(route)}"
     if not accepting_parents(route):
         yield f"no Gateway has accepted {called}"

@@ -17,9 +17,9 @@ class RouteMemory:
         "address_left_at",
         "gone_at",
         "retries",
+        "rules_seen_at",
         "stuck",
         "withdrawn_at",
-        "woven_at",
         "written_generation",
     )
 
@@ -39,7 +39,7 @@ class RouteMemory:
         """By UID, when a route was first seen to be accepted."""
         self.written_generation: dict[str, int] = {}
         """By UID, the generation after our last write. The API server may have added defaults to the spec."""
-        self.woven_at: dict[str, int] = {}
+        self.rules_seen_at: dict[str, int] = {}
         """By VirtualService and fork, when its rules were first seen; 0 means before the run rested."""
 
     def __bool__(self) -> bool:

@@ -13,7 +13,7 @@ from dayfly.execute.gateway.render import ROUTE_LABEL
 from dayfly.execute.gateway.run import KINDS, AlteredRouteError, Routes
 from dayfly.execute.istio.read import VirtualService
 from dayfly.kube import errors
-from dayfly.kube.objects import Key, ObjectMeta, Resource
+from dayfly.kube.objects import ApiResource, Key, ObjectMeta
 from dayfly.operator.cluster.caches import ClusterWatches, owned_by_run
 from dayfly.operator.cluster.objects import RunObject, is_owned_by
 from dayfly.operator.forks.baselines import PodLabels, read_fork_rights
@@ -104,8 +104,10 @@ class RouteReconciler:
             sight.lacking += (unrouted_message(step.id, trouble),)
             return
         ours = dict(self._ours(run, route.baseline))
-        woven = self._rules.list_cached(run.metadata.name, fork_of(run, route.baseline).name, route.baseline.namespace)
-        made = [*(seen.metadata.uid for _, seen in ours.values()), *(seen.metadata.uid for seen in woven)]
+        services = self._rules.list_cached(
+            run.metadata.name, fork_of(run, route.baseline).name, route.baseline.namespace
+        )
+        made = [*(seen.metadata.uid for _, seen in ours.values()), *(seen.metadata.uid for seen in services)]
         if made and not record.ref:
             sight.object_refs[key] = min(made)
         desired = await self._builder.build(run, plan, route)
@@ -137,7 +139,7 @@ class RouteReconciler:
 
     def _ours(
         self, run: RunObject, baseline: Baseline
-    ) -> Iterator[tuple[tuple[str, Key], tuple[Resource[RouteObject], RouteObject]]]:
+    ) -> Iterator[tuple[tuple[str, Key], tuple[ApiResource[RouteObject], RouteObject]]]:
         """Yield the cached routes that lead to a fork, by plural and key."""
         own = fork_of(run, baseline).name
         for kind in KINDS:
@@ -145,7 +147,9 @@ class RouteReconciler:
                 if (seen.metadata.labels or {}).get(ROUTE_LABEL) == own and is_owned_by(seen.metadata, run):
                     yield (kind.plural, Key.from_object(seen)), (kind, seen)
 
-    async def _read_routes(self, run: RunObject, baseline: Baseline) -> list[tuple[Resource[RouteObject], RouteObject]]:
+    async def _read_routes(
+        self, run: RunObject, baseline: Baseline
+    ) -> list[tuple[ApiResource[RouteObject], RouteObject]]:
         """Return the routes that lead to a fork by quorum reads."""
         own = fork_of(run, baseline).name
         found = [
@@ -187,13 +191,13 @@ class RouteReconciler:
 
     async def remove(self, run: RunObject, name: str, memory: RouteMemory) -> None:
         """Remove everything that leads to the fork by this route."""
-        left, woven = await self._read_routes(run, _baseline(name)), await self._read_rules(run, _baseline(name))
+        left, services = await self._read_routes(run, _baseline(name)), await self._read_rules(run, _baseline(name))
         key = name, run.ledger.unit(name).attempt
-        if not (left or woven or key in memory.gone_at or key in memory.address_left_at):
+        if not (left or services or key in memory.gone_at or key in memory.address_left_at):
             self._cluster.queue.add(run.metadata.name)  # no object is left whose deletion would wake the run
         for each in left:
             await self._withdraw(run, key, each, memory)
-        for service in woven:
+        for service in services:
             await self._remove_rules(run, service, fork_of(run, _baseline(name)).name)
 
     async def _remove_rules(self, run: RunObject, seen: VirtualService, fork: str) -> None:
@@ -204,7 +208,7 @@ class RouteReconciler:
             self._cluster.queue.add(run.metadata.name, after=CONFLICT_RETRY_AFTER_S)
 
     async def _withdraw(
-        self, run: RunObject, key: AttemptKey, ours: tuple[Resource[RouteObject], RouteObject], memory: RouteMemory
+        self, run: RunObject, key: AttemptKey, ours: tuple[ApiResource[RouteObject], RouteObject], memory: RouteMemory
     ) -> None:
         """Withdraw a route: first make it match no request, and delete it when all proxies have accepted that."""
         kind, seen = ours
@@ -330,7 +334,7 @@ class RouteReconciler:
         return [each for each in every if FORK_LABEL not in (each.metadata.labels or {})]
 
     async def _write(
-        self, wanted: WantedRoute, found: tuple[Resource[RouteObject], RouteObject] | None, memory: RouteMemory
+        self, wanted: WantedRoute, found: tuple[ApiResource[RouteObject], RouteObject] | None, memory: RouteMemory
     ) -> None:
         if found is None:
             made = await self._routes.ensure(wanted.kind, wanted.manifest)

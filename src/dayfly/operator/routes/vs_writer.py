@@ -36,9 +36,9 @@ class VirtualServiceWriter:
         for edit in edits:
             name = f"{edit.key}/{edit.fork_rules.owner.fork}"
             if edit.is_outdated or edit.seen is None:
-                memory.woven_at.pop(name, None)
+                memory.rules_seen_at.pop(name, None)
                 return RouteProblem(messages.route_written("VirtualService", str(edit.key)))
-            first_seen = memory.woven_at.setdefault(name, now)
+            first_seen = memory.rules_seen_at.setdefault(name, now)
             until = max(until, min(written_at(edit.seen) or first_seen, first_seen) + ISTIO_SETTLE_MS)
         if now >= until:
             return None

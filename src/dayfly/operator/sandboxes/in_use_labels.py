@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from dayfly.execute.pod import names
 from dayfly.kube import errors
-from dayfly.kube.objects import NAMESPACES, ObjectMeta, Resource
+from dayfly.kube.objects import NAMESPACES, ApiResource, ObjectMeta
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import PLUGINS, SandboxObject
 
@@ -29,7 +29,7 @@ IN_USE = f"{names.GROUP}/in-use"
 class _Labelled(NamedTuple):
     """A labelled object, and the name by which sandboxes use it."""
 
-    resource: Resource[Any]
+    resource: ApiResource[Any]
     meta: ObjectMeta
     name: str
 
@@ -132,11 +132,11 @@ class InUseLabels:
             if idle.name in self._used()[idle.resource.plural]:
                 await self._patch(idle.resource, idle.meta, wanted=True)
 
-    async def _label(self, resource: Resource[Any], meta: ObjectMeta) -> None:
+    async def _label(self, resource: ApiResource[Any], meta: ObjectMeta) -> None:
         if IN_USE not in (meta.labels or {}):
             await self._patch(resource, meta, wanted=True)
 
-    async def _patch(self, resource: Resource[Any], meta: ObjectMeta, *, wanted: bool) -> None:
+    async def _patch(self, resource: ApiResource[Any], meta: ObjectMeta, *, wanted: bool) -> None:
         patch = {"metadata": {"uid": meta.uid, "labels": {IN_USE: "true" if wanted else None}}}
         try:
             await self._cluster.client.patch(resource.metadata_only(), patch, meta.name)

@@ -12,7 +12,7 @@ import msgspec
 from dayfly import compile as compiler
 from dayfly.compile import Compiled
 from dayfly.execute.pod import names, pod_precheck
-from dayfly.kube.cache import Change
+from dayfly.kube.cache import ObjectChange
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster import births
 from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
@@ -69,12 +69,12 @@ class SandboxController:
         cluster.istio.listen(self._on_routing_change)
         self._parsed: dict[tuple[str, int], Plugin | SpecError] = {}  # by UID and generation
 
-    def _on_change(self, change: Change[SandboxObject]) -> None:
+    def _on_change(self, change: ObjectChange[SandboxObject]) -> None:
         if (gone := change.deleted) is not None:
             self._done.pop(gone.metadata.uid, None)
             self._refused.pop(gone.metadata.uid, None)
 
-    def _on_plugin_change(self, _change: Change[PluginObject]) -> None:
+    def _on_plugin_change(self, _change: ObjectChange[PluginObject]) -> None:
         """Queue refused Sandboxes: the plugin may be what they lacked. The cluster queues Sandboxes without a run."""
         for sandbox in self._cluster.sandboxes if self._refused else ():
             if sandbox.metadata.uid in self._refused:

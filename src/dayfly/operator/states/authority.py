@@ -20,7 +20,7 @@ from dayfly.kube.objects import SECRETS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dayfly.kube.client import Client
+    from dayfly.kube.client import KubeClient
 
 NAME = "dayfly-state"
 """Name of the Secret and of the Service."""
@@ -40,7 +40,7 @@ class Authority(msgspec.Struct, frozen=True):
     private_key: bytes
 
 
-async def load(client: Client, namespace: str, *, create: bool = True) -> Authority:
+async def load(client: KubeClient, namespace: str, *, create: bool = True) -> Authority:
     """Return the content of the Secret, which is created if it is missing and `create` is set.
 
     Raises:

@@ -10,7 +10,7 @@ from dayfly.execute.state import access
 from dayfly.execute.state.head import DamagedError, Head, damaged_head
 from dayfly.execute.state.service import StateOwner
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import SECRETS, Key, untyped_resource
 from dayfly.operator.cluster.objects import RunObject, is_owned_by, owned_secret
 from dayfly.operator.states import authority
@@ -41,7 +41,7 @@ class StateEnvironment(NamedTuple):
 class StateAccess:
     """Provides steps with the address of the state server and a token. `port` is that of the Service."""
 
-    def __init__(self, client: Client, namespace: str, port: int) -> None:
+    def __init__(self, client: KubeClient, namespace: str, port: int) -> None:
         self.client = client
         self.namespace = namespace
         self.port = port

@@ -13,7 +13,7 @@ from dayfly.execute.pod.names import GROUP
 from dayfly.execute.state.head import DamagedError, Head, Version, decode
 from dayfly.execute.state.service import FullError, StateOwner, StoredHead, UncertainError
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import SECRETS, Key, Secret
 from dayfly.operator.cluster.objects import RUNS, RunObject, owned_secret
 from dayfly.spec.run import Run
@@ -32,7 +32,7 @@ _HEAD = "head"
 class StateSecrets:
     """Implements `execute.state.service.Store` for this host."""
 
-    def __init__(self, client: Client, namespace: str) -> None:
+    def __init__(self, client: KubeClient, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
 
@@ -119,7 +119,7 @@ class StateSecrets:
         return owned_secret(run, Key(self._namespace, name), TYPE, data, labels)
 
 
-async def heads(client: Client, namespace: str) -> dict[StateOwner, Head | DamagedError]:
+async def heads(client: KubeClient, namespace: str) -> dict[StateOwner, Head | DamagedError]:
     """Return all states of a cluster, also of abandoned runs.
 
     For an unreadable one, return its error by its Secret's name.
@@ -136,7 +136,7 @@ async def heads(client: Client, namespace: str) -> dict[StateOwner, Head | Damag
     return found
 
 
-async def chunks(client: Client, namespace: str, place: StateOwner, version: Version) -> list[bytes]:
+async def chunks(client: KubeClient, namespace: str, place: StateOwner, version: Version) -> list[bytes]:
     """Return the existing chunks of a version."""
     found = []
     for index in range(version.chunks):

@@ -10,7 +10,7 @@ from typing import Any
 from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
-from dayfly.kube.objects import KubeStruct, ObjectMeta, Resource
+from dayfly.kube.objects import ApiResource, KubeStruct, ObjectMeta
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import (
     VERSION,
@@ -37,7 +37,7 @@ class ResourceObject(KubeStruct, frozen=True):
     status: StoredStatus | None = None
 
 
-RESOURCES = Resource(names.GROUP, VERSION, "resources", "Resource", ResourceObject, namespaced=False)
+RESOURCES = ApiResource(names.GROUP, VERSION, "resources", "Resource", ResourceObject, namespaced=False)
 _BARE = RESOURCES.metadata_only()
 
 

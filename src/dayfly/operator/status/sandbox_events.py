@@ -15,7 +15,7 @@ import msgspec
 
 from dayfly.execute.pod.read import format_time
 from dayfly.kube import errors
-from dayfly.kube.cache import Change
+from dayfly.kube.cache import ObjectChange
 from dayfly.kube.objects import NAMESPACES
 from dayfly.lib.delivery import Delivery, PendingDelivery, Post
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -122,6 +122,6 @@ class SandboxEvents:
             self._waiting.pop(namespace, None)
             self._full.discard(namespace)
 
-    def _handle_change(self, change: Change[SandboxObject]) -> None:
+    def _handle_change(self, change: ObjectChange[SandboxObject]) -> None:
         if (gone := change.deleted) is not None:
             self._queued_ids.pop(gone.metadata.uid, None)

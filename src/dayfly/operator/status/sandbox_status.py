@@ -13,7 +13,7 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.read import format_time
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
-from dayfly.kube.cache import Change
+from dayfly.kube.cache import ObjectChange
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Key
 from dayfly.lib.queue import WorkQueue
@@ -178,7 +178,7 @@ class SandboxStatusWriter:
         """Record a warning Event about a part of the spec that has no effect; the rest is applied."""
         self._writer.record(seen, Reason.PARTLY_APPLIED, sentence, action="Compile")
 
-    def _handle_change(self, change: Change[SandboxObject]) -> None:
+    def _handle_change(self, change: ObjectChange[SandboxObject]) -> None:
         seen = change.latest
         if change.new is None:
             self.forget(seen.metadata.uid)  # no later turn of its run would do this

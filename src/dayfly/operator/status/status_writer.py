@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from dayfly.kube import errors
 from dayfly.kube.events import Recorder
-from dayfly.kube.objects import Resource
+from dayfly.kube.objects import ApiResource
 from dayfly.kube.ownership import reference
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import HookObject, RouteGroupObject, SandboxObject, StoredStatus
@@ -45,7 +45,7 @@ class ObjectStatusWriter(Generic[T]):
     def __init__(
         self,
         cluster: ClusterWatches,
-        resource: Resource[Any],
+        resource: ApiResource[Any],
         events: Recorder | None = None,
         begin: Callable[[T], StatusThrottle] = lambda _: StatusThrottle(),
     ) -> None:

@@ -10,8 +10,8 @@ import msgspec
 
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
-from dayfly.kube.cache import Cache, Change
-from dayfly.kube.objects import AnnotatedMeta, Resource
+from dayfly.kube.cache import Cache, ObjectChange
+from dayfly.kube.objects import AnnotatedMeta, ApiResource
 from dayfly.operator.cluster.caches import has_finalizer
 from dayfly.operator.cluster.objects import (
     TARGET_FINALIZER,
@@ -75,7 +75,7 @@ class StatusReporter(Protocol):
 class Adapter(StatusReporter, Protocol):
     """One kind of target. Deletion, finalizer and our annotations are the same for all kinds."""
 
-    resource: Resource[Any]
+    resource: ApiResource[Any]
     """The kind, and the type of its objects, which are watched and kept in `cache`."""
     cache: Cache[Any]
     copies: bool
@@ -86,7 +86,7 @@ class Adapter(StatusReporter, Protocol):
     def as_cached(self, item: Any, /) -> CachedTarget:
         """Convert an object of the cache."""
 
-    def on_change(self, change: Change[Any], /) -> bool:
+    def on_change(self, change: ObjectChange[Any], /) -> bool:
         """Process a change of an object; return whether its runs must take a turn because of it."""
 
     def on_run_missing(self, item: Any, /) -> None:
@@ -142,14 +142,14 @@ class BaseAdapter:
 
     copies = removes = False
 
-    def __init__(self, resource: Resource[Any]) -> None:
+    def __init__(self, resource: ApiResource[Any]) -> None:
         self.resource = resource
         self.cache: Cache[Any] = Cache()
 
     def as_cached(self, item: Any) -> CachedTarget:
         return CachedTarget(item.metadata, {})
 
-    def on_change(self, _change: Change[Any]) -> bool:
+    def on_change(self, _change: ObjectChange[Any]) -> bool:
         return True
 
     def on_run_missing(self, _item: Any) -> None:

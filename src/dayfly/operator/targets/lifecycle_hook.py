@@ -14,11 +14,11 @@ from dayfly.execute.object.read import ObjectState, is_ending, judge
 from dayfly.execute.pod.read import parse_time
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
-from dayfly.kube.cache import Change
-from dayfly.kube.client import Client
+from dayfly.kube.cache import ObjectChange
+from dayfly.kube.client import KubeClient
 from dayfly.kube.discovery import find_served_kind, is_definition_gone
 from dayfly.kube.forms import Style
-from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource, untyped_resource
+from dayfly.kube.objects import AnnotatedMeta, ApiResource, PartialObjectMetadata, untyped_resource
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import DOCUMENTS, HOOKS, HookObject, RunObject, dayfly_finalizers
 from dayfly.operator.targets.adapter import BaseAdapter, KindLostError, StatusReporter, UndecidableError
@@ -36,7 +36,7 @@ from dayfly.spec.steps.kube_object import KubeObject, ReadyRule, pointer_parts
 ENDED_PHASES = (Phase.CLEANED, Phase.ABANDONED)
 
 
-async def find_living_hook(client: Client, name: str, uid: str) -> HookObject | None:
+async def find_living_hook(client: KubeClient, name: str, uid: str) -> HookObject | None:
     """Read the hook by a quorum read; return None if the one with that UID is gone or being deleted.
 
     Raises:
@@ -46,7 +46,7 @@ async def find_living_hook(client: Client, name: str, uid: str) -> HookObject | 
     return found if found is not None and not found.metadata.deletion_timestamp else None
 
 
-async def find_hook(client: Client, name: str, uid: str) -> HookObject | None:
+async def find_hook(client: KubeClient, name: str, uid: str) -> HookObject | None:
     """Read the hook by a quorum read; return None if the one with that UID is gone.
 
     Raises:
@@ -75,10 +75,10 @@ class HookedTarget(BaseAdapter):
     def __init__(
         self,
         cluster: ClusterWatches,
-        resource: Resource[PartialObjectMetadata],
+        resource: ApiResource[PartialObjectMetadata],
         reporter: HookReporter,
         *,
-        on_change: Callable[["HookedTarget", Change[PartialObjectMetadata]], None],
+        on_change: Callable[["HookedTarget", ObjectChange[PartialObjectMetadata]], None],
         on_run_missing: Callable[["HookedTarget", PartialObjectMetadata], None],
     ) -> None:
         """`on_change` receives objects that may need a run, `on_run_missing` those with our finalizer and no run."""
@@ -88,7 +88,7 @@ class HookedTarget(BaseAdapter):
         self._reporter = reporter
         self._changed, self._run_missing = on_change, on_run_missing
 
-    def on_change(self, change: Change[PartialObjectMetadata]) -> bool:
+    def on_change(self, change: ObjectChange[PartialObjectMetadata]) -> bool:
         self._changed(self, change)
         if change.old is None or change.new is None or change.new is change.old:
             return True
@@ -225,7 +225,7 @@ class HookedTarget(BaseAdapter):
         await self._reporter.report_frozen(run, why)
 
 
-def _full_kind(run: RunObject) -> Resource[dict[str, Any]]:
+def _full_kind(run: RunObject) -> ApiResource[dict[str, Any]]:
     """Return the target's kind in the version that the hook's field paths refer to; the watch may use another."""
     return untyped_resource(run.ledger.target.api_version, run.ledger.target.kind, run.spec.plural)
 

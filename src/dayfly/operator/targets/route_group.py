@@ -6,7 +6,7 @@ from dayfly.execute import route_group
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import parse_time
 from dayfly.execute.turn import Scene
-from dayfly.kube.cache import Change
+from dayfly.kube.cache import ObjectChange
 from dayfly.kube.objects import Key
 from dayfly.lib.pace import Urgency
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -47,7 +47,7 @@ class RouteGroupTarget(BaseAdapter):
     def as_cached(self, item: RouteGroupObject) -> CachedTarget:
         return CachedTarget(item.metadata, item.spec)
 
-    def on_change(self, change: Change[RouteGroupObject]) -> bool:
+    def on_change(self, change: ObjectChange[RouteGroupObject]) -> bool:
         seen = change.latest
         if is_own_change(change):
             return False

@@ -9,7 +9,7 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.read import parse_time
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
-from dayfly.kube.cache import Change
+from dayfly.kube.cache import ObjectChange
 from dayfly.kube.objects import Key
 from dayfly.lib.pace import Urgency
 from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
@@ -65,7 +65,7 @@ class SandboxTarget(BaseAdapter):
     def as_cached(self, item: SandboxObject) -> CachedTarget:
         return CachedTarget(item.metadata, item.spec)
 
-    def on_change(self, change: Change[SandboxObject]) -> bool:
+    def on_change(self, change: ObjectChange[SandboxObject]) -> bool:
         seen = change.latest
         if is_own_change(change):
             return False

@@ -1,4 +1,4 @@
-"""The targets of runs: fenced before the first claim, read for what their owner wants, and released at the end."""
+"""The targets of runs: held by a finalizer, read for what their owner wants, and released at the end."""
 
 import contextlib
 import functools
@@ -9,8 +9,8 @@ import msgspec
 
 from dayfly.execute.pod.read import parse_time
 from dayfly.kube import errors
-from dayfly.kube.cache import Change
-from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, PartialObjectMetadata, Resource
+from dayfly.kube.cache import ObjectChange
+from dayfly.kube.objects import AnnotatedMeta, ApiResource, ObjectMeta, PartialObjectMetadata
 from dayfly.lib.pace import Urgency
 from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
 from dayfly.operator.cluster.objects import (
@@ -83,7 +83,7 @@ class Targets:
         kind = target_kind(run)
         return self._adapters.get((kind.group, kind.plural)) or UnknownKind(kind)
 
-    def _on_change(self, adapter: Adapter, change: Change[Any]) -> None:
+    def _on_change(self, adapter: Adapter, change: ObjectChange[Any]) -> None:
         """Queue the runs of a target that has changed. A run that does not exist yet is queued when it is born."""
         if not adapter.on_change(change):
             return
@@ -121,7 +121,7 @@ class Targets:
         found = adapter.cache.get(target.name, target.namespace)
         return adapter.as_cached(found) if found is not None and found.metadata.uid == target.uid else None
 
-    async def fence(self, run: RunObject) -> bool:
+    async def ensure_finalizer(self, run: RunObject) -> bool:
         """Before a run's first claim, ensure that its living target has our finalizer; else delete the run.
 
         Without the finalizer, a paused operator could create the run again after its cleanup, and all steps would run
@@ -130,7 +130,7 @@ class Targets:
         if run.ledger.closed is not None:
             return True
         finalizer = finalizer_of(run)
-        cached = self._cached_unfenced(run)
+        cached = self._cached_without_finalizer(run)
         seen = await self._add_finalizer(run, cached) if cached is not None else None
         if seen is None:
             seen = await self._read(run)
@@ -139,7 +139,7 @@ class Targets:
                 if seen is not None and not has_finalizer(seen.metadata, finalizer):
                     self._cluster.queue.add(run.metadata.name, after=0.1)
                     return False
-        # A target that is being deleted, but has our finalizer, was fenced by the creator of the run. The run ends.
+        # A target that is being deleted, but has our finalizer, got it from the creator of the run. The run ends.
         if seen is None or not has_finalizer(seen.metadata, finalizer):
             await self._delete_unstarted(run)
             return False
@@ -147,7 +147,7 @@ class Targets:
         if hook is not None and await find_hook(self._cluster.client, hook.name, hook.uid) is None:
             # A hook goes after all its runs. So the creator of this run was paused, and its documents may be gone:
             # it can never start. Our finalizer goes first, because the run is the only record of it.
-            await self._unfence(run, seen.metadata)
+            await self._remove_finalizer(run, seen.metadata)
             await self._delete_unstarted(run)
             return False
         if not seen.metadata.deletion_timestamp or run.ledger.holders:
@@ -156,7 +156,7 @@ class Targets:
                     self._cluster.queue.add(run.metadata.name, after=PERMIT_RETRY_AFTER_S)
                     return False
                 case False:
-                    await self._unfence(run, seen.metadata)
+                    await self._remove_finalizer(run, seen.metadata)
                     await self._delete_unstarted(run)
                     return False
         return True
@@ -216,10 +216,10 @@ class Targets:
             with contextlib.suppress(errors.NotFound):
                 await self._cluster.client.delete(target_kind(run), target.name, target.namespace, uid=target.uid)
         if seen is not None:
-            await self._unfence(run, seen.metadata)
+            await self._remove_finalizer(run, seen.metadata)
         return seen is None or not await self.adapter_for(run).record_end(run)
 
-    async def _unfence(self, run: RunObject, meta: ObjectMeta) -> None:
+    async def _remove_finalizer(self, run: RunObject, meta: ObjectMeta) -> None:
         """Remove the hold and finalizer that were set on the target for this run."""
         await self.adapter_for(run).remove_hold(run)
         await self._cluster.drop_finalizer(target_kind(run), meta, finalizer_of(run))
@@ -255,7 +255,7 @@ class Targets:
             await self._cluster.client.delete(DOCUMENTS, meta.name, uid=meta.uid)
             await self._cluster.drop_finalizer(DOCUMENTS, meta, DOCUMENT_FINALIZER)
 
-    def _cached_unfenced(self, run: RunObject) -> AnnotatedMeta | None:
+    def _cached_without_finalizer(self, run: RunObject) -> AnnotatedMeta | None:
         """Return the cached target if it lacks our finalizer. The cache may be behind; the write then conflicts."""
         seen = self._cached(run)
         return seen.meta if seen is not None and _needs_finalizer(seen.meta, finalizer_of(run)) else None
@@ -314,13 +314,13 @@ def _needs_finalizer(meta: AnnotatedMeta, finalizer: str) -> bool:
     return not meta.deletion_timestamp and not has_finalizer(meta, finalizer)
 
 
-def target_kind(run: RunObject) -> Resource[PartialObjectMetadata]:
+def target_kind(run: RunObject) -> ApiResource[PartialObjectMetadata]:
     """Return the kind of a run's target, for requests of metadata only."""
     target = run.ledger.target
     return _kind(target.api_version, run.spec.plural, target.kind, bool(target.namespace))
 
 
 @functools.lru_cache(maxsize=256)  # called several times in each turn, with few different kinds
-def _kind(api_version: str, plural: str, kind: str, namespaced: bool) -> Resource[PartialObjectMetadata]:
+def _kind(api_version: str, plural: str, kind: str, namespaced: bool) -> ApiResource[PartialObjectMetadata]:
     group, _, version = api_version.rpartition("/")
-    return Resource(group, version, plural, kind, dict, namespaced).metadata_only()
+    return ApiResource(group, version, plural, kind, dict, namespaced).metadata_only()

@@ -91,7 +91,7 @@ class SecretStores:
         self._stores = stores
         self._deletions: set[asyncio.Task[None]] = set()
 
-    async def drop_orphans(self) -> None:
+    async def delete_orphans(self) -> None:
         """Delete secrets without a sandbox: the server was killed after it stored them.
 
         Raises:
@@ -103,7 +103,9 @@ class SecretStores:
                 await host_store.drop_all_but(wished)
 
     @contextlib.asynccontextmanager
-    async def keep(self, record: RunRecord[SandboxSpec], compiled: Compiled, given: Given) -> AsyncIterator[None]:
+    async def store_for_write(
+        self, record: RunRecord[SandboxSpec], compiled: Compiled, given: Given
+    ) -> AsyncIterator[None]:
         """Store the secrets of a sandbox that is written within the context; delete them if the context fails.
 
         Raises:

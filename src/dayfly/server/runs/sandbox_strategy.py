@@ -99,7 +99,7 @@ class SandboxStrategy(Strategy[SandboxSpec]):
     def keep_secrets(
         self, record: RunRecord[SandboxSpec], compiled: Compiled, given: Given
     ) -> AbstractAsyncContextManager[None]:
-        return self._secrets.keep(record, compiled, given)
+        return self._secrets.store_for_write(record, compiled, given)
 
     async def compile_change(self, record: RunRecord[SandboxSpec]) -> CompiledRun:
         link = self._sync.link(record)

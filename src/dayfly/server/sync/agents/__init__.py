@@ -6,6 +6,7 @@ it is read. Each replica has a `Link` to each host and reads all messages; the r
 sequence of numbers. A replica that starts requests the inventory. There is no leader: if two replicas send the same
 order, the host handles it as one.
 
-`mailbox_rows` has the rules, without a clock. `mailbox_transport` implements `link.transport.HostTransport` with it.
-`agent_service` polls for messages and serves the endpoints for agents, which authenticate with cluster tokens.
+`sessions` and `mailbox_rows` have the rules, without a clock. `mailbox_transport` implements
+`link.transport.HostTransport` with them. `agent_service` polls for messages, and `agent_api` has the endpoints for
+agents, which authenticate with cluster tokens.
 """

@@ -1,20 +1,18 @@
-"""The messages between a server and its hosts as rows: numbers, digests and one session for each cluster.
+"""The messages between a server and its hosts as rows, with numbers and digests.
 
 Each function is one transaction. The messages to a host are a hash chain: the digest of each covers the previous
-digest. The host keeps number and digest of the last message that it has received, and sends them when it connects. If
-this database has no such message, the database or the host was restored from a backup. Then the cluster is *frozen*
-until an administrator confirms that messages may continue.
+digest.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import sqlalchemy as sa
 
 from dayfly.link import wire
-from dayfly.link.envelope import MAX_MESSAGES, NumberedMessage, Session, SessionRequest, chain_digest
+from dayfly.link.envelope import MAX_MESSAGES, NumberedMessage, chain_digest
 from dayfly.server.db.notifications import notify
 from dayfly.server.db.tables import agent_inbox, agent_outbox, agents, clusters, resource_pools, route_groups, sandboxes
 from dayfly.server.records import confirmations
@@ -194,7 +192,7 @@ def _check_opening(row: Any, opening: SessionRequest) -> None:
 
 def publish(rows: Rows, cluster: str, messages: Collection[wire.AnyToHost], now: int) -> list[int]:
     """Store messages with numbers; return the numbers, or 0 for a message of another session or without room."""
-    row = _lock(rows, cluster)
+    row = lock_mailbox(rows, cluster)
     if row is None or row.frozen:
         return [0 for _ in messages]
     number, digest, made, numbers = row.sent, row.sent_digest, list[dict[str, Any]](), list[int]()
@@ -210,7 +208,7 @@ def publish(rows: Rows, cluster: str, messages: Collection[wire.AnyToHost], now:
         numbers.append(number)
     if made:
         rows.insert(agent_outbox, made)
-        _update(rows, row, sent=number, sent_digest=digest)
+        update_mailbox(rows, row, sent=number, sent_digest=digest)
         notify(rows.connection, rows.org, cluster)
     return numbers
 
@@ -223,20 +221,22 @@ def fetch(
     Raises:
         MailboxError: the request belongs to another session or is out of date.
     """
-    row = _lock_session(rows, cluster, session)
+    row = lock_session(rows, cluster, session)
     if row.frozen:
-        return _decode_frozen(row)
+        return decode_frozen(row)
     if after < row.acknowledged:
         raise SessionEndedError("a later request has been answered", session=row.session)
-    if not _is_known_message(rows, row, after, digest):
-        return _freeze(rows, row, FrozenState(why=RESTORED, at=now, session=session, number=after, digest=digest))
+    if not is_known_message(rows, row, after, digest):
+        return freeze_cluster(
+            rows, row, FrozenState(why=RESTORED, at=now, session=session, number=after, digest=digest)
+        )
     if after > row.acknowledged:
-        rows.execute(rows.delete(agent_outbox).where(*_rows_of(agent_outbox, row), agent_outbox.c.number <= after))
+        rows.execute(rows.delete(agent_outbox).where(*messages_of(agent_outbox, row), agent_outbox.c.number <= after))
     if after > row.acknowledged or now - row.seen_at >= RECORD_POLL_INTERVAL_MS:
-        _update(rows, row, acknowledged=after, acknowledged_digest=digest, seen_at=now)
+        update_mailbox(rows, row, acknowledged=after, acknowledged_digest=digest, seen_at=now)
     found: list[NumberedMessage] = []
     size = 0
-    query = rows.select(agent_outbox).where(*_rows_of(agent_outbox, row), agent_outbox.c.number > after)
+    query = rows.select(agent_outbox).where(*messages_of(agent_outbox, row), agent_outbox.c.number > after)
     for each in rows.execute(query.order_by(agent_outbox.c.number).limit(MAX_MESSAGES)):
         size += len(each.body)
         if found and size > MAX_ANSWER_BYTES:
@@ -254,7 +254,7 @@ def receive(rows: Rows, cluster: str, session: int, first: int, bodies: list[str
     Raises:
         MailboxError: the request belongs to another session.
     """
-    row = _lock_session(rows, cluster, session)
+    row = lock_session(rows, cluster, session)
     if first > row.received + 1:
         return int(row.received)
     new, number = bodies[row.received + 1 - first :], row.inbox
@@ -265,9 +265,9 @@ def receive(rows: Rows, cluster: str, session: int, first: int, bodies: list[str
     if made:
         rows.insert(agent_inbox, made)
         old = sa.or_(agent_inbox.c.at < now - INBOX_RETENTION_MS, agent_inbox.c.number <= number - MAX_INBOX)
-        rows.execute(rows.delete(agent_inbox).where(*_rows_of(agent_inbox, row), old))
+        rows.execute(rows.delete(agent_inbox).where(*messages_of(agent_inbox, row), old))
         notify(rows.connection, rows.org, cluster)
-    _update(rows, row, received=row.received + len(new), inbox=number, seen_at=now)
+    update_mailbox(rows, row, received=row.received + len(new), inbox=number, seen_at=now)
     return int(row.received) + len(new)
 
 
@@ -278,134 +278,11 @@ def read_inbox(rows: Rows, cluster: str, after: int) -> list[tuple[int, str]]:
     return [(row.number, row.body) for row in found]
 
 
-def find_startable(rows: Rows, cluster: str, session: int, uids: tuple[str, ...]) -> list[str]:
-    """Return which of the runs may start, for a host that is about to start them.
-
-    Raises:
-        MailboxError: the cluster is frozen, or the request belongs to another session.
-    """
-    row = _lock_session(rows, cluster, session)
-    if row.frozen:
-        raise ClusterFrozenError(_decode_frozen(row).why)
-    return [
-        each.uid
-        for table in _RUN_TABLES
-        for each in rows.execute(
-            rows.select(table.c.uid).where(
-                table.c.cluster == cluster,
-                table.c.uid.in_(uids[:MAX_MESSAGES]),
-                table.c.stop.is_(None),
-                table.c.abandon.is_(None),
-            )
-        )
-    ]
-
-
-def read_frozen(rows: Rows, cluster: str) -> FrozenState | None:
-    """Return why a cluster is frozen; None if it is not."""
-    row = rows.execute(rows.select(agents).where(*_of_cluster(cluster))).one_or_none()
-    return _decode_frozen(row) if row is not None and row.frozen else None
-
-
-def thaw(rows: Rows, cluster: str) -> bool:
-    """Continue from the host's numbers; return False if it is not frozen or has not reported its runs yet.
-
-    Runs that this database knows may have started and even ended on the host. Therefore they are marked as sealed:
-    a host that does not know such a run reports that, instead of starting it again.
-    """
-    row = _lock(rows, cluster)
-    if row is None or not row.frozen or (known := _decode_frozen(row)).runs is None:
-        return False
-    for table in _RUN_TABLES:
-        older = table.c.cluster == cluster, table.c.created_at <= known.at
-        rows.execute(rows.update(table).where(*older).values(sealed=True))
-    rows.execute(rows.delete(agent_outbox).where(*_rows_of(agent_outbox, row)))
-    number = max(row.sent, known.number)
-    _update(
-        rows,
-        row,
-        frozen="",
-        session=max(row.session, known.session),
-        sent=number,
-        # Messages in between are unknown; the host receives this number with the next session.
-        sent_digest=known.digest if number == known.number else row.sent_digest,
-        acknowledged=known.number,
-        acknowledged_digest=known.digest,
-    )
-    return True
-
-
-def _is_known_message(rows: Rows, row: Row[Any], number: int, digest: str) -> bool:
-    """Return whether this database has sent that message, and the host has not gone back behind a confirmed one."""
-    if number == row.acknowledged:
-        return bool(digest == row.acknowledged_digest)
-    if number == row.sent:
-        return bool(digest == row.sent_digest)
-    if not row.acknowledged < number <= row.sent:
-        return False
-    query = rows.select(agent_outbox.c.digest).where(*_rows_of(agent_outbox, row), agent_outbox.c.number == number)
-    return rows.execute(query).scalar() == digest
-
-
 def _count_room(rows: Rows, row: Row[Any], wanted: int) -> int:
     """Return how many messages may be added. The stored ones are counted only if the limit may be reached."""
     room = MAX_UNSEEN - int(row.sent - row.acknowledged)
     if room < wanted:
         # A new session continues after numbers that were never fetched and are deleted.
-        query = rows.select(sa.func.count(agent_outbox.c.number)).where(*_rows_of(agent_outbox, row))
+        query = rows.select(sa.func.count(agent_outbox.c.number)).where(*messages_of(agent_outbox, row))
         room = MAX_UNSEEN - int(rows.execute(query).scalar_one())
     return room
-
-
-def _lock_session(rows: Rows, cluster: str, session: int) -> Row[Any]:
-    row = _lock(rows, cluster)
-    if row is None or row.session != session or not session:
-        current = row.session if row is not None else 0
-        raise SessionEndedError(f"session {session} is not the current session {current}", session=current)
-    return row
-
-
-def _freeze(rows: Rows, row: Row[Any], why: FrozenState) -> FrozenState:
-    if row.frozen:
-        why = msgspec.structs.replace(why, at=_decode_frozen(row).at)
-    _update(rows, row, frozen=_encode(why).decode(), seen_at=why.at)
-    return why
-
-
-def _decode_frozen(row: Row[Any]) -> FrozenState:
-    return msgspec.json.decode(row.frozen, type=FrozenState)
-
-
-def _why(row: Row[Any]) -> str:
-    return _decode_frozen(row).why if row.frozen else ""
-
-
-def _lock(rows: Rows, cluster: str) -> Row[Any] | None:
-    return rows.execute(rows.select(agents).where(*_of_cluster(cluster)).with_for_update()).one_or_none()
-
-
-def _of_cluster(cluster: str) -> tuple[Any, ...]:
-    return (agents.c.cluster == cluster,)
-
-
-def _rows_of(table: sa.Table, row: Row[Any]) -> tuple[Any, ...]:
-    return (table.c.cluster == row.cluster,)
-
-
-def _update(rows: Rows, row: Row[Any], **values: Any) -> None:
-    rows.execute(rows.update(agents).where(*_of_cluster(row.cluster)).values(**values))
-
-
-def _decode_state(row: Row[Any]) -> MailboxState:
-    return MailboxState(
-        org=row.org,
-        cluster=row.cluster,
-        session=row.session,
-        sent=row.sent,
-        inbox=row.inbox,
-        seen_at=row.seen_at,
-        namespace=row.namespace,
-        version=row.version,
-        frozen=_why(row),
-        created_at=row.created_at,
-    )

@@ -20,7 +20,7 @@ from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dayfly.server.sync.agents.mailbox_rows import MailboxState
+    from dayfly.server.sync.agents.sessions import MailboxState
 
 # A host polls at least every 30 seconds; after this time it counts as unreachable.
 SILENT_MS = 90_000

@@ -1,4 +1,4 @@
-#include "behind_env.h"
+#include "env_program.h"
 
 #include <elf.h>
 #include <fcntl.h>
@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MOST_WORDS 64
-#define DEEPEST 4 /* how many scripts in a row may have a script as interpreter; the kernel's limit */
-#define HEAD 4096 /* bytes read from the start of a program */
+#define MAX_WORDS 64
+#define MAX_SCRIPT_DEPTH 4 /* how many scripts in a row may have a script as interpreter; the kernel's limit */
+#define HEAD_BYTES 4096 /* bytes read from the start of a program */
 
 extern char **environ;
 
@@ -20,7 +20,7 @@ static const char default_path[] = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin
 
 /* The arguments of `env` that have been read. */
 struct env_args {
-    char text[HEAD];  /* the words of -S */
+    char text[HEAD_BYTES];  /* the words of -S */
     size_t used;      /* of TEXT */
     const char *path; /* search path of programs */
     const char *program;
@@ -70,11 +70,11 @@ static const char *loader(const char *head, size_t length) {
 static bool has_interpreter(const char *path) {
     char name[PATH_MAX];
     snprintf(name, sizeof name, "%s", path);
-    for (int depth = 0; depth <= DEEPEST; depth++) {
-        char head[HEAD + 1];
+    for (int depth = 0; depth <= MAX_SCRIPT_DEPTH; depth++) {
+        char head[HEAD_BYTES + 1];
         struct first_line line;
         int fd = open(name, O_RDONLY | O_CLOEXEC);
-        ssize_t got = fd < 0 ? -1 : read(fd, head, HEAD);
+        ssize_t got = fd < 0 ? -1 : read(fd, head, HEAD_BYTES);
         if (fd >= 0) close(fd);
         if (got < 0) return true;
         head[got] = '\0';
@@ -104,11 +104,11 @@ static bool is_in_path(const char *name, const char *path) {
 }
 
 /* Splits the text of -S into WORDS, at most ROOM of them. False if `env` might split it differently. */
-static bool split(struct env_args *env_args, const char *text, const char **words, size_t room, size_t *count) {
+static bool split(struct env_args *env_args, const char *text, const char **words, size_t limit, size_t *count) {
     for (;;) {
         text += strspn(text, " \t");
         if (*text == '\0') return true;
-        if (*text == '#' || *count == room) return false;
+        if (*text == '#' || *count == limit) return false;
         words[(*count)++] = env_args->text + env_args->used;
         for (char quote = '\0'; *text != '\0' && (quote != '\0' || strchr(" \t", *text) == NULL); text++) {
             if (*text == '\\' || *text == '$' || env_args->used >= sizeof env_args->text - 1) return false;
@@ -140,15 +140,15 @@ static bool read_words(struct env_args *env_args, const char *const *words, size
     bool options = true;
     for (size_t index = 0; index < count; index++) {
         const char *word = words[index], *next = index + 1 < count ? words[index + 1] : NULL;
-        const char *more[MOST_WORDS];
+        const char *more[MAX_WORDS];
         size_t taken = 0, found = 0;
         if (options && *word == '-') {
             const char *text = text_to_split(word, next, &taken);
             if (text != NULL) {
                 if (strncmp(word, "--", 2) != 0 && memchr(word, 'i', strcspn(word, "S")) != NULL) env_args->path = default_path;
-                if (!split(env_args, text, more, MOST_WORDS, &found)) return false;
-                for (size_t at = index + taken; at < count && found < MOST_WORDS; at++) more[found++] = words[at];
-                return found < MOST_WORDS && read_words(env_args, more, found);
+                if (!split(env_args, text, more, MAX_WORDS, &found)) return false;
+                for (size_t at = index + taken; at < count && found < MAX_WORDS; at++) more[found++] = words[at];
+                return found < MAX_WORDS && read_words(env_args, more, found);
             }
             if (strcmp(word, "-") == 0 || strcmp(word, "-i") == 0 || strcmp(word, "--ignore-environment") == 0) {
                 env_args->path = default_path;
@@ -180,7 +180,7 @@ static bool is_env(const char *program) {
     return strcmp(slash != NULL ? slash + 1 : program, "env") == 0 && (slash == NULL || is_program(program));
 }
 
-bool behind_env_check(char *const *arguments, bool first_line, struct fault *fault) {
+bool env_program_check(char *const *arguments, bool first_line, struct fault *fault) {
     struct env_args env_args = {.path = getenv("PATH")};
     size_t count = 0;
     if (!is_env(arguments[0])) return true;

@@ -1,4 +1,4 @@
-#include "sweep.h"
+#include "processes.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -97,19 +97,19 @@ static size_t signal_all(struct table *table, int signal) {
     return moving;
 }
 
-bool sweep_finds_none(void) {
+bool processes_all_ended(void) {
     pid_t pid;
     while ((pid = waitpid(-1, NULL, WNOHANG | __WALL)) > 0) {}
     return pid < 0 && errno == ECHILD;
 }
 
-void sweep_describe(struct fault *left) {
+void processes_describe(struct fault *description) {
     char self[16] = "";
-    left->text[0] = '\0';
-    if (sweep_finds_none()) return;
+    description->text[0] = '\0';
+    if (processes_all_ended()) return;
     /* If this namespace has no /proc of its own, process ids there differ. */
     if (readlink("/proc/self", self, sizeof self - 1) < 0 || atoi(self) != (int)getpid()) {
-        snprintf(left->text, sizeof left->text, "their names are unknown here");
+        snprintf(description->text, sizeof description->text, "their names are unknown here");
         return;
     }
     struct table table = {0};
@@ -119,14 +119,16 @@ void sweep_describe(struct fault *left) {
         const struct process *process = &table.rows[i];
         if (process->state == 'Z' || process->state == 'X' || !is_descendant(&table, process)) continue;
         if (++count > NAMES_SHOWN) continue;
-        used += (size_t)snprintf(left->text + used, sizeof left->text - used, "%s%s (%d)", count > 1 ? ", " : "",
-                                 process->name, (int)process->pid);
+        used += (size_t)snprintf(description->text + used, sizeof description->text - used, "%s%s (%d)",
+                                 count > 1 ? ", " : "", process->name, (int)process->pid);
     }
-    if (count > NAMES_SHOWN) snprintf(left->text + used, sizeof left->text - used, " and %zu more", count - NAMES_SHOWN);
+    if (count > NAMES_SHOWN) {
+        snprintf(description->text + used, sizeof description->text - used, " and %zu more", count - NAMES_SHOWN);
+    }
     free(table.rows);
 }
 
-void sweep_space(void) {
+void processes_kill_namespace(void) {
     for (useconds_t pause = 200;;) {
         kill(-1, SIGKILL);
         while (waitpid(-1, NULL, WNOHANG) > 0) {}
@@ -136,7 +138,7 @@ void sweep_space(void) {
     }
 }
 
-void sweep_signal(int signal) {
+void processes_signal(int signal) {
     struct table table = {0};
     signal_all(&table, signal);
     free(table.rows);
@@ -151,7 +153,7 @@ static bool reap(void) {
     }
 }
 
-void sweep_away(void) {
+void processes_kill_descendants(void) {
     struct table table = {0};
     useconds_t pause = 500;
     while (!reap()) {

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.runner.attempts import NOBODY, Attempt, wait_until
 from tests.runner.conftest import QUIET
-from tests.runner.resident_runner import Asked, order, stands
+from tests.runner.resident_runner import ResidentRunner, is_receiving, order
 
 # If there are several, one covers the other.
 PROCESS_LISTS = "grep -c ' /proc proc ' /proc/mounts"
@@ -35,15 +35,15 @@ def attempt(attempt, isolated: str) -> Callable[[], Attempt]:
 
 
 @pytest.fixture
-def step(attempt, asked: Asked) -> Callable[..., Attempt]:
+def step(attempt, resident: ResidentRunner) -> Callable[..., Attempt]:
     """Run a step to its end. It first prints the creation time of its private folders, in nanoseconds."""
-    birth = "stat -c %w " + " ".join(str(each) for each in asked.folders)
-    asked.ahead()  # from this on the folders are known
-    assert asked.ask(b"let go") == 0
+    birth = "stat -c %w " + " ".join(str(each) for each in resident.folders)
+    resident.prepare()  # from this on the folders are known
+    assert resident.request(b"release") == 0
 
     def run(script: str = "", **keys: object) -> Attempt:
-        one = order(attempt, asked, f"{birth}\n{script}", **keys)
-        asked.launch(one)
+        one = order(attempt, resident, f"{birth}\n{script}", **keys)
+        resident.launch(one)
         assert one.receipt().outcome == "exited", one.receipt().detail
         return one
 
@@ -70,8 +70,8 @@ def given(first: Callable[[], Attempt], second: Callable[[], Attempt]) -> tuple[
     raise AssertionError("each had its own")
 
 
-def test_next_step_in_a_kept_room_sees_a_fresh_one(step, asked: Asked):
-    one, two = asked.folders
+def test_cached_mounts_look_like_new_ones_to_the_next_step(step, resident: ResidentRunner):
+    one, two = resident.folders
     look = f"{LISTED} {one} {two} | grep -v total; cat {one}/old; set -- /proc/[0-9]*; echo $#; echo $$ $PPID; pwd"
     script = f"{look}\n{PROCESS_LISTS}\necho x >{one}/it"
     fresh = step(script, output=f"it\0{one}/it")
@@ -81,14 +81,14 @@ def test_next_step_in_a_kept_room_sees_a_fresh_one(step, asked: Asked):
     assert not (one / "it").exists()
 
 
-def test_inputs_do_not_stay(step, asked: Asked):
-    path = asked.folders[1] / "secret"
+def test_inputs_do_not_stay(step, resident: ResidentRunner):
+    path = resident.folders[1] / "secret"
     first, second = given(lambda: step(f"cat {path}", file=f"{path}\0of the first"), lambda: step(f"ls {path.parent}"))
     assert (said(first), said(second)) == (["of the first"], ["old"])
 
 
-def test_host_file_is_written_through_in_a_kept_room(step, asked: Asked):
-    path = asked.folders[0] / "old"
+def test_host_file_is_written_through_in_cached_mounts(step, resident: ResidentRunner):
+    path = resident.folders[0] / "old"
     path.chmod(0o666)
     for word in ("one", "two"):
         step(f"echo {word} >{path}")
@@ -120,12 +120,12 @@ LEFT_BY_ROOT = {
 SWAP = "cd {two}; umount old older; mv old it; mv older old; mv it older"
 
 
-def leave(step, asked: Asked, leaving: str) -> None:
-    one, two = asked.folders
+def leave(step, resident: ResidentRunner, leaving: str) -> None:
+    one, two = resident.folders
     look = f"{LISTED} {one} {two} | grep -v total; touch {one}/mine; rm {one}/mine; {PROCESS_LISTS}; ls /mnt"
     (two / "older").write_text("older")
-    asked.ahead()  # once a further change of the folder could be distinguished from this one
-    assert asked.ask(b"let go") == 0
+    resident.prepare()  # once a further change of the folder could be distinguished from this one
+    assert resident.request(b"release") == 0
     leaving = f"set -e; {leaving.format(one=one, two=two, swap=SWAP.format(two=two))}; echo done"
     plain, _ = given(lambda: step(look), lambda: step(leaving))
     later = step(look)
@@ -134,14 +134,14 @@ def leave(step, asked: Asked, leaving: str) -> None:
 
 
 @pytest.mark.parametrize("left", LEFT)
-def test_whatever_a_step_leaves_is_its_own(step, asked: Asked, left: str):
-    leave(step, asked, LEFT[left])
+def test_whatever_a_step_leaves_is_its_own(step, resident: ResidentRunner, left: str):
+    leave(step, resident, LEFT[left])
 
 
 @AS_ROOT
 @pytest.mark.parametrize("left", LEFT_BY_ROOT)
-def test_whatever_root_leaves_is_its_own(step, asked: Asked, isolated, left: str):
-    leave(step, asked, LEFT_BY_ROOT[left])
+def test_whatever_root_leaves_is_its_own(step, resident: ResidentRunner, isolated, left: str):
+    leave(step, resident, LEFT_BY_ROOT[left])
 
 
 @AS_ROOT
@@ -151,9 +151,9 @@ def test_mounts_that_a_step_has_shared_are_shared_no_more(step, isolated):
     assert said(step("grep -cE ' (shared:|unbindable)' /proc/self/mountinfo")) == ["0"]
 
 
-def test_an_output_in_a_folder_of_the_hosts_stays_there(step, asked: Asked):
+def test_an_output_in_a_folder_of_the_hosts_stays_there(step, resident: ResidentRunner):
     """Existing entries of a private folder are the host's, and so is what is written into them."""
-    folder = asked.folders[0] / "theirs"
+    folder = resident.folders[0] / "theirs"
     folder.mkdir()
     folder.chmod(0o777)
     step()
@@ -162,27 +162,27 @@ def test_an_output_in_a_folder_of_the_hosts_stays_there(step, asked: Asked):
     assert (folder / "it").read_text() == "x\n"
 
 
-def test_an_output_that_a_link_leads_to_stays_where_it_is(step, asked: Asked, here: Path):
+def test_an_output_that_a_link_leads_to_stays_where_it_is(step, resident: ResidentRunner, here: Path):
     elsewhere = here / "elsewhere"
     elsewhere.mkdir()
     elsewhere.chmod(0o777)
-    link = asked.folders[0] / "link"
+    link = resident.folders[0] / "link"
     one = step(f"ln -s {elsewhere} {link}; echo x >{link}/it", output=f"it\0{link}/it")
     assert one.output("it") == b"x\n"
     assert (elsewhere / "it").read_text() == "x\n"
 
 
 @AS_ROOT
-def test_output_on_a_mount_made_by_the_step_stays_there(step, asked: Asked, here: Path, isolated):
-    elsewhere, folder = here / "elsewhere", asked.folders[0]
+def test_output_on_a_mount_made_by_the_step_stays_there(step, resident: ResidentRunner, here: Path, isolated):
+    elsewhere, folder = here / "elsewhere", resident.folders[0]
     elsewhere.mkdir()
     one = step(f"mount --bind {elsewhere} {folder}; echo x >{folder}/it", output=f"it\0{folder}/it")
     assert one.output("it") == b"x\n"
     assert (elsewhere / "it").read_text() == "x\n"
 
 
-def test_change_undone_by_a_step_is_harmless(step, asked: Asked):
-    script = f"cd {asked.folders[0]}; mkdir a; touch a/b .c; rm -r a .c; chmod 700 .; chmod 777 ."
+def test_change_undone_by_a_step_is_harmless(step, resident: ResidentRunner):
+    script = f"cd {resident.folders[0]}; mkdir a; touch a/b .c; rm -r a .c; chmod 700 .; chmod 777 ."
     given(lambda: step(script), step)
 
 
@@ -195,22 +195,22 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_whatever_changes_on_the_host_is_seen(step, asked: Asked, change: str):
-    folder = asked.folders[1]
+def test_whatever_changes_on_the_host_is_seen(step, resident: ResidentRunner, change: str):
+    folder = resident.folders[1]
     first = step()
     CHANGES[change](folder / "old")
     script = f"ls {folder}; cat {folder}/old 2>&1; stat -c %a {folder}"
     second = step(script)
     assert born(second)[1] != born(first)[1]
-    assert asked.ask(b"let go") == 0
+    assert resident.request(b"release") == 0
     assert said(step(script)) == said(second)
 
 
-def test_later_mount_is_seen_by_the_next_step(step, asked: Asked, here: Path):
+def test_later_mount_is_seen_by_the_next_step(step, resident: ResidentRunner, here: Path):
     place = here / "mounted"
     place.mkdir()
     first = step()
-    there = ["nsenter", f"--mount=/proc/{asked.process.pid}/ns/mnt"]
+    there = ["nsenter", f"--mount=/proc/{resident.process.pid}/ns/mnt"]
     subprocess.run([*there, "mount", "-t", "tmpfs", "none", place], check=True)
     subprocess.run([*there, "touch", place / "inside"], check=True)
     second = step(f"ls {place}")
@@ -218,32 +218,32 @@ def test_later_mount_is_seen_by_the_next_step(step, asked: Asked, here: Path):
     assert born(second) != born(first)
 
 
-def test_later_mount_is_seen_in_every_room(step, attempt, asked: Asked, here: Path):
-    """One is taken, and the other still kept when it happens."""
+def test_later_mount_is_seen_with_all_cached_mounts(step, attempt, resident: ResidentRunner, here: Path):
+    """At that time one entry of the cache is in use, and another is not."""
     place = here / "mounted"
     place.mkdir()
-    both = [order(attempt, asked, "sleep 0.05") for _ in range(2)]
-    launchers = [asked.ask(f"{asked.isolation} {each.dir}".encode()) for each in both]
+    both = [order(attempt, resident, "sleep 0.05") for _ in range(2)]
+    launchers = [resident.request(f"{resident.isolation} {each.dir}".encode()) for each in both]
     for each in launchers:
         os.waitpid(each, 0)
     step()
-    there = ["nsenter", f"--mount=/proc/{asked.process.pid}/ns/mnt"]
+    there = ["nsenter", f"--mount=/proc/{resident.process.pid}/ns/mnt"]
     subprocess.run([*there, "mount", "-t", "tmpfs", "none", place], check=True)
     subprocess.run([*there, "touch", place / "inside"], check=True)
     assert [said(step(f"ls {place}")) for _ in range(2)] == [["inside"]] * 2
 
 
-def test_a_folder_with_a_link_serves_once(step, asked: Asked):
-    """No mount point, so a step could have another in its place."""
-    (asked.folders[0] / "it").symlink_to("old")
-    first = step(f"rm {asked.folders[0]}/it")
-    second = step(f"ls {asked.folders[0]}")
+def test_a_folder_with_a_link_serves_once(step, resident: ResidentRunner):
+    """A link is no mount point, so a step could replace it."""
+    (resident.folders[0] / "it").symlink_to("old")
+    first = step(f"rm {resident.folders[0]}/it")
+    second = step(f"ls {resident.folders[0]}")
     assert (said(second), born(second) != born(first)) == (["it", "old"], True)
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_room_without_an_existing_output_file_is_used_once(step, asked: Asked, used: bool):
-    path = asked.folders[0] / "it"
+def test_mounts_without_an_existing_output_are_not_cached(step, resident: ResidentRunner, used: bool):
+    path = resident.folders[0] / "it"
     path.touch()
     if used:
         step()
@@ -252,34 +252,34 @@ def test_room_without_an_existing_output_file_is_used_once(step, asked: Asked, u
     assert (said(second), born(second) != born(first)) == (["it", "old"], True)
 
 
-def test_input_mounted_over_a_host_file_is_removed(step, asked: Asked, here: Path):
+def test_input_mounted_over_a_host_file_is_removed(step, resident: ResidentRunner, here: Path):
     path = here / "file"
     path.write_text("the host's")
     assert said(step(f"cat {path}", file=f"{path}\0the step's")) == ["the step's"]
     assert said(step(f"cat {path}")) == ["the host's"]
 
 
-def test_newly_requested_private_folders_replace_the_others(step, attempt, asked: Asked):
-    one, two = asked.folders
+def test_newly_requested_private_folders_replace_the_others(step, attempt, resident: ResidentRunner):
+    one, two = resident.folders
     step()
-    waiting = asked.ahead(one)
-    last = order(attempt, asked, f"touch {one}/it {two}/it", private=[one])
-    assert asked.launch(last) == waiting
+    waiting = resident.prepare(one)
+    last = order(attempt, resident, f"touch {one}/it {two}/it", private=[one])
+    assert resident.launch(last) == waiting
     assert ((one / "it").exists(), (two / "it").exists()) == (False, True)
 
 
-def test_an_order_that_wants_one_more_folder_has_it(step, asked: Asked, here: Path):
+def test_an_order_that_wants_one_more_folder_has_it(step, resident: ResidentRunner, here: Path):
     other = here / "other"
     other.mkdir()
-    private = [*asked.folders, other]
+    private = [*resident.folders, other]
     _, second = given(step, lambda: step(f"touch {other}/it; ls {other}", private=private))
     assert said(second) == ["it"]
     assert list(other.iterdir()) == []
     assert born(step()) != born(second), "a folder more is no usual one"
 
 
-def test_an_order_that_wants_one_less_has_the_hosts(step, asked: Asked):
-    one, two = asked.folders
+def test_an_order_that_wants_one_less_has_the_hosts(step, resident: ResidentRunner):
+    one, two = resident.folders
     step()
     step(f"touch {two}/it", private=[one])
     assert (two / "it").exists()
@@ -290,25 +290,25 @@ def test_a_long_step_keeps_nothing(step):
     assert born(step("sleep 0.6")) != born(step())
 
 
-def test_preforked_launcher_uses_a_kept_room(step, asked: Asked):
+def test_prepared_launcher_uses_cached_mounts(step, resident: ResidentRunner):
     def waited() -> Attempt:
-        waiting = asked.ahead()
+        waiting = resident.prepare()
         one = step()
-        if waiting in asked.waiting:
+        if waiting in resident.waiting:
             os.waitpid(waiting, 0)  # another process has unmounted something, so the launcher was released
-            asked.waiting.remove(waiting)
+            resident.waiting.remove(waiting)
         return one
 
     given(step, waited)
 
 
 @pytest.mark.parametrize("let_go", ["asked to", "by itself"])
-def test_nothing_is_kept_for_long(step, asked: Asked, let_go: str):
+def test_nothing_is_kept_for_long(step, resident: ResidentRunner, let_go: str):
     first = step()
     if let_go == "asked to":
-        assert asked.ask(b"let go") == 0
+        assert resident.request(b"release") == 0
     else:
-        wait_until(lambda: stands(asked.process.pid), 30)
+        wait_until(lambda: is_receiving(resident.process.pid), 30)
     assert born(step()) != born(first)
 
 
@@ -342,7 +342,7 @@ class TestUserNamespace:
         assert said(first) == said(second)
         assert said(first)[0] != str(Path("/proc/self/ns/user").readlink())
 
-    def test_launcher_with_a_different_isolation_is_not_forked(self, attempt, asked: Asked, isolated):
+    def test_launcher_with_a_different_isolation_is_not_forked(self, attempt, resident: ResidentRunner, isolated):
         one = attempt().write("#!/bin/sh\n", isolation="none")
-        for packet in (f"{one.dir}", f"root {one.dir}", f"ahead root {asked.folders[0]}"):
-            assert asked.ask(packet.encode()) == -errno.EINVAL
+        for packet in (f"{one.dir}", f"root {one.dir}", f"prepare root {resident.folders[0]}"):
+            assert resident.request(packet.encode()) == -errno.EINVAL

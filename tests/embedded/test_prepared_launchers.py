@@ -1,4 +1,4 @@
-"""A launcher is forked ahead for the next step; without a next step, nothing of it is left."""
+"""A launcher is prepared for the next step. If there is no next step, nothing of it is left."""
 
 import asyncio
 import os
@@ -27,9 +27,9 @@ def isolation(runner):
 
 
 @pytest.fixture
-def shown(tmp_path):
+def private(tmp_path):
     """A private folder instead of /tmp, which other programs change."""
-    path = tmp_path / "shown"
+    path = tmp_path / "private"
     path.mkdir()
     while path.stat().st_ctime_ns >= time.clock_gettime_ns(COARSE):
         time.sleep(0.001)
@@ -37,13 +37,15 @@ def shown(tmp_path):
 
 
 @pytest.fixture
-def resident_of(runner, shown, tmp_path):
+def resident_of(runner, private, tmp_path):
     """A private mount namespace if root runs the tests, as other programs mount at any moment."""
     program = tmp_path / "program"
     quiet = "unshare --mount " if os.geteuid() == 0 else ""
     program.write_text(f'#!/bin/sh\nexec {quiet}{runner} "$@"\n')
     program.chmod(0o755)
-    return lambda ahead_s=60: Resident(str(program), dict(os.environ), lambda: (str(shown),), ahead_s=ahead_s)
+    return lambda timeout_s=60: Resident(
+        str(program), dict(os.environ), lambda: (str(private),), prepared_timeout_s=timeout_s
+    )
 
 
 @pytest.fixture
@@ -76,7 +78,7 @@ def servant(before):
 
 
 async def one_waits(before):
-    """Wait for a child other than the resident runner: a launcher that was forked ahead."""
+    """Wait for a child other than the resident runner: a prepared launcher."""
     await until(lambda: len(children() - before) == 2, "one that waits")
 
 
@@ -96,12 +98,12 @@ async def test_steps_that_follow_each_other_have_it(resident_of, isolation, fold
     assert children() == before
 
 
-async def test_failed_prefork_pauses_preforking_for_a_while(resident_of, isolation, folders, shown):
+async def test_failed_preparation_pauses_preparation_for_a_while(resident_of, isolation, folders, private):
     """The environment has changed, so the launcher must be replaced."""
     before, resident = children(), resident_of()
     reaped(await resident.fork(folders[0].path, isolation))
     await one_waits(before)
-    shown.joinpath("new").touch()
+    private.joinpath("new").touch()
     used = []
     for folder in folders[1:30]:
         waiting = children()
@@ -115,8 +117,8 @@ async def test_failed_prefork_pauses_preforking_for_a_while(resident_of, isolati
     resident.close()
 
 
-async def test_unused_prefork_ends_after_a_while(resident_of, isolation, folders):
-    before, resident = children(), resident_of(ahead_s=0.1)
+async def test_unused_prepared_launcher_ends_after_a_while(resident_of, isolation, folders):
+    before, resident = children(), resident_of(timeout_s=0.1)
     reaped(await resident.fork(folders[0].path, isolation))
     await one_waits(before)
     await until(lambda: len(children() - before) == 1, "the resident runner alone to be left")
@@ -127,7 +129,7 @@ async def test_unused_prefork_ends_after_a_while(resident_of, isolation, folders
 
 async def test_resident_runner_stays_while_an_answer_is_pending(resident_of, isolation, folders):
     """The process may have become the launcher of a step."""
-    before, resident = children(), resident_of(ahead_s=0.001)
+    before, resident = children(), resident_of(timeout_s=0.001)
     reaped(await resident.fork(folders[0].path, isolation))
     process = servant(before)
     os.kill(process, signal.SIGSTOP)
@@ -160,7 +162,7 @@ async def test_a_resident_runner_that_is_killed_takes_it_along(resident_of, isol
     resident.close()
 
 
-async def test_no_launcher_is_forked_ahead_without_namespaces(resident_of, folders):
+async def test_no_launcher_is_prepared_without_namespaces(resident_of, folders):
     before, resident = children(), resident_of()
     reaped(await resident.fork(folders[0].path, "none"))
     assert len(children() - before) == 1

@@ -1,4 +1,4 @@
-#include "looks.h"
+#include "directory_state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 
 /* Records the inode of each entry itself, not of a mount on it. In a copy of the mounts an entry may be no mount point.
  * Then it can be renamed there, and the mount moves with it. */
-static int note_entries(struct looks *looks, int folder) {
+static int read_entries(struct directory_state *state, int folder) {
     struct entry { /* getdents64(2) */
         uint64_t inode, next;
         uint16_t length;
@@ -33,39 +33,39 @@ static int note_entries(struct looks *looks, int folder) {
             sha256_add(&sum, entry->name, strlen(entry->name) + 1);
         }
     }
-    sha256_hex(&sum, looks->entries);
+    sha256_hex(&sum, state->entries);
     return 0;
 }
 
-static int note(struct looks *looks, int folder) {
+static int read_state(struct directory_state *state, int folder) {
     struct stat status;
     struct statfs system;
     if (fstat(folder, &status) < 0 || fstatfs(folder, &system) < 0) return -1;
-    looks->mode = status.st_mode;
-    looks->uid = status.st_uid;
-    looks->gid = status.st_gid;
+    state->mode = status.st_mode;
+    state->uid = status.st_uid;
+    state->gid = status.st_gid;
     /* A direct system call, because C libraries differ in the type of its number. Older kernels have no such flags on a
      * memory file system. */
-    if (syscall(SYS_ioctl, folder, FS_IOC_GETFLAGS, &looks->flags) < 0 && errno != ENOTTY && errno != EOPNOTSUPP) return -1;
-    looks->attributes = flistxattr(folder, NULL, 0);
-    looks->room = system.f_blocks;
-    looks->free_room = system.f_bfree;
-    looks->files = system.f_files;
-    looks->free_files = system.f_ffree;
-    looks->options = (uint64_t)system.f_flags;
-    return note_entries(looks, folder);
+    if (syscall(SYS_ioctl, folder, FS_IOC_GETFLAGS, &state->flags) < 0 && errno != ENOTTY && errno != EOPNOTSUPP) return -1;
+    state->attributes = flistxattr(folder, NULL, 0);
+    state->blocks = system.f_blocks;
+    state->free_blocks = system.f_bfree;
+    state->files = system.f_files;
+    state->free_files = system.f_ffree;
+    state->options = (uint64_t)system.f_flags;
+    return read_entries(state, folder);
 }
 
-int looks_note(struct looks *looks, const char *path) {
-    memset(looks, 0, sizeof *looks); /* padding too, because the struct is compared as a whole */
+int directory_state_read(struct directory_state *state, const char *path) {
+    memset(state, 0, sizeof *state); /* padding too, because the struct is compared as a whole */
     int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0) return -1;
-    int result = note(looks, folder);
+    int result = read_state(state, folder);
     close(folder);
     return result;
 }
 
-bool looks_are(const struct looks *looks, const char *path) {
-    struct looks now;
-    return looks_note(&now, path) == 0 && memcmp(&now, looks, sizeof now) == 0;
+bool directory_state_matches(const struct directory_state *state, const char *path) {
+    struct directory_state now;
+    return directory_state_read(&now, path) == 0 && memcmp(&now, state, sizeof now) == 0;
 }

@@ -118,7 +118,7 @@ def bench(tmp_path_factory):
     folder = tmp_path_factory.mktemp("times")
     (folder / "bench.c").write_text(BENCH)
     root = __file__.rpartition("/tests/")[0] + "/runner"
-    sources = [f"{root}/{name}.c" for name in ("times", "log_file", "base")]
+    sources = [f"{root}/{name}.c" for name in ("log_times", "log_file", "base")]
     command = ["cc", "-std=c11", "-D_GNU_SOURCE", f"-I{root}", "-o", str(folder / "bench"), str(folder / "bench.c")]
     subprocess.run([*command, *sources], check=True)
 
@@ -134,14 +134,14 @@ def bench(tmp_path_factory):
 
 
 BENCH = """
-#include "times.h"
+#include "log_times.h"
 #include <fcntl.h>
 #include <stdio.h>
 int main(int count, char **arguments) {
-    struct times times;
+    struct log_times times;
     long long place, ms;
-    times_find(&times, AT_FDCWD, arguments[count - 1], 100);
-    while (scanf("%lld %lld", &place, &ms) == 2) times_note(&times, place, ms);
+    log_times_open(&times, AT_FDCWD, arguments[count - 1], 100);
+    while (scanf("%lld %lld", &place, &ms) == 2) log_times_record(&times, place, ms);
     return 0;
 }
 """

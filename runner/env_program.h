@@ -1,6 +1,6 @@
 /* Checks, before `env` starts, whether it can execute its program: its exit code does not show that nothing ran. */
-#ifndef DAYFLY_BEHIND_ENV_H
-#define DAYFLY_BEHIND_ENV_H
+#ifndef DAYFLY_ENV_PROGRAM_H
+#define DAYFLY_ENV_PROGRAM_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,6 +18,6 @@ bool first_line_read(struct first_line *line, const char *script, const char *pa
 
 /* Whether ARGUMENTS, if their program is `env`, lead to a program that can be executed in this environment. True if
  * that is unknown. FIRST_LINE is set if they come from a script's first line. */
-bool behind_env_check(char *const *arguments, bool first_line, struct fault *fault);
+bool env_program_check(char *const *arguments, bool first_line, struct fault *fault);
 
 #endif

@@ -1,4 +1,4 @@
-#include "gate.h"
+#include "start_marker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 /* High enough that a script's own `exec 3>file` does not close its copy of the lock. */
 #define LOCK_DESCRIPTOR 200
 
-int gate_lock(int dir) {
+int attempt_lock(int dir) {
     int fd = openat(dir, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) return -1;
     if (flock(fd, LOCK_EX | LOCK_NB) < 0) return errno == EWOULDBLOCK ? 0 : -1;
@@ -20,41 +20,41 @@ int gate_lock(int dir) {
     return 1;
 }
 
-enum gate gate_look(int dir) {
+enum start_state start_marker_read(int dir) {
     char *text;
     size_t length;
-    if (read_file(dir, "marker", 4096, &text, &length) < 0) return errno == ENOENT ? GATE_OPEN : GATE_USED;
+    if (read_file(dir, "marker", 4096, &text, &length) < 0) return errno == ENOENT ? START_PERMITTED : START_USED;
     bool is_void = strncmp(text, "void", 4) == 0 && (text[4] == '\0' || text[4] == '\n');
     free(text);
     /* If the marker is not clearly `void`, the step may have run. */
-    return is_void ? GATE_VOID : GATE_USED;
+    return is_void ? START_VOID : START_USED;
 }
 
-/* GATE_OPEN if our own marker is in place. */
-static enum gate put(int dir, const char *text, struct fault *fault) {
+/* START_PERMITTED if our own marker is in place. */
+static enum start_state link_marker(int dir, const char *text, struct fault *fault) {
     /* A new file, never a rewritten one: an old marker.tmp may be a second name of the marker. */
     bool written = write_file(dir, "marker.tmp", 0600, text, strlen(text)) == 0;
     bool linked = written && linkat(dir, "marker.tmp", dir, "marker", 0) == 0;
     int error = errno;
     unlinkat(dir, "marker.tmp", 0);
-    if (linked) return GATE_OPEN;
-    if (written && error == EEXIST) return gate_look(dir);
+    if (linked) return START_PERMITTED;
+    if (written && error == EEXIST) return start_marker_read(dir);
     fail(fault, "The start marker cannot be put in place: %s.", strerror(error));
-    return GATE_FAULT;
+    return START_FAULT;
 }
 
-enum gate gate_void(int dir, struct fault *fault) {
-    enum gate gate = put(dir, "void\n", fault);
-    return gate == GATE_OPEN ? GATE_VOID : gate;
+enum start_state start_marker_void(int dir, struct fault *fault) {
+    enum start_state start = link_marker(dir, "void\n", fault);
+    return start == START_PERMITTED ? START_VOID : start;
 }
 
 /* A resident runner reads it before it forks a launcher. */
-static char known_boot[64];
+static char cached_boot_id[64];
 
 /* The kernel's boot ID, or "-" if there is no /proc. */
 static void read_boot_id(int proc, char *text, size_t size) {
-    if (known_boot[0] != '\0') {
-        snprintf(text, size, "%s", known_boot);
+    if (cached_boot_id[0] != '\0') {
+        snprintf(text, size, "%s", cached_boot_id);
         return;
     }
     int fd = openat(proc, "sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -65,16 +65,16 @@ static void read_boot_id(int proc, char *text, size_t size) {
     if (text[0] == '\0') snprintf(text, size, "-");
 }
 
-void gate_know_boot(void) {
+void start_marker_cache_boot_id(void) {
     int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (proc < 0) return;
-    read_boot_id(proc, known_boot, sizeof known_boot);
-    if (strcmp(known_boot, "-") == 0) known_boot[0] = '\0';
+    read_boot_id(proc, cached_boot_id, sizeof cached_boot_id);
+    if (strcmp(cached_boot_id, "-") == 0) cached_boot_id[0] = '\0';
     close(proc);
 }
 
 /* The start time of a living process in clock ticks since boot; 0 if it is dead or not visible. */
-static unsigned long long began(int proc, int pid) {
+static unsigned long long start_ticks(int proc, int pid) {
     char path[32], text[1024], state;
     unsigned long long ticks;
     snprintf(path, sizeof path, "%d/stat", pid);
@@ -89,25 +89,26 @@ static unsigned long long began(int proc, int pid) {
     return state == 'Z' || state == 'X' ? 0 : ticks;
 }
 
-enum gate gate_start(int dir, int proc, pid_t launcher, pid_t init, int64_t started_ms, struct fault *fault) {
-    char text[256], boot[64];
-    struct stat space;
-    read_boot_id(proc, boot, sizeof boot);
-    if (fstatat(proc, "self/ns/pid_for_children", &space, 0) < 0) space.st_ino = 0;
-    snprintf(text, sizeof text, "started\n%d\n%d\n%s\n%lld\n%llu\n%llu\n", (int)launcher, (int)init, boot,
-             (long long)started_ms, (unsigned long long)space.st_ino, began(proc, init));
-    return put(dir, text, fault);
+enum start_state start_marker_write(int dir, int proc, pid_t launcher, pid_t init, int64_t started_ms,
+                                    struct fault *fault) {
+    char text[256], boot_id[64];
+    struct stat pid_namespace;
+    read_boot_id(proc, boot_id, sizeof boot_id);
+    if (fstatat(proc, "self/ns/pid_for_children", &pid_namespace, 0) < 0) pid_namespace.st_ino = 0;
+    snprintf(text, sizeof text, "started\n%d\n%d\n%s\n%lld\n%llu\n%llu\n", (int)launcher, (int)init, boot_id,
+             (long long)started_ms, (unsigned long long)pid_namespace.st_ino, start_ticks(proc, init));
+    return link_marker(dir, text, fault);
 }
 
-void gate_settle(int dir, int proc) {
-    char *text, boot[64], marked[64];
+void start_marker_wait_for_end(int dir, int proc) {
+    char *text, boot_id[64], marked_boot_id[64];
     size_t length;
     int init;
     unsigned long long ticks;
     if (read_file(dir, "marker", 4096, &text, &length) < 0) return;
-    int read = sscanf(text, "started\n%*d\n%d\n%63s\n%*d\n%*u\n%llu", &init, marked, &ticks);
+    int read = sscanf(text, "started\n%*d\n%d\n%63s\n%*d\n%*u\n%llu", &init, marked_boot_id, &ticks);
     free(text);
-    read_boot_id(proc, boot, sizeof boot);
-    if (read != 3 || strcmp(boot, marked) != 0 || ticks == 0) return;
-    while (began(proc, init) == ticks) usleep(500);
+    read_boot_id(proc, boot_id, sizeof boot_id);
+    if (read != 3 || strcmp(boot_id, marked_boot_id) != 0 || ticks == 0) return;
+    while (start_ticks(proc, init) == ticks) usleep(500);
 }
