@@ -25,7 +25,7 @@ from tests.operator.rig.world import API, World, live
 from dayfly import compile as compiler
 from dayfly.compile import Compiled
 from dayfly.execute.pod import names
-from dayfly.kube.transport import Request
+from dayfly.kube.transport import KubeRequest
 from dayfly.operator.cluster.objects import MemberRef
 from dayfly.operator.sandboxes.extension import SandboxesExtension
 from dayfly.spec.identity import resource_id
@@ -87,7 +87,7 @@ def ledger(world: World, uid: str) -> Object:
     return every[-1] if every else {}
 
 
-def joins(request: Request, name: str) -> bool:
+def joins(request: KubeRequest, name: str) -> bool:
     """Return whether a request joins the member."""
     return request.method == "PUT" and f"/runs/{name}" in request.path and b'"joins"' in request.body
 
@@ -463,7 +463,7 @@ class TestEnd:
         at_work(story, revoke=Script(fails=99))
 
 
-def _once(matches: Callable[[Request], bool], harm: Harm) -> Callable[[int, Call], Fault | None]:
+def _once(matches: Callable[[KubeRequest], bool], harm: Harm) -> Callable[[int, Call], Fault | None]:
     """Return a hook that harms the first matching write."""
     done: list[int] = []
 

@@ -12,7 +12,7 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.run import ForeignPodError
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Pod, PodSpec, SchedulingGate
 from dayfly.operator.cluster.caches import DELETION_CHECK_S, ClusterWatches
 from dayfly.operator.cluster.objects import RunObject

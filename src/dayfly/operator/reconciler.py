@@ -239,7 +239,7 @@ class Reconciler:
             self._cluster.queue.add(run)
             return None
         memory = self.memories.get_or_create(found)
-        if not (memory.fenced or has_begun(found.ledger) or await self.targets.fence(found)):
+        if not (memory.has_target_finalizer or has_begun(found.ledger) or await self.targets.ensure_finalizer(found)):
             return None
         memory.has_target_finalizer = True
         try:

@@ -89,6 +89,8 @@ class RunMemory:
     __slots__ = (
         "ahead",
         "forks",
+        "has_target_finalizer",
+        "is_hold_removed",
         "joined",
         "ledger",
         "logs",

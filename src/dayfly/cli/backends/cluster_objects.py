@@ -221,7 +221,7 @@ class Objects:
             raise await self._not_found_error(name) from None
 
 
-def kind_of(name: str) -> Resource[dict[str, Any]]:
+def kind_of(name: str) -> ApiResource[dict[str, Any]]:
     """Return the kind of a Sandbox or of `routegroup/NAME`.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from dayfly.execute.pod import names
 from dayfly.execute.work_order import CannotRenderError
-from dayfly.kube.client import Client
+from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import DOCUMENTS, STEP_LOGS, RunObject

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from dayfly.execute.acquire.members import is_free
 from dayfly.execute.pod import names
-from dayfly.kube.cache import Cache, Change
+from dayfly.kube.cache import Cache, ObjectChange
 from dayfly.operator.cluster.objects import MemberRef, PoolMemberObject, RunObject
 from dayfly.spec.lifecycle import Kind
 from dayfly.spec.run import Phase, Run
@@ -43,7 +43,7 @@ class HoldIndex:
         """Return the runs whose ledger claims a member."""
         return tuple(self._by_ref.get(str(member), ()))
 
-    def update(self, change: Change[RunObject]) -> set[str]:
+    def update(self, change: ObjectChange[RunObject]) -> set[str]:
         """Apply a change of a run. Return the other runs that need a turn because of it."""
         name, old, new = change.key.name, change.old, change.new
         if not any(run is not None and _takes_part(run.ledger) for run in (old, new)):

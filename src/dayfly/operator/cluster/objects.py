@@ -248,12 +248,12 @@ RUNS = ApiResource(GROUP, VERSION, "runs", "Run", RunObject, namespaced=False)
 DOCUMENTS = ApiResource(
     GROUP, VERSION, "objectlifecyclemethods", "ObjectLifecycleMethods", DocumentObject, namespaced=False
 )
-SANDBOXES = Resource(GROUP, VERSION, "sandboxes", "Sandbox", SandboxObject)
-STEP_LOGS = Resource(GROUP, VERSION, "steplogs", "StepLogs", StepLogsObject)
-PLUGINS = Resource(GROUP, VERSION, "resourceplugins", "ResourcePlugin", PluginObject, namespaced=False)
-GROUPS = Resource(GROUP, VERSION, "routegroups", "RouteGroup", RouteGroupObject)
-POOL_MEMBERS = Resource(GROUP, VERSION, "poolmembers", MEMBER_KIND, PoolMemberObject)
-HOOKS = Resource(GROUP, VERSION, "lifecyclehooks", "LifecycleHook", HookObject, namespaced=False)
+SANDBOXES = ApiResource(GROUP, VERSION, "sandboxes", "Sandbox", SandboxObject)
+STEP_LOGS = ApiResource(GROUP, VERSION, "steplogs", "StepLogs", StepLogsObject)
+PLUGINS = ApiResource(GROUP, VERSION, "resourceplugins", "ResourcePlugin", PluginObject, namespaced=False)
+GROUPS = ApiResource(GROUP, VERSION, "routegroups", "RouteGroup", RouteGroupObject)
+POOL_MEMBERS = ApiResource(GROUP, VERSION, "poolmembers", MEMBER_KIND, PoolMemberObject)
+HOOKS = ApiResource(GROUP, VERSION, "lifecyclehooks", "LifecycleHook", HookObject, namespaced=False)
 
 
 class MemberRef(NamedTuple):

@@ -215,7 +215,9 @@ def restarts_ttl_on_update(spec: dict[str, Any]) -> bool:
     return isinstance(ttl, dict) and ttl.get("offsetFrom") == "updatedAt"
 
 
-def is_own_change(change: Change[SandboxObject] | Change[RouteGroupObject] | Change[PoolMemberObject]) -> bool:
+def is_own_change(
+    change: ObjectChange[SandboxObject] | ObjectChange[RouteGroupObject] | ObjectChange[PoolMemberObject],
+) -> bool:
     """Return whether only the status has changed or our finalizer was added: the operator does that itself."""
     old, new = change.old, change.new
     if old is None or new is None:

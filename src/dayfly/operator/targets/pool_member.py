@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from dayfly.kube.cache import Change
+from dayfly.kube.cache import ObjectChange
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.holders import HolderEntries
@@ -28,7 +28,7 @@ class PoolMemberTarget(BaseAdapter):
     def as_cached(self, item: PoolMemberObject) -> CachedTarget:
         return CachedTarget(item.metadata, {})
 
-    def on_change(self, change: Change[PoolMemberObject]) -> bool:
+    def on_change(self, change: ObjectChange[PoolMemberObject]) -> bool:
         return not is_own_change(change)
 
     def on_run_missing(self, item: PoolMemberObject) -> None:

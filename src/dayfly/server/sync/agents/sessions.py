@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from dayfly.link.envelope import MAX_MESSAGES, Session, SessionRequest
 from dayfly.server.db.notifications import notify
-from dayfly.server.db.tables import agent_inbox, agent_outbox, agents, clusters, route_groups, sandboxes
+from dayfly.server.db.tables import agent_inbox, agent_outbox, agents, clusters, resource_pools, route_groups, sandboxes
 from dayfly.server.records import confirmations
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dayfly.server.db.rows import Rows
 
 # The tables whose records have runs.
-_RUN_TABLES: Final = (sandboxes, route_groups)
+_RUN_TABLES: Final = (sandboxes, route_groups, resource_pools)
 
 RESTORED: Final = (
     "it has seen messages that this server does not know, as after a restore of the server's database or of the "
