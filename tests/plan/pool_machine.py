@@ -218,11 +218,11 @@ class PoolMachine(RuleBasedStateMachine):
     def _count_failures(self, after: PoolLedger) -> None:
         """Count the members that failed after the last success and the last intervention of a person."""
         before = self.ledger
-        if (before.spec, before.template, before.request) != (after.spec, after.template, after.request):
-            self.failed.clear()
         for number in (before.numbers - after.numbers) & self.members.keys():
             if self.members[number].state is FAILED:
                 self.failed.add(number)
+        if (before.spec, before.template, before.request) != (after.spec, after.template, after.request):
+            self.failed.clear()
         in_a_row = [number for number in self.failed if number > self.succeeded]
         assert len(in_a_row) < MAX_FAILURES or after.pause is not None, "failures do not pause the pool"
 

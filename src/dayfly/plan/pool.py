@@ -130,9 +130,10 @@ def decide_pool(
         is_frozen: Whether the host must not create members now.
     """
     draft = _Draft(spec, template, ledger, members, now)
-    draft.apply_inputs(request)
     draft.measure_refill()
     draft.settle(misses)
+    # After that, so that a resumed pool does not pause again because of members that failed before.
+    draft.apply_inputs(request)
     if end is not None:
         draft.withdraw_all(end, is_end=True)
     elif draft.is_drained:

@@ -124,7 +124,7 @@ def _single_miss_ratio(outstanding: Outstanding, size: int, load: float, spread:
         return max(1 - below, 0.0)
     # Erlang B is exact for weight 1, the tail of the Poisson distribution for the greatest weight.
     constant = max(1 - spread, 0.0) / (1 + _CROSSING * spread * math.sqrt(load))
-    full = equal * (1 + constant * (max(1 - below, equal) / equal - 1))
+    full = equal + constant * (max(1 - below, equal) - equal)
     return full / (below + full)
 
 
