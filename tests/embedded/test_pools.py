@@ -267,3 +267,18 @@ async def test_abandoned_pool_ends_without_a_lost_member(machine):
     await machine.up()
     await machine.host.abandon("p", STOP)
     await machine.gone("p")
+
+
+async def test_report_of_a_pool_has_all_that_predicts_misses(machine):
+    documents = member()
+    await machine.host.offer(pool("p", documents, 2))
+    await machine.ready("p")
+    await machine.host.offer(box("a", documents))
+    await machine.ready("a")
+    await until(lambda: machine.report("p").pool.hits == 1)
+    seen = machine.report("p").pool
+    assert seen.rate > 0
+    assert seen.refill_ms > 0
+    assert seen.idle_ms > 0
+    assert seen.batch >= 1
+    assert seen.spread >= 0

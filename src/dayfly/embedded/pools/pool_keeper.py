@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,11 @@ import msgspec
 
 from dayfly.embedded.ledger import LedgerError, SqliteLedger
 from dayfly.embedded.pool_tables import PoolIntent, StoredPool
-from dayfly.embedded.pools.pool_members import member_birth, member_reports, observed_members, state_of
+from dayfly.embedded.pools.pool_members import idle_ms, member_birth, member_reports, observed_members, state_of
 from dayfly.lib.clock import now_ms
 from dayfly.link.wire import PoolAction, Verdict
 from dayfly.plan.pool import CloseMember, MemberState, PoolDecision, decide_pool
+from dayfly.plan.pool_demand import batch_size, request_rate
 from dayfly.plan.reasons import Reason
 from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.identity import member_id
@@ -327,9 +329,9 @@ class PoolKeeper:
         pool = self._reader.pools.load(uid)
         if pool is None:
             return None
-        template = digest(pool.documents)
+        template, now = digest(pool.documents), now_ms()
         misses = self._misses.get(template, 0)
-        decision = self._decide(pool, template, misses, now_ms())
+        decision = self._decide(pool, template, misses, now)
         seen, stop = decision.report, pool.intent.stop
         states = [state_of(member) for member in self._index.of_pool(uid)]
         pause, demand = decision.ledger.pause, decision.ledger.demand
@@ -352,7 +354,11 @@ class PoolKeeper:
                 paused=pause.message or pause.reason if pause is not None else "",
                 hits=demand.hits,
                 misses=demand.misses,
+                rate=request_rate(demand, now) * 3_600,
                 refill_ms=demand.refill_ms,
+                batch=batch_size(demand),
+                spread=math.sqrt(demand.refill_spread),
+                idle_ms=idle_ms(observed_members(pool, self._index, self._reader), now),
             ),
         )
 

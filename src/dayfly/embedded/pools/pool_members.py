@@ -16,7 +16,7 @@ from dayfly.spec.report import UnitReport
 from dayfly.spec.run import Phase, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from dayfly.embedded.ledger import SqliteLedger
     from dayfly.embedded.pool_tables import MemberRow, StoredPool
@@ -74,6 +74,11 @@ def member_reports(
         last = reader.ended_run(uid)
         found += [_failed_report(last)] if last is not None else []
     return tuple(found)
+
+
+def idle_ms(members: Iterable[Member], now: int) -> int:
+    """Return how long these members were ready without a holder, in milliseconds."""
+    return sum(max((member.held_at or now) - member.ready_at, 0) for member in members if member.ready_at)
 
 
 def state_of(member: PoolMember) -> MemberState:
