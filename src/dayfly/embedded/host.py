@@ -395,7 +395,7 @@ class EmbeddedHost:
         if scene is not None:
             error = self._writer.write_error
             report = live_report(scene, self._baselines, routes=self.routes, write_error=error)
-            return with_members(report, scene.world.run, self._member_names)
+            return with_members(report, scene.world.run, self._member_names, self.report)
         if (pool := self.keeper.report(uid)) is not None:
             return pool
         last = self._engine.reader.ended_run(uid)
