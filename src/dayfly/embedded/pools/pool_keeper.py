@@ -229,8 +229,9 @@ class PoolKeeper:
                     uid=pool.uid,
                     target=pool.target,
                     plan="",
-                    phase=Phase.CLEANED,
+                    phase=Phase.CLEANED if pool.intent.abandon is None else Phase.ABANDONED,
                     closed=pool.intent.stop,
+                    abandon=pool.intent.abandon,
                     ended_at=now,
                 )
             )
