@@ -193,3 +193,19 @@ def test_get_shows_pools(pooled: Cli):
     assert facts["Ready"].strip() == "2 of 2"
     assert facts["Plugin"].strip() == "notes (newest version)"
     assert pooled("pool", "delete", "small").code == 0
+
+
+def test_pool_in_verbs_for_runs_is_named_and_explained(pooled: Cli):
+    refused(pooled("plugin", "delete", "notes"), 1, "notes@1.0.0 is in use by pool(s): small")
+    refused(pooled("retry", "pool/small"), 2, "dayfly pool resume small")
+    assert 'Abandoned pool "small"' in pooled("abandon", "pool/small", "--reason", "test", "--force").err
+    until(lambda: pooled("pool", "list").err.startswith("There are no pools"))
+    refused(pooled("pool", "get", "small"), 3, 'no pool "small": it has ended', "dayfly why pool/small")
+    assert "Abandoned" in pooled("why", "pool/small").out
+
+
+def test_explain_predicts_the_misses_of_other_sizes(pooled: Cli):
+    assert pooled("apply", "-f", "sandbox.yaml").code == 0
+    until(lambda: "PREDICTED MISSES" in pooled("pool", "explain", "small").out)
+    assert pooled("sandbox", "delete", "demo").code == 0
+    assert pooled("pool", "delete", "small").code == 0

@@ -151,6 +151,7 @@ async def test_retry_of_release_ends_the_back_off_of_the_member(machine):
     await machine.ready("a")
     await machine.delete("a")
     await machine.state("postgres/drop", "retrying", member_id("a", "db"))
+    await machine.state("db/release", "retrying", "a")
     machine.journal.with_name("journal.go").touch()
     await machine.host.retry("a", {"db/release": 1}, "ann")
     await machine.gone("a")

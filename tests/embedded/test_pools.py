@@ -240,3 +240,43 @@ async def test_refill_uses_at_most_half_of_the_slots(machine):
 def _steps(machine, number=6):
     uids = [member_id("p", str(each)) for each in range(1, number + 1)]
     return [unit for uid in uids if machine.report(uid) for unit in machine.report(uid).units if unit.name == "make"]
+
+
+async def test_abandoned_pool_gives_up_the_cleanup_of_members(machine):
+    documents = member(drop="exit 1")
+    await machine.host.offer(pool("p", documents, 2))
+    await machine.ready("p")
+    await machine.host.offer(box("a", documents))
+    await machine.ready("a")
+    await machine.host.stop("p", STOP)
+    await machine.state("postgres/drop", "retrying", member_id("p", "2"))
+    assert await machine.host.abandon("p", STOP) is Verdict.TAKEN
+    await machine.gone("p")
+    assert machine.report("p").phase == machine.report(member_id("p", "2")).phase == "abandoned"
+    assert machine.report("a").ready, "used members outlive their pool"
+
+
+async def test_abandoned_pool_ends_without_a_lost_member(machine):
+    await machine.host.offer(pool("p", member()))
+    await machine.ready("p")
+    await machine.down()
+    with machine.database() as db:
+        db.execute("DELETE FROM run WHERE uid = ?", (member_id("p", "1"),))
+    await machine.up()
+    await machine.host.abandon("p", STOP)
+    await machine.gone("p")
+
+
+async def test_report_of_a_pool_has_all_that_predicts_misses(machine):
+    documents = member()
+    await machine.host.offer(pool("p", documents, 2))
+    await machine.ready("p")
+    await machine.host.offer(box("a", documents))
+    await machine.ready("a")
+    await until(lambda: machine.report("p").pool.hits == 1)
+    seen = machine.report("p").pool
+    assert seen.rate > 0
+    assert seen.refill_ms > 0
+    assert seen.idle_ms > 0
+    assert seen.batch >= 1
+    assert seen.spread >= 0

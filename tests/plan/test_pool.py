@@ -237,3 +237,10 @@ def test_refill_time_alone_changes_nothing_in_the_ledger():
 def test_request_that_joined_a_member_being_created_is_a_miss():
     made = decide(granted(1, 2), member(1, HELD, ready_at=0), member(2), misses=2)
     assert (made.ledger.demand.hits, made.ledger.demand.misses, made.ledger.demand.last_at) == (0, 3, NOW)
+
+
+def test_deleted_pool_decides_again_after_it_withdrew():
+    """Its host observes the member until the ledger withdraws it, and nothing else would wake the pool."""
+    first = decide(granted(1), member(1, ENDING), end=BY)
+    assert (numbers(first.ledger), first.has_ended, first.wake_at) == ([], False, NOW + 1)
+    assert decide(first.ledger, member(1, ENDING), end=BY).wake_at == 0

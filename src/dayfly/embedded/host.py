@@ -107,6 +107,7 @@ class EmbeddedHost:
         engine.on_change = self._on_change
         engine.on_end = self._on_end
         self.keeper.on_change, self.keeper.on_end = self._on_change, self._on_end
+        self.keeper.abandon_member = self.abandon
         acquiring.report, acquiring.on_miss = self.report, self.keeper.count_miss
 
     @classmethod
@@ -309,9 +310,12 @@ class EmbeddedHost:
         )
 
     async def abandon(self, uid: str, request: EndRequest) -> Verdict:
-        """Store the request to end the run without cleanup. An unknown run never begins. A pool just ends."""
+        """Store the request to end the run without cleanup. An unknown run never begins.
+
+        The members of a pool that have no holder are abandoned with it.
+        """
         if uid in self.keeper.uids():
-            return await self.keeper.end(uid, request)
+            return await self.keeper.abandon(uid, request)
         verdict = await self._change_intent(
             uid,
             lambda intent: intent if intent.abandon else msgspec.structs.replace(intent, abandon=request),
@@ -391,7 +395,7 @@ class EmbeddedHost:
         if scene is not None:
             error = self._writer.write_error
             report = live_report(scene, self._baselines, routes=self.routes, write_error=error)
-            return with_members(report, scene.world.run, self._member_names)
+            return with_members(report, scene.world.run, self._member_names, self.report)
         if (pool := self.keeper.report(uid)) is not None:
             return pool
         last = self._engine.reader.ended_run(uid)

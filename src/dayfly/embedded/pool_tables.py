@@ -33,9 +33,10 @@ class MemberRow(NamedTuple):
 
 
 class PoolIntent(msgspec.Struct, frozen=True, kw_only=True):
-    """What people want of a pool: its end, and the latest request to pause, resume or drain it."""
+    """What people want of a pool: its end, its end without cleanup, and the latest pause, resume or drain."""
 
     stop: EndRequest | None = None
+    abandon: EndRequest | None = None
     request: PoolRequest | None = None
 
 

@@ -13,7 +13,7 @@ from dayfly.plan.decide import decide
 from dayfly.plan.sealed import seal
 from dayfly.plan.status import describe, with_unsupported
 from dayfly.plan.world import Running, World
-from dayfly.spec.lifecycle import Kind
+from dayfly.spec.lifecycle import Kind, LifecycleEvent
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run import Phase, Run, State
 from dayfly.spec.run_data import RunEndpoint, Value
@@ -52,20 +52,38 @@ def _is_remarkable(run: Run, name: str) -> bool:
     return run.phase is Phase.CLEANED and run.kind(name) == Kind.ACQUIRE and record.outcome == "succeeded"
 
 
-def with_members(report: RunReport, run: Run, names: Callable[[str], tuple[str, str]]) -> RunReport:
-    """Return the report with the names of the pool members whose steps it has.
+def with_members(
+    report: RunReport,
+    run: Run,
+    names: Callable[[str], tuple[str, str]],
+    member_report: Callable[[str], RunReport | None],
+) -> RunReport:
+    """Return the report with the names of the pool members whose steps it has, and with their waits for a retry.
 
-    `names` returns the names of a member and of its pool.
+    `names` returns the names of a member and of its pool, and `member_report` the report of a member.
     """
-    units = tuple(_with_member(unit, run, names) if unit.kind == Kind.ACQUIRE else unit for unit in report.units)
-    return msgspec.structs.replace(report, units=units)
+
+    def with_member(unit: UnitReport) -> UnitReport:
+        if unit.kind != Kind.ACQUIRE or not (ref := run.unit(unit.id).ref):
+            return unit
+        member, pool = names(ref)
+        waits = unit.state == "running" and _waits_for_retry(unit, member_report(ref))
+        return msgspec.structs.replace(unit, member=member, pool=pool, state="retrying" if waits else unit.state)
+
+    return msgspec.structs.replace(report, units=tuple(map(with_member, report.units)))
 
 
-def _with_member(unit: UnitReport, run: Run, names: Callable[[str], tuple[str, str]]) -> UnitReport:
-    if not (ref := run.unit(unit.id).ref):
-        return unit
-    member, pool = names(ref)
-    return msgspec.structs.replace(unit, member=member, pool=pool)
+def _waits_for_retry(unit: UnitReport, member: RunReport | None) -> bool:
+    """Return whether the member's step, or for a release any of its delete steps, waits for a retry."""
+    if member is None:
+        return False
+    is_release = unit.event == LifecycleEvent.POST_STOP
+    steps = (
+        each
+        for each in member.units
+        if (each.event == LifecycleEvent.POST_STOP if is_release else each.name == unit.name)
+    )
+    return any(each.state == "retrying" for each in steps)
 
 
 def live_endpoints(scene: Scene, baselines: BaselineProcesses, port: Callable[[str], int]) -> tuple[RunEndpoint, ...]:

@@ -325,6 +325,9 @@ class _Draft:
             if each.number not in self.granted
         )
         has_ended = is_ending and not any(each.state is not MemberState.HELD for each in self.members.values())
+        if is_ending and changes:
+            # A granted member that has ended is observed until the ledger withdraws it, and no event follows.
+            self.wakes.append(self.now + 1)
         return PoolDecision(
             ledger=ledger,
             changes=changes,

@@ -14,7 +14,7 @@ def describe_pool(decision: PoolDecision, members: Iterable[Member], now: int) -
     """Return the numbers of a pool as of `now` (unix milliseconds)."""
     every = list(members)
     summary, pause, demand = decision.summary, decision.ledger.pause, decision.ledger.demand
-    unused = [now - member.ready_at for member in every if member.state is MemberState.READY]
+    unused = [max((member.held_at or now) - member.ready_at, 0) for member in every if member.ready_at]
     return PoolReport(
         wanted=summary.target,
         ready=summary.ready,

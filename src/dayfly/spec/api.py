@@ -183,7 +183,7 @@ class PoolExplanation(ApiObject, frozen=True, kw_only=True):
     rate_per_hour: Annotated[float, doc("Recent number of resources per hour that needed a member.")]
     refill_seconds: Annotated[float, doc("Usual time to create a member; 0 if it was not measured yet.")]
     load: Annotated[float, doc("Members that are in creation on average: rate times refill time.")]
-    idle_seconds: Annotated[float, doc("Time for which all members were ready and unused.")]
+    idle_seconds: Annotated[float, doc("Time for which the existing members were ready and unused.")]
     sizes: Annotated[tuple[PoolSize, ...], doc("Predictions; empty without a load.")]
 
 

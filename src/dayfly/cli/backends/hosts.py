@@ -155,6 +155,9 @@ class ServerBackend:
             raise abandoned_too_early(name, self.flags) from None
 
     def retry(self, name: str, unit: str) -> dict[str, int]:
+        if subject.is_pool(name):
+            resume = f"type: dayfly pool resume {subject.bare_name(name)}{self.flags}"
+            raise DayflyError(Exit.USAGE, "a pool retries its members itself, until it is paused", resume)
         self._fetch(name)
         answer = self._client.post(*subject.path(name), "retry", body={"unit": unit} if unit else {})
         return {each["unit"]: each["attempt"] for each in answer["retried"]}

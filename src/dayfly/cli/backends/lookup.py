@@ -48,7 +48,8 @@ def not_found_error(client: ServerClient, name: str) -> DayflyError:
     plural, bare = subject.path(name)
     with contextlib.suppress(DayflyError):
         if (client.get(plural, bare, "report").get("closed") or {}).get("reason"):
-            see = f"see: dayfly get {subject.command(name)} {bare}{client.flags}"
+            command = f"why {name}" if subject.is_pool(name) else f"get {subject.command(name)} {bare}"
+            see = f"see: dayfly {command}{client.flags}"
             return DayflyError(Exit.NOT_FOUND, f"no {subject.title(name)}: it has ended", see)
     known: list[str] = []
     with contextlib.suppress(DayflyError):

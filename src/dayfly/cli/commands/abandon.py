@@ -9,6 +9,7 @@ import click
 from dayfly.cli import options
 from dayfly.cli.backends import hosts
 from dayfly.cli.output import show
+from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def command(sandbox: str, reason: str, force: bool, context: str | None, namespa
     remains = list(_remains(host, sandbox))
     host.abandon(sandbox, reason, force=force)
     end = ":" if remains else "."
-    show.print_message(f'Abandoned sandbox "{sandbox}"; its resources may be left over{end}')
+    show.print_message(f"Abandoned {subject.title(sandbox)}; its resources may be left over{end}")
     for line in remains:
         show.print_message(f"  {line}")
     for resource in _resources_with_state(host, sandbox, namespace):

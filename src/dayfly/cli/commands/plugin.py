@@ -279,6 +279,9 @@ def _delete(client: ServerClient, bare: str, version: str) -> None:
     try:
         client.delete("resource-plugins", bare, version=version)
     except DayflyError as fault:
+        if "in use by pool" in fault.message:
+            in_use = fault.message.partition(";")[0]
+            raise DayflyError(Exit.FAILED, in_use, "delete them first with: dayfly pool delete NAME") from None
         if "in use" not in fault.message:
             raise
         users = client.get("resource-plugins", bare, version=version)["status"].get("resources") or []

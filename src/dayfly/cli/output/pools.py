@@ -89,7 +89,7 @@ def print_explanation(found: Any) -> None:
             ("Hits", f"{found['hits']} ({hit_ratio(found)})" if requests else "0"),
             ("Refill time", f"{refill:.3g} s" if refill else "not measured yet"),
             ("Load", f"{found['load']:.3g} members in creation on average" if found["load"] else ""),
-            ("Idle time", f"{found['idleSeconds']:.0f} s of all members"),
+            ("Idle time", f"{found['idleSeconds']:.0f} s of all existing members"),
         ]
     )
     if found["sizes"]:

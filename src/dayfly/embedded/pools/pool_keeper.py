@@ -48,11 +48,15 @@ TICK_S = 60.0
 
 
 class PoolKeeper:
-    """The pools of this host. `on_change(uid)` and `on_end(uid)` are called like those of the engine."""
+    """The pools of this host. `on_change(uid)` and `on_end(uid)` are called like those of the engine.
+
+    `abandon_member(uid, request)` gives up the cleanup of a member. It may be called again for the same member.
+    """
 
     def __init__(self, engine: Engine, index: MemberIndex, report: Callable[[str], RunReport | None]) -> None:
         self.on_change: Callable[[str], None] = _ignore
         self.on_end: Callable[[str], None] = _ignore
+        self.abandon_member: Callable[[str, EndRequest], Awaitable[object]] = _ignore_abandon
         self._engine = engine
         self._reader = engine.reader
         self._index = index
@@ -176,7 +180,17 @@ class PoolKeeper:
             return
         if decision.wake_at:
             self._wake_in(uid, (decision.wake_at - now) / 1000 + 0.001)
+        if pool.intent.abandon is not None:
+            await self._abandon_members(pool.uid, pool.intent.abandon)
         self.on_change(uid)
+
+    async def _abandon_members(self, pool: str, request: EndRequest) -> None:
+        """Give up the cleanup of all members without a holder, also of those whose runs are lost."""
+        living = [each.run.uid for each in self._index.of_pool(pool) if not each.run.holders]
+        for uid in (*living, *(row.uid for row in self._index.unreadable_of(pool))):
+            stored = self._reader.load(uid)
+            if stored is None or stored.intent.abandon is None:
+                await self.abandon_member(uid, request)
 
     def _decide(self, pool: StoredPool, template: str, misses: int, now: int) -> PoolDecision:
         intent, members = pool.intent, observed_members(pool, self._index, self._reader)
@@ -221,8 +235,9 @@ class PoolKeeper:
                     uid=pool.uid,
                     target=pool.target,
                     plan="",
-                    phase=Phase.CLEANED,
+                    phase=Phase.CLEANED if pool.intent.abandon is None else Phase.ABANDONED,
                     closed=pool.intent.stop,
+                    abandon=pool.intent.abandon,
                     ended_at=now,
                 )
             )
@@ -274,6 +289,15 @@ class PoolKeeper:
         """Store the request to end a pool. Its unused members are removed, and used ones outlive it."""
         return await self._change_intent(
             uid, lambda intent: intent if intent.stop else msgspec.structs.replace(intent, stop=request)
+        )
+
+    async def abandon(self, uid: str, request: EndRequest) -> Verdict:
+        """Store the request to end a pool without the cleanup of its unused members."""
+        return await self._change_intent(
+            uid,
+            lambda intent: msgspec.structs.replace(
+                intent, stop=intent.stop or request, abandon=intent.abandon or request
+            ),
         )
 
     async def control(self, uid: str, action: PoolAction, by: str) -> Verdict:
@@ -334,6 +358,10 @@ def _request_end(ledger: SqliteLedger, uid: str, request: EndRequest) -> None:
     stored = ledger.load(uid)
     if stored is not None and not stored.run.holders and stored.intent.stop is None:
         ledger.set_intent(uid, msgspec.structs.replace(stored.intent, stop=request))
+
+
+async def _ignore_abandon(_uid: str, _request: EndRequest) -> None:
+    """Ignore a request: the host is not complete yet."""
 
 
 def _ignore(_uid: str) -> None:
