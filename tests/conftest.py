@@ -108,14 +108,15 @@ def pytest_collection() -> Iterator[Any]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests of the proof, unless it is selected, and sort the others.
+    """Deselect the tests of the proof and of other slices, unless `-m proof` selects the proof, and sort the others.
 
     Slow files start first, so that all workers end at about the same time. Then come files whose programs are built during the
     run, and cluster tests last, because Kubernetes is built during the run (see `Scopes`).
     """
     for item in items:
         _mark_stories(item)
-    if not SELECTION.is_complete and "proof" not in config.option.markexpr:
+    selects_proof = "proof" in config.option.markexpr.replace("not proof", "")
+    if not SELECTION.is_complete and not selects_proof:
         proof = [item for item in items if item.get_closest_marker("proof")]
         _deselect(config, items, proof)
         _deselect(config, items, _of_other_slices(config, items))

@@ -152,6 +152,13 @@ def test_test_named_on_the_command_line_is_always_played(tmp_path: Path):
     assert "1 passed" in run(tmp_path, "1", "1/4", "-m", "proof")
 
 
+@pytest.mark.slow
+def test_stories_without_the_proof_are_those_of_the_slice(tmp_path: Path):
+    output = run(tmp_path, "1", "2/4", "-m", "long_story and not proof")
+    assert played(output) == played(run(tmp_path, "1", "2/4", "-m", "long_story"))
+    assert len(played(output)) == 2
+
+
 RESUMED_PROBE = """
 import pathlib
 import pytest
