@@ -244,3 +244,8 @@ def test_deleted_pool_decides_again_after_it_withdrew():
     first = decide(granted(1), member(1, ENDING), end=BY)
     assert (numbers(first.ledger), first.has_ended, first.wake_at) == ([], False, NOW + 1)
     assert decide(first.ledger, member(1, ENDING), end=BY).wake_at == 0
+
+
+def test_ready_members_of_an_older_template_do_not_fill_the_pool():
+    made = decide(granted(1, 2), member(1, template="sha256:old"), member(2))
+    assert (made.summary.ready, made.summary.reason) == (1, Reason.FILLING)

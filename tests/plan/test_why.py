@@ -74,6 +74,12 @@ def test_abandoned_run_names_author_reason_and_leftovers():
     ]
 
 
+def test_leftovers_in_a_pool_member_name_the_member():
+    made = unit("db/make", "succeeded", event="preStart", started_at=5, member="small-3")
+    told = find_obstacles(report(made, **OVER), "box")
+    assert [each.message for each in told.because] == ["created by db/make (in the pool member small-3)"]
+
+
 def test_abandoned_run_of_an_agent_names_no_resource_ids():
     told = find_obstacles(report(**OVER), "box", left=("db/make",), ids=False)
     assert [each.message for each in told.because] == ["created by db/make"]

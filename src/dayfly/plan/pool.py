@@ -283,6 +283,9 @@ class _Draft:
             self.granted[self.next] = self.now
             self.next += 1
 
+    def _has_template(self, number: int) -> bool:
+        return self.members[number].template == self.template
+
     def _is_stale(self, member: Member) -> bool:
         """Return whether a member is to be replaced. Record when that changes. Only ready members have an age."""
         due = replace_at(self.spec, member) if member.state is MemberState.READY else 0
@@ -353,7 +356,9 @@ class _Draft:
         )
 
     def _summary(self, *, is_ending: bool) -> PoolSummary:
-        states = [self.state(number) for number in self.granted]
+        # Sandboxes that are compiled now cannot use members of another template.
+        usable = [each for each in self.granted if each not in self.members or self._has_template(each)]
+        states = [self.state(number) for number in usable]
         ready, unschedulable = states.count(MemberState.READY), states.count(MemberState.UNSCHEDULABLE)
         if is_ending:
             reason, message = Reason.DELETING, messages.pool_ends()

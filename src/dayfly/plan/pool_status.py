@@ -10,8 +10,8 @@ from dayfly.spec.report import PoolReport
 SECONDS_PER_HOUR = 3_600
 
 
-def describe_pool(decision: PoolDecision, members: Iterable[Member], now: int) -> PoolReport:
-    """Return the numbers of a pool as of `now` (unix milliseconds)."""
+def describe_pool(decision: PoolDecision, members: Iterable[Member], now: int, *, generation: int) -> PoolReport:
+    """Return the numbers of a pool as of `now` (unix milliseconds). `generation` is that of its spec and template."""
     every = list(members)
     summary, pause, demand = decision.summary, decision.ledger.pause, decision.ledger.demand
     unused = [max((member.held_at or now) - member.ready_at, 0) for member in every if member.ready_at]
@@ -28,5 +28,6 @@ def describe_pool(decision: PoolDecision, members: Iterable[Member], now: int) -
         refill_ms=demand.refill_ms,
         batch=batch_size(demand),
         spread=math.sqrt(demand.refill_spread),
+        generation=generation,
         idle_ms=sum(unused),
     )

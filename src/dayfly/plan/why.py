@@ -109,8 +109,7 @@ def _explain_abandoned(report: RunReport, search: "_Search", left: Sequence[str]
         Obstacle(
             subject=name,
             reason=Reason.LEFTOVERS_POSSIBLE,
-            message=f"created by {', '.join(made)}"
-            + (f" (DAYFLY_RESOURCE_ID={resource_id(report.uid, made[0].rpartition('/')[0])})" if ids else ""),
+            message=f"created by {', '.join(made)}" + (_identity(report, made) if ids else ""),
         )
         for name, made in steps.items()
     )
@@ -122,6 +121,14 @@ def _explain_abandoned(report: RunReport, search: "_Search", left: Sequence[str]
         next="" if left is not None and not left else reason_catalog.advice(Reason.LEFTOVERS_POSSIBLE),
         because=(*map(search.blocker, running), *remains),
     )
+
+
+def _identity(report: RunReport, units: Sequence[str]) -> str:
+    """Return how a person finds what these units of one resource have created."""
+    members = {unit.member for unit in report.units if unit.id in units and unit.member}
+    if members:
+        return f" (in the pool member {', '.join(sorted(members))})"
+    return f" (DAYFLY_RESOURCE_ID={resource_id(report.uid, units[0].rpartition('/')[0])})"
 
 
 def next_step(report: RunReport, sandbox: str, unit: UnitReport, units_without_output: Collection[str] = ()) -> str:
