@@ -62,11 +62,25 @@ def member(name, state, **more):
     return UnitReport(id=name, name=name, event="preStart", kind="member", state=state, **more)
 
 
+NEWEST = 1 << 52
+
+
 def report(host, uid, units, **numbers):
-    """Set the report of a pool that is ready."""
+    """Set the report of a pool that is ready, and whose host has accepted the newest spec unless it says otherwise."""
+    numbers = {"generation": NEWEST, **numbers}
     host.say(uid, ready=True, reason="Ready", message="2 members are ready.", units=units)
     changed = msgspec.structs.replace(host.reports[uid], pool=PoolReport(**numbers))
     host.reports[uid] = changed
+
+
+def test_pool_is_not_ready_before_its_host_has_the_newest_spec(db, host):
+    db.put(POOL, pool())
+    uid = offered(host, "ResourcePool").uid
+    report(host, uid, (), wanted=2, ready=2, generation=1)
+    status = db.get(POOL)["status"]
+    assert (status["ready"], status["reason"]) == (False, "Filling")
+    report(host, uid, (), wanted=2, ready=2)
+    assert db.get(POOL)["status"]["ready"]
 
 
 def test_pool_is_stored_and_offered_with_its_template(db, host):

@@ -93,6 +93,7 @@ class PoolReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     refill_ms: Annotated[int, doc("Usual time to create a member, in milliseconds; 0 if unknown.")] = 0
     batch: Annotated[float, doc("Mean number of such resources that arrive together.")] = 1.0
     spread: Annotated[float, doc("Standard deviation of the time to create a member, as a part of that time.")] = 0.0
+    generation: Annotated[int, doc("Generation of the spec and template that the host has accepted.")] = 0
     idle_ms: Annotated[int, doc("Time for which the existing members were ready and unused, in milliseconds.")] = 0
 
 

@@ -349,7 +349,9 @@ class PoolKeeper:
             total=seen.target,
             units=member_reports(pool, self._index, self._reader, self._report),
             closed=stop,
-            pool=describe_pool(decision, observed_members(pool, self._index, self._reader), now),
+            pool=describe_pool(
+                decision, observed_members(pool, self._index, self._reader), now, generation=pool.generation
+            ),
         )
 
 

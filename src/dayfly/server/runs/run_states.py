@@ -83,6 +83,9 @@ def current_report(sync: HostSync, record: RunRecord[Any], state: RunStatus | No
         return msgspec.structs.replace(
             report, ready=False, reason=Reason.DELETING, message=problem or "is about to be deleted"
         )
+    if report.pool is not None and report.pool.generation < record.updated_at:
+        message = "its host has not accepted the newest spec or version yet"
+        report = msgspec.structs.replace(report, ready=False, reason=Reason.FILLING, message=message)
     if problem:
         # If the host's record of a run is damaged, the problem contains the report's message.
         message = problem if report.message and report.message in problem else f"{report.message} ({problem})"
