@@ -93,9 +93,11 @@ def _used_up(number: int, uid: str) -> Member:
 
 
 def _member(run: Run, number: int, state: MemberState) -> Member:
-    ends = [record.ended_at for record in run.units.values()]
-    held_at = run.holders[0].at if run.holders else run.closed.at if run.joins and run.closed is not None else 0
-    is_ready = state in (MemberState.READY, MemberState.HELD) and all(ends)
+    left_at = run.closed.at if run.joins and run.closed is not None else 0
+    held_at = run.holders[0].at if run.holders else left_at
+    # A member that its holder has left already was ready, too. Its delete steps were claimed after that.
+    ends = [record.ended_at for record in run.units.values() if not left_at or record.claimed_at < left_at]
+    is_ready = (state in (MemberState.READY, MemberState.HELD) or bool(left_at)) and all(ends)
     return Member(
         number=number,
         uid=run.uid,
