@@ -2694,7 +2694,7 @@ export interface components {
             refillSeconds: number;
             /** @description Members that are in creation on average: rate times refill time. */
             load: number;
-            /** @description Time for which all members were ready and unused. */
+            /** @description Time for which the existing members were ready and unused. */
             idleSeconds: number;
             /** @description Predictions; empty without a load. */
             sizes: components["schemas"]["PoolSize"][];
@@ -3035,7 +3035,12 @@ export interface components {
              */
             spread?: number;
             /**
-             * @description Time for which all members were ready and unused, in milliseconds.
+             * @description Generation of the spec and template that the host has accepted.
+             * @default 0
+             */
+            generation?: number;
+            /**
+             * @description Time for which the existing members were ready and unused, in milliseconds.
              * @default 0
              */
             idleMs?: number;

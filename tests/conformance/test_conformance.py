@@ -71,7 +71,7 @@ async def test_unsupported_unit_is_refused_by_its_kind(machine):
     documents = (doc.resource("db", (unit,), ()),)
     with pytest.raises(
         DocumentsRefusedError,
-        match="db/make: this host runs units of kind exec, fork, preview, route and webhook, not toy",
+        match="db/make: this host runs units of kind acquire, exec, fork, preview, route and webhook, not toy",
     ):
         machine.host.admit(documents, ())
     engine = await embedded.opened(machine)

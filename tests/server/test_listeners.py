@@ -66,7 +66,7 @@ async def test_streams_that_are_being_opened_count(monkeypatch):
     monkeypatch.setattr(changes, "MAX_STREAMS", 16)
     monkeypatch.setattr(changes, "OrganisationStream", lambda *_: stream)
     store = type("NoStore", (), {"notifier": None})()
-    found = changes.Changes(store, None, None, None, None, asyncio.Event())
+    found = changes.Changes(store, None, None, None, None, None, asyncio.Event())
     who = Caller("acme", Role.VIEWER, "k", "k")
 
     def ask():

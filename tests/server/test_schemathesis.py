@@ -42,6 +42,7 @@ WAIT_S = 0.02
 STAYS = {
     "sandboxes": "sb1",
     "routegroups": "all",
+    "resourcepools": "small",
     "clusters": "far",
     "resource-plugins": "db",
     "workloads": "shop",
@@ -61,11 +62,15 @@ class There(NamedTuple):
 @pytest.fixture
 def there(tmp_path: Path, blank: Path, monkeypatch) -> Iterator[There]:
     monkeypatch.setattr(request_data, "MAX_WAIT_S", WAIT_S)
-    with serving(Path(shutil.copy(blank, tmp_path)), {"local": FakeHost()}) as found:
+    host = FakeHost()
+    host.pools = True
+    with serving(Path(shutil.copy(blank, tmp_path)), {"local": host}) as found:
         for doomed in ("", "-2"):
             found.put(f"workloads/default/shop{doomed}", specs.baseline(f"shop{doomed}"))
             found.put(f"clusters/far{doomed}", None)
             found.put(f"resource-plugins/db{doomed}", specs.plugin(f"db{doomed}"))
+            pool = {"cluster": "local", "plugin": f"db{doomed}", "params": {"size": "small"}, "ready": 1}
+            found.put(f"resourcepools/small{doomed}", {"spec": pool})
             found.put(f"sandboxes/sb1{doomed}", specs.sandbox())
             found.put(f"routegroups/all{doomed}", {"spec": {"match": {"label": {"key": "a", "value": "*"}}}})
         token = made(found, "clusters/far/tokens", {})
