@@ -12,6 +12,8 @@ from dayfly.spec.report import PoolReport, UnitReport
 PLUGIN = {"name": "db", "spec": {"create": [{"name": "make", "script": "#!/bin/sh"}]}}
 POOL = {"name": "small", "spec": {"cluster": "local", "plugin": "db", "ready": 1}}
 
+NEWEST = 1 << 52  # the host has accepted every spec so far
+
 
 @pytest.fixture
 def pools(dayfly):
@@ -24,7 +26,7 @@ def report(host, **numbers):
     (uid,) = host.offers
     unit = UnitReport(id="small-1", name="small-1", event="start", kind="member", state="succeeded", holder="demo/db")
     host.say(uid, ready=numbers.get("ready") == 1, reason=Reason.READY, message="", units=(unit,))
-    host.reports[uid] = msgspec.structs.replace(host.reports[uid], pool=PoolReport(**numbers))
+    host.reports[uid] = msgspec.structs.replace(host.reports[uid], pool=PoolReport(generation=NEWEST, **numbers))
     return uid
 
 

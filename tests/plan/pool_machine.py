@@ -221,7 +221,8 @@ class PoolMachine(RuleBasedStateMachine):
         for number in (before.numbers - after.numbers) & self.members.keys():
             if self.members[number].state is FAILED:
                 self.failed.add(number)
-        if (before.spec, before.template, before.request) != (after.spec, after.template, after.request):
+        has_resumed = after.request != before.request and after.request and after.request.action == "resume"
+        if has_resumed or (before.spec, before.template) != (after.spec, after.template):
             self.failed.clear()
         in_a_row = [number for number in self.failed if number > self.succeeded]
         assert len(in_a_row) < MAX_FAILURES or after.pause is not None, "failures do not pause the pool"
