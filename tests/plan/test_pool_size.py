@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dayfly.plan.pool_demand import add_refill, add_request, batch_size, request_rate
-from dayfly.plan.pool_size import PoolSize, auto_size, miss_ratio, pool_size, predict, window_state
+from dayfly.plan.pool_size import PoolSize, auto_size, miss_ratio, pool_size, window_state
 from dayfly.spec.pool_ledger import Demand, PoolLedger, decode, encode
 from dayfly.spec.resource_pool import PoolAuto, PoolWindow, ResourcePoolSpec
 
@@ -198,11 +198,3 @@ def test_automatic_size_is_decided_again_while_the_rate_falls():
     demand = observed(poisson(1 / 6, 20_000))
     size = pool_size(pool(auto=AUTO), demand, demand.last_at)
     assert size.wake_at == demand.last_at + MINUTE
-
-
-def test_prediction_has_a_row_for_each_size():
-    demand = observed(poisson(1 / 6, 20_000))
-    rows = predict(demand, demand.last_at, (5, 12, 20))
-    assert [row.size for row in rows] == [5, 12, 20]
-    assert rows[0].miss_ratio > 0.3 > 0.03 > rows[1].miss_ratio > rows[2].miss_ratio
-    assert rows[0].idle < rows[1].idle < rows[2].idle

@@ -14,8 +14,6 @@ import itertools
 import math
 from typing import Final, NamedTuple
 
-import msgspec
-
 from dayfly.plan.pool_demand import batch_size, request_rate
 from dayfly.spec.pool_ledger import Demand
 from dayfly.spec.resource_pool import MAX_READY, PoolAuto, PoolWindow, ResourcePoolSpec
@@ -38,14 +36,6 @@ class PoolSize(NamedTuple):
 
     target: int
     wake_at: int = 0
-
-
-class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """What a size would lead to: the share of requests that miss, and the mean number of unused ready members."""
-
-    size: int
-    miss_ratio: float
-    idle: float
 
 
 class Outstanding:
@@ -126,16 +116,6 @@ def _single_miss_ratio(outstanding: Outstanding, size: int, load: float, spread:
     constant = max(1 - spread, 0.0) / (1 + _CROSSING * spread * math.sqrt(load))
     full = equal + constant * (max(1 - below, equal) - equal)
     return full / (below + full)
-
-
-def predict(demand: Demand, now: int, sizes: tuple[int, ...]) -> tuple[Prediction, ...]:
-    """Return what these sizes would lead to at the current rate."""
-    rate, refill_s, batch = request_rate(demand, now), demand.refill_ms / 1_000, batch_size(demand)
-    outstanding, spread = Outstanding(rate * refill_s, batch, max((*sizes, 1))), math.sqrt(demand.refill_spread)
-    return tuple(
-        Prediction(size=size, miss_ratio=miss_ratio(size, rate, refill_s, batch, spread), idle=outstanding.idle(size))
-        for size in sizes
-    )
 
 
 def pool_size(spec: ResourcePoolSpec, demand: Demand, now: int) -> PoolSize:
