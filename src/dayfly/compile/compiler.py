@@ -101,15 +101,10 @@ def compile(  # noqa: A001  -- the field's word for it
         kept = forks.build_units(sandbox.spec.forks, found, env, ("spec", "forks"))
         kept += _routes_and_previews(sandbox, kept, routing_key, routed, local=local) if routed is not None else ()
         check_document_size(kept, ("spec", "forks"))
-        matched = {
-            name: pool
-            for name, each in found.items()
-            if (pool := match(each, pools, publisher, sandbox.spec.cluster)) is not None
-        }
-        documents = (*_resource_documents(target, found, shared, matched), units.build_document(target, hooks, own))
-        if matched and (resources.find_cleanup_cycle(found, matched) or not _fits(documents, kept)):
-            matched = {}
-            documents = (*_resource_documents(target, found, shared, matched), documents[-1])
+        documents, matched = _documents(sandbox, target, found, shared, pools, publisher)
+        documents = (*documents, units.build_document(target, hooks, own))
+        if matched and not _fits(documents, kept):
+            documents, matched = (*_resource_documents(target, found, shared, {}), documents[-1]), {}
         for made in documents:
             check_document_size(made, found[made.resource].keys if made.resource else ("spec", "hooks"))
     except SpecError as fault:
@@ -117,6 +112,25 @@ def compile(  # noqa: A001  -- the field's word for it
     doubts = _warnings(sandbox, found.values(), local=local)
     used = {name: pool.name for name, pool in matched.items()}
     return Compiled(documents, kept, tuple(str(with_position(doubt, source)) for doubt in doubts), used)
+
+
+def _documents(
+    sandbox: Sandbox,
+    target: Target,
+    found: Mapping[str, Instance],
+    shared: Mapping[str, units.DocumentSettings],
+    pools: Sequence[CompiledPool],
+    publisher: str,
+) -> tuple[tuple[Lifecycle, ...], dict[str, CompiledPool]]:
+    """Return the documents of the resources, and the pools that have some of them. No release waits for another."""
+    matched = {
+        name: pool
+        for name, each in found.items()
+        if (pool := match(each, pools, publisher, sandbox.spec.cluster)) is not None
+    }
+    if matched and resources.find_cleanup_cycle(found, matched):
+        matched = {}
+    return tuple(_resource_documents(target, found, shared, matched)), matched
 
 
 def _resource_documents(
