@@ -432,7 +432,7 @@ class Engine:
 
 
 class _Birth(NamedTuple):
-    """A run that is to be created, and the result of that."""
+    """A run to create, and the result."""
 
     stored: StoredRun
     written: asyncio.Future[bool]

@@ -33,7 +33,7 @@ class MemberRow(NamedTuple):
 
 
 class PoolIntent(msgspec.Struct, frozen=True, kw_only=True):
-    """What people want of a pool: its end, its end without cleanup, and the latest pause, resume or drain."""
+    """Requests for a pool: its end, its end without cleanup, and the latest pause, resume or drain."""
 
     stop: EndRequest | None = None
     abandon: EndRequest | None = None

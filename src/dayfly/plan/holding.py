@@ -12,7 +12,7 @@ from dayfly.spec.run import Holder, Phase, Run
 
 
 class Entry(enum.Enum):
-    """What is known of a holder's entry in a member's ledger."""
+    """The state of a holder's entry in a member's ledger."""
 
     CONFIRMED = "confirmed"  # the holder's ledger claims this member
     PENDING = "pending"  # the holder may still claim it

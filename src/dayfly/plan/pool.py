@@ -287,7 +287,7 @@ class _Draft:
         return self.members[number].template == self.template
 
     def _is_stale(self, member: Member) -> bool:
-        """Return whether a member is to be replaced. Record when that changes. Only ready members have an age."""
+        """Return whether a member must be replaced. Record when that changes. Only ready members have an age."""
         due = replace_at(self.spec, member) if member.state is MemberState.READY else 0
         if member.number in self.granted:
             self.wakes.append(due)

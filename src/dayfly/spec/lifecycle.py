@@ -345,7 +345,9 @@ class Lifecycle(WireStruct, frozen=True, kw_only=True):
     post_stop: Annotated[tuple[Unit, ...], list_of("Steps after the target has stopped.")] = ()
     template: Annotated[
         tuple[dict[str, Any], ...],
-        list_of("The documents of the pool member that the units of kind acquire obtain. A host can create it alone."),
+        list_of(
+            "The documents of the pool member that the units of kind acquire obtain. A host needs no server to create it."
+        ),
     ] = ()
 
     def template_documents(self) -> "tuple[Lifecycle, ...]":

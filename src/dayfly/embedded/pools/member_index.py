@@ -59,7 +59,7 @@ class MemberIndex:
         self._known: set[str] = set()
 
     def load(self, reader: SqliteLedger) -> None:
-        """Read all members. Those that cannot be read, or are lost, are used by nobody."""
+        """Read all members. Members that cannot be read, or are lost, get no holder."""
         for lost in reader.pools.lost_members():
             log.warning("the record of pool member %s is lost", lost.uid)
             self._unreadable[lost.uid] = lost

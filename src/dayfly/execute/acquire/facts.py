@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """What a host knows about the member that a holder refers to, or that the host has chosen for it.
+    """The state of the member that a holder refers to, or that the host has chosen for it.
 
-    `run` is the member's ledger. After its end, a host may no longer have it. It is also None if the member is to be
-    created with the claim, or if `problem` states why the ledger is unknown. `report` returns the report of a living
+    `run` is the member's ledger. After its end, a host may no longer have it. It is also None if the claim will create
+    the member with the claim, or if `problem` states why the ledger is unknown. `report` returns the report of a living
     member.
     """
 

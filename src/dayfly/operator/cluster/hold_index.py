@@ -14,7 +14,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class HoldIndex:
-    """Which members a holder may join, which members have an entry of a run, and which runs refer to a member.
+    """An index of the members that a holder may join, the entries of each run, and the runs that refer to a member.
 
     All results are names of Runs. The cache may be behind, so the results are only candidates.
     """
