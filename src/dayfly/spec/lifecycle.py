@@ -346,7 +346,7 @@ class Lifecycle(WireStruct, frozen=True, kw_only=True):
     template: Annotated[
         tuple[dict[str, Any], ...],
         list_of(
-            "The documents of the pool member that the units of kind acquire obtain. A host needs no server to create it."
+            "Documents of the pool member that the units of kind acquire obtain. A host needs no server to create it."
         ),
     ] = ()
 
