@@ -26,8 +26,8 @@ from typing import NamedTuple
 import msgspec
 
 from bench.rows import Row, show
-from dayfly.plan.pool import Member, MemberState, decide_pool
-from dayfly.plan.pool_size import miss_ratio
+from dayfly.plan.pools.refill import Member, MemberState, decide_pool
+from dayfly.plan.pools.size import miss_ratio
 from dayfly.spec.pool_ledger import PoolLedger
 from dayfly.spec.resource_pool import PoolAuto, ResourcePoolSpec
 

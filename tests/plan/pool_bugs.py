@@ -2,7 +2,7 @@
 
 from tests.simulator.bugs import Bug
 
-POOL, LEDGER = "plan/pool.py", "spec/pool_ledger.py"
+POOL, LEDGER = "plan/pools/refill.py", "spec/pool_ledger.py"
 
 
 def _bug(name: str, file: str, old: str, new: str) -> Bug:

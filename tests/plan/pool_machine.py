@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from dayfly.plan.pool import MAX_FAILURES, Member, MemberState, PoolDecision, decide_pool, surge
+from dayfly.plan.pools.refill import MAX_FAILURES, Member, MemberState, PoolDecision, decide_pool, surge
 from dayfly.plan.reasons import Reason
 from dayfly.spec.pool_ledger import PoolLedger, PoolRequest
 from dayfly.spec.resource_pool import ResourcePoolSpec

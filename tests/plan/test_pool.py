@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from dayfly.plan.pool import SCALE_DOWN_AFTER_MS, Member, MemberState, PoolDecision, decide_pool
+from dayfly.plan.pools.refill import SCALE_DOWN_AFTER_MS, Member, MemberState, PoolDecision, decide_pool
 from dayfly.plan.reasons import Reason
 from dayfly.spec.pool_ledger import Demand, Grant, PoolLedger, PoolRequest
 from dayfly.spec.resource_pool import ResourcePoolSpec

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dayfly.plan.pool_demand import add_refill, add_request, batch_size, request_rate
-from dayfly.plan.pool_size import PoolSize, auto_size, miss_ratio, pool_size, window_state
+from dayfly.plan.pools.demand import add_refill, add_request, batch_size, request_rate
+from dayfly.plan.pools.size import PoolSize, auto_size, miss_ratio, pool_size, window_state
 from dayfly.spec.pool_ledger import Demand, PoolLedger, decode, encode
 from dayfly.spec.resource_pool import PoolAuto, PoolWindow, ResourcePoolSpec
 

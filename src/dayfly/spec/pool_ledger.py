@@ -26,7 +26,7 @@ class Grant(WireStruct, frozen=True, kw_only=True):
 
 
 class Demand(WireStruct, frozen=True, kw_only=True):
-    """The measured requests and refill time of a pool. `plan.pool_demand` has the meaning of its counts."""
+    """The measured requests and refill time of a pool. `plan.pools.demand` has the meaning of its counts."""
 
     hits: Annotated[int, doc("Number of requests that found a ready member.", minimum=0)] = 0
     misses: Annotated[int, doc("Number of requests that found no ready member.", minimum=0)] = 0

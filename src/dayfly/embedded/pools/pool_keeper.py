@@ -16,8 +16,8 @@ from dayfly.embedded.pool_tables import PoolIntent, StoredPool
 from dayfly.embedded.pools.pool_members import member_birth, member_reports, observed_members
 from dayfly.lib.clock import now_ms
 from dayfly.link.wire import PoolAction, Verdict
-from dayfly.plan.pool import CloseMember, PoolDecision, decide_pool
-from dayfly.plan.pool_status import describe_pool
+from dayfly.plan.pools.refill import CloseMember, PoolDecision, decide_pool
+from dayfly.plan.pools.status import describe_pool
 from dayfly.plan.reasons import Reason
 from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.identity import member_id

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dayfly.embedded.ledger import MemberBirth, RunChange, StoredRun
 from dayfly.execute.acquire.members import Progress
 from dayfly.plan import messages
-from dayfly.plan.pool import Member, MemberState
+from dayfly.plan.pools.refill import Member, MemberState
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import TargetIntent
 from dayfly.spec.identity import member_id

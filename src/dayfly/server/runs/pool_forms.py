@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.plan.pool_size import miss_ratio
+from dayfly.plan.pools.size import miss_ratio
 from dayfly.server.attention import severity
 from dayfly.server.http.request_data import rfc3339
 from dayfly.spec import documents

@@ -14,7 +14,7 @@ import itertools
 import math
 from typing import Final, NamedTuple
 
-from dayfly.plan.pool_demand import batch_size, request_rate
+from dayfly.plan.pools.demand import batch_size, request_rate
 from dayfly.spec.pool_ledger import Demand
 from dayfly.spec.resource_pool import MAX_READY, PoolAuto, PoolWindow, ResourcePoolSpec
 from dayfly.spec.scalars.cron import last_start, next_start

@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
-from dayfly.plan import pool_messages as messages
-from dayfly.plan.pool_demand import add_refill, add_request
-from dayfly.plan.pool_size import PoolSize, allowed_misses, pool_size
+from dayfly.plan.pools import messages
+from dayfly.plan.pools.demand import add_refill, add_request
+from dayfly.plan.pools.size import PoolSize, allowed_misses, pool_size
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import digest
 from dayfly.spec.pool_ledger import Grant, PoolLedger, PoolRequest

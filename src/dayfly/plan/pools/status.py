@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterable
 
-from dayfly.plan.pool import Member, MemberState, PoolDecision
-from dayfly.plan.pool_demand import batch_size, request_rate
+from dayfly.plan.pools.demand import batch_size, request_rate
+from dayfly.plan.pools.refill import Member, MemberState, PoolDecision
 from dayfly.spec.report import PoolReport
 
 SECONDS_PER_HOUR = 3_600
