@@ -404,7 +404,7 @@ class EmbeddedHost:
 
     def _find_member(self, uid: str) -> HeldMember | None:
         if (found := self._members.find(uid)) is not None:
-            return HeldMember(found.run.target.name, found.pool_name, found.run)
+            return HeldMember(found.run.target.name, found.pool_name, found.run, partial(self.report, uid))
         last = self._engine.reader.ended_run(uid)
         return HeldMember(last.target.name, run=last) if last is not None else None
 

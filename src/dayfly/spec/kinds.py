@@ -162,7 +162,7 @@ class UnitStatus(WireStruct, frozen=True, kw_only=True):
 
     id: Annotated[str, doc("Name of the unit in its run: resource/step, or fork:namespace/name.", 600)]
     event: Annotated[str, doc("The event to which it belongs: preStart, start, postStart, preStop or postStop.")] = ""
-    kind: Annotated[str, doc("exec, webhook, object or fork.")] = ""
+    kind: Annotated[str, doc("exec, webhook, object, fork, or acquire for a step of a pool member.")] = ""
     state: Annotated[str, doc("waiting, running, succeeded, failed, retrying, unknown, stopped or skipped.")]
     attempt: Annotated[int, doc("Number of the latest attempt.")] = 0
     reason: Annotated[str, doc("The reason, in one word.")] = ""
@@ -179,6 +179,8 @@ class UnitStatus(WireStruct, frozen=True, kw_only=True):
     ended_at: Annotated[str, doc("End of the attempt, " + RFC3339)] = ""
     reads: Annotated[tuple[str, ...], list_of("Units whose outputs it reads.")] = ()
     waits_on: Annotated[tuple[str, ...], list_of("Units that it waits for now.")] = ()
+    pool: Annotated[str, doc("For a step of a pool member: the name of the pool.")] = ""
+    member: Annotated[str, doc("For a step of a pool member: the name of the PoolMember.")] = ""
 
 
 _Conditions = Annotated[

@@ -146,6 +146,8 @@ def _unit(status: Any, now: int) -> UnitReport:
         ended_at=milliseconds(status.get("endedAt")),
         reads=tuple(status.get("reads") or ()),
         waits_on=tuple(status.get("waitsOn") or ()),
+        pool=status.get("pool", ""),
+        member=status.get("member", ""),
     )
 
 

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from dayfly.execute.acquire.acquisition import find_acquisitions
 from dayfly.plan.retry import UnitState, unit_state
-from dayfly.spec.lifecycle import Kind
+from dayfly.plan.status import unit_sentence
+from dayfly.spec.lifecycle import Kind, LifecycleEvent
+from dayfly.spec.report import RunReport
 from dayfly.spec.run import Phase, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from dayfly.execute.acquire.acquisition import Acquisition
     from dayfly.plan.sealed import SealedStep
     from dayfly.spec.lifecycle import Lifecycle
-    from dayfly.spec.report import RunReport, UnitReport
+    from dayfly.spec.report import UnitReport
 
 
 class HeldMember(msgspec.Struct, frozen=True):
-    """The member of a holder: its name, the name of its pool (empty for none), and its ledger if the host has it."""
+    """The member of a holder: its name, the name of its pool (empty for none), and its ledger if the host has it.
+
+    `report` returns the report of a living member.
+    """
 
     name: str
     pool: str = ""
     run: Run | None = None
+    report: Callable[[], RunReport | None] = lambda: None
 
 
 def with_members(
@@ -42,6 +49,7 @@ def with_members(
         if unit.kind != Kind.ACQUIRE or not ref or (member := find(ref)) is None:
             return unit
         steps = member_steps(acquisitions[unit.resource], unit.id)
+        unit = _with_clocks(unit, steps, member) if unit.state == "running" else unit
         waits = unit.state == "running" and member.run is not None and _waits_for_retry(member.run, steps)
         return msgspec.structs.replace(
             unit,
@@ -73,6 +81,23 @@ def member_steps(acquisition: Acquisition, unit: str) -> tuple[SealedStep, ...]:
     if unit in acquisition.steps:
         return (steps[acquisition.steps[unit]],)
     return tuple(step for step in steps.values() if not step.creates) if unit in acquisition.releases else ()
+
+
+def _with_clocks(unit: UnitReport, steps: Iterable[SealedStep], member: HeldMember) -> UnitReport:
+    """Return the unit with the clocks of the member's unit that its message is about."""
+    report = member.report()
+    if report is None:
+        return unit
+    is_release = unit.event == LifecycleEvent.POST_STOP
+    wanted = {report.about} if is_release else {step.id for step in steps}
+    about = next((each for each in report.units if each.id in wanted), None)
+    if about is None or not about.template or unit.reason != (report if is_release else about).reason:
+        return unit
+    message, template = about.message, about.template
+    if is_release:
+        message, template = report.message, unit_sentence(about, template, report.others)
+        message, template = (f"pool member {member.name}: {each}" for each in (message, template))
+    return msgspec.structs.replace(unit, message=message, template=template, since=about.since, until=about.until)
 
 
 def _count_attempts(member: Run, steps: Iterable[SealedStep]) -> int:

@@ -22,6 +22,8 @@ class HoldIndex:
     def __init__(self) -> None:
         self.members: Cache[PoolMemberObject] = Cache()
         """The objects of members; empty if this process does not watch them."""
+        self.retries: dict[str, dict[str, int]] = {}
+        """By member: the attempts of its steps whose back-off ends because a person retries its holder's units."""
         self._free: dict[tuple[str, str], dict[str, None]] = {}
         self._living: dict[tuple[str, str], dict[str, None]] = {}
         self._by_holder: dict[str, dict[str, None]] = {}
@@ -46,6 +48,8 @@ class HoldIndex:
     def update(self, change: ObjectChange[RunObject]) -> set[str]:
         """Apply a change of a run. Return the other runs that need a turn because of it."""
         name, old, new = change.key.name, change.old, change.new
+        if new is None:
+            self.retries.pop(name, None)
         if not any(run is not None and _takes_part(run.ledger) for run in (old, new)):
             # The run may have an entry in a member, which it never claims if it has ended or was closed.
             return set(self.held_by(change.latest.ledger.uid)) if _is_over(new) else set()
@@ -77,11 +81,15 @@ class HoldIndex:
 
 def refs_of(run: RunObject | None) -> tuple[str, ...]:
     """Return the members to which a run's ledger refers."""
-    if run is None:
-        return ()
-    records = run.ledger.units.values()
-    refs = (record.ref for record in records if record.kind == Kind.ACQUIRE)
-    return tuple(dict.fromkeys(ref for ref in refs if ref.count("/") == 2))
+    found = members_of(run.ledger) if run is not None else ()
+    return tuple(dict.fromkeys(ref for _, ref in found))
+
+
+def members_of(ledger: Run) -> tuple[tuple[str, str], ...]:
+    """Return the members to which a ledger refers, each after the resource that it provides."""
+    records = (item for item in ledger.units.items() if item[1].kind == Kind.ACQUIRE)
+    found = ((name.rpartition("/")[0], record.ref) for name, record in records if record.ref.count("/") == 2)
+    return tuple(dict.fromkeys(found))
 
 
 def _takes_part(ledger: Run) -> bool:

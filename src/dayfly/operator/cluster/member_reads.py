@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from dayfly.execute.acquire.facts import Member
+from dayfly.execute.acquire.holder_report import HeldMember
 from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
@@ -73,6 +74,15 @@ class MemberReader:
     async def _read_run(self, ref: MemberRef) -> RunObject | None:
         found = await self._cluster.ledger.read_current(ref.run)
         return found if found is not None and found.ledger.uid == ref.uid else None
+
+
+def held_member(cluster: ClusterWatches, text: str, report_of: ReportOf = lambda _run: None) -> HeldMember:
+    """Return the member that the ledger of a holder refers to, as the caches have it."""
+    ref = MemberRef.parse(text)
+    run, seen = cluster.ledger.get(ref.run), cluster.holds.members.get(ref.name, ref.namespace)
+    known = run is not None and run.ledger.uid == ref.uid
+    pool = seen.spec.pool if seen is not None and seen.metadata.uid == ref.uid else ""
+    return HeldMember(ref.name, pool, run.ledger if run is not None and known else None, partial(report_of, ref.run))
 
 
 def _lost_ledger(ref: MemberRef) -> UnitRefusal:

@@ -135,6 +135,7 @@ class WrittenUnit(KubeStruct, frozen=True):
     id: str
     state: str = ""
     attempt: int = 0
+    pod: str = ""
 
 
 class WrittenEndpoint(KubeStruct, frozen=True):

@@ -1,6 +1,6 @@
 """PoolMember objects as targets: created by the operator, and deleted at the end of their run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from dayfly.kube.cache import ObjectChange
 from dayfly.kube.objects import Key
@@ -15,7 +15,7 @@ from dayfly.spec.run import Phase
 class PoolMemberTarget(BaseAdapter):
     """PoolMember objects. A member with a holder starts nothing before the ledger of the holder claims it."""
 
-    removes = True
+    has_logs = removes = True
 
     def __init__(self, cluster: ClusterWatches, *, on_run_missing: Callable[[Key], None]) -> None:
         """`on_run_missing` is called with members that have our finalizer and no known run."""
@@ -33,6 +33,10 @@ class PoolMemberTarget(BaseAdapter):
 
     def on_run_missing(self, item: PoolMemberObject) -> None:
         self._on_run_missing(Key.from_object(item))
+
+    def get_retries(self, run: RunObject, seen: CachedTarget) -> Mapping[str, int]:
+        """Return also the attempts that a person retries in the Sandbox which holds the member."""
+        return {**super().get_retries(run, seen), **self._cluster.holds.retries.get(run.metadata.name, {})}
 
     async def permits(self, run: RunObject) -> bool | None:
         """Return whether a quorum read of the holder confirms its entry. A member without one needs no permission."""

@@ -52,7 +52,7 @@ class ControlPlane(Protocol):
 class SandboxTarget(BaseAdapter):
     """Sandbox objects. They are deleted with their run. A change also queues the Sandbox for its controller."""
 
-    copies = removes = True
+    has_resources = has_logs = removes = True
 
     def __init__(self, cluster: ClusterWatches, reporter: StatusReporter, server: ControlPlane | None = None) -> None:
         """`server` owns some of the Sandboxes, which do not start without it."""
