@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from tests.operator.rig.cloud import Object
 from tests.operator.rig.kubelet import Script
-from tests.operator.rig.pools import is_ready, member, pool_world, pooled_sandbox
+from tests.operator.rig.pools import is_ready, ledger_of, member, members, pool_world, pooled_sandbox
 from tests.operator.rig.scenes import gone, ready
 from tests.operator.rig.world import World, live
 
@@ -137,5 +137,81 @@ class TestLogs:
             await world.until(lambda: world.cluster.objects("steplogs"), "its logs")
             world.ask("DELETE", f"/apis/dayfly.dev/v1alpha1/namespaces/shop/poolmembers/{ref.name}")
             await gone(world)
+
+        at_work(story)
+
+
+def shown(world: World, name: str = "pg-1") -> Object:
+    """Return the status of a member; empty if there is none."""
+    return next((each.get("status", {}) for each in members(world) if each["metadata"]["name"] == name), {})
+
+
+class TestMemberStatus:
+    def test_status_follows_a_member_from_ready_to_held(self):
+        async def story(world: World) -> None:
+            ref = member(world)
+            await world.until(lambda: shown(world).get("ready"), "a ready member")
+            assert (shown(world)["state"], shown(world)["holder"]) == ("ready", "")
+            pooled_sandbox(world)
+            await world.until(lambda: shown(world)["state"] == "held", "its holder in the status")
+            assert shown(world)["holder"] == "box/db"
+            assert shown(world)["conditions"][0]["status"] == "True"
+            assert ledger_of(world, ref)["holders"]
+            world.delete()
+            await gone(world)
+
+        at_work(story)
+
+    def test_long_creation_is_reported_with_its_step(self):
+        async def story(world: World) -> None:
+            member(world)
+            await world.until(lambda: shown(world).get("state") == "creating", "the report")
+            assert shown(world)["units"][0]["id"] == "pg/make"
+            assert shown(world)["progress"] == "0/2"
+
+        at_work(story, make=Script(runs=60))
+
+    def test_failed_member_names_its_step(self):
+        async def story(world: World) -> None:
+            member(world)
+            await world.until(lambda: shown(world).get("state") == "failed", "the report")
+            assert not shown(world)["ready"]
+            assert "pg/make" in shown(world)["message"]
+
+        at_work(story, make=Script(fails=9))
+
+    def test_stuck_cleanup_of_a_member_is_reported(self):
+        async def story(world: World) -> None:
+            ref = member(world)
+            await world.until(is_ready(world, ref), "a ready member")
+            world.ask("DELETE", f"/apis/dayfly.dev/v1alpha1/namespaces/shop/poolmembers/{ref.name}")
+            await world.until(lambda: shown(world).get("reason") == "CleanupStuck", "the report")
+            assert shown(world)["state"] == "ending"
+
+        at_work(story, drop=Script(fails=99))
+
+    def test_ready_member_causes_no_writes(self):
+        async def story(world: World) -> None:
+            member(world)
+            await world.until(lambda: shown(world).get("ready"), "a ready member")
+            await world.rest(60)
+            before = len(world.writes)
+            await world.rest(600)
+            assert world.writes[before:] == []
+
+        at_work(story)
+
+    def test_takeover_does_not_write_the_status_of_a_ready_member_again(self):
+        async def story(world: World) -> None:
+            member(world)
+            await world.until(lambda: shown(world).get("ready"), "a ready member")
+            await world.rest(60)
+            before = len(world.writes)
+            [first] = world.processes
+            world.start()
+            world.processes.remove(first)
+            await first.end()
+            await world.rest(300)
+            assert [each for each in world.writes[before:] if "poolmembers" in each] == []
 
         at_work(story)

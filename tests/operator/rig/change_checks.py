@@ -24,7 +24,7 @@ OF_A_RUN = frozenset(
     {"pods", "deployments", "services", "secrets", "resources", "steplogs", "httproutes", "grpcroutes"}
 )
 SPOKEN = frozenset(
-    {"sandboxes", "routegroups", "resources", "resourceplugins", "lifecyclehooks"}
+    {"sandboxes", "routegroups", "resources", "resourceplugins", "lifecyclehooks", "poolmembers"}
 )  # kinds whose status an operator writes
 LABELLED = frozenset({"namespaces", "resourceplugins"})  # kinds on which an operator only sets one label
 UNGUARDED = frozenset({"events", "leases"})  # no other user has these names, and nothing depends on them

@@ -229,11 +229,19 @@ class RouteGroupObject(KubeStruct, frozen=True):
         return group
 
 
+class StoredMemberStatus(StoredStatus, frozen=True):
+    """The same of a pool member."""
+
+    state: str = ""
+    holder: str = ""
+
+
 class PoolMemberObject(KubeStruct, frozen=True):
-    """A pool member, the target of its run."""
+    """A pool member, the target of its run. The status is output only."""
 
     metadata: AnnotatedMeta
     spec: PoolMemberSpec
+    status: StoredMemberStatus | None = None
     api_version: Literal["dayfly.dev/v1alpha1"] = API_VERSION
     kind: Literal["PoolMember"] = "PoolMember"
 

@@ -3,6 +3,7 @@
 import logging
 
 from dayfly.execute.pod import names
+from dayfly.kube.cache import ObjectChange
 from dayfly.kube.controller import Controller, Resync
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Key
@@ -10,6 +11,7 @@ from dayfly.operator.cluster import births
 from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
 from dayfly.operator.cluster.holders import HolderEntries
 from dayfly.operator.cluster.objects import POOL_MEMBERS, TARGET_FINALIZER, MemberRef, PoolMemberObject
+from dayfly.operator.status.pool_member_status import PoolMemberStatus
 from dayfly.operator.targets.pool_member import PoolMemberTarget
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.holding import Entry
@@ -26,7 +28,9 @@ class PoolsExtension:
         self._cluster = cluster
         self._entries = HolderEntries(cluster)
         self._frozen: set[Key] = set()
-        targets.add(PoolMemberTarget(cluster, on_run_missing=cluster.members.add))
+        self._status = PoolMemberStatus(cluster)
+        cluster.holds.members.listen(self._on_member_change)
+        targets.add(PoolMemberTarget(cluster, self._status, on_run_missing=cluster.members.add))
 
     @property
     def frozen_count(self) -> int:
@@ -36,6 +40,11 @@ class PoolsExtension:
     def reset(self) -> None:
         """Forget what only the active replica keeps up to date."""
         self._frozen.clear()
+        self._status.reset()
+
+    def _on_member_change(self, change: ObjectChange[PoolMemberObject]) -> None:
+        if change.deleted is not None:
+            self._status.forget(change.deleted.metadata.uid)
 
     async def run(self) -> None:
         """Work until the cluster's queue is closed."""
