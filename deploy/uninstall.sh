@@ -124,7 +124,7 @@ metadata: {name: dayfly-uninstall}
 spec:
   matchConstraints:
     resourceRules:
-    - {apiGroups: [dayfly.dev], apiVersions: ["*"], operations: [CREATE], resources: [sandboxes, routegroups, lifecyclehooks]}
+    - {apiGroups: [dayfly.dev], apiVersions: ["*"], operations: [CREATE], resources: [sandboxes, routegroups, resourcepools, lifecyclehooks]}
   validations:
   - expression: "false"
     message: "Dayfly is being taken out of this cluster; if it is not: kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding dayfly-uninstall"

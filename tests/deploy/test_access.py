@@ -48,6 +48,7 @@ LOGS = thing(
 )
 SANDBOX = thing("dayfly.dev/v1alpha1", "Sandbox", "s", spec={"cluster": "c"})
 ROUTE_GROUP = thing("dayfly.dev/v1alpha1", "RouteGroup", "g", spec={"match": {"label": {"key": "team", "value": "a*"}}})
+POOL = thing("dayfly.dev/v1alpha1", "ResourcePool", "w", spec={"plugin": "p", "ready": 1})
 PLUGIN = thing("dayfly.dev/v1alpha1", "ResourcePlugin", "p.1.0.0", spec={"name": "p@1.0.0", "create": [SCRIPT]})
 _SELECTOR = {"apiVersion": "cluster.example.org/v1", "kind": "Machine"}
 HOOK = thing("dayfly.dev/v1alpha1", "LifecycleHook", "h", spec={"selector": _SELECTOR, "preStop": [SCRIPT]})
@@ -70,12 +71,14 @@ CARRIERS = {
     ),
     "sandboxes": (f"{DAYFLY}/namespaces/team/sandboxes", SANDBOX),
     "routegroups": (f"{DAYFLY}/namespaces/team/routegroups", ROUTE_GROUP),
+    "resourcepools": (f"{DAYFLY}/namespaces/team/resourcepools", POOL),
     "resourceplugins": (f"{DAYFLY}/resourceplugins", PLUGIN),
     "lifecyclehooks": (f"{DAYFLY}/lifecyclehooks", HOOK),
 }
 BY_PEOPLE = (
     "sandboxes",
     "routegroups",
+    "resourcepools",
     "resourceplugins",
     "lifecyclehooks",
 )  # written by people, marked by the operator

@@ -286,6 +286,22 @@ class RouteGroupStatus(WireStruct, frozen=True, kw_only=True):
     endpoints: Annotated[tuple[EndpointStatus, ...], list_of("Addresses at which the group answers.")] = ()
 
 
+class ResourcePoolStatus(WireStruct, frozen=True, kw_only=True):
+    """The status of a pool. `wanted` is the number of members that should be ready and unused now."""
+
+    observed_generation: _Generation = 0
+    ready: Annotated[bool, doc("Whether it has all wanted members, like the condition Ready.")] = False
+    reason: _Reason = ""
+    message: _Message = ""
+    template: Annotated[str, doc("Digest of the template of new members; empty for none.", 71)] = ""
+    wanted: Annotated[int, doc("Number of members that should be ready and unused now.", minimum=0)] = 0
+    available: Annotated[int, doc("Number of ready members that no sandbox uses.", minimum=0)] = 0
+    creating: Annotated[int, doc("Number of members that are being created.", minimum=0)] = 0
+    held: Annotated[int, doc("Number of members that sandboxes use.", minimum=0)] = 0
+    paused: Annotated[bool, doc("Whether no members are created: three in a row failed, or a user paused it.")] = False
+    conditions: _Conditions = ()
+
+
 class SandboxRef(WireStruct, frozen=True, kw_only=True):
     """The sandbox of a resource, identified by UID."""
 

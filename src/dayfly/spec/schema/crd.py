@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect as types
 
-from dayfly.spec import kinds
+from dayfly.spec import kinds, resource_pool
 from dayfly.spec.lifecycle import API_VERSION, Lifecycle, WireStruct
 from dayfly.spec.lifecycle_hook import LifecycleHookSpec
 from dayfly.spec.route_group import RouteGroupSpec
@@ -82,6 +82,23 @@ KINDS = (
             _AGE_COLUMN,
         ),
         rules=crd_rules.GROUP_RULES,
+    ),
+    _Kind(
+        kind=resource_pool.KIND,
+        plural="resourcepools",
+        short="dfpool",
+        about="A pool: resources of one plugin that exist before sandboxes of its namespace need them.",
+        namespaced=True,
+        fields={"spec": resource_pool.ResourcePoolSpec, "status": kinds.ResourcePoolStatus},
+        columns=(
+            ("PLUGIN", "string", ".spec.plugin", "The plugin of its members."),
+            *_STATUS_COLUMNS,
+            ("WANTED", "integer", ".status.wanted", "Number of members that should be ready and unused."),
+            ("AVAILABLE", "integer", ".status.available", "Number of ready members that no sandbox uses."),
+            ("HELD", "integer", ".status.held", "Number of members that sandboxes use."),
+            _AGE_COLUMN,
+        ),
+        rules=crd_rules.POOL_RULES,
     ),
     _Kind(
         kind="ResourcePlugin",
