@@ -622,5 +622,5 @@ class TestServer:
         assert "sandbox.dayfly.dev/seen" in kubectl("get", "dayfly", "-o", "name")
         said = kubectl("explain", "sandbox.spec.resources.spec.create.script")
         assert "Program text that begins with #!" in said
-        for short in ("dfp", "dfr", "dfh", "dfpool", "olm", "dfrun"):
+        for short in ("dfp", "dfr", "dfh", "dfpool", "dfm", "olm", "dfrun"):
             kubectl("get", short)

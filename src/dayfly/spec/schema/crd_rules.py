@@ -342,6 +342,9 @@ STRUCTS: dict[type, Schema] = {
             "self.name == oldSelf.name && self.sandbox == oldSelf.sandbox", "a resource's name and sandbox never change"
         )
     ),
+    kinds.PoolMemberSpec: rules(
+        rule("self == oldSelf", "a pool member never changes; delete it, and its pool replaces it")
+    ),
     kinds.RunResource: rules(
         rule("self.uid == oldSelf.uid && self.target == oldSelf.target", "a ledger stays with its target"),
         rule("self.?seq.orValue(0) >= oldSelf.?seq.orValue(0)", "a ledger never goes back", fieldPath=".seq"),
