@@ -109,7 +109,7 @@ class Operator:
         self._extensions = [
             *self._extension(hooks, self.cluster.hooked, self.cluster.pairs),
             *self._extension(groups, self.cluster.grouped),
-            *self._extension(pools, self.cluster.members),
+            *self._extension(pools, self.cluster.pooled, self.cluster.members),
         ]
         self._reconciler = Reconciler(
             self.cluster,

@@ -21,6 +21,8 @@ from dayfly.spec.meta import (
     or_empty,
 )
 from dayfly.spec.plugin import PluginSpec
+from dayfly.spec.pool_ledger import PoolLedger
+from dayfly.spec.resource_pool import ResourcePoolSpec
 from dayfly.spec.run import EndRequest, Holder, Run
 from dayfly.spec.steps.kube_object import ReadyRule
 
@@ -105,6 +107,19 @@ class ServerTarget(WireStruct, frozen=True, kw_only=True):
     stop: Annotated[EndRequest | None, doc("The server's request to end it.")] = None
 
 
+class PoolRecord(WireStruct, frozen=True, kw_only=True):
+    """What the operator must remember of a pool: its ledger, and the newest spec that it accepted.
+
+    The ledger changes only together with the resource version of the Run. `template` has the documents of new members.
+    """
+
+    ledger: Annotated[PoolLedger, doc("The ledger of the pool.")]
+    spec: Annotated[ResourcePoolSpec, doc("The newest accepted spec.")]
+    template: Annotated[tuple[dict[str, Any], ...], list_of("The sealed documents of new members.")]
+    generation: Annotated[int, doc("The generation of that spec.", minimum=0)] = 0
+    stop: Annotated[EndRequest | None, doc("The server's request to end it.")] = None
+
+
 class RunSpec(WireStruct, frozen=True, kw_only=True):
     """The sealed documents of a run, and the newest revision of its target's forks."""
 
@@ -125,6 +140,7 @@ class RunSpec(WireStruct, frozen=True, kw_only=True):
     offered: Annotated[
         ServerTarget | None, doc("The server's sandbox or route group; absent if it was applied in the cluster.")
     ] = None
+    pool: Annotated[PoolRecord | None, doc("The pool whose members this run creates; absent for other targets.")] = None
 
 
 class PoolMemberSpec(WireStruct, frozen=True, kw_only=True):
@@ -135,6 +151,7 @@ class PoolMemberSpec(WireStruct, frozen=True, kw_only=True):
     """
 
     pool: Annotated[str, or_empty(dns_label("Name of its pool; empty if it was created for a holder."))] = ""
+    pool_uid: Annotated[str, doc("UID of its pool. A later pool with the same name is a different one.", 128)] = ""
     number: Annotated[int, doc("Its number in the pool, which is never used again.", minimum=0)] = 0
     template: Annotated[str, doc("Digest of the template that it was created from.", 71, pattern=_DIGEST)]
     holder: Annotated[Holder | None, doc("The run for which it was created.")] = None
@@ -286,6 +303,46 @@ class RouteGroupStatus(WireStruct, frozen=True, kw_only=True):
     conditions: _Conditions = ()
     units: _Units = ()
     endpoints: Annotated[tuple[EndpointStatus, ...], list_of("Addresses at which the group answers.")] = ()
+
+
+class ResourcePoolStatus(WireStruct, frozen=True, kw_only=True):
+    """The status of a pool. `wanted` is the number of members that should be ready and unused now.
+
+    `hit_ratio` is text, because it is for people: `98.5 %`, or empty before the first request.
+    """
+
+    observed_generation: _Generation = 0
+    ready: Annotated[bool, doc("Whether it has all wanted members, like the condition Ready.")] = False
+    reason: _Reason = ""
+    message: _Message = ""
+    template: Annotated[str, doc("Digest of the template of new members; empty for none.", 71)] = ""
+    size: Annotated[str, doc("Ready members out of the wanted ones, like 4/5.", 32)] = ""
+    wanted: Annotated[int, doc("Number of members that should be ready and unused now.", minimum=0)] = 0
+    available: Annotated[int, doc("Number of ready members that no sandbox uses.", minimum=0)] = 0
+    creating: Annotated[int, doc("Number of members that are being created.", minimum=0)] = 0
+    held: Annotated[int, doc("Number of members that sandboxes use.", minimum=0)] = 0
+    failures: Annotated[int, doc("Number of members that failed in a row.", minimum=0)] = 0
+    paused: Annotated[bool, doc("Whether no members are created: three in a row failed, or a user paused it.")] = False
+    hits: Annotated[int, doc("Number of requests that found a ready member.", minimum=0)] = 0
+    misses: Annotated[int, doc("Number of requests that found no ready member.", minimum=0)] = 0
+    hit_ratio: Annotated[str, doc("Share of requests that found a ready member.", 16)] = ""
+    run: _RunName = ""
+    conditions: _Conditions = ()
+
+
+class PoolMemberStatus(WireStruct, frozen=True, kw_only=True):
+    """The status of a pool member."""
+
+    observed_generation: _Generation = 0
+    state: Annotated[str, doc("creating, unschedulable, ready, held, ending or failed.")] = ""
+    ready: Annotated[bool, doc("Whether it is ready or held, like the condition Ready.")] = False
+    reason: _Reason = ""
+    message: _Message = ""
+    holder: Annotated[str, doc("The resource that uses it, as SANDBOX/RESOURCE; empty for none.", 317)] = ""
+    progress: _Progress = ""
+    run: _RunName = ""
+    conditions: _Conditions = ()
+    units: _Units = ()
 
 
 class SandboxRef(WireStruct, frozen=True, kw_only=True):

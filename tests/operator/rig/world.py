@@ -53,6 +53,7 @@ KINDS = (
     custom(GROUP, "v1alpha1", "resources", "Resource", namespaced=False),
     custom(GROUP, "v1alpha1", "steplogs", "StepLogs", status=False),
     custom(GROUP, "v1alpha1", "lifecyclehooks", "LifecycleHook", namespaced=False),
+    custom(GROUP, "v1alpha1", "resourcepools", "ResourcePool"),
     custom(GROUP, "v1alpha1", "poolmembers", "PoolMember"),
     custom("cluster.example.org", "v1", "machines", "Machine"),
     custom("db.example.org", "v1", "claims", "Claim"),

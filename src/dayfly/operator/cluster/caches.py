@@ -112,7 +112,7 @@ class ClusterWatches(Watches):
         self.sandbox_queue: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, workers=WORKERS, seed=seed)
         self.published: WorkQueue[str] = WorkQueue(seed=seed)
         self.hooked: WorkQueue[str] = WorkQueue(seed=seed)
-        self.grouped, self.members = _queue_by_namespace(seed), _queue_by_namespace(seed)
+        self.grouped, self.pooled, self.members = (_queue_by_namespace(seed) for _ in range(3))
         self.pairs: WorkQueue[Pair] = WorkQueue(owner=lambda pair: pair.key.namespace, seed=seed)
         self.follow(RUNS, self.runs)
         self.follow(DOCUMENTS, self.documents)
@@ -183,7 +183,8 @@ class ClusterWatches(Watches):
     @property
     def queues(self) -> tuple[WorkQueue[Any], ...]:
         """The work queues."""
-        return self.queue, self.sandbox_queue, self.published, self.hooked, self.pairs, self.grouped, self.members
+        by_namespace = self.grouped, self.pooled, self.members
+        return self.queue, self.sandbox_queue, self.published, self.hooked, self.pairs, *by_namespace
 
     def close(self) -> None:
         """Close the queues."""

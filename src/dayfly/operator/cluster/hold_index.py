@@ -6,7 +6,7 @@ from typing import TypeVar
 from dayfly.execute.acquire.members import is_free
 from dayfly.execute.pod import names
 from dayfly.kube.cache import Cache, ObjectChange
-from dayfly.operator.cluster.objects import MemberRef, PoolMemberObject, RunObject
+from dayfly.operator.cluster.objects import MemberRef, PoolMemberObject, ResourcePoolObject, RunObject
 from dayfly.spec.lifecycle import Kind
 from dayfly.spec.run import Phase, Run
 
@@ -22,6 +22,8 @@ class HoldIndex:
     def __init__(self) -> None:
         self.members: Cache[PoolMemberObject] = Cache()
         """The objects of members; empty if this process does not watch them."""
+        self.pools: Cache[ResourcePoolObject] = Cache()
+        """The same for pools."""
         self.retries: dict[str, dict[str, int]] = {}
         """By member: the attempts of its steps whose back-off ends because a person retries its holder's units."""
         self._free: dict[tuple[str, str], dict[str, None]] = {}

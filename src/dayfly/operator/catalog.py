@@ -1,0 +1,149 @@
+"""The plugins and pools of a cluster as the compiler needs them: parsed, compiled, and each fault with its place."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+
+from dayfly import compile as compiler
+from dayfly.compile.pools import CompiledPool, is_duplicate
+from dayfly.execute.pod import pod_precheck
+from dayfly.operator.cluster.caches import ClusterWatches
+from dayfly.operator.cluster.objects import PluginObject, ResourcePoolObject, served_uid
+from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.plugin import Plugin
+from dayfly.spec.resource_pool import ResourcePool
+from dayfly.spec.scalars import semver
+
+# The publisher of plugins that are objects of this cluster, as grants name it.
+CLUSTER = "cluster"
+# Versions of a plugin that an error message lists if the requested one does not exist.
+MAX_NAMED_VERSIONS = 8
+
+_Identity = tuple[str, int]
+
+
+class PluginMissingError(Exception):
+    """A plugin or its version is not in this cluster."""
+
+
+class Catalog:
+    """The published plugins, and the pools that are made of them.
+
+    What was parsed and compiled is kept as long as its objects do not change.
+    """
+
+    def __init__(self, cluster: ClusterWatches) -> None:
+        self._cluster = cluster
+        self._parsed: dict[_Identity, Plugin | SpecError] = {}  # by UID and generation
+        # By UID of a pool: its generation and plugin, and what was compiled from both.
+        self._pools: dict[str, tuple[int, Plugin, CompiledPool | SpecError]] = {}
+
+    def published(self, wanted: set[str]) -> dict[tuple[str, str], Plugin | SpecError]:
+        """Return the versions of these plugins: each parsed, or the error in it."""
+        seen = {(each.metadata.uid, each.metadata.generation): each for each in self._cluster.plugins}
+        self._parsed = {key: found for key, found in self._parsed.items() if key in seen}
+        published: dict[tuple[str, str], Plugin | SpecError] = {}
+        for key, each in seen.items():
+            if str(each.spec.get("name", "")).partition("@")[0] not in wanted:
+                continue
+            if key not in self._parsed:
+                self._parsed[key] = _parse_plugin(each)
+            with contextlib.suppress(SpecError):  # a Sandbox cannot refer to an invalid name
+                published[semver.split_name(str(each.spec["name"]))] = self._parsed[key]
+        return published
+
+    def plugin(self, name: str, version: str, place: Path) -> Plugin:
+        """Return a version of a plugin, or its newest version if `version` is empty.
+
+        Raises:
+            PluginMissingError: it is not published.
+            SpecError: it is invalid. `place` is the path of the field that names it.
+        """
+        published = self.published({name})
+        versions = sorted((each for _, each in published), key=semver.order)
+        if not versions or (version and version not in versions):
+            wanted_name = f"{name}@{version}" if version else name
+            raise PluginMissingError(
+                f"resource plugin {wanted_name} is not in this cluster ({_describe_versions(versions)})"
+            )
+        found = published[name, version or versions[-1]]
+        if isinstance(found, SpecError):
+            raise SpecError(f"the plugin {semver.join_name(name, version or versions[-1])} is wrong: {found}", place)
+        return found
+
+    def pool(self, seen: ResourcePoolObject) -> CompiledPool:
+        """Compile a pool that was applied in this cluster.
+
+        Raises:
+            PluginMissingError: its plugin is not published.
+            SpecError: it is invalid, or an older pool of its namespace has its plugin and params.
+        """
+        compiled = self._compile(seen)
+        for other in self._applied(seen.metadata.namespace):
+            if _age(other) < _age(seen):
+                self._check_duplicate(compiled, other)
+        return compiled
+
+    def pools(self, namespace: str) -> tuple[CompiledPool, ...]:
+        """Return the pools of a namespace from which its sandboxes can take members."""
+        found = []
+        for seen in self._applied(namespace):
+            with contextlib.suppress(SpecError, PluginMissingError):
+                found.append(self.pool(seen))
+        return tuple(found)
+
+    def _applied(self, namespace: str) -> list[ResourcePoolObject]:
+        """Return the living pools that were applied in the namespace; a server compiles its own."""
+        every = (each for each in self._cluster.holds.pools if each.metadata.namespace == namespace)
+        return [each for each in every if not (each.metadata.deletion_timestamp or served_uid(each.metadata))]
+
+    def _check_duplicate(self, compiled: CompiledPool, other: ResourcePoolObject) -> None:
+        try:
+            is_same = is_duplicate(compiled, self._compile(other))
+        except (SpecError, PluginMissingError):
+            return  # it has no members
+        if is_same:
+            problem = f"the pool {quote(other.metadata.name)} already has {compiled.plugin} with these params"
+            raise SpecError(f"{problem}; change that pool, or delete one of them", ("spec", "plugin"))
+
+    def _compile(self, seen: ResourcePoolObject) -> CompiledPool:
+        pool, meta = seen.parsed(), seen.metadata
+        name, version = compiler.pool_plugin(pool)
+        plugin = self.plugin(name, version, ("spec", "plugin"))
+        known = self._pools.get(meta.uid)
+        if known is None or known[:2] != (meta.generation, plugin):
+            living = {each.metadata.uid for each in self._cluster.holds.pools}
+            self._pools = {uid: kept for uid, kept in self._pools.items() if uid in living}
+            self._pools[meta.uid] = known = meta.generation, plugin, _compile_pool(pool, plugin)
+        if isinstance(known[2], SpecError):
+            raise known[2]
+        return known[2]
+
+
+def _compile_pool(pool: ResourcePool, plugin: Plugin) -> CompiledPool | SpecError:
+    try:
+        made = compiler.compile_pool(pool, plugin, publisher=CLUSTER)
+    except SpecError as fault:
+        return fault
+    for problem in itertools.chain.from_iterable(map(pod_precheck.objections, made.documents)):
+        return SpecError(f"the plugin {plugin.wire_name} is wrong: {problem}", ("spec", "plugin"))
+    return made
+
+
+def _parse_plugin(found: PluginObject) -> Plugin | SpecError:
+    try:
+        return found.parsed()
+    except SpecError as fault:
+        return fault
+
+
+def _describe_versions(versions: list[str]) -> str:
+    """List the published versions, lowest first. The number is limited, because a status has a size limit."""
+    older = len(versions) - MAX_NAMED_VERSIONS
+    named = f"there are {', '.join(versions[-MAX_NAMED_VERSIONS:])}" if versions else "there is no version of it"
+    return f"{named} and {older} older one{'s' * (older > 1)}" if older > 0 else named
+
+
+def _age(seen: ResourcePoolObject) -> tuple[str, str]:
+    return seen.metadata.creation_timestamp or "", seen.metadata.name
