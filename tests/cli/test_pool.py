@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cli.command import Cli, refused, until
 
-from dayfly.cli.backends.cluster_objects import kind_of
 from dayfly.cli.output.pools import print_explanation
-from dayfly.client.errors import DayflyError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -169,11 +167,6 @@ def test_command_with_a_sandbox_uses_a_member(pooled: Cli, journal: Path):
     assert f"file-{grant.split()[2]}" in done.out
     assert f"create {grant.split()[2]}" in made
     assert pooled("pool", "delete", "small").code == 0
-
-
-def test_pool_of_a_cluster_is_left_to_kubectl():
-    with pytest.raises(DayflyError, match="kubectl get resourcepools"):
-        kind_of("pool/small")
 
 
 def test_explanation_has_predictions_for_other_sizes(capsys):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Iterable
+
+import msgspec
 
 from dayfly import compile as compiler
 from dayfly.compile.pools import CompiledPool, is_duplicate
@@ -85,12 +88,14 @@ class Catalog:
                 self._check_duplicate(compiled, other)
         return compiled
 
-    def pools(self, namespace: str) -> tuple[CompiledPool, ...]:
-        """Return the pools of a namespace from which its sandboxes can take members."""
+    def pools(self, namespace: str, plugins: Iterable[tuple[str, str]]) -> tuple[CompiledPool, ...]:
+        """Return the pools of a namespace that have resources of these plugins, by name and version."""
+        names = {name for name, _ in plugins}
         found = []
         for seen in self._applied(namespace):
-            with contextlib.suppress(SpecError, PluginMissingError):
-                found.append(self.pool(seen))
+            if str(seen.spec.get("plugin", "")).partition("@")[0] in names:
+                with contextlib.suppress(SpecError, PluginMissingError):
+                    found.append(self.pool(seen))
         return tuple(found)
 
     def _applied(self, namespace: str) -> list[ResourcePoolObject]:
@@ -128,7 +133,8 @@ def _compile_pool(pool: ResourcePool, plugin: Plugin) -> CompiledPool | SpecErro
         return fault
     for problem in itertools.chain.from_iterable(map(pod_precheck.objections, made.documents)):
         return SpecError(f"the plugin {plugin.wire_name} is wrong: {problem}", ("spec", "plugin"))
-    return made
+    # All objects of this cluster are in it, whatever name their specs have for it.
+    return msgspec.structs.replace(made, cluster="")
 
 
 def _parse_plugin(found: PluginObject) -> Plugin | SpecError:

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from dayfly.execute.acquire.acquisition import find_acquisitions
-from dayfly.execute.acquire.holder_report import retried_attempts, with_members
+from dayfly.execute.acquire.holder_report import with_members
 from dayfly.execute.executor import Registry
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.log_masks import mask
@@ -21,8 +20,7 @@ from dayfly.execute.turn import Scene, turn
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.holders import HolderEntries
-from dayfly.operator.cluster.member_reads import held_member
-from dayfly.operator.cluster.objects import MemberRef
+from dayfly.operator.cluster.member_reads import held_member, retry_members
 from dayfly.operator.cluster.route_kinds import RoutingSettings
 from dayfly.operator.effects import Effects
 from dayfly.operator.executors.acquire_executor import AcquireExecutor
@@ -262,20 +260,8 @@ class Reconciler:
             if now is not None:
                 self._cluster.queue.add(run)
             return None
-        if memory.work.scene.world.intent.retry:
-            self._retry_members(memory.work.scene)
+        retry_members(self._cluster, memory.work.scene)
         return memory.work.scene
-
-    def _retry_members(self, scene: Scene) -> None:
-        """End the back-offs of members for whose steps the holder's units stand that a person retries."""
-        run = scene.world.run
-        for acquisition in find_acquisitions(scene.plan.documents).values():
-            ref = acquisition.member(run)
-            member = held_member(self._cluster, ref).run if ref else None
-            wanted = retried_attempts(acquisition, scene.world.intent.retry, member) if member is not None else {}
-            if wanted and self._cluster.holds.retries.get(name := MemberRef.parse(ref).run) != wanted:
-                self._cluster.holds.retries[name] = wanted
-                self._cluster.queue.add(name)
 
     def _stop_following(self, memory: RunMemory) -> None:
         """Stop following the pods of a run that has ended."""

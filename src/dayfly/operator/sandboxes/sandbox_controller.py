@@ -179,15 +179,18 @@ class SandboxController:
         check_depth(seen.spec)
         sandbox = documents.from_wire({"name": meta.name, "spec": seen.spec}, "Sandbox", name=meta.name)
         assert isinstance(sandbox, Sandbox), "the document has that kind"
+        plugins = self._plugins(sandbox)
         compiled = compiler.compile(
             sandbox,
-            self._plugins(sandbox),
+            plugins,
             uid=meta.uid,
             routing_key=routing_key(meta.uid),
             namespace=meta.namespace,
             publisher=CLUSTER,
             routed=routed,
             local=LocalRouting.CLUSTER,
+            # An existing run keeps the documents that were sealed before.
+            pools=self._catalog.pools(meta.namespace, plugins) if new else (),
         )
         if new:
             _check_pods(seen, compiled)

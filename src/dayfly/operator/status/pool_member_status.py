@@ -18,6 +18,7 @@ from dayfly.plan.pools.refill import MemberState
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.report import RunReport
+from dayfly.spec.run import Run
 
 # Time for which a member must be in a state before that is written.
 SETTLED_MS = 5_000
@@ -74,20 +75,25 @@ class PoolMemberStatus:
         self._writer = ObjectStatusWriter[PoolMemberObject](cluster, POOL_MEMBERS, begin=_stored_throttle)
         # By UID: the state of a member, and when this process first saw it.
         self._states: dict[str, tuple[str, int]] = {}
+        # By UID: the states of a member's units, as its holder has last reported them.
+        self._units: dict[str, tuple[tuple[str, str, str], ...]] = {}
 
     def forget(self, uid: str) -> None:
         """Forget a member that was deleted."""
         self._states.pop(uid, None)
+        self._units.pop(uid, None)
         self._writer.forget(uid)
 
     def reset(self) -> None:
         """Forget all members: from now on another process writes the statuses."""
         self._states.clear()
+        self._units.clear()
         self._writer.reset()
 
     async def report_status(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
         """Write the status of a member if it is due. Return the seconds until it is; 0 if it is written."""
         run = scene.world.run
+        self._wake_holders(run, report)
         state = member_state(scene, report)
         holder = next((f"{each.target.name}/{each.resource}" for each in run.holders), "")
         content = _Content(state, False, report.reason, message_of(report), holder, (scene, report))
@@ -97,6 +103,14 @@ class PoolMemberStatus:
         elif hindrance:
             content = content._replace(reason=Reason.BLOCKED, message=messages.blocked(hindrance))
         return await self._write(run.target, content)
+
+    def _wake_holders(self, run: Run, report: RunReport) -> None:
+        """Queue the holders of a member whose steps have changed: their reports have these steps, too."""
+        units = tuple((unit.id, unit.state, unit.reason) for unit in report.units)
+        if run.holders and self._units.get(run.uid) != units:
+            self._units[run.uid] = units
+            for each in run.holders:
+                self._cluster.queue.add(names.run_name(each.target.name, each.run))
 
     async def report_frozen(self, target: Target, reason: str, message: str) -> None:
         """Report why the operator does nothing for a member."""
