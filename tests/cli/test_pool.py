@@ -155,8 +155,6 @@ def test_invalid_pool_is_refused_with_its_place(served: Cli, journal: Path):
     refused(served("apply", "-f", "pool.yaml"), 2, "pool.yaml:1:", "spec.plugin", "no plugin")
     assert served("pool", "list").err == "There are no pools; create one with: dayfly apply -f FILE\n"
     refused(served("pool", "pause", "small"), 3, 'no pool "small"')
-    refused(served("pool", "list", "--context", "x"), 2, "kubectl get resourcepools --context NAME")
-    refused(served("get", "pools", "--context", "x"), 2, "kubectl get resourcepools --context x")
 
 
 def test_command_with_a_sandbox_uses_a_member(pooled: Cli, journal: Path):

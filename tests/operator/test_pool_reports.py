@@ -40,13 +40,13 @@ def retry(world: World, name: str) -> None:
 
 
 class TestUnits:
-    def test_held_unit_names_its_member_and_pool(self):
+    def test_held_unit_names_its_member(self):
         async def story(world: World) -> None:
             ref = member(world)
             await world.until(is_ready(world, ref), "a ready member")
             pooled_sandbox(world)
             await world.until(lambda: ready(world), "ready")
-            assert (unit(world, "db/make")["member"], unit(world, "db/make")["pool"]) == ("pg-1", "pg")
+            assert unit(world, "db/make")["member"] == "pg-1"
             assert [each.get("member") for each in world.resource()["status"]["units"]][:2] == ["pg-1", "pg-1"]
             world.delete()
             await gone(world)

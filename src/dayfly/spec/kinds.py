@@ -91,16 +91,16 @@ class SealedHook(WireStruct, frozen=True, kw_only=True):
 
 
 class ServerTarget(WireStruct, frozen=True, kw_only=True):
-    """A server's sandbox or route group that this run executes, and the server's orders for it.
+    """A server's sandbox, route group or pool that this run executes, and the server's orders for it.
 
     `kind` is empty in a record by an operator that knew only sandboxes. Times are unix milliseconds, 0 for never.
     `generation` is that of the last accepted spec.
     """
 
-    uid: Annotated[str, doc("UID of the server's sandbox or route group.", 36)]
+    uid: Annotated[str, doc("UID of the server's sandbox, route group or pool.", 36)]
     org: Annotated[str, doc("Its organisation.", 253)] = ""
     name: Annotated[str, doc("Its name on the server.", 30)] = ""
-    kind: Annotated[str, doc("Its kind, Sandbox or RouteGroup; empty for a sandbox.", 63)] = ""
+    kind: Annotated[str, doc("Its kind, Sandbox, RouteGroup or ResourcePool; empty for a sandbox.", 63)] = ""
     generation: Annotated[int, doc("The newest generation of its spec that was accepted.", minimum=0)] = 0
     expires_at: Annotated[int, doc("Time at which its time to live ends, " + MILLISECONDS)] = 0
     lease_until: Annotated[int, doc("Time until which its lease is renewed, " + MILLISECONDS)] = 0
@@ -116,8 +116,6 @@ class PoolRecord(WireStruct, frozen=True, kw_only=True):
     ledger: Annotated[PoolLedger, doc("The ledger of the pool.")]
     spec: Annotated[ResourcePoolSpec, doc("The newest accepted spec.")]
     template: Annotated[tuple[dict[str, Any], ...], list_of("The sealed documents of new members.")]
-    generation: Annotated[int, doc("The generation of that spec.", minimum=0)] = 0
-    stop: Annotated[EndRequest | None, doc("The server's request to end it.")] = None
 
 
 class RunSpec(WireStruct, frozen=True, kw_only=True):

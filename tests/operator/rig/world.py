@@ -309,6 +309,7 @@ class World:
             f"{plural} {item['metadata']['name']} {item['metadata'].get('finalizers')} {item['metadata'].get('deletionTimestamp', '')} {item.get('ledger', '') or item.get('status', '')}"
             for plural in (
                 "sandboxes",
+                "resourcepools",
                 "poolmembers",
                 "runs",
                 "objectlifecyclemethods",
@@ -326,7 +327,16 @@ class World:
 
     def leftovers(self) -> list[str]:
         """(14) Return our remaining objects."""
-        kinds = ("runs", "objectlifecyclemethods", "sandboxes", "poolmembers", "secrets", "resources", "steplogs")
+        kinds = (
+            "runs",
+            "objectlifecyclemethods",
+            "sandboxes",
+            "resourcepools",
+            "poolmembers",
+            "secrets",
+            "resources",
+            "steplogs",
+        )
         left = [(plural, item) for plural in kinds for item in self.cluster.objects(plural)]
         left += [("pods", pod) for pod in self.pods()]
         left += [(plural, item) for plural in ("deployments", "services", "pods") for item in self.forks.all(plural)]

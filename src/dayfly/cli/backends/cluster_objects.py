@@ -26,6 +26,7 @@ from dayfly.operator.cluster.objects import (
     HOOKS,
     PLUGINS,
     POOL_MEMBERS,
+    POOL_REQUEST_ANNOTATION,
     POOLS,
     RETRY_ANNOTATION,
     RUNS,
@@ -33,7 +34,6 @@ from dayfly.operator.cluster.objects import (
     PluginObject,
     forced_abandonment,
 )
-from dayfly.operator.cluster.pool_requests import POOL_REQUEST_ANNOTATION
 from dayfly.plan.why import Obstacle, explain_no_retry
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import workload_of

@@ -1,12 +1,12 @@
 """Index of the runs of pool members and of their holders, from the cache of Runs."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
 from dayfly.execute.acquire.members import is_free
 from dayfly.execute.pod import names
 from dayfly.kube.cache import Cache, ObjectChange
-from dayfly.operator.cluster.objects import MemberRef, PoolMemberObject, ResourcePoolObject, RunObject
+from dayfly.operator.cluster.objects import POOL_LABEL, MemberRef, PoolMemberObject, ResourcePoolObject, RunObject
 from dayfly.spec.lifecycle import Kind
 from dayfly.spec.run import Phase, Run
 
@@ -20,12 +20,14 @@ class HoldIndex:
     """
 
     def __init__(self) -> None:
-        self.members: Cache[PoolMemberObject] = Cache()
+        self.members: Cache[PoolMemberObject] = Cache(labels=(POOL_LABEL,))
         """The objects of members; empty if this process does not watch them."""
         self.pools: Cache[ResourcePoolObject] = Cache()
         """The same for pools."""
         self.retries: dict[str, dict[str, int]] = {}
         """By member: the attempts of its steps whose back-off ends because a person retries its holder's units."""
+        self.on_miss: Callable[[str, str], None] = lambda _namespace, _template: None
+        """Called after a member was created for a holder, with its namespace and the digest of its template."""
         self._free: dict[tuple[str, str], dict[str, None]] = {}
         self._living: dict[tuple[str, str], dict[str, None]] = {}
         self._by_holder: dict[str, dict[str, None]] = {}

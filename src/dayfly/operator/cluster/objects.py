@@ -33,6 +33,10 @@ HOOK_FINALIZER = f"{GROUP}/hook"
 HOOKED_PREFIX = f"lifecycle.{GROUP}/"
 # On objects of a hook's run. The value is the hook's UID.
 HOOK_LABEL = f"{GROUP}/hook"
+# On a pool member: the UID of its pool.
+POOL_LABEL = f"{GROUP}/pool"
+# On a pool: the latest request, as ACTION AUTHOR. The action is pause, resume or drain.
+POOL_REQUEST_ANNOTATION = f"{GROUP}/pool-request"
 ABANDON_ANNOTATION = f"{GROUP}/abandon"
 # On a document that does not name its target: the target's namespace, name and UID.
 TARGET_ANNOTATION = f"{GROUP}/target"

@@ -18,6 +18,7 @@ from dayfly.operator.cluster.objects import (
     RETRY_ANNOTATION,
     TARGET_FINALIZER,
     PoolMemberObject,
+    ResourcePoolObject,
     RouteGroupObject,
     RunObject,
     SandboxObject,
@@ -227,7 +228,10 @@ def restarts_ttl_on_update(spec: dict[str, Any]) -> bool:
 
 
 def is_own_change(
-    change: ObjectChange[SandboxObject] | ObjectChange[RouteGroupObject] | ObjectChange[PoolMemberObject],
+    change: ObjectChange[SandboxObject]
+    | ObjectChange[RouteGroupObject]
+    | ObjectChange[ResourcePoolObject]
+    | ObjectChange[PoolMemberObject],
 ) -> bool:
     """Return whether only the status has changed or our finalizer was added: the operator does that itself."""
     old, new = change.old, change.new
