@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from tests.kube.fake import Call, Fault, Harm
-from tests.operator.rig.cloud import Object
 from tests.operator.rig.kubelet import Script
 from tests.operator.rig.pools import (
     MEMBERS,
+    PLUGIN,
     POOLS,
     members,
     pool,
@@ -16,21 +17,20 @@ from tests.operator.rig.pools import (
     pool_status,
     pool_world,
     pooled_sandbox,
-    step,
 )
-from tests.operator.rig.scenes import CHAIN, gone, plugin, ready
-from tests.operator.rig.scenes import step as script
+from tests.operator.rig.scenes import gone, ready
 from tests.operator.rig.world import API, World, live
 
-from dayfly.operator.cluster.objects import POOL_REQUEST_ANNOTATION
+from dayfly.spec.lifecycle import Lifecycle
 
 MERGE = "application/merge-patch+json"
 
 
-def at_work(story, operators: int = 1, **scripts: Any) -> World:
+def at_work(story, operators: int = 1, *, plugins: bool = True, **scripts: Any) -> World:
     def make() -> World:
-        world = pool_world(**scripts)
-        world.plugin("pg", CHAIN)
+        world = pool_world(claim_steps=False, **scripts)
+        if plugins:
+            world.plugin("pg", PLUGIN)
         return world
 
     async def begin(world: World) -> None:
@@ -57,6 +57,12 @@ def delete(world: World, name: str = "warm") -> None:
     world.ask("DELETE", f"{POOLS}/{name}")
 
 
+def take(world: World) -> None:
+    """Create a Sandbox whose resource has the template of the pool."""
+    [record] = [run["spec"]["pool"] for run in world.cluster.objects("runs") if run["spec"].get("pool")]
+    pooled_sandbox(world, documents=msgspec.convert(record["template"], tuple[Lifecycle, ...]))
+
+
 class TestSize:
     def test_pool_creates_members_up_to_its_size(self):
         async def story(world: World) -> None:
@@ -75,7 +81,11 @@ class TestSize:
             pool(world, ready=2)
             await world.until(lambda: is_full(world), "a full pool")
             await world.rest(60)
-            await world.quiet(gone=False)
+            before = len(world.writes)
+            await world.rest(600)
+            assert len(world.writes) == before
+            delete(world)
+            await gone(world)
 
         at_work(story)
 
@@ -128,31 +138,284 @@ class TestSize:
         at_work(story)
 
     def test_newer_plugin_version_replaces_the_members(self):
-        newer = plugin(
-            [script("make", outputs=("url",)), script("seed", reads=("make.url",), outputs=("user",))],
-            [script("drop", reads=("make.url",))],
-        )
-
         async def story(world: World) -> None:
-            _publish(world, "1.0.0", CHAIN)
-            pool(world, "warm", plugin="db")
+            world.plugin("pg@1.0.0", PLUGIN)
+            pool(world, plugin="pg")
             await world.until(lambda: is_full(world), "a full pool")
             [old] = members(world)
-            _publish(world, "1.1.0", newer)
-            await world.until(
-                lambda: [old["metadata"]["uid"]] != [e["metadata"]["uid"] for e in members(world)] and is_full(world),
-                "new members",
-            )
+            world.plugin("pg@1.1.0", {**PLUGIN, "runner": {"image": "busybox:2"}})
+            await world.until(lambda: len(members(world)) == 2, "a new member")
             await world.until(lambda: len(members(world)) == 1, "the old member to go", 600)
             assert members(world)[0]["spec"]["template"] != old["spec"]["template"]
             delete(world)
             await gone(world)
 
-        def make() -> World:
-            return _with_units(pool_world())
+        at_work(story, plugins=False)
 
-        async def begin(world: World) -> None:
-            world.start()
-            await story(world)
 
-        live(make, begin)
+class TestHolders:
+    def test_sandbox_takes_a_member_and_the_pool_replaces_it(self):
+        async def story(world: World) -> None:
+            uid = pool(world)
+            await world.until(lambda: is_full(world), "a full pool")
+            take(world)
+            await world.until(lambda: ready(world), "ready")
+            await world.until(lambda: len(members(world)) == 2 and is_full(world), "another member")
+            await world.until(lambda: pool_status(world).get("held") == 1, "the report")
+            demand = pool_ledger(world, uid)["demand"]
+            assert (demand.get("hits", 0), demand.get("misses", 0)) == (1, 0)
+            world.delete()
+            delete(world)
+            await gone(world)
+
+        at_work(story)
+
+    def test_request_without_a_member_is_counted_as_a_miss(self):
+        async def story(world: World) -> None:
+            uid = pool(world, ready=0)
+            await world.until(lambda: is_full(world), "an empty pool")
+            take(world)
+            await world.until(lambda: ready(world), "ready")
+            await world.until(lambda: pool_ledger(world, uid)["demand"].get("misses"), "the miss")
+            assert pool_ledger(world, uid)["demand"]["misses"] == 1
+            world.delete()
+            delete(world)
+            await gone(world)
+
+        at_work(story)
+
+    def test_deleted_pool_leaves_held_members(self):
+        async def story(world: World) -> None:
+            pool(world, ready=2)
+            await world.until(lambda: is_full(world), "a full pool")
+            take(world)
+            await world.until(lambda: ready(world), "ready")
+            delete(world)
+            await world.until(lambda: not world.cluster.objects("resourcepools"), "the pool to go")
+            await world.rest(200)
+            assert ready(world)
+            assert len(members(world)) == 1
+            world.delete()
+            await gone(world)
+
+        at_work(story)
+
+    def test_later_pool_of_that_name_has_its_own_members(self):
+        async def story(world: World) -> None:
+            pool(world)
+            await world.until(lambda: is_full(world), "a full pool")
+            take(world)
+            await world.until(lambda: ready(world), "ready")
+            delete(world)
+            await world.until(lambda: not world.cluster.objects("resourcepools"), "the pool to go")
+            pool(world)
+            await world.until(lambda: is_full(world), "a full pool")
+            assert len(members(world)) == 2
+            world.delete()
+            delete(world)
+            await gone(world)
+
+        at_work(story)
+
+
+class TestRequests:
+    def test_paused_pool_creates_nothing_until_resume(self):
+        async def story(world: World) -> None:
+            uid = pool(world)
+            await world.until(lambda: is_full(world), "a full pool")
+            annotate(world, pool_request="pause ada")
+            await world.until(lambda: pool_status(world).get("paused"), "the pause")
+            assert pool_ledger(world, uid)["pause"]["by"] == "ada"
+            change(world, ready=3)
+            await world.rest(300)
+            assert len(members(world)) == 1
+            annotate(world, pool_request="resume ada")
+            await world.until(lambda: pool_status(world).get("size") == "3/3", "the new size")
+            delete(world)
+            await gone(world)
+
+        at_work(story)
+
+    def test_drained_pool_has_no_unused_member(self):
+        async def story(world: World) -> None:
+            pool(world, ready=2)
+            await world.until(lambda: is_full(world), "a full pool")
+            annotate(world, pool_request="drain")
+            await world.until(lambda: not members(world), "the members to go", 600)
+            assert pool_status(world)["reason"] == "Drained"
+            change(world, ready=1)
+            await world.until(lambda: is_full(world) and members(world), "a new member")
+            delete(world)
+            await gone(world)
+
+        at_work(story)
+
+    def test_unknown_request_changes_nothing(self):
+        async def story(world: World) -> None:
+            pool(world)
+            await world.until(lambda: is_full(world), "a full pool")
+            annotate(world, pool_request="destroy everything")
+            await world.rest(100)
+            assert is_full(world)
+            delete(world)
+            await gone(world)
+
+        at_work(story)
+
+    def test_abandoned_pool_ends_without_its_cleanup(self):
+        async def story(world: World) -> None:
+            pool(world)
+            await world.until(lambda: is_full(world), "a full pool")
+            delete(world)
+            await world.until(lambda: world.cloud.starts("pg/drop"), "the cleanup")
+            world.cloud.forgiven = True
+            annotate(world, abandon="gone anyway")
+            await world.until(lambda: not (members(world) or world.cluster.objects("resourcepools")), "the end", 900)
+
+        at_work(story, drop=Script(fails=99))
+
+
+class TestRefusals:
+    def test_invalid_pool_names_the_step(self):
+        async def story(world: World) -> None:
+            world.plugin("bad", {**PLUGIN, "create": [{**PLUGIN["create"][0], "at": "claim"}], "delete": []})
+            pool(world, plugin="bad")
+            await world.until(lambda: pool_status(world).get("reason") == "Refused", "the refusal")
+            assert "make" in pool_status(world)["message"]
+            assert "spec.plugin" in pool_status(world)["message"]
+            assert not members(world)
+            delete(world)
+            await gone(world)
+
+        at_work(story)
+
+    def test_pool_waits_for_its_plugin(self):
+        async def story(world: World) -> None:
+            pool(world)
+            await world.until(lambda: pool_status(world).get("reason") == "PluginMissing", "the report")
+            world.plugin("pg", PLUGIN)
+            await world.until(lambda: is_full(world), "a full pool")
+            delete(world)
+            await gone(world)
+
+        at_work(story, plugins=False)
+
+    def test_second_pool_of_the_same_plugin_is_refused(self):
+        async def story(world: World) -> None:
+            pool(world)
+            await world.until(lambda: is_full(world), "a full pool")
+            pool(world, "warm-again")
+            await world.until(lambda: pool_status(world, "warm-again").get("reason") == "Refused", "the refusal")
+            assert '"warm"' in pool_status(world, "warm-again")["message"]
+            delete(world)
+            await world.until(lambda: is_full(world, "warm-again"), "the second pool to be full")
+            delete(world, "warm-again")
+            await gone(world)
+
+        at_work(story)
+
+    def test_refused_change_keeps_the_members(self):
+        async def story(world: World) -> None:
+            pool(world)
+            await world.until(lambda: is_full(world), "a full pool")
+            change(world, schedule=[{"cron": "never", "duration": "1h", "ready": 2}])
+            await world.until(lambda: pool_status(world).get("reason") == "Refused", "the refusal")
+            assert len(members(world)) == 1
+            assert pool_status(world)["size"] == "1/1"
+            change(world, schedule=None)
+            await world.until(lambda: is_full(world), "a full pool")
+            delete(world)
+            await gone(world)
+
+        at_work(story)
+
+
+class TestFaults:
+    def test_lost_ledger_freezes_the_pool(self):
+        async def story(world: World) -> None:
+            uid = pool(world)
+            await world.until(lambda: is_full(world), "a full pool")
+            world.cloud.forgiven = True
+            [run] = [each for each in world.cluster.objects("runs") if each["ledger"]["uid"] == uid]
+            world.take_away(f"/apis/{API}/runs/{run['metadata']['name']}")
+            await world.until(lambda: pool_status(world).get("reason") == "LedgerLost", "the report", 300)
+            await world.rest(300)
+            assert len(members(world)) == 1
+            assert not pool_ledger(world, uid)
+            annotate(world, abandon="force: start again")
+            await world.until(lambda: not (members(world) or world.cluster.objects("resourcepools")), "the end", 900)
+
+        at_work(story)
+
+    def test_member_starts_only_with_a_grant(self):
+        """A member that no ledger grants is removed, whoever created it."""
+
+        async def story(world: World) -> None:
+            uid = pool(world)
+            await world.until(lambda: is_full(world), "a full pool")
+            [first] = members(world)
+            spec = {**first["spec"], "number": 99}
+            meta = {"name": "warm-99", "labels": {"dayfly.dev/pool": uid}}
+            body = {"apiVersion": API, "kind": "PoolMember", "metadata": meta, "spec": spec}
+            world.ask("POST", MEMBERS, body)
+            await world.until(lambda: len(members(world)) == 1, "the member to go", 300)
+            assert world.cloud.starts("pg/make") == 1
+            delete(world)
+            await gone(world)
+
+        at_work(story)
+
+    def test_operator_that_crashes_after_the_grant_creates_the_member(self):
+        async def story(world: World) -> None:
+            crashed: list[int] = []
+
+            def hook(number: int, call: Call) -> Fault | None:
+                if number and not crashed and call.request.method == "PUT" and b'"granted":[{' in call.request.body:
+                    crashed.append(number)
+                    return Fault(Harm.CRASH_AFTER)
+                return None
+
+            world.hook = hook
+            pool(world, ready=2)
+            await world.until(lambda: is_full(world), "a full pool")
+            assert crashed
+            assert len(members(world)) == world.cloud.starts("pg/make") == 2
+            delete(world)
+            await gone(world)
+
+        at_work(story)
+
+    def test_two_operators_create_each_member_once(self):
+        async def story(world: World) -> None:
+            pool(world, ready=4)
+            await world.until(lambda: is_full(world), "a full pool")
+            await world.rest(100)
+            assert len(members(world)) == world.cloud.starts("pg/make") == 4
+            delete(world)
+            await gone(world)
+
+        at_work(story, operators=2)
+
+    def test_operator_with_an_old_cache_creates_nothing_more(self):
+        async def story(world: World) -> None:
+            world.processes[0].transport.view.delay = 40.0
+            pool(world, ready=2)
+            await world.until(lambda: is_full(world), "a full pool")
+            await world.rest(300)
+            assert len(members(world)) == world.cloud.starts("pg/make") == 2
+            delete(world)
+            await gone(world)
+
+        at_work(story, operators=2)
+
+    def test_pool_deleted_during_a_claim_ends_after_the_holder_has_it(self):
+        async def story(world: World) -> None:
+            pool(world)
+            await world.until(lambda: is_full(world), "a full pool")
+            take(world)
+            delete(world)
+            await world.until(lambda: ready(world), "ready")
+            world.delete()
+            await gone(world)
+
+        at_work(story, operators=2)

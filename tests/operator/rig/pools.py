@@ -48,6 +48,24 @@ TEMPLATE = template(
 )
 
 
+def _script(name: str, *, reads_url: bool = False, output: str = "") -> Object:
+    made: Object = {"name": name, "script": "#!/bin/sh\n"}
+    if reads_url:
+        source = {"name": "make", "output": "url"}
+        made["inputs"] = [{"name": "url", "valueFromStep": source, "as": {"env": "URL"}}]
+    if output:
+        made["outputs"] = [{"name": output, "valueFromPath": f"/tmp/{output}"}]
+    return made
+
+
+PLUGIN = {
+    "runner": {"image": IMAGE},
+    "create": [_script("make", output="url"), _script("seed", reads_url=True, output="user")],
+    "delete": [_script("drop", reads_url=True)],
+}
+"""The plugin whose pools have members like `TEMPLATE`."""
+
+
 def pool_world(*, claim_steps: bool = True, seed: int = 0, **scripts: Script) -> World:
     """Return a world whose operators know pools. `scripts` are the steps of members by name."""
     behaves = {unit: scripts.get(unit.partition("/")[2], Script()) for unit in UNITS}
@@ -70,12 +88,14 @@ def member(world: World, number: int = 1) -> MemberRef:
     return MemberRef("shop", name, uid)
 
 
-def pooled_sandbox(world: World, name: str = "box", namespace: str = "shop") -> str:
+def pooled_sandbox(
+    world: World, name: str = "box", namespace: str = "shop", documents: tuple[Lifecycle, ...] = TEMPLATE
+) -> str:
     """Create a Sandbox with its run, as its controller would. Return its UID."""
     claim, undo = ([step("grant", "url")], [step("revoke", "url")]) if world.claim_steps else ([], [])
     uid = world.sandbox({}, name, namespace)
     target = _target("Sandbox", name, uid, namespace)
-    database = msgspec.structs.replace(pooled("db", TEMPLATE, claim, undo), target=target)
+    database = msgspec.structs.replace(pooled("db", documents, claim, undo), target=target)
     _seal(world, target, (database, Lifecycle(target=target)), "sandboxes")
     return uid
 

@@ -214,7 +214,8 @@ class World:
         self.cluster.rights |= {(user, verb, resource) for resource in resources for verb in verbs.split()}
 
     def plugin(self, name: str, spec: Object) -> None:
-        body = {"apiVersion": API, "kind": "ResourcePlugin", "metadata": {"name": name}, "spec": {"name": name, **spec}}
+        meta = {"name": name.replace("@", ".")}
+        body = {"apiVersion": API, "kind": "ResourcePlugin", "metadata": meta, "spec": {"name": name, **spec}}
         self.ask("POST", f"/apis/{API}/resourceplugins", body)
 
     def sandbox(self, spec: Object, name: str = "box", namespace: str = "shop") -> str:
