@@ -20,15 +20,28 @@ from tests.operator.rig.pools import (
 )
 from tests.operator.rig.scenes import gone, ready
 from tests.operator.rig.world import API, World, live
+from tests.operator.test_step_slots import most_at_once
 
+from dayfly.operator.extensions import SandboxExtensionFactory
+from dayfly.operator.pods.step_slots import DEFAULT_LIMIT
+from dayfly.operator.sandboxes.extension import SandboxesExtension
 from dayfly.spec.lifecycle import Lifecycle
 
 MERGE = "application/merge-patch+json"
 
 
-def at_work(story, operators: int = 1, *, plugins: bool = True, **scripts: Any) -> World:
+def at_work(
+    story,
+    operators: int = 1,
+    *,
+    plugins: bool = True,
+    steps: int = DEFAULT_LIMIT,
+    front: SandboxExtensionFactory | None = None,
+    **scripts: Any,
+) -> World:
     def make() -> World:
         world = pool_world(claim_steps=False, **scripts)
+        world.steps, world.front = steps, front
         if plugins:
             world.plugin("pg", PLUGIN)
         return world
@@ -419,3 +432,61 @@ class TestFaults:
             await gone(world)
 
         at_work(story, operators=2)
+
+
+class TestSlots:
+    def test_refill_uses_at_most_half_of_the_slots(self):
+        async def story(world: World) -> None:
+            pool(world, ready=6)
+            await world.until(lambda: is_full(world), "a full pool")
+            assert most_at_once(world, "pg/make") == 2
+            delete(world)
+            await gone(world)
+            assert most_at_once(world, "pg/drop") == 2
+
+        at_work(story, steps=4, make=Script(runs=30), drop=Script(runs=30))
+
+    def test_refill_takes_no_slot_of_a_sandbox(self):
+        async def story(world: World) -> None:
+            pool(world, ready=6)
+            await world.until(lambda: world.cloud.starts("pg/make"), "the refill")
+            pooled_sandbox(world, "other")  # its template differs, so it creates a member
+            await world.until(lambda: world.cloud.starts("pg/make") == 2, "its step", 20)
+            world.delete("other")
+            delete(world)
+            await gone(world)
+
+        at_work(story, steps=1, make=Script(runs=600))
+
+    def test_held_member_counts_for_its_holder(self):
+        """A sandbox joins the member that is being created. Then the refill has its slot again."""
+
+        async def story(world: World) -> None:
+            pool(world, ready=1)
+            await world.until(lambda: world.cloud.starts("pg/make"), "the refill")
+            take(world)
+            await world.until(lambda: world.cloud.starts("pg/make") == 2, "the step of the next member", 60)
+            world.delete()
+            delete(world)
+            await gone(world)
+
+        at_work(story, steps=1, make=Script(runs=600))
+
+
+class TestInUse:
+    def test_pool_protects_its_plugin_and_namespace(self):
+        async def story(world: World) -> None:
+            pool(world)
+            await world.until(lambda: is_full(world), "a full pool")
+            await world.until(lambda: {"pg", "shop"} <= labelled(world), "the labels", 130)
+            delete(world)
+            await gone(world)
+            await world.until(lambda: not {"pg", "shop"} & labelled(world), "the labels to go", 300)
+
+        at_work(story, front=SandboxesExtension)
+
+
+def labelled(world: World) -> set[str]:
+    """Return the names of the objects that are in use."""
+    found = [*world.cluster.objects("resourceplugins"), *world.cluster.objects("namespaces")]
+    return {each["metadata"]["name"] for each in found if "dayfly.dev/in-use" in each["metadata"].get("labels", {})}

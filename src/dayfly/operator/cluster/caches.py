@@ -20,7 +20,7 @@ from dayfly.kube.watches import Watches
 from dayfly.lib.clock import now_ms
 from dayfly.lib.pace import Urgency
 from dayfly.lib.queue import WorkQueue
-from dayfly.operator.cluster.hold_index import HoldIndex
+from dayfly.operator.cluster.hold_index import HoldIndex, only_pool_changes
 from dayfly.operator.cluster.interning import share
 from dayfly.operator.cluster.objects import (
     DOCUMENTS,
@@ -218,7 +218,7 @@ class ClusterWatches(Watches):
         self._target_index.update(change)
         for partner in self.holds.update(change):
             self.queue.add(partner)
-        if not self.ledger.is_own(change):
+        if not (self.ledger.is_own(change) or only_pool_changes(change)):
             self._queue_run(change)
 
     def _queue_run(self, change: ObjectChange[RunObject]) -> None:

@@ -96,6 +96,14 @@ def members_of(ledger: Run) -> tuple[tuple[str, str], ...]:
     return tuple(dict.fromkeys(found))
 
 
+def only_pool_changes(change: ObjectChange[RunObject]) -> bool:
+    """Return whether only the ledger of a pool has changed, which the controller of pools handles."""
+    old, new = change.old, change.new
+    if old is None or new is None or new.spec.pool is None:
+        return False
+    return (old.ledger, old.spec.offered) == (new.ledger, new.spec.offered)
+
+
 def _takes_part(ledger: Run) -> bool:
     return ledger.is_member or any(record.kind == Kind.ACQUIRE for record in ledger.units.values())
 
