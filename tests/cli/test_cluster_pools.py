@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from tests.cli.command import refused
 from tests.cli.frozen_cluster import LINE, FrozenCluster, Stage, stage, still
+from tests.kube.fake import FakeCluster
 from tests.operator.rig.cloud import Object
 from tests.operator.rig.kubelet import Script
 from tests.operator.rig.pool_scenes import PoolScene, hit
-from tests.operator.rig.pools import is_ready, member, pooled_sandbox
+from tests.operator.rig.pools import is_ready, member, pool, pool_status, pooled_sandbox
 from tests.operator.rig.scenes import ready, wish
 from tests.operator.rig.world import API, World
+from tests.operator.test_pool_matching import matching_world
 
 from dayfly.operator.cluster.objects import POOL_REQUEST_ANNOTATION
 
@@ -40,8 +43,7 @@ def create(world: World, plural: str, name: str, spec: Object, status: Object) -
     world.ask("PATCH", f"{BASE}/{plural}/{name}/status", {"status": status}, "application/merge-patch+json")
 
 
-@pytest.fixture
-def asked(stage: Stage) -> FrozenCluster:
+def pool_cluster() -> FakeCluster:
     """Return a cluster with the pool `small`, one member of each state, and a member of another pool."""
     world = World.__new__(World)
     world.cluster = still()
@@ -52,7 +54,12 @@ def asked(stage: Stage) -> FrozenCluster:
         holder = {"holder": "box/db"} if state == "held" else {}
         create(world, "poolmembers", name, spec, {"state": state, "reason": "R", "message": f"is {state}", **holder})
     create(world, "poolmembers", "other-1", {"pool": "other", "number": 1, "template": ""}, {"state": "ready"})
-    return stage.at(world.cluster, BORN + 60_000)
+    return world.cluster
+
+
+@pytest.fixture
+def asked(stage: Stage) -> FrozenCluster:
+    return stage.at(pool_cluster(), BORN + 60_000)
 
 
 class TestPools:
@@ -137,6 +144,17 @@ class TestMembers:
 
         asked = stage(PoolScene(hit, {"make": Script(runs=600)}, claim_steps=False), running)
         assert asked("logs", "box", "db", "make").out == "so far\n"
+
+    def test_logs_of_a_pool_are_those_of_its_members(self, stage: Stage):
+        async def full(world: World) -> None:
+            pool(world)
+            await world.until(lambda: pool_status(world).get("ready"), "a full pool")
+            await world.rest(30)
+
+        asked = stage(SimpleNamespace(world=matching_world), full)
+        (found,) = asked.cluster.objects("poolmembers")
+        name = found["metadata"]["name"]
+        assert asked("logs", "pool/warm").out == f"{name}/make | {LINE}{name}/seed | {LINE}"
 
     def test_env_prints_the_outputs_of_the_member(self, stage: Stage):
         asked = stage(PoolScene(hit, claim_steps=False), self.ready_after_a_hit)

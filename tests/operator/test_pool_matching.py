@@ -31,19 +31,21 @@ COLD_UNITS = {
 }
 
 
-def at_work(story, spec: Object = CHAIN) -> World:
-    def make() -> World:
-        behaves = {**MEMBER_UNITS, **COLD_UNITS}
-        world = World(behaves, {name: Script(outputs=_outputs(name)) for name in behaves})
-        world.pools = PoolsExtension
-        world.plugin("pg", spec)
-        return world
+def matching_world(spec: Object = CHAIN) -> World:
+    """Return a world with the plugin `pg`, in which controllers compile pools and Sandboxes."""
+    behaves = {**MEMBER_UNITS, **COLD_UNITS}
+    world = World(behaves, {name: Script(outputs=_outputs(name)) for name in behaves})
+    world.pools = PoolsExtension
+    world.plugin("pg", spec)
+    return world
 
+
+def at_work(story, spec: Object = CHAIN) -> World:
     async def begin(world: World) -> None:
         world.start()
         await story(world)
 
-    return live(make, begin)
+    return live(lambda: matching_world(spec), begin)
 
 
 def _outputs(unit: str) -> dict[str, bytes]:

@@ -221,22 +221,27 @@ class ClusterLogs:
         )
 
     async def _read_stored(self, sandbox: Any) -> None:
-        """Read the logs that the operator has stored, also those of pool members that the sandbox uses."""
+        """Read the logs that the operator has stored, also of the pool members that it uses or consists of."""
+        for member in sandbox.get("members") or ():
+            meta = member["metadata"]
+            await self._read_target(meta["name"], meta["uid"], meta["name"])
+        if "members" in sandbox:
+            return
         meta = sandbox["metadata"]
         await self._read_target(meta["name"], meta["uid"])
-        for resource, member in _members(sandbox):
-            seen = await self._client.find(_MEMBERS, member, self._namespace)
+        for resource, name in _held_members(sandbox):
+            seen = await self._client.find(_MEMBERS, name, self._namespace)
             if seen is not None:
-                await self._read_target(member, seen.metadata.uid, resource)
+                await self._read_target(name, seen.metadata.uid, resource)
 
-    async def _read_target(self, name: str, uid: str, resource: str = "") -> None:
-        """Read the logs of a Sandbox, or of the PoolMember that provides one of its resources."""
+    async def _read_target(self, name: str, uid: str, prefix: str = "") -> None:
+        """Read the logs of a Sandbox, or of a PoolMember with a prefix instead of the resource of its units."""
         label = f"{names.RUN_LABEL}={names.run_name(name, uid)}"
         for bundle in (await self._client.list_all(STEP_LOGS, self._namespace, labels=label)).items:
             if bundle.spec.sandbox.uid != uid:
                 continue
             for log in bundle.spec.logs:
-                unit = f"{resource}/{log.unit.rpartition('/')[2]}" if resource else log.unit
+                unit = _rename(log.unit, prefix) if prefix else log.unit
                 key = unit, log.attempt
                 if key not in self._live and key not in self._stored:
                     text = base64.b64decode(log.text) if log.encoding == "base64" else log.text.encode()
@@ -288,11 +293,19 @@ class ClusterLogs:
 
 
 def _units(sandbox: Any) -> list[Any]:
+    """Return the units of a sandbox. Those of a pool are the units of its members, each under the member's name."""
     found: list[Any] = (sandbox.get("status") or {}).get("units") or []
+    for member in sandbox.get("members") or ():
+        units = (member.get("status") or {}).get("units") or ()
+        found = [*found, *({**unit, "id": _rename(unit["id"], member["metadata"]["name"])} for unit in units)]
     return found
 
 
-def _members(sandbox: Any) -> list[tuple[str, str]]:
+def _rename(unit: str, prefix: str) -> str:
+    return f"{prefix}/{unit.rpartition('/')[2]}"
+
+
+def _held_members(sandbox: Any) -> list[tuple[str, str]]:
     """Return the pool members whose steps are units of the sandbox, each after its resource."""
     held = [(unit["id"].rpartition("/")[0], unit["member"]) for unit in _units(sandbox) if unit.get("member")]
     return list(dict.fromkeys(held))
