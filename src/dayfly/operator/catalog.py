@@ -12,7 +12,7 @@ from dayfly import compile as compiler
 from dayfly.compile.pools import CompiledPool, is_duplicate
 from dayfly.execute.pod import pod_precheck
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import PluginObject, ResourcePoolObject, served_uid
+from dayfly.operator.cluster.objects import PluginObject, ResourcePoolObject
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.resource_pool import ResourcePool
@@ -99,9 +99,9 @@ class Catalog:
         return tuple(found)
 
     def _applied(self, namespace: str) -> list[ResourcePoolObject]:
-        """Return the living pools that were applied in the namespace; a server compiles its own."""
+        """Return the living pools of the namespace."""
         every = (each for each in self._cluster.holds.pools if each.metadata.namespace == namespace)
-        return [each for each in every if not (each.metadata.deletion_timestamp or served_uid(each.metadata))]
+        return [each for each in every if not each.metadata.deletion_timestamp]
 
     def _check_duplicate(self, compiled: CompiledPool, other: ResourcePoolObject) -> None:
         try:

@@ -6,7 +6,9 @@ must survive is in the ledger (`run`).
 
 from typing import Annotated, Any
 
-from dayfly.spec.lifecycle import Unit, WireStruct
+import msgspec
+
+from dayfly.spec.lifecycle import Lifecycle, Unit, WireStruct
 from dayfly.spec.lifecycle_hook import Hold
 from dayfly.spec.meta import (
     DNS_LABEL,
@@ -116,6 +118,19 @@ class PoolRecord(WireStruct, frozen=True, kw_only=True):
     ledger: Annotated[PoolLedger, doc("The ledger of the pool.")]
     spec: Annotated[ResourcePoolSpec, doc("The newest accepted spec.")]
     template: Annotated[tuple[dict[str, Any], ...], list_of("The sealed documents of new members.")]
+
+    def documents(self) -> tuple[Lifecycle, ...]:
+        """Return the documents of new members.
+
+        Raises:
+            msgspec.ValidationError: another program has changed them.
+        """
+        return msgspec.convert(self.template, tuple[Lifecycle, ...])
+
+
+def plain_documents(documents: tuple[Lifecycle, ...]) -> tuple[dict[str, Any], ...]:
+    """Return documents as plain data, as a record has them."""
+    return tuple(msgspec.json.decode(msgspec.json.encode(documents)))
 
 
 class RunSpec(WireStruct, frozen=True, kw_only=True):

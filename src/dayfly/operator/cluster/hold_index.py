@@ -6,8 +6,10 @@ from typing import TypeVar
 from dayfly.execute.acquire.members import is_free
 from dayfly.execute.pod import names
 from dayfly.kube.cache import Cache, ObjectChange
+from dayfly.kube.objects import Key
 from dayfly.operator.cluster.objects import POOL_LABEL, MemberRef, PoolMemberObject, ResourcePoolObject, RunObject
 from dayfly.spec.lifecycle import Kind
+from dayfly.spec.report import RunReport
 from dayfly.spec.run import Phase, Run
 
 K = TypeVar("K", bound=Hashable)
@@ -28,6 +30,11 @@ class HoldIndex:
         """By member: the attempts of its steps whose back-off ends because a person retries its holder's units."""
         self.on_miss: Callable[[str, str], None] = lambda _namespace, _template: None
         """Called after a member was created for a holder, with its namespace and the digest of its template."""
+        self.is_enabled = False
+        """Whether this process has pools."""
+        self.pool_reports: dict[str, RunReport] = {}
+        """The newest reports of a server's pools, by the UIDs of their runs."""
+        self._pool_runs: dict[str, dict[Key, None]] = {}
         self._free: dict[tuple[str, str], dict[str, None]] = {}
         self._living: dict[tuple[str, str], dict[str, None]] = {}
         self._by_holder: dict[str, dict[str, None]] = {}
@@ -49,11 +56,29 @@ class HoldIndex:
         """Return the runs whose ledger claims a member."""
         return tuple(self._by_ref.get(str(member), ()))
 
+    def pool_runs(self, namespace: str) -> tuple[Key, ...]:
+        """Return the targets of the runs of pools in a namespace."""
+        return tuple(self._pool_runs.get(namespace, ()))
+
+    def _update_pool(self, change: ObjectChange[RunObject]) -> None:
+        run = change.latest
+        target = run.ledger.target
+        found = self._pool_runs.setdefault(target.namespace, {})
+        if change.new is not None:
+            found[Key(target.namespace, target.name)] = None
+            return
+        found.pop(Key(target.namespace, target.name), None)
+        self.pool_reports.pop(run.ledger.uid, None)
+        if not found:
+            del self._pool_runs[target.namespace]
+
     def update(self, change: ObjectChange[RunObject]) -> set[str]:
         """Apply a change of a run. Return the other runs that need a turn because of it."""
         name, old, new = change.key.name, change.old, change.new
         if new is None:
             self.retries.pop(name, None)
+        if change.latest.spec.pool is not None:
+            self._update_pool(change)
         if not any(run is not None and _takes_part(run.ledger) for run in (old, new)):
             # The run may have an entry in a member, which it never claims if it has ended or was closed.
             return set(self.held_by(change.latest.ledger.uid)) if _is_over(new) else set()

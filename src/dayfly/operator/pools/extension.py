@@ -21,11 +21,11 @@ from dayfly.operator.cluster.objects import (
     ResourcePoolObject,
     RunObject,
 )
-from dayfly.operator.pools.pool_controller import PoolController, has_ended
+from dayfly.operator.pools.pool_controller import PoolController
 from dayfly.operator.pools.pool_members import PoolMembers
 from dayfly.operator.pools.pool_status import PoolStatus
 from dayfly.operator.status.pool_member_status import PoolMemberStatus
-from dayfly.operator.targets.pool_member import PoolMemberTarget
+from dayfly.operator.targets.pool_member import PoolMemberTarget, pool_exists
 from dayfly.operator.targets.resource_pool import ResourcePoolTarget
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Close
@@ -50,17 +50,10 @@ class PoolsExtension:
         self._frozen: set[Key] = set()
         self._status = PoolStatus(cluster, events)
         self._member_status = PoolMemberStatus(cluster)
-        members = PoolMembers(cluster)
-        self.pools = PoolController(cluster, members, self._status)
-        cluster.holds.on_miss = self.pools.count_miss
+        self.pools = PoolController(cluster, PoolMembers(cluster), self._status)
+        cluster.holds.on_miss, cluster.holds.is_enabled = self.pools.count_miss, True
         targets.add(PoolMemberTarget(cluster, self._member_status, on_run_missing=cluster.members.add))
-        targets.add(
-            ResourcePoolTarget(
-                cluster,
-                has_ended=lambda run: has_ended(members, run),
-                report_frozen=self._status.report_frozen,
-            )
-        )
+        targets.add(ResourcePoolTarget(cluster, self._status.report_frozen))
         cluster.runs.listen(self._on_run_change)
         cluster.holds.members.listen(self._on_member_change)
         cluster.holds.pools.listen(self._on_pool_change)
@@ -74,6 +67,7 @@ class PoolsExtension:
     def reset(self) -> None:
         """Forget what only the active replica keeps up to date."""
         self._frozen.clear()
+        self._cluster.holds.pool_reports.clear()
         self._status.reset()
         self._member_status.reset()
         self.pools.reset()
@@ -88,11 +82,19 @@ class PoolsExtension:
             resync=Resync(RESYNC_INTERVAL_S, self._without_run),
         )
         # Schedules and ages count by the wall clock, which may jump, so each pool has a turn at least this often.
-        every = Resync(RESYNC_INTERVAL_S, lambda: [Key.from_object(each) for each in self._cluster.holds.pools])
+        every = Resync(RESYNC_INTERVAL_S, self._all_pools)
         pools = Controller("pool", self.pools.reconcile, self._cluster.pooled, resync=every)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(members.run())
             tasks.create_task(pools.run())
+
+    def _all_pools(self) -> list[Key]:
+        runs = (run for run in self._cluster.runs if run.spec.pool is not None)
+        targets = (run.ledger.target for run in runs)
+        return [
+            *(Key.from_object(each) for each in self._cluster.holds.pools),
+            *(Key(target.namespace, target.name) for target in targets if target.kind != POOLS.kind),
+        ]
 
     # --- what wakes a pool ------------------------------------------------------------------------------------------
 
@@ -172,10 +174,7 @@ class PoolsExtension:
 
     async def _has_lost_pool(self, seen: PoolMemberObject) -> bool:
         """Return whether the pool of a member is gone, by quorum reads of its object and its run."""
-        if not self._lacks_pool(seen):
-            return False
-        pool = await self._cluster.client.find(POOLS.metadata_only(), seen.spec.pool, seen.metadata.namespace)
-        if pool is not None and pool.metadata.uid == seen.spec.pool_uid:
+        if not self._lacks_pool(seen) or await pool_exists(self._cluster, seen.spec, seen.metadata.namespace):
             return False
         return await self._cluster.ledger.read_current(_pool_run_name(seen)) is None
 

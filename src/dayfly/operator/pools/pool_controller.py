@@ -5,13 +5,11 @@ compare-and-swap, and only then creates and closes members. Each of these may be
 operator: a member starts only while the ledger grants its number.
 """
 
-from collections.abc import Callable
-
 import msgspec
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import parse_time
-from dayfly.kube.objects import Key
+from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.catalog import Catalog, PluginMissingError
 from dayfly.operator.cluster import births
 from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
@@ -22,16 +20,15 @@ from dayfly.operator.cluster.objects import (
     ResourcePoolObject,
     RunObject,
     parse_abandonment,
-    served_uid,
 )
-from dayfly.operator.pools.pool_members import PoolMembers, template_documents
+from dayfly.operator.pools.pool_members import PoolMembers
 from dayfly.operator.pools.pool_status import PoolStatus, PoolTurn
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
 from dayfly.plan.pools.refill import decide_pool
 from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import SpecError
-from dayfly.spec.kinds import PoolRecord, RunSpec
-from dayfly.spec.lifecycle import Lifecycle, Target, digest
+from dayfly.spec.kinds import PoolRecord, RunSpec, plain_documents
+from dayfly.spec.lifecycle import Target, digest
 from dayfly.spec.pool_ledger import PoolLedger, PoolRequest
 from dayfly.spec.run import EndRequest
 
@@ -41,13 +38,12 @@ _ACTIONS = ("pause", "resume", "drain")
 
 
 class PoolController:
-    """Creates the run of each pool, and takes its turns.
+    """Creates the runs of pools that are applied in this cluster, and takes the turns of all pools.
 
-    `on_turn` is called after each turn of a pool that a server has.
+    A pool of a server is a Sandbox object, as all that a server has in this cluster. The agent creates its run.
     """
 
     def __init__(self, cluster: ClusterWatches, members: PoolMembers, status: PoolStatus) -> None:
-        self.on_turn: Callable[[RunObject, PoolTurn], None] = lambda _run, _turn: None
         self._cluster = cluster
         self._catalog = Catalog(cluster)
         self._members = members
@@ -59,9 +55,8 @@ class PoolController:
         """Count a request of a sandbox in the namespace for which a member was created."""
         key = namespace, template
         self._misses[key] = self._misses.get(key, 0) + 1
-        for seen in self._cluster.holds.pools:
-            if seen.metadata.namespace == namespace:
-                self._cluster.pooled.add(Key.from_object(seen))
+        for run in self._cluster.holds.pool_runs(namespace):
+            self._cluster.pooled.add(run)
 
     def reset(self) -> None:
         """Forget the misses: another replica counts them."""
@@ -74,19 +69,28 @@ class PoolController:
             errors.ApiError: the API server failed.
         """
         seen = self._cluster.holds.pools.get(key.name, key.namespace)
-        if seen is None:
-            return None
-        meta = seen.metadata
-        run = self._cluster.ledger.get(names.run_name(meta.name, meta.uid))
+        served = self._cluster.sandboxes.get(key.name, key.namespace)
+        after = [await self._reconcile_applied(seen)] if seen is not None else []
+        run = self._run_of(served.metadata) if served is not None else None
+        if served is not None and run is not None and run.spec.pool is not None:
+            turn = await self._turn(served.metadata, run)
+            self._report_served(run, turn)
+            after.append(turn.next_turn_s if turn is not None else CONFLICT_RETRY_S)
+        return min((each for each in after if each > 0), default=None)
+
+    def _run_of(self, meta: AnnotatedMeta) -> RunObject | None:
+        return self._cluster.ledger.get(names.run_name(meta.name, meta.uid))
+
+    async def _reconcile_applied(self, seen: ResourcePoolObject) -> float:
+        """Take a turn for a pool that was applied in this cluster; return the seconds until the next, 0 for none."""
+        meta, run = seen.metadata, self._run_of(seen.metadata)
         if run is None and has_finalizer(meta, TARGET_FINALIZER):
             lost = await births.recover(self._cluster, POOLS, seen, POOLS.kind)
             if lost:
                 await self._status.report_waiting(seen, SandboxNotReadyError(Reason.LEDGER_LOST, lost))
-            return None
-        if run is None and (meta.deletion_timestamp or served_uid(meta)):
-            return None  # the agent creates the runs of a server
+            return 0.0
         refusal = None
-        if not (served_uid(meta) or meta.deletion_timestamp):
+        if not meta.deletion_timestamp:
             try:
                 run = await self._accept(seen, run)
             except (SpecError, PluginMissingError) as error:
@@ -94,10 +98,16 @@ class PoolController:
                 refusal = SandboxNotReadyError(Reason.PLUGIN_MISSING if missing else Reason.REFUSED, str(error))
                 if run is None:
                     await self._status.report_waiting(seen, refusal)
-                    return None
+                    return 0.0
+        elif run is None:
+            return 0.0
         if run is None:
             return STALE_CACHE_RETRY_S
-        return await self._turn(seen, run, refusal)
+        turn = await self._turn(meta, run)
+        if turn is None:
+            return CONFLICT_RETRY_S
+        after = await self._status.report_turn(seen, turn, refusal)
+        return min((each for each in (after, turn.next_turn_s) if each > 0), default=0.0)
 
     async def _accept(self, seen: ResourcePoolObject, run: RunObject | None) -> RunObject | None:
         """Store the spec and the template of a pool. Return its run; None if the caches are behind.
@@ -119,7 +129,10 @@ class PoolController:
             return None
         record = PoolRecord(ledger=PoolLedger(uid=meta.uid), spec=seen.parsed().spec, template=template)
         spec = RunSpec(plural=POOLS.plural, generation=meta.generation, pool=record)
-        made = await births.seal(self._cluster, meta, (), spec, target=pool_target(seen))
+        target = Target(
+            api_version=POOLS.api_version, kind=POOLS.kind, namespace=meta.namespace, name=meta.name, uid=meta.uid
+        )
+        made = await births.seal(self._cluster, meta, (), spec, target=target)
         self._cluster.queue.add(made.metadata.name)
         return made
 
@@ -131,48 +144,48 @@ class PoolController:
             return None
         return self._cluster.ledger.get(run.metadata.name)
 
-    async def _turn(
-        self, seen: ResourcePoolObject, run: RunObject, refusal: SandboxNotReadyError | None
-    ) -> float | None:
-        record, meta, now = run.spec.pool, seen.metadata, self._cluster.now()
-        if record is None:
-            return None
-        end = self._end_request(seen, run)
+    async def _turn(self, meta: AnnotatedMeta, run: RunObject) -> PoolTurn | None:
+        """Take a turn; return None if the ledger has changed meanwhile. `meta` is that of the run's target."""
+        record, now = run.spec.pool, self._cluster.now()
+        assert record is not None, "the run of a pool has its record"
+        end = self._end_request(meta, run)
         abandoned = parse_abandonment(meta.annotations, closing=end is not None)
         if abandoned is not None and abandoned.applies:
             end = end or EndRequest(at=now, reason=Reason.ABANDONED, message=abandoned.reason)
-        documents = template_documents(record.template)
+        documents = record.documents()
         template, members = digest(documents), list(self._members.observe(meta.uid))
         misses = self._misses.get((meta.namespace, template), 0)
+        request = pool_request(meta, record.ledger, now)
         decision = decide_pool(
-            record.spec,
-            template,
-            record.ledger,
-            members,
-            now,
-            misses=misses,
-            request=pool_request(seen, record.ledger, now),
-            end=end,
+            record.spec, template, record.ledger, members, now, misses=misses, request=request, end=end
         )
         if decision.changes:
             written = await self._write(run, msgspec.structs.replace(record, ledger=decision.ledger))
             if written is None:
-                return CONFLICT_RETRY_S
+                return None
             run = written
             self._take_misses((meta.namespace, template), misses)
             self._members.queue_ended(meta.uid)
         for number in decision.create:
-            await self._members.create(pool_target(seen), number, documents)
+            await self._members.create(run, number, documents)
         for member in decision.close:
             await self._members.close(member)
         if end is not None and abandoned is not None and abandoned.applies:
-            await self._members.abandon_unused(meta.uid, end)
+            await self._members.abandon_unused(meta.uid, abandoned.reason)
         if end is not None:
             self._cluster.queue.add(run.metadata.name)
-        turn = PoolTurn(record.spec, decision, tuple(members), end, run, now)
-        self.on_turn(run, turn)
-        after = await self._status.report_turn(seen, turn, refusal)
-        return _soonest(after, (decision.wake_at - now) / 1000 + 0.001 if decision.wake_at else 0.0)
+        return PoolTurn(record.spec, decision, tuple(members), end, run, now)
+
+    def _report_served(self, run: RunObject, turn: PoolTurn | None) -> None:
+        """Store the report of a server's pool. The next turn of its run sends it to the server."""
+        offered, uid = run.spec.offered, run.ledger.uid
+        if turn is None or offered is None:
+            return
+        units = self._members.reports(uid, turn.decision.ledger.failed)
+        report = turn.run_report(uid, units, offered.generation)
+        if self._cluster.holds.pool_reports.get(uid) != report:
+            self._cluster.holds.pool_reports[uid] = report
+            self._cluster.queue.add(run.metadata.name)
 
     def _take_misses(self, key: tuple[str, str], counted: int) -> None:
         left = self._misses.get(key, counted) - counted
@@ -180,34 +193,18 @@ class PoolController:
         if left:
             self._misses[key] = left
 
-    def _end_request(self, seen: ResourcePoolObject, run: RunObject) -> EndRequest | None:
+    def _end_request(self, meta: AnnotatedMeta, run: RunObject) -> EndRequest | None:
         """Return why the pool ends; None if it does not."""
         if run.ledger.closed is not None:
             return run.ledger.closed
-        if at := parse_time(seen.metadata.deletion_timestamp):
+        if at := parse_time(meta.deletion_timestamp):
             return EndRequest(at=at, reason=Reason.DELETED, message="deleted")
         return run.spec.offered.stop if run.spec.offered is not None else None
 
 
-def has_ended(members: PoolMembers, run: RunObject) -> bool:
-    """Return whether a closed pool has no grant and no unused member left."""
-    record = run.spec.pool
-    if record is None:
-        return True
-    return not (record.ledger.granted or record.ledger.failed or members.has_unused(run.ledger.uid))
-
-
-def pool_target(seen: ResourcePoolObject) -> Target:
-    """Return a pool as the target of its run."""
-    meta = seen.metadata
-    return Target(
-        api_version=POOLS.api_version, kind=POOLS.kind, namespace=meta.namespace, name=meta.name, uid=meta.uid
-    )
-
-
-def pool_request(seen: ResourcePoolObject, ledger: PoolLedger, now: int) -> PoolRequest | None:
+def pool_request(meta: AnnotatedMeta, ledger: PoolLedger, now: int) -> PoolRequest | None:
     """Return the request in the annotation of a pool. The same text is the same request, whenever it is read."""
-    text = (seen.metadata.annotations or {}).get(POOL_REQUEST_ANNOTATION, "").strip()
+    text = (meta.annotations or {}).get(POOL_REQUEST_ANNOTATION, "").strip()
     action, _, author = text.partition(" ")
     if action not in _ACTIONS:
         return None
@@ -219,12 +216,3 @@ def pool_request(seen: ResourcePoolObject, ledger: PoolLedger, now: int) -> Pool
         {"action": action, "request": {"at": now, "reason": "", "by": by[:1024]}}, PoolRequest
     )
     return made
-
-
-def plain_documents(documents: tuple[Lifecycle, ...]) -> tuple[dict[str, object], ...]:
-    """Return documents as plain data, as a record stores them."""
-    return tuple(msgspec.json.decode(msgspec.json.encode(each)) for each in documents)
-
-
-def _soonest(*seconds: float) -> float | None:
-    return min((each for each in seconds if each > 0), default=None)

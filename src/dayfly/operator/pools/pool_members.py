@@ -26,7 +26,7 @@ from dayfly.plan.sealed import Plan, seal
 from dayfly.spec.kinds import PoolMemberSpec, RunSpec
 from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, Lifecycle, Target, digest
 from dayfly.spec.report import UnitReport
-from dayfly.spec.run import EndRequest, Phase
+from dayfly.spec.run import Phase, Run
 
 _NO_PLAN = seal(())
 
@@ -54,11 +54,6 @@ class PoolMembers:
                 yield pool_member(run.ledger, seen.spec.number, self.state(run))
             elif has_finalizer(seen.metadata, TARGET_FINALIZER):
                 yield used_up(seen.spec.number, seen.metadata.uid)
-
-    def has_unused(self, pool: str) -> bool:
-        """Return whether a pool has members that no holder uses, in whatever state."""
-        runs = map(self.run_of, self.objects(pool))
-        return any(run is None or not run.ledger.holders for run in runs)
 
     def state(self, run: RunObject) -> MemberState:
         """Return the state of a member with this run."""
@@ -99,16 +94,28 @@ class PoolMembers:
             elif run is not None:
                 is_failed = seen.spec.number == failed and not run.ledger.joins
                 state = MemberState.FAILED if is_failed else self.state(run)
-                found.append(member_report(run.ledger, state, None))
+                found.append(member_report(self._with_server_names(run.ledger), state, None))
         return tuple(found)
 
-    async def create(self, pool: Target, number: int, documents: tuple[Lifecycle, ...]) -> None:
-        """Create a member of a pool, or complete its birth. Repeated calls create it once.
+    def _with_server_names(self, member: Run) -> Run:
+        """Return the ledger of a member with the names that its holders have on their server."""
+        holders = []
+        for each in member.holders:
+            run = self._cluster.ledger.get(names.run_name(each.target.name, each.run))
+            offered = run.spec.offered if run is not None else None
+            target = msgspec.structs.replace(each.target, name=offered.name) if offered is not None else each.target
+            holders.append(msgspec.structs.replace(each, target=target))
+        return msgspec.structs.replace(member, holders=tuple(holders))
+
+    async def create(self, owner: RunObject, number: int, documents: tuple[Lifecycle, ...]) -> None:
+        """Create a member of a pool with this run, or complete its birth. Repeated calls create it once.
 
         Raises:
             errors.ApiError: it is not complete.
         """
-        name = names.derive_name("", f"{pool.name}-{number}", "member", pool.uid, str(number))
+        pool, offered = owner.ledger.target, owner.spec.offered
+        visible = offered.name if offered is not None else pool.name
+        name = names.derive_name("", f"{visible}-{number}", "member", pool.uid, str(number))
         spec = PoolMemberSpec(pool=pool.name, pool_uid=pool.uid, number=number, template=digest(documents))
         meta = AnnotatedMeta(name=name, namespace=pool.namespace, labels={POOL_LABEL: pool.uid})
         body = PoolMemberObject(metadata=meta, spec=spec)
@@ -143,13 +150,13 @@ class PoolMembers:
             await self._cluster.ledger.commit(run, _NO_PLAN, (Close(request=member.request),))
             self._cluster.queue.add(run.metadata.name)
 
-    async def abandon_unused(self, pool: str, request: EndRequest) -> None:
+    async def abandon_unused(self, pool: str, reason: str) -> None:
         """Give up the cleanup of all members without a holder, also of those whose ledgers are lost."""
         for seen in self.objects(pool):
             run = self.run_of(seen)
             if ABANDON_ANNOTATION in (seen.metadata.annotations or {}) or (run is not None and run.ledger.holders):
                 continue
-            note = {ABANDON_ANNOTATION: f"force: {request.message or request.reason}"}
+            note = {ABANDON_ANNOTATION: f"force: {reason}"}
             patch = {"metadata": {"uid": seen.metadata.uid, "annotations": note}}
             try:
                 await self._cluster.client.patch(
@@ -170,12 +177,3 @@ def _is_unschedulable(pod: Pod) -> bool:
         each.type == "PodScheduled" and each.status == "False" and each.reason == Reason.UNSCHEDULABLE
         for each in pod.status.conditions or ()
     )
-
-
-def template_documents(template: tuple[dict[str, object], ...]) -> tuple[Lifecycle, ...]:
-    """Return the documents of a stored template.
-
-    Raises:
-        msgspec.ValidationError: they were written by another version.
-    """
-    return msgspec.convert(template, tuple[Lifecycle, ...])

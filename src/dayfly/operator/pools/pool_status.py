@@ -12,9 +12,9 @@ from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.plan.pools.refill import Member, PoolDecision
 from dayfly.plan.pools.status import describe_pool
 from dayfly.plan.reasons import Reason
-from dayfly.spec.report import PoolReport
+from dayfly.spec.report import PoolReport, RunReport, UnitReport
 from dayfly.spec.resource_pool import ResourcePoolSpec
-from dayfly.spec.run import EndRequest
+from dayfly.spec.run import EndRequest, Phase
 
 
 class PoolTurn(NamedTuple):
@@ -31,6 +31,28 @@ class PoolTurn(NamedTuple):
     def is_ready(self) -> bool:
         """Whether the pool has all wanted members."""
         return self.end is None and self.decision.summary.ready >= self.decision.summary.target
+
+    @property
+    def next_turn_s(self) -> float:
+        """The seconds until the next turn; 0 if only an event can change anything."""
+        # One millisecond later, so that the time has certainly come.
+        return max(self.decision.wake_at - self.now, 0) / 1000 + 0.001 if self.decision.wake_at else 0.0
+
+    def run_report(self, uid: str, members: tuple[UnitReport, ...], generation: int) -> RunReport:
+        """Return the report for a server."""
+        summary = self.decision.summary
+        return RunReport(
+            uid=uid,
+            phase=Phase.OPEN if self.end is None else Phase.CLOSED,
+            ready=self.is_ready,
+            reason=summary.reason,
+            message=summary.message,
+            done=min(summary.ready, summary.target),
+            total=summary.target,
+            units=members,
+            closed=self.end,
+            pool=self.report(generation),
+        )
 
     def report(self, generation: int) -> PoolReport:
         """Return the numbers of the pool. `generation` is that of its spec and template."""

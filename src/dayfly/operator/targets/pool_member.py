@@ -9,7 +9,7 @@ from dayfly.kube.cache import ObjectChange
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.holders import HolderEntries
-from dayfly.operator.cluster.objects import POOL_MEMBERS, POOLS, MemberRef, PoolMemberObject, RunObject
+from dayfly.operator.cluster.objects import POOL_MEMBERS, POOLS, SANDBOXES, MemberRef, PoolMemberObject, RunObject
 from dayfly.operator.targets.adapter import BaseAdapter, CachedTarget, UndecidableError, is_own_change
 from dayfly.plan.holding import Entry
 from dayfly.spec.kinds import PoolMemberSpec
@@ -69,8 +69,7 @@ class PoolMemberTarget(BaseAdapter):
         pool = await self._cluster.ledger.read_current(names.run_name(spec.pool, spec.pool_uid))
         if pool is not None and pool.spec.pool is not None:
             return pool.spec.pool.ledger.permits(spec.number)
-        seen = await self._cluster.client.find(POOLS.metadata_only(), spec.pool, namespace)
-        return None if seen is not None and seen.metadata.uid == spec.pool_uid else False
+        return None if await pool_exists(self._cluster, spec, namespace) else False
 
     async def is_awaited(self, run: RunObject) -> bool:
         """Return whether a holder or the pool has not observed the end of the member yet.
@@ -101,3 +100,12 @@ class PoolMemberTarget(BaseAdapter):
         if seen is None or seen.metadata.uid != target.uid:
             seen = await self._cluster.client.find(POOL_MEMBERS, target.name, target.namespace)
         return seen.spec if seen is not None and seen.metadata.uid == target.uid else None
+
+
+async def pool_exists(cluster: ClusterWatches, spec: PoolMemberSpec, namespace: str) -> bool:
+    """Return whether the object of a member's pool exists, by quorum reads. A server's pool is a Sandbox object."""
+    for kind in (POOLS, SANDBOXES):
+        seen = await cluster.client.find(kind.metadata_only(), spec.pool, namespace)
+        if seen is not None and seen.metadata.uid == spec.pool_uid:
+            return True
+    return False

@@ -7,9 +7,8 @@ from dayfly.kube.cache import ObjectChange
 from dayfly.kube.objects import Key
 from dayfly.lib.pace import Urgency
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import POOLS, ResourcePoolObject, RunObject
+from dayfly.operator.cluster.objects import POOL_LABEL, POOLS, ResourcePoolObject, RunObject
 from dayfly.operator.targets.adapter import BaseAdapter, CachedTarget, UndecidableError, is_own_change
-from dayfly.spec.run import EndRequest
 
 
 class ResourcePoolTarget(BaseAdapter):
@@ -20,15 +19,11 @@ class ResourcePoolTarget(BaseAdapter):
     def __init__(
         self,
         cluster: ClusterWatches,
-        *,
-        has_ended: Callable[[RunObject], bool],
         report_frozen: Callable[[RunObject, UndecidableError], Awaitable[None]],
     ) -> None:
-        """`has_ended` returns whether a closed pool has no unused member any longer."""
         super().__init__(POOLS)
         self.cache = cluster.holds.pools
         self._cluster = cluster
-        self._has_ended = has_ended
         self._report_frozen = report_frozen
 
     def as_cached(self, item: ResourcePoolObject) -> CachedTarget:
@@ -47,12 +42,18 @@ class ResourcePoolTarget(BaseAdapter):
     def on_run_missing(self, item: ResourcePoolObject) -> None:
         self._cluster.pooled.add(Key.from_object(item))
 
-    async def get_end_request(self, run: RunObject) -> EndRequest | None:
-        return run.spec.offered.stop if run.spec.offered is not None else None
-
     async def is_awaited(self, run: RunObject) -> bool:
-        """Return whether unused members of the pool are still being cleaned up."""
-        return not self._has_ended(run)
+        return has_members(self._cluster, run)
 
     async def report_frozen(self, run: RunObject, why: UndecidableError) -> None:
         await self._report_frozen(run, why)
+
+
+def has_members(cluster: ClusterWatches, run: RunObject) -> bool:
+    """Return whether the pool with this run has a grant, or a member that no sandbox uses."""
+    if run.spec.pool is None:
+        return False
+    every = cluster.holds.members.labelled(POOL_LABEL, run.ledger.uid)
+    runs = (cluster.ledger.get(names.run_name(each.metadata.name, each.metadata.uid)) for each in every)
+    ledger = run.spec.pool.ledger
+    return bool(ledger.granted or ledger.failed) or any(each is None or not each.ledger.holders for each in runs)
