@@ -190,6 +190,18 @@ class TestMemberStatus:
 
         at_work(story, drop=Script(fails=99))
 
+    def test_lost_ledger_is_reported(self):
+        async def story(world: World) -> None:
+            ref = member(world)
+            await world.until(lambda: shown(world).get("ready"), "a ready member")
+            world.cloud.forgiven = True
+            world.take_away(f"/apis/dayfly.dev/v1alpha1/runs/{ref.run}")
+            await world.until(lambda: shown(world)["reason"] == "LedgerLost", "the report", 300)
+            assert ref.run in shown(world)["message"]
+            assert not shown(world)["ready"]
+
+        at_work(story)
+
     def test_ready_member_causes_no_writes(self):
         async def story(world: World) -> None:
             member(world)

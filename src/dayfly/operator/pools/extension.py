@@ -162,6 +162,7 @@ class PoolsExtension:
         elif lost := await births.recover(self._cluster, POOL_MEMBERS, seen, POOL_MEMBERS.kind):
             self._frozen.add(key)
             log.error("PoolMember %s is frozen: %s", key, lost)
+            await self._member_status.report_lost(seen, lost)
         return None
 
     async def _close_orphan(self, seen: PoolMemberObject, run: RunObject) -> None:

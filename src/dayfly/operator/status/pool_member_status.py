@@ -102,7 +102,7 @@ class PoolMemberStatus:
             content = content._replace(ready=True, reason=Reason.RESOURCE_READY, message=message)
         elif hindrance:
             content = content._replace(reason=Reason.BLOCKED, message=messages.blocked(hindrance))
-        return await self._write(run.target, content)
+        return await self._write(run.target.name, run.target.namespace, run.uid, content)
 
     def _wake_holders(self, run: Run, report: RunReport) -> None:
         """Queue the holders of a member whose steps have changed: their reports have these steps, too."""
@@ -114,16 +114,21 @@ class PoolMemberStatus:
 
     async def report_frozen(self, target: Target, reason: str, message: str) -> None:
         """Report why the operator does nothing for a member."""
-        await self._write(target, _Content("", False, reason, message))
+        await self._write(target.name, target.namespace, target.uid, _Content("", False, reason, message))
 
-    async def _write(self, target: Target, content: _Content) -> float:
-        seen, now = self._cluster.holds.members.get(target.name, target.namespace), self._cluster.now()
-        if seen is None or seen.metadata.uid != target.uid:
-            self.forget(target.uid)
+    async def report_lost(self, seen: PoolMemberObject, message: str) -> None:
+        """Report that the ledger of a member is lost."""
+        meta, content = seen.metadata, _Content("", False, Reason.LEDGER_LOST, message)
+        await self._write(meta.name, meta.namespace, meta.uid, content)
+
+    async def _write(self, name: str, namespace: str, uid: str, content: _Content) -> float:
+        seen, now = self._cluster.holds.members.get(name, namespace), self._cluster.now()
+        if seen is None or seen.metadata.uid != uid:
+            self.forget(uid)
             return 0.0
-        if self._states.get(target.uid, ("", 0))[0] != content.state:
-            self._states[target.uid] = content.state, now
-        left = self._states[target.uid][1] + SETTLED_MS - now if content.state else 0
+        if self._states.get(uid, ("", 0))[0] != content.state:
+            self._states[uid] = content.state, now
+        left = self._states[uid][1] + SETTLED_MS - now if content.state else 0
         if content.state != MemberState.READY and left > 0:
             return left / 1000 + 0.001
         return await self._writer.write(seen, content.update(seen), now)
