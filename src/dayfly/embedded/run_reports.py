@@ -7,6 +7,7 @@ import msgspec
 from dayfly.embedded.forks import HOST, BaselineProcesses, ignored_options
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.embedded.routes.route_executors import has_no_target, missing_baseline, missing_proxy
+from dayfly.execute.acquire.facts import is_hit
 from dayfly.execute.turn import Scene
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
@@ -58,17 +59,19 @@ def with_members(
     names: Callable[[str], tuple[str, str]],
     member_report: Callable[[str], RunReport | None],
 ) -> RunReport:
-    """Return the report with the names of the pool members whose steps it has, and with their waits for a retry.
+    """Return the report with the pool members whose steps it has: names, hits, and waits for a retry.
 
     `names` returns the names of a member and of its pool, and `member_report` the report of a member.
     """
 
     def with_member(unit: UnitReport) -> UnitReport:
-        if unit.kind != Kind.ACQUIRE or not (ref := run.unit(unit.id).ref):
+        record = run.unit(unit.id)
+        if unit.kind != Kind.ACQUIRE or not record.ref:
             return unit
-        member, pool = names(ref)
-        waits = unit.state == "running" and _waits_for_retry(unit, member_report(ref))
-        return msgspec.structs.replace(unit, member=member, pool=pool, state="retrying" if waits else unit.state)
+        member, pool = names(record.ref)
+        waits = unit.state == "running" and _waits_for_retry(unit, member_report(record.ref))
+        state = "retrying" if waits else unit.state
+        return msgspec.structs.replace(unit, member=member, pool=pool, hit=is_hit(record), state=state)
 
     return msgspec.structs.replace(report, units=tuple(map(with_member, report.units)))
 
