@@ -399,7 +399,7 @@ class EmbeddedHost:
         if (pool := self.keeper.report(uid)) is not None:
             return pool
         last = self._engine.reader.ended_run(uid)
-        return None if last is None else last_report(last)
+        return None if last is None else last_report(last, self.report)
 
     def _member_names(self, uid: str) -> tuple[str, str]:
         """Return the name of a pool member and that of its pool; empty if they are unknown or there is none."""
