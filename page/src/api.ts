@@ -26,6 +26,11 @@ export function may(role: "member" | "admin"): boolean {
   return session !== null && (session.role === "admin" || session.role === role);
 }
 
+/** Whether the key may change pools: a key with a scope may not. */
+export function mayChangePools(): boolean {
+  return may("member") && !session?.scoped;
+}
+
 export async function request<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
   const init: RequestInit = {
     method,

@@ -29,7 +29,7 @@ export interface Concerns {
 
 /** All concerns. The badge, the view and the hosts use the same response. */
 export function useConcerns(live: Live): Concerns {
-  const tones = [...live.all.values(), ...live.groups.all.values()].map(toneOf);
+  const tones = [...live.all.values(), ...live.groups.all.values(), ...live.pools.all.values()].map(toneOf);
   const changed = ["failed", "warning", "trouble"].map((tone) => tones.filter((each) => each === tone).length);
   return useQuery<Concern[]>(orgPath("attention"), [tones.length, ...changed].join(), POLL_INTERVAL_MS);
 }
@@ -61,12 +61,13 @@ function One({ concern, now }: { concern: Concern; now: number }): JSX.Element {
   const [title, state] = KINDS[concern.kind];
   const unit = ["unknown", "stuck", "held"].includes(concern.kind) ? (concern.units?.[0] ?? "") : "";
   const uid = concern.uid ?? "";
+  const view = concern.pool ? ["pools", concern.pool] : concern.group ? ["routegroups", concern.group] : ["sandboxes", concern.sandbox ?? ""];
   return (
     <>
       <p class="what">
         <State state={state}>{title}</State>{" "}
-        {concern.sandbox || concern.group ? (
-          <a href={href(concern.group ? ["routegroups", concern.group] : ["sandboxes", concern.sandbox ?? ""], { unit, uid })}>
+        {view[1] ? (
+          <a href={href(view, concern.pool ? {} : { unit, uid })}>
             <Text>{concern.subject}</Text>
           </a>
         ) : (

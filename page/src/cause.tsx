@@ -15,11 +15,18 @@ export function causeOf(unit: string, blocker: Blocker | null): Blocker | null {
   return null;
 }
 
-/** `root`: a subject that is already displayed here and gets no link. */
-export function Cause({ blocker, root }: { blocker: Blocker; root: string }): JSX.Element {
+interface Props {
+  blocker: Blocker;
+  /** A subject that is already displayed here and gets no link. */
+  root: string;
+  /** Whether units have a panel on this page. */
+  linksUnits?: boolean;
+}
+
+export function Cause({ blocker, root, linksUnits = true }: Props): JSX.Element {
   const deeper = blocker.because ?? [];
   // Possible leftovers of an abandoned cleanup are named by their resource, which has no panel.
-  const unit = blocker.subject === root || blocker.reason === "LeftoversPossible" ? "" : (blocker.subject ?? "");
+  const unit = !linksUnits || blocker.subject === root || blocker.reason === "LeftoversPossible" ? "" : (blocker.subject ?? "");
   return (
     <li>
       {unit ? (
@@ -39,7 +46,7 @@ export function Cause({ blocker, root }: { blocker: Blocker; root: string }): JS
       {deeper.length > 0 && (
         <ul>
           {deeper.map((each) => (
-            <Cause key={each.subject} blocker={each} root={root} />
+            <Cause key={each.subject} blocker={each} root={root} linksUnits={linksUnits} />
           ))}
         </ul>
       )}

@@ -1,10 +1,10 @@
-/** Parse the search box and select matching sandboxes or route groups. Pure.
+/** Parse the search box and select matching sandboxes, route groups or pools. Pure.
  *
   * A word matches in the name, reason, host, labels and, for a route group, its match. `key=value` matches a label, `key=` any value of that label,
   * `is:failed` a state, `on:NAME` a host, `has:NAME` a sandbox of a group. All terms must match.
  */
 import { matchText } from "./match";
-import type { Group, SandboxOrGroup, Spec } from "./types";
+import type { Group, Listed, Spec } from "./types";
 
 export interface Terms {
   words: string[];
@@ -17,22 +17,22 @@ export interface Terms {
 export const TONES = ["ready", "working", "trouble", "warning", "failed"] as const;
 export type Tone = (typeof TONES)[number];
 
-export function spec(living: SandboxOrGroup): Spec {
+export function spec(living: Listed): Spec {
   return living.spec as Spec;
 }
 
 /** The host, or the namespace on the page of a cluster. */
-export function hostOf(living: SandboxOrGroup): string {
+export function hostOf(living: Listed): string {
   return living.namespace || (spec(living).cluster ?? "");
 }
 
 /** The sandboxes that a group currently matches; empty for a sandbox. */
-export function matchedSandboxes(living: SandboxOrGroup): readonly string[] {
+export function matchedSandboxes(living: Listed): readonly string[] {
   return (living as Partial<Group>).status?.matchedSandboxes ?? [];
 }
 
 /** The state in one word. */
-export function toneOf(sandbox: SandboxOrGroup): Tone {
+export function toneOf(sandbox: Listed): Tone {
   if (sandbox.status.ready && sandbox.progress.severity === "progress") return "ready";
   return sandbox.progress.severity === "progress" ? "working" : (sandbox.progress.severity as Tone);
 }
@@ -53,7 +53,7 @@ export function parse(query: string): Terms {
   return terms;
 }
 
-export function matches(terms: Terms, sandbox: SandboxOrGroup): boolean {
+export function matches(terms: Terms, sandbox: Listed): boolean {
   const { labels = {}, description = "", match } = spec(sandbox);
   const cluster = hostOf(sandbox);
   if (terms.is.length && !terms.is.includes(toneOf(sandbox))) return false;
@@ -71,7 +71,7 @@ export type Order = "name" | "age" | "state" | "left";
 const RANK: Record<Tone, number> = { failed: 0, warning: 1, trouble: 2, working: 3, ready: 4 };
 
 /** A sorted copy, ascending or descending. Equal keys are sorted by name. */
-export function sorted<T extends SandboxOrGroup>(found: T[], by: Order, backwards = false): T[] {
+export function sorted<T extends Listed>(found: T[], by: Order, backwards = false): T[] {
   const key: (each: T) => number = {
     name: () => 0,
     age: (each: T) => -Date.parse(each.createdAt),

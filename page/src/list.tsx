@@ -1,4 +1,4 @@
-/** The live list of sandboxes or route groups. Only rows in and near the window are in the DOM. */
+/** The live list of sandboxes, route groups or pools. Only rows in and near the window are in the DOM. */
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { plainCluster } from "./api";
@@ -6,7 +6,7 @@ import { hostOf, matches, parse, sorted, spec, toneOf, type Order } from "./filt
 import { useNow, type Kind, type Live } from "./live";
 import { go, href, withQuery, type Place } from "./router";
 import { duration, roughly } from "./text";
-import type { SandboxOrGroup, Sandbox } from "./types";
+import type { Listed, Sandbox } from "./types";
 import { Heading, Labels, State, Text, TONE_WORDS } from "./ui";
 
 const ORDERS: Order[] = ["name", "age", "state", "left"];
@@ -46,7 +46,7 @@ export function List({ live, place }: { live: Live; place: Place }): JSX.Element
   );
 }
 
-interface ListingProps<T extends SandboxOrGroup> {
+interface ListingProps<T extends Listed> {
   title: string;
   /** Singular, as used in a sentence. */
   one: string;
@@ -57,6 +57,8 @@ interface ListingProps<T extends SandboxOrGroup> {
   columns: Column<T>[];
   /** Columns after the column `Time left`. */
   after?: Column<T>[];
+  /** Whether the objects may have a time to live. */
+  mortal?: boolean;
   /** Filter terms that only this list has (for the placeholder), and a sentence about them. */
   extraTerms: string;
   help: string;
@@ -64,10 +66,11 @@ interface ListingProps<T extends SandboxOrGroup> {
   emptyMessage: JSX.Element;
 }
 
-const NO_COLUMNS: Column<SandboxOrGroup>[] = [];
+const NO_COLUMNS: Column<Listed>[] = [];
+const LEFT: [Order, string, string] = ["left", "Time left", "left"];
 
-export function Listing<T extends SandboxOrGroup>(props: ListingProps<T>): JSX.Element {
-  const { title, one, plural, known, place, columns, after = NO_COLUMNS, extraTerms, help, emptyMessage } = props;
+export function Listing<T extends Listed>(props: ListingProps<T>): JSX.Element {
+  const { title, one, plural, known, place, columns, after = NO_COLUMNS, mortal = true, extraTerms, help, emptyMessage } = props;
   const query = place.query.get("q") ?? "";
   const wanted = place.query.get("by") ?? "name";
   const backwards = wanted.startsWith("-");
@@ -116,6 +119,7 @@ export function Listing<T extends SandboxOrGroup>(props: ListingProps<T>): JSX.E
         synced={known.synced}
         columns={columns}
         after={after}
+        mortal={mortal}
         nothing={all.length ? `No ${one} matches the filter.` : emptyMessage}
       />
     </>
@@ -135,10 +139,11 @@ interface RowsProps<T> {
   synced: boolean;
   columns: Column<T>[];
   after: Column<T>[];
+  mortal: boolean;
   nothing: JSX.Element | string;
 }
 
-function Rows<T extends SandboxOrGroup>({ title, plural, found, order, backwards, synced, columns, after, nothing }: RowsProps<T>): JSX.Element {
+function Rows<T extends Listed>({ title, plural, found, order, backwards, synced, columns, after, mortal, nothing }: RowsProps<T>): JSX.Element {
   const now = useNow();
   const frame = useRef<HTMLDivElement>(null);
   const [seen, setSeen] = useState({ top: 0, height: 900 });
@@ -192,7 +197,7 @@ function Rows<T extends SandboxOrGroup>({ title, plural, found, order, backwards
     ["state", "State", ""],
     ...columns.map(bare),
     ["age", "Age", "age"],
-    ["left", "Time left", "left"],
+    ...(mortal ? [LEFT] : []),
     ...after.map(bare),
     ["", plainCluster() ? "Namespace" : "Host", "host"],
   ];
@@ -212,7 +217,7 @@ function Rows<T extends SandboxOrGroup>({ title, plural, found, order, backwards
         <tbody>
           {first > 0 && <Space rows={first} />}
           {found.slice(first, last).map((each, index) => (
-            <Row key={each.name} plural={plural} of={each} row={first + index} now={now} columns={columns} after={after} />
+            <Row key={each.name} plural={plural} of={each} row={first + index} now={now} columns={columns} after={after} mortal={mortal} />
           ))}
           {last < found.length && <Space rows={found.length - last} />}
         </tbody>
@@ -252,9 +257,10 @@ interface RowProps<T> {
   now: number;
   columns: Column<T>[];
   after: Column<T>[];
+  mortal: boolean;
 }
 
-function Row<T extends SandboxOrGroup>({ plural, of, row, now, columns, after }: RowProps<T>): JSX.Element {
+function Row<T extends Listed>({ plural, of, row, now, columns, after, mortal }: RowProps<T>): JSX.Element {
   const tone = toneOf(of);
   const end = of.status.scheduledDeleteTime;
   const cell = (each: Column<T>): JSX.Element => (
@@ -274,7 +280,7 @@ function Row<T extends SandboxOrGroup>({ plural, of, row, now, columns, after }:
       </td>
       {columns.map(cell)}
       <td class="age">{roughly(now - Date.parse(of.createdAt))}</td>
-      <td class="left">{end ? duration(Date.parse(end) - now).split(" ").slice(0, 2).join(" ") : "–"}</td>
+      {mortal && <td class="left">{end ? duration(Date.parse(end) - now).split(" ").slice(0, 2).join(" ") : "–"}</td>}
       {after.map(cell)}
       <td class="host">
         <Text>{hostOf(of) || "all"}</Text>

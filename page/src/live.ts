@@ -1,9 +1,9 @@
-/** Live data: all sandboxes and route groups from the stream of changes, and the report of one of them. Requests pause
- * while the page is hidden.
+/** Live data: all sandboxes, route groups and pools from the stream of changes, and the report of one of them. Requests
+ * pause while the page is hidden.
  */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Refused, orgPath, get, part, words } from "./api";
-import type { Group, SandboxOrGroup, Report, Sandbox } from "./types";
+import type { Group, Pool, Report, Sandbox } from "./types";
 
 // Changes within this time are rendered together.
 const BATCH_MS = 80;
@@ -44,19 +44,22 @@ export interface Kind<T> {
 
 export interface Live extends Kind<Sandbox> {
   groups: Kind<Group>;
+  pools: Kind<Pool>;
   connected: boolean;
 }
 
-/** The objects of one kind, as the stream reports them. Events about groups have a prefix. */
-export class KindStream<T extends SandboxOrGroup> {
+/** The objects of one kind, as the stream reports them. Events about groups and pools have a prefix. */
+export class KindStream<T extends { name: string }> {
   private all = new Map<string, T>();
   /** The objects received since the stream restarted; null once that list is complete. */
   private fresh: Map<string, T> | null = new Map();
   private news = false;
 
   constructor(
-    private readonly prefix: "" | "group-",
+    private readonly prefix: "" | "group-" | "pool-",
     private readonly blame: (error: string) => void,
+    /** The event after all objects. The stream sends all pools before it ends the list of sandboxes. */
+    private readonly synced = prefix === "pool-" ? "synced" : `${prefix}synced`,
   ) {}
 
   /** Whether the list is incomplete since the stream restarted. */
@@ -80,7 +83,7 @@ export class KindStream<T extends SandboxOrGroup> {
     };
     on<T>("changed", (each) => changes((all) => all.set(each.name, each)));
     on<{ name: string }>("deleted", ({ name }) => changes((all) => all.delete(name)));
-    on("synced", () => {
+    source.addEventListener(this.synced, () => {
       if (this.fresh) this.all = this.fresh;
       this.fresh = null;
       this.news = true;
@@ -97,49 +100,57 @@ export class KindStream<T extends SandboxOrGroup> {
   }
 }
 
-/** Connect a stream to both kinds. The browser may reopen the stream several times. */
+type AnyKindStream = Pick<KindStream<Sandbox>, "unfinished" | "begin" | "listen">;
+
+/** Connect a stream to its kinds. The browser may reopen the stream several times. */
 export function listen(
   source: EventSource,
-  { boxes, groups }: { boxes: KindStream<Sandbox>; groups: KindStream<Group> },
+  kinds: readonly AnyKindStream[],
   tell: { soon: () => void; show: () => void; opened: () => void },
 ): void {
-  const anew = (): void => {
-    boxes.begin();
-    groups.begin();
-  };
+  const anew = (): void => kinds.forEach((kind) => kind.begin());
   source.addEventListener("open", () => {
     // A stream that broke off before `synced` has no event ID, so the server sends the full list again without a `reset`.
-    if (boxes.unfinished || groups.unfinished) anew();
+    if (kinds.some((kind) => kind.unfinished)) anew();
     tell.opened();
   });
   source.addEventListener("reset", anew);
-  boxes.listen(source, tell.soon, tell.show);
-  groups.listen(source, tell.soon, tell.show);
+  kinds.forEach((kind) => kind.listen(source, tell.soon, tell.show));
 }
 
-/** All sandboxes and route groups of the organisation, from server-sent events. */
+/** All sandboxes, route groups and pools of the organisation, from server-sent events. */
 export function useLive(): Live {
   const none = { synced: false, fault: "" };
-  const [live, setLive] = useState<Live>({ ...none, all: new Map(), groups: { ...none, all: new Map() }, connected: true });
+  const [live, setLive] = useState<Live>({
+    ...none,
+    all: new Map(),
+    groups: { ...none, all: new Map() },
+    pools: { ...none, all: new Map() },
+    connected: true,
+  });
   const heard = useRef({
     boxes: new KindStream<Sandbox>("", (fault) => setLive((last) => ({ ...last, fault }))),
     groups: new KindStream<Group>("group-", (fault) => setLive((last) => ({ ...last, groups: { ...last.groups, fault } }))),
+    // Faults of pools are reported with those of sandboxes.
+    pools: new KindStream<Pool>("pool-", () => undefined),
   });
   const visible = useVisible();
   useEffect(() => {
     if (!visible) return undefined;
-    const { boxes, groups } = heard.current;
+    const { boxes, groups, pools } = heard.current;
+    const kinds = [boxes, groups, pools];
     let timer = 0;
     let again = 0;
     let source: EventSource;
     const show = (): void => {
       clearTimeout(timer);
       timer = 0;
-      const [all, grouped] = [boxes.take(), groups.take()];
+      const [all, grouped, pooled] = [boxes.take(), groups.take(), pools.take()];
       setLive((last) => ({
         ...last,
         ...(all ? { all, synced: true } : {}),
         groups: grouped ? { ...last.groups, all: grouped, synced: true } : last.groups,
+        pools: pooled ? { ...last.pools, all: pooled, synced: true } : last.pools,
         connected: true,
       }));
     };
@@ -149,10 +160,9 @@ export function useLive(): Live {
     // A stream reports its faults when it opens, so the faults of an earlier stream may be outdated.
     const opened = (): void => setLive((last) => ({ ...last, fault: "", groups: { ...last.groups, fault: "" }, connected: true }));
     const open = (): void => {
-      boxes.begin();
-      groups.begin();
+      kinds.forEach((kind) => kind.begin());
       source = new EventSource(`/api/v2${orgPath("changes")}`);
-      listen(source, heard.current, { soon, show, opened });
+      listen(source, kinds, { soon, show, opened });
       source.addEventListener("error", () => {
         setLive((last) => (last.connected ? { ...last, connected: false } : last));
         if (source.readyState === EventSource.CLOSED) {

@@ -9,6 +9,8 @@ import { List, isTyping } from "./list";
 import { useLive, type Live } from "./live";
 import { Hosts } from "./hosts";
 import { Plugins } from "./plugins";
+import { PoolView } from "./pool";
+import { PoolList } from "./pools";
 import { EndedView } from "./ended";
 import { go, href, usePlace, type Place } from "./router";
 import { SandboxView } from "./sandbox";
@@ -65,6 +67,7 @@ function SignIn({ fault }: { fault: { status: number; text: string } }): JSX.Ele
 const VIEWS: [string, string][] = [
   ["sandboxes", "Sandboxes"],
   ["routegroups", "Route groups"],
+  ["pools", "Pools"],
   ["attention", "Needs attention"],
   ["plugins", "Plugins"],
   ["hosts", "Hosts"],
@@ -103,7 +106,7 @@ function SignedIn({ session, place }: { session: Session; place: Place }): JSX.E
           <img src="/page/dayfly.svg" alt="" width="24" height="24" /> Dayfly
         </a>
         <nav aria-label="Views">
-          {VIEWS.filter(([path]) => !["hosts", "routegroups"].includes(path) || !session.place).map(([path, title]) => (
+          {VIEWS.filter(([path]) => !["hosts", "pools", "routegroups"].includes(path) || !session.place).map(([path, title]) => (
             <a key={path} href={href([path])} aria-current={path === view ? "page" : undefined}>
               {title}
               {path === "attention" && concerns.found?.length ? <span class="badge">{concerns.found.length}</span> : null}
@@ -147,6 +150,7 @@ function View({ view, place, live, concerns }: { view: string; place: Place; liv
   if (view === "sandboxes") return <List live={live} place={place} />;
   if (view === "routegroups" && name) return <GroupView key={`${name} ${uid}`} name={name} place={place} live={live} />;
   if (view === "routegroups") return <GroupList live={live} place={place} />;
+  if (view === "pools" && !plainCluster()) return name ? <PoolView key={name} name={name} live={live} /> : <PoolList live={live} place={place} />;
   if (view === "attention") return <Attention {...concerns} />;
   if (view === "plugins") return <Plugins place={place} />;
   if (view === "hosts" && !plainCluster()) return <Hosts live={live} concerns={concerns.found ?? []} />;
@@ -168,9 +172,9 @@ async function signOut(): Promise<void> {
 }
 
 const KEYS: [string, string][] = [
-  ["j, k", "next and previous sandbox or route group"],
+  ["j, k", "next and previous sandbox, route group or pool"],
   ["Enter", "open it"],
-  ["/", "filter sandboxes or route groups"],
+  ["/", "filter sandboxes, route groups or pools"],
   ["Esc", "close a unit or a dialog"],
   ["?", "this help"],
 ];

@@ -2519,6 +2519,11 @@ export interface components {
              */
             expiresAt?: string;
             /**
+             * @description Whether the key has a scope, so that it changes no pools.
+             * @default false
+             */
+            scoped?: boolean;
+            /**
              * @description Cluster of a page without a server.
              * @default null
              */
@@ -2597,6 +2602,8 @@ export interface components {
             hits: number;
             /** @description Number of resources that found none. */
             misses: number;
+            /** @description Usual time to create a member; 0 if it was not measured yet. */
+            refillSeconds: number;
             /** @description Members, the oldest first. */
             members: components["schemas"]["PoolMember"][];
         };
@@ -2940,6 +2947,11 @@ export interface components {
              * @default
              */
             member?: string;
+            /**
+             * @description For a step of a pool member: whether it was complete when the run took the member.
+             * @default false
+             */
+            hit?: boolean;
             /**
              * @description For a pool member: the resource that uses it, as `sandbox/resource`.
              * @default
@@ -3285,6 +3297,11 @@ export interface components {
              * @default
              */
             pool?: string;
+            /**
+             * @description Whether the member was ready when the sandbox took it.
+             * @default false
+             */
+            hit?: boolean;
         };
         /**
          * SentMessages

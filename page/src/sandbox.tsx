@@ -7,7 +7,7 @@ import { useGroupsOf } from "./groups";
 import type { Live } from "./live";
 import { href, type Place } from "./router";
 import { Run } from "./run";
-import type { Report, Sandbox } from "./types";
+import type { PooledResource, Report, Sandbox } from "./types";
 import { Text } from "./ui";
 
 export function SandboxView({ name, place, live }: { name: string; place: Place; live: Live }): JSX.Element {
@@ -28,6 +28,7 @@ export function SandboxView({ name, place, live }: { name: string; place: Place;
 function Facts({ sandbox, report, live }: { sandbox: Sandbox; report: Report; live: Live }): JSX.Element {
   const { description = "", labels = {} } = spec(sandbox);
   const groups = useGroupsOf(sandbox.name, live);
+  const pooled = sandbox.status.resources ?? [];
   return (
     <About found={sandbox} description={description}>
       <LabelFacts labels={labels} />
@@ -40,8 +41,33 @@ function Facts({ sandbox, report, live }: { sandbox: Sandbox; report: Report; li
           ))}
         </Fact>
       )}
+      {pooled.length > 0 && (
+        <Fact title="From pools">
+          {pooled.map((each) => (
+            <span key={each.name} class="chip">
+              <Text>{each.name}</Text>: <PoolMember resource={each} />
+            </span>
+          ))}
+        </Fact>
+      )}
       <Endpoints endpoints={sandbox.endpoints} />
       <Ended report={report} />
     </About>
+  );
+}
+
+/** The member of a pool that a resource is, and whether it was ready when the sandbox took it. */
+function PoolMember({ resource: { member, pool = "", hit = false } }: { resource: PooledResource }): JSX.Element {
+  return (
+    <>
+      {pool ? (
+        <a href={href(["pools", pool])}>
+          <Text>{member}</Text>
+        </a>
+      ) : (
+        <Text>{member}</Text>
+      )}{" "}
+      ({hit ? "hit" : "miss"})
+    </>
   );
 }

@@ -5,8 +5,15 @@ type Schemas = components["schemas"];
 
 export type Sandbox = Schemas["Sandbox"];
 export type Group = Schemas["RouteGroup"];
-/** Both have a name, a spec, a status and a progress. */
 export type SandboxOrGroup = Sandbox | Group;
+export type Pool = Schemas["Pool"];
+export type PooledResource = Schemas["PooledResource"];
+export type PoolMember = Schemas["PoolMember"];
+export type PoolExplanation = Schemas["PoolExplanation"];
+/** An object with a row in a list. A pool has no time to live. */
+export type Listed = Pick<Pool, "name" | "createdAt" | "spec" | "progress" | "namespace"> & {
+  status: Pick<Pool["status"], "ready" | "reason" | "message"> & { scheduledDeleteTime?: string | null };
+};
 export type Report = Schemas["Report"];
 export type Unit = Schemas["Unit"];
 export type Plan = Schemas["CompilePreview"];

@@ -69,6 +69,12 @@ export function UnitPanel({ at, report, unit, why, whyLoaded, about, living }: P
               ))}
             </p>
           )}
+          {unit.member && (
+            <p>
+              Ran in the pool member <Text>{unit.member}</Text>
+              {unit.hit ? ", before the sandbox took it" : ""}.
+            </p>
+          )}
           <Inputs about={about} unit={unit} />
           <Outputs at={at} report={report} unit={unit} about={about} living={living} />
           <section>

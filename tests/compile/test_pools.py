@@ -66,9 +66,12 @@ def test_resource_opts_out_with_pool_never():
     assert used(db(more=", pool: never"), compiled_pool(pool("{size: '2'}"), BODY)) is None
 
 
-def test_inline_plugin_never_matches():
-    inline = "resources:\n- {name: db, spec: {create: [" + step("make") + "]}}"
-    assert run(box(inline), pools=[compiled_pool(pool(), steps([step("make")]))]).pools == {}
+def test_inline_plugin_matches_a_pool_of_the_same_content():
+    warm = compiled_pool(pool(), steps([step("make")]))
+    for name, pools in (("make", {"db": "warm"}), ("other", {})):
+        inline = "resources:\n- {name: db, spec: {create: [" + step(name) + "]}}"
+        assert run(box(inline), pools=[warm]).pools == pools
+        assert run(box(inline), pools=[warm], publisher="ORG:acme").pools == {}
 
 
 def test_resource_needs_the_same_plugin_version_and_content():

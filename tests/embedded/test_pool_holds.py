@@ -235,8 +235,13 @@ class TestAbandon:
         await machine.state("postgres/drop", "retrying", member_id("p", "1"))
         await machine.host.abandon("a", EndRequest(at=1, reason="Abandoned", message="gone"))
         await machine.gone("a")
+        left = machine.report("a")
+        assert (left.phase, left.done, left.total) == ("abandoned", 0, 1)
+        assert "pool member is still being cleaned up: postgres/drop" in left.message
         machine.journal.with_name("journal.go").touch()
         await machine.gone(member_id("p", "1"))
+        gone = machine.report("a")
+        assert (gone.total, "still being cleaned up" in gone.message) == (0, False)
 
     async def test_abandoned_member_completes_the_release_with_a_remark(self, machine):
         member = database(drop="exit 1")

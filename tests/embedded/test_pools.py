@@ -11,6 +11,7 @@ from tests.embedded.pool_documents import pool, pooled, sandbox, template
 from dayfly.link.wire import PoolAction, Verdict
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.identity import member_id
+from dayfly.spec.lifecycle import Kind
 from dayfly.spec.run import EndRequest
 
 pytestmark = pytest.mark.usefixtures("no_errors", "resting_pools")
@@ -212,6 +213,11 @@ async def test_report_of_a_pool_counts_hits_and_misses(machine):
     await machine.ready("miss")
     await until(lambda: machine.report("p").pool.misses == 1, lambda: machine.report("p"))
     assert machine.report("p").pool.hits == 1
+    (hit,), (miss,) = (
+        [unit for unit in machine.report(uid).units if unit.event == "preStart" and unit.kind == Kind.ACQUIRE]
+        for uid in ("hit", "miss")
+    )
+    assert ((hit.member, hit.hit), (miss.member, miss.hit)) == (("p-1", True), ("p-2", False))
 
 
 async def test_refill_uses_at_most_half_of_the_slots(machine):

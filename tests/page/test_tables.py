@@ -10,7 +10,7 @@ pytestmark = pytest.mark.builds("page")
 WIDTHS = (320, 360, 390, 480, 640, 641, 700, 768, 820, 900, 901, 1024, 1100, 1200, 1280, 1440)
 MEASURE = """() => Object.fromEntries([...document.querySelectorAll("thead th")].map((each) => [
     each.textContent, Math.round(each.getBoundingClientRect().width)]).filter(([, width]) => width))"""
-VIEWS = ("sandboxes", "routegroups", "plugins", "hosts", "ended")
+VIEWS = ("sandboxes", "routegroups", "pools", "plugins", "hosts", "ended")
 
 
 def fill(client, host, numbers: range) -> None:
@@ -19,6 +19,8 @@ def fill(client, host, numbers: range) -> None:
             f"resource-plugins/plugin-with-a-long-name-{n}",
             specs.plugin(f"plugin-with-a-long-name-{n}", description="A database"),
         )
+        pool = {"cluster": "local", "plugin": f"plugin-with-a-long-name-{n}", "params": {"size": "small"}, "ready": 1}
+        client.put(f"resourcepools/pool-with-a-long-name-{n}", {"spec": pool})
         match = {"label": {"key": "team", "value": "a"}}
         client.put(f"routegroups/group-with-a-long-name-{n}", {"spec": {"cluster": "local", "match": match}})
         client.put(f"sandboxes/old-sandbox-of-long-name-{n}", specs.empty())
@@ -44,6 +46,7 @@ def measured(visit) -> dict[tuple[str, int], dict[str, int]]:
 
 @pytest.mark.slow
 def test_columns_keep_their_width_however_many_rows(client, host, enter):
+    host.pools = True
     fill(client, host, range(2))
     with enter() as visit:
         few = measured(visit)

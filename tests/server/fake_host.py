@@ -14,7 +14,7 @@ from dayfly.link.host_interface import Host
 from dayfly.link.wire import Offer, Verdict
 from dayfly.plan.reasons import Reason
 from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
-from dayfly.spec.report import RunReport, UnitReport
+from dayfly.spec.report import PoolReport, RunReport, UnitReport
 from dayfly.spec.run import EndRequest, Phase
 from dayfly.spec.run_data import HistoryEntry, LogInfo, RunEndpoint, Value
 
@@ -103,10 +103,19 @@ class FakeHost:
 
     # --- for tests ----------------------------------------------------------------------------------------------------
 
-    def say(self, uid: str, *, ready: bool, reason: str, message: str, units: tuple[UnitReport, ...] = ()) -> None:
-        """Set the report of a run."""
+    def say(
+        self,
+        uid: str,
+        *,
+        ready: bool,
+        reason: str,
+        message: str,
+        units: tuple[UnitReport, ...] = (),
+        pool: PoolReport | None = None,
+    ) -> None:
+        """Set the report of a run or a pool."""
         report = _report(uid, Phase.CLOSED if uid in self.closed else Phase.OPEN)
-        changes = {"ready": ready, "reason": reason, "message": message, "units": units}
+        changes = {"ready": ready, "reason": reason, "message": message, "units": units, "pool": pool}
         self.reports[uid] = msgspec.structs.replace(report, **changes)
         self.versions[uid] = self.version(uid) + 1
         self._tell(self.end.report_change, uid)

@@ -7,6 +7,7 @@ import functools
 import msgspec
 import pytest
 from tests.server import specs
+from tests.server.client import wait_for
 
 from dayfly.link.host_state import HostState
 from dayfly.link.server_end import HostFailedError, Link, Links
@@ -336,6 +337,23 @@ def test_ended_runs_of_one_name_are_read_by_uid(client, host):
     assert client.get(f"sandboxes/one/report?uid={living}")["uid"] == living
     assert client.call("GET", f"sandboxes/two/report?uid={first}").status == 404
     assert client.call("GET", "sandboxes/one/report?uid=nobody").status == 404
+
+
+def test_member_of_an_abandoned_sandbox_is_watched_until_its_end(client, host):
+    uid = ended(client, host, "lost", abandoned="its machine burnt")
+    wait_for(lambda: uid in host.acknowledged)
+
+    def say(message, total):
+        asked = EndRequest(at=1, reason="Abandoned", message="its machine burnt", by="ann")
+        last = msgspec.structs.replace(host.over[uid], phase=Phase.ABANDONED, abandon=asked)
+        host.over[uid] = msgspec.structs.replace(last, message=message, done=0, total=total)
+        (found,) = client.get("attention")
+        return found["message"]
+
+    assert say("a pool member is still being cleaned up: attempt 1 failed", 1).endswith("attempt 1 failed (ann)")
+    assert say("a pool member is still being cleaned up: attempt 2 failed", 1).endswith("attempt 2 failed (ann)")
+    assert say("its cleanup was abandoned", 0) == "its machine burnt (ann)"
+    assert say("not queried again", 1) == "its machine burnt (ann)"
 
 
 async def test_abandoned_runs_stay_in_attention_after_many_others(client, host):

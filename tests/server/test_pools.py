@@ -67,10 +67,8 @@ NEWEST = 1 << 52
 
 def report(host, uid, units, **numbers):
     """Set the report of a pool that is ready, and whose host has accepted the newest spec unless it says otherwise."""
-    numbers = {"generation": NEWEST, **numbers}
-    host.say(uid, ready=True, reason="Ready", message="2 members are ready.", units=units)
-    changed = msgspec.structs.replace(host.reports[uid], pool=PoolReport(**numbers))
-    host.reports[uid] = changed
+    numbers = PoolReport(**{"generation": NEWEST, **numbers})
+    host.say(uid, ready=True, reason="Ready", message="2 members are ready.", units=units, pool=numbers)
 
 
 def test_pool_is_not_ready_before_its_host_has_the_newest_spec(db, host):
@@ -305,14 +303,22 @@ class TestSandboxes:
         assert "resources" not in db.get("sandboxes/sb1")["status"]
         unit = {"event": "preStart", "kind": "acquire", "state": "succeeded"}
         units = (
-            UnitReport(id="mydb/provision", resource="mydb", name="provision", pool="small", member="small-1", **unit),
+            UnitReport(
+                id="mydb/provision",
+                resource="mydb",
+                name="provision",
+                pool="small",
+                member="small-1",
+                hit=True,
+                **unit,
+            ),
             UnitReport(id="new/provision", resource="new", name="provision", member="sb1-new", **unit),
             UnitReport(id="own/make", resource="own", name="make", **unit),
         )
         host.say(offered(host, "Sandbox").uid, ready=True, reason="Ready", message="", units=units)
         assert db.get("sandboxes/sb1")["status"]["resources"] == [
-            {"name": "mydb", "member": "small-1", "pool": "small"},
-            {"name": "new", "member": "sb1-new"},
+            {"name": "mydb", "member": "small-1", "pool": "small", "hit": True},
+            {"name": "new", "member": "sb1-new", "hit": False},
         ]
 
     def test_plan_of_a_sandbox_shows_the_units(self, db):

@@ -93,20 +93,23 @@ def check_duplicate(
 def match(instance: Instance, pools: Iterable[CompiledPool], publisher: str, cluster: str) -> CompiledPool | None:
     """Return the pool that has a resource of a sandbox: the one with the most fixed params, then by its name.
 
+    A plugin inside the sandbox matches by its content.
+
     Args:
         instance: The resource.
         pools: The pools of the sandbox's namespace, home or organisation.
         publisher: The publisher of the sandbox's plugins.
         cluster: The cluster of the sandbox.
     """
-    if instance.plugin is None or instance.resource.pool == "never":
+    if instance.resource.pool == "never":
         return None
     plugin, given = instance.plugin, {**instance.defaults(), **instance.resource.params}
-    spec_digest = digest(plugin.spec)
+    spec_digest = digest(instance.spec)
     found = [
         pool
         for pool in pools
-        if (pool.publisher, pool.plugin, pool.plugin_digest) == (publisher, plugin.wire_name, spec_digest)
+        if (pool.publisher, pool.plugin_digest) == (publisher, spec_digest)
+        and (plugin is None or pool.plugin == plugin.wire_name)
         and pool.cluster in ("", cluster)
         and all(given.get(name) == value for name, value in pool.fixed.items())
     ]

@@ -400,7 +400,7 @@ class EmbeddedHost:
         if (pool := self.keeper.report(uid)) is not None:
             return pool
         last = self._engine.reader.ended_run(uid)
-        return None if last is None else last_report(last)
+        return None if last is None else last_report(last, self.report)
 
     def _find_member(self, uid: str) -> HeldMember | None:
         if (found := self._members.find(uid)) is not None:

@@ -39,10 +39,20 @@ def live_report(scene: Scene, baselines: BaselineProcesses, *, routes: bool, wri
     return with_unsupported(report, tuple(filter(None, limits)))
 
 
-def last_report(run: Run) -> RunReport:
-    """Return the report of a run that has ended."""
+def last_report(run: Run, report_of: Callable[[str], RunReport | None] = lambda _uid: None) -> RunReport:
+    """Return the report of a run that has ended.
+
+    An abandoned run may have left pool members that are still being cleaned up. `report_of` returns the report of such
+    a member. They count as unfinished.
+    """
     report = describe(seal(()), World(run=run), Decision(), run.ended_at)
     remarks = [record.message for name, record in run.units.items() if record.message and _is_remarkable(run, name)]
+    if run.phase is Phase.ABANDONED:
+        uids = {record.ref for name, record in run.units.items() if run.kind(name) == Kind.ACQUIRE and record.ref}
+        left = [found for uid in sorted(uids) if (found := report_of(uid)) is not None and found.phase is Phase.CLOSED]
+        report = msgspec.structs.replace(report, total=report.done + len(left))
+        remarks = [report.message] if left else []
+        remarks += [f"a pool member is still being cleaned up: {each.message}" for each in left]
     return msgspec.structs.replace(report, message="; ".join(remarks)) if remarks else report
 
 

@@ -199,11 +199,14 @@ def describe_abandoned(name: str, report: RunReport, history: Iterable[HistoryEn
     request = report.abandon
     assert request is not None, "callers check it"
     left = leftovers_in_report(report) or leftovers_in_history(history)
+    # An ended run is unfinished while its pool members are being cleaned up.
+    is_unfinished = report.phase is Phase.ABANDONED and report.done < report.total
+    message = report.message if is_unfinished else request.message
     return Concern(
         **_subject_fields(name),
         kind="abandoned",
         reason=Reason.ABANDONED,
-        message=f"{request.message} ({request.by})" if request.by else request.message,
+        message=f"{message} ({request.by})" if request.by else message,
         since=request.at,
         next=reason_catalog.advice(Reason.LEFTOVERS_POSSIBLE) if left else "",
         units=left,

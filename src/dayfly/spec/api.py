@@ -60,6 +60,7 @@ class PooledResource(ApiObject, frozen=True, kw_only=True):
     name: Annotated[str, doc("Name of the resource.")]
     member: Annotated[str, doc("Name of the member.")]
     pool: Annotated[str, doc("Name of the pool; absent if it had no ready member, so that this one was created.")] = ""
+    hit: Annotated[bool, doc("Whether the member was ready when the sandbox took it.")] = False
 
 
 class SandboxStatus(Status, frozen=True, kw_only=True):
@@ -151,6 +152,7 @@ class PoolStatus(ApiObject, frozen=True, kw_only=True):
     paused: Annotated[str, doc("Why no members are created; empty if they are.")]
     hits: Annotated[int, doc("Number of resources that found a ready member.")]
     misses: Annotated[int, doc("Number of resources that found none.")]
+    refill_seconds: Annotated[float, doc("Usual time to create a member; 0 if it was not measured yet.")]
     members: Annotated[tuple[PoolMember, ...], doc("Members, the oldest first.")]
 
 

@@ -71,6 +71,9 @@ class UnitReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     outputs: Annotated[tuple[str, ...], doc("Names of its outputs so far.")] = ()
     pool: Annotated[str, doc("For a step of a pool member: the name of the pool; empty without one.")] = ""
     member: Annotated[str, doc("For a step that ran in a pool member: the name of the member.")] = ""
+    hit: Annotated[bool, doc("For a step of a pool member: whether it was complete when the run took the member.")] = (
+        False
+    )
     holder: Annotated[str, doc("For a pool member: the resource that uses it, as `sandbox/resource`.")] = ""
 
 

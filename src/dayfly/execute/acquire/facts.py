@@ -78,6 +78,11 @@ def acquire_objections(acquisition: Acquisition, member: Member) -> dict[str, Un
     return dict.fromkeys((*acquisition.steps, *acquisition.releases), member.problem)
 
 
+def is_hit(record: UnitRecord) -> bool:
+    """Return whether the member had completed this step of a holder before the holder took the member."""
+    return record.outcome == "succeeded" and record.attempt == 1 and record.ended_at <= record.claimed_at
+
+
 def _stand_in(
     run: Run,
     acquisition: Acquisition,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dayfly.execute.acquire.acquisition import find_acquisitions
+from dayfly.execute.acquire.facts import is_hit
 from dayfly.plan.retry import UnitState, unit_state
 from dayfly.plan.status import unit_sentence
 from dayfly.spec.lifecycle import Kind, LifecycleEvent
@@ -45,8 +46,8 @@ def with_members(
     acquisitions = find_acquisitions(documents)
 
     def with_member(unit: UnitReport) -> UnitReport:
-        ref = run.unit(unit.id).ref
-        if unit.kind != Kind.ACQUIRE or not ref or (member := find(ref)) is None:
+        record = run.unit(unit.id)
+        if unit.kind != Kind.ACQUIRE or not record.ref or (member := find(record.ref)) is None:
             return unit
         steps = member_steps(acquisitions[unit.resource], unit.id)
         unit = _with_clocks(unit, steps, member) if unit.state == "running" else unit
@@ -57,6 +58,7 @@ def with_members(
             pool=member.pool,
             attempt=(_count_attempts(member.run, steps) if member.run is not None else 0) or unit.attempt,
             state="retrying" if waits else unit.state,
+            hit=is_hit(record),
         )
 
     return msgspec.structs.replace(report, units=tuple(map(with_member, report.units))) if acquisitions else report

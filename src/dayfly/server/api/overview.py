@@ -76,8 +76,10 @@ class OverviewApi:
         self._store, self._links, self._sandboxes, self._groups = store, links, sandboxes, groups
         self._pools = pools
         self._strategy = strategy
-        # By organisation and UID: the concern about an ended run, or None if there is none. It never changes.
+        # By organisation and UID: the concern about an ended run, or None if there is none. It never changes, unless
+        # pool members of the run are still being cleaned up.
         self._ended: dict[str, dict[str, Concern | None]] = {}
+        self._unfinished: set[str] = set()
         self._mute = MuteUnits()
 
     def routes(self) -> list[Route]:
@@ -155,7 +157,9 @@ class OverviewApi:
     async def _query_ended(self, org: str, ended: list[tuple[str, Any]]) -> None:
         """Query the hosts for ended runs whose cleanup was or may have been abandoned, and remember the concerns."""
         last = self._ended.get(org, {})
-        known = self._ended[org] = {row.uid: last[row.uid] for _, row in ended if row.uid in last}
+        known = self._ended[org] = {
+            row.uid: last[row.uid] for _, row in ended if row.uid in last.keys() - self._unfinished
+        }
         by_cluster: dict[str, list[tuple[str, Any]]] = {}
         for name, row in ended:
             if row.uid not in known:
@@ -180,6 +184,7 @@ class OverviewApi:
                 with contextlib.suppress(*NO_ANSWER):
                     history = await link.history(row.uid)
                     known[row.uid] = attention.describe_abandoned(name, report, history, row.uid)
+                    (self._unfinished.add if report.done < report.total else self._unfinished.discard)(row.uid)
 
     async def list_ended(self, request: Request) -> Any:
         """Return the tombstones, the newest first; with `before` those that ended earlier (Unix milliseconds)."""

@@ -12,14 +12,16 @@ from dayfly.compile.references import suggest
 from dayfly.server.catalog import baselines, plugins
 from dayfly.server.records import pool_versions, run_records
 from dayfly.server.records.run_records import POOLS
+from dayfly.server.records.unreadable_rows import UnreadableError
 from dayfly.spec.errors import Faults, Path, SpecError, quote
+from dayfly.spec.lifecycle import digest
 from dayfly.spec.resource_pool import ResourcePool, ResourcePoolSpec
 from dayfly.spec.route_group import RouteGroup, RouteGroupSpec
 from dayfly.spec.sandbox import MAY_CHANGE, Sandbox, SandboxSpec
 from dayfly.spec.scalars import semver
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from dayfly.compile import Compiled, CompiledPool
     from dayfly.link.transport import CompileTarget
@@ -133,14 +135,29 @@ def _read_pools(
 
     If it is compiled again, it must not get a pool that it did not have before.
     """
-    versions = pool_versions.read_all(rows, {name for name, _ in plugins_}) if plugins_ else {}
-    keys = {uid: key for uid, key in versions.items() if key in plugins_}
+    inline = {digest(resource.spec) for resource in record.spec.resources if resource.spec is not None}
+    versions = pool_versions.read_all(rows, None if inline else {name for name, _ in plugins_})
+    known = dict(plugins_)
+    if inline:
+        known |= _read_same(rows, {*versions.values()} - known.keys(), inline)
+    keys = {uid: key for uid, key in versions.items() if key in known}
     found = []
     for pool in run_records.read_by_uid(rows, POOLS, keys) if keys else ():
         is_living = pool.stop is None and pool.abandon is None
         if is_living and pool.cluster == record.cluster and pool.created_at <= record.created_at:
-            compiled = _compile_stored_pool(pool, plugins_[keys[pool.uid]], target.publisher)
+            compiled = _compile_stored_pool(pool, known[keys[pool.uid]], target.publisher)
             found += [compiled] if compiled is not None else []
+    return found
+
+
+def _read_same(rows: Rows, keys: Iterable[tuple[str, str]], digests: Collection[str]) -> dict[tuple[str, str], Plugin]:
+    """Return the published plugins among these versions whose content has one of the digests."""
+    found = {}
+    for key in keys:
+        with contextlib.suppress(UnreadableError):
+            plugin = plugins.resolve(rows, semver.join_name(*key))
+            if plugin is not None and digest(plugin.spec) in digests:
+                found[key] = plugin
     return found
 
 

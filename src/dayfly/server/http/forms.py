@@ -322,6 +322,7 @@ class PageSession(Form):
     name: Annotated[str, doc("Name of the key.")]
     key: Annotated[str, doc("ID of the key.")]
     expires_at: Annotated[Time, doc("End of the session; absent if the request has a key and no session.")] = ""
+    scoped: Annotated[bool, doc("Whether the key has a scope, so that it changes no pools.")] = False
     place: Annotated[PagePlace | None, doc("Cluster of a page without a server.")] = None
 
 

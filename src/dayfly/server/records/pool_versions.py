@@ -39,11 +39,12 @@ def save(rows: Rows, uid: str, spec: ResourcePoolSpec) -> None:
     rows.insert(pool_plugins, {"uid": uid, "plugin": plugin, "version": version})
 
 
-def read_all(rows: Rows, names: Collection[str]) -> dict[str, tuple[str, str]]:
-    """Return plugin and version of each pool of these plugins, by the UID of the pool."""
+def read_all(rows: Rows, names: Collection[str] | None = None) -> dict[str, tuple[str, str]]:
+    """Return plugin and version of each pool of these plugins, by default of all, by the UID of the pool."""
     query = rows.select(pool_plugins.c.uid, pool_plugins.c.plugin, pool_plugins.c.version)
-    found = rows.execute(query.where(pool_plugins.c.plugin.in_(names)))
-    return {row.uid: (row.plugin, row.version) for row in found}
+    if names is not None:
+        query = query.where(pool_plugins.c.plugin.in_(names))
+    return {row.uid: (row.plugin, row.version) for row in rows.execute(query)}
 
 
 def follow(rows: Rows, plugin: str, now: int) -> None:

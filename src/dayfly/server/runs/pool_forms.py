@@ -11,6 +11,7 @@ from dayfly.plan.pools.size import miss_ratio
 from dayfly.server.attention import severity
 from dayfly.server.http.request_data import rfc3339
 from dayfly.spec import documents
+from dayfly.spec.lifecycle import LifecycleEvent
 from dayfly.spec.report import PoolReport
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def describe_report(report: RunReport) -> dict[str, Any]:
             "paused": numbers.paused,
             "hits": numbers.hits,
             "misses": numbers.misses,
+            "refillSeconds": numbers.refill_ms / 1000,
             "members": [_describe_member(each) for each in report.units],
         },
         "progress": {
@@ -75,13 +77,14 @@ def describe_report(report: RunReport) -> dict[str, Any]:
     }
 
 
-def describe_resources(units: Iterable[UnitReport]) -> list[dict[str, str]]:
+def describe_resources(units: Iterable[UnitReport]) -> list[dict[str, Any]]:
     """Return the resources of a sandbox that are members of pools, from its units."""
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for each in units:
         if each.member:
             pool = {"pool": each.pool} if each.pool else {}
-            found[each.resource] = {"name": each.resource, "member": each.member, **pool}
+            known = found.setdefault(each.resource, {"name": each.resource, "member": each.member, **pool, "hit": True})
+            known["hit"] &= each.hit or each.event != LifecycleEvent.PRE_START
     return list(found.values())
 
 
