@@ -111,6 +111,17 @@ class TestMatch:
 
         at_work(story)
 
+    def test_plugin_inside_the_sandbox_matches_by_its_content(self):
+        async def story(world: World) -> None:
+            pool(world)
+            await world.until(lambda: is_full(world), "a full pool")
+            world.sandbox({"resources": [{"name": "db", "spec": CHAIN}]})
+            await world.until(lambda: ready(world), "ready")
+            assert holders(world)["warm/1"] == "box"
+            assert not world.cloud.starts("db/make")
+
+        at_work(story)
+
     def test_pool_with_more_fixed_params_is_preferred(self):
         async def story(world: World) -> None:
             pool(world, "any", params={"size": "small"})

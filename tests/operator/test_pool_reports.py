@@ -46,7 +46,7 @@ class TestUnits:
             await world.until(is_ready(world, ref), "a ready member")
             pooled_sandbox(world)
             await world.until(lambda: ready(world), "ready")
-            assert unit(world, "db/make")["member"] == "pg-1"
+            assert (unit(world, "db/make")["member"], unit(world, "db/make")["hit"]) == ("pg-1", True)
             assert [each.get("member") for each in world.resource()["status"]["units"]][:2] == ["pg-1", "pg-1"]
             world.delete()
             await gone(world)
@@ -61,6 +61,7 @@ class TestUnits:
             assert world.cluster.store.get(world.cluster.kind("pods"), Key(namespace, name))
             await world.until(lambda: ready(world), "ready")
             assert not unit(world, "db/make").get("pod")
+            assert not unit(world, "db/make").get("hit")
 
         at_work(story, make=Script(runs=60))
 

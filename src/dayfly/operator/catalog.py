@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Collection
 
 import msgspec
 
@@ -88,12 +88,11 @@ class Catalog:
                 self._check_duplicate(compiled, other)
         return compiled
 
-    def pools(self, namespace: str, plugins: Iterable[tuple[str, str]]) -> tuple[CompiledPool, ...]:
-        """Return the pools of a namespace that have resources of these plugins, by name and version."""
-        names = {name for name, _ in plugins}
+    def pools(self, namespace: str, plugins: Collection[str] | None) -> tuple[CompiledPool, ...]:
+        """Return the pools of a namespace that have resources of these plugins; None for all plugins."""
         found = []
         for seen in self._applied(namespace):
-            if str(seen.spec.get("plugin", "")).partition("@")[0] in names:
+            if plugins is None or str(seen.spec.get("plugin", "")).partition("@")[0] in plugins:
                 with contextlib.suppress(SpecError, PluginMissingError):
                     found.append(self.pool(seen))
         return tuple(found)

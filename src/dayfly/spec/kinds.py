@@ -211,6 +211,9 @@ class UnitStatus(WireStruct, frozen=True, kw_only=True):
     waits_on: Annotated[tuple[str, ...], list_of("Units that it waits for now.")] = ()
     pool: Annotated[str, doc("For a step of a pool member: the name of the pool.")] = ""
     member: Annotated[str, doc("For a step of a pool member: the name of the PoolMember.")] = ""
+    hit: Annotated[
+        bool, doc("For a step of a pool member: whether it was complete when the sandbox took the member.")
+    ] = False
 
 
 _Conditions = Annotated[

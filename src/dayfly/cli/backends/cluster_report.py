@@ -154,6 +154,7 @@ def _unit(status: Any, now: int) -> UnitReport:
         waits_on=tuple(status.get("waitsOn") or ()),
         pool=status.get("pool", ""),
         member=status.get("member", ""),
+        hit=bool(status.get("hit")),
     )
 
 

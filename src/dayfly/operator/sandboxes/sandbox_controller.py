@@ -190,7 +190,7 @@ class SandboxController:
             routed=routed,
             local=LocalRouting.CLUSTER,
             # An existing run keeps the documents that were sealed before.
-            pools=self._catalog.pools(meta.namespace, plugins) if new else (),
+            pools=self._catalog.pools(meta.namespace, _pooled_plugins(sandbox)) if new else (),
         )
         if new:
             _check_pods(seen, compiled)
@@ -225,6 +225,13 @@ class SandboxController:
         if compiled.warnings:
             self._doubt(seen, "; ".join(compiled.warnings))
         self._cluster.queue.add(made.metadata.name)
+
+
+def _pooled_plugins(sandbox: Sandbox) -> set[str] | None:
+    """Return the plugins that a Sandbox names; None if it contains one, which a pool of the same content has."""
+    if any(each.spec is not None for each in sandbox.spec.resources):
+        return None
+    return {name for name, _ in compiler.required_plugins(sandbox)}
 
 
 def _check_pods(seen: SandboxObject, compiled: Compiled) -> None:
