@@ -97,7 +97,7 @@ def test_sandbox_takes_a_member_and_gives_it_back(pooled: Cli, journal: Path):
     until(lambda: len(ready(pooled)) == 2)
     assert len(lines(journal, "create")) == 3, "the pool replaced the member"
     resource = json.loads(pooled("sandbox", "get", "demo", "-o", "json").out)["status"]["resources"]
-    assert resource == [{"name": "db", "member": held["name"], "pool": "small"}]
+    assert resource == [{"name": "db", "member": held["name"], "pool": "small", "hit": True}]
     shown = pooled("why", "pool/small")
     assert shown.code == 0, shown.err
     assert pooled("logs", "pool/small").code == 0
