@@ -9,6 +9,7 @@ import msgspec
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import parse_time
+from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.catalog import Catalog, PluginMissingError
 from dayfly.operator.cluster import births
@@ -23,7 +24,9 @@ from dayfly.operator.cluster.objects import (
 )
 from dayfly.operator.pools.pool_members import PoolMembers
 from dayfly.operator.pools.pool_status import PoolStatus, PoolTurn
+from dayfly.operator.refusals import error_message
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
+from dayfly.plan import messages
 from dayfly.plan.pools.refill import decide_pool
 from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import SpecError
@@ -103,7 +106,13 @@ class PoolController:
             return 0.0
         if run is None:
             return STALE_CACHE_RETRY_S
-        turn = await self._turn(meta, run)
+        try:
+            turn = await self._turn(meta, run)
+        except errors.Refused as error:  # for example by a quota
+            await self._status.report_waiting(
+                seen, SandboxNotReadyError(Reason.BLOCKED, messages.blocked(error_message(error)))
+            )
+            raise
         if turn is None:
             return CONFLICT_RETRY_S
         after = await self._status.report_turn(seen, turn, refusal)
