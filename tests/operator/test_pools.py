@@ -413,6 +413,27 @@ class TestFaults:
 
         at_work(story)
 
+    def test_member_that_is_created_late_does_not_start(self):
+        """The operator is paused between the grant and the creation. Meanwhile another one withdraws the number."""
+
+        async def story(world: World) -> None:
+            late = world.processes[0]
+            late.transport.pause = lambda each: 60.0 if (each.method, each.path) == ("POST", MEMBERS) else 0.0
+            uid = pool(world)
+            await world.until(lambda: pool_ledger(world, uid).get("granted"), "the grant")
+            change(world, ready=0)
+            world.start()
+            await world.until(lambda: not pool_ledger(world, uid).get("granted"), "the withdrawal", 50)
+            for process in world.processes:
+                process.transport.view.delay = 90.0
+            await world.rest(300)
+            assert not members(world)
+            assert not world.cloud.starts("pg/make")
+            delete(world)
+            await gone(world)
+
+        at_work(story)
+
     def test_two_operators_create_each_member_once(self):
         async def story(world: World) -> None:
             pool(world, ready=4)
