@@ -31,7 +31,7 @@ class PluginMissingError(Exception):
 class Catalog:
     """The published plugins, and the pools that are made of them.
 
-    What was parsed and compiled is kept as long as its objects do not change.
+    Parsed and compiled objects are kept until they change.
     """
 
     def __init__(self, cluster: ClusterWatches) -> None:

@@ -154,7 +154,7 @@ class PoolController:
         return self._cluster.ledger.get(run.metadata.name)
 
     async def _turn(self, meta: AnnotatedMeta, run: RunObject) -> PoolTurn | None:
-        """Take a turn; return None if the ledger has changed meanwhile. `meta` is that of the run's target."""
+        """Take a turn; return None if the ledger has changed since it was read. `meta` is that of the run's target."""
         record, now = run.spec.pool, self._cluster.now()
         assert record is not None, "the run of a pool has its record"
         end = self._end_request(meta, run)
