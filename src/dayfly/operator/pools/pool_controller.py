@@ -164,9 +164,16 @@ class PoolController:
         documents = record.documents()
         template, members = digest(documents), list(self._members.observe(meta.uid))
         misses = self._misses.get((meta.namespace, template), 0)
-        request = pool_request(meta, record.ledger, now)
         decision = decide_pool(
-            record.spec, template, record.ledger, members, now, misses=misses, request=request, end=end
+            record.spec,
+            template,
+            record.ledger,
+            members,
+            now,
+            misses=misses,
+            request=pool_request(meta, record.ledger, now),
+            end=end,
+            is_frozen=run.spec.offered is not None and self._cluster.holds.is_server_frozen(),
         )
         if decision.changes:
             written = await self._write(run, msgspec.structs.replace(record, ledger=decision.ledger))
