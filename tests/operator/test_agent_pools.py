@@ -7,9 +7,10 @@ from tests.operator.rig.control_plane import ControlPlane, wish
 from tests.operator.rig.kubelet import Script
 from tests.operator.rig.pools import PLUGIN, members, pool_world
 from tests.operator.rig.server_stories import left, ready, until
-from tests.operator.rig.world import World
+from tests.operator.rig.world import API, World
 
 from dayfly.operator.sandboxes.extension import SandboxesExtension
+from dayfly.server.sync import host_sync
 
 POOL = "resourcepools/warm"
 
@@ -95,6 +96,31 @@ class TestServedPool:
             assert len(members(world)) == 1
             await plane.must("DELETE", "sandboxes/shop")
             await pool_gone(world, plane)
+
+        story(steps, born=world)
+
+    def test_frozen_cluster_does_not_refill(self, story, tmp_path, monkeypatch):
+        monkeypatch.setattr(host_sync, "ROUND_INTERVAL_S", 10.0)
+
+        async def steps(world: World, plane: ControlPlane) -> None:
+            await applied(world, plane)
+            await plane.back_up(tmp_path / "backup.db")
+            await plane.must("PUT", "sandboxes/shop", {"spec": {"cluster": "east"}})
+            await ready(world, plane)
+            await plane.restore(tmp_path / "backup.db")
+
+            async def frozen() -> bool:
+                return bool((await plane.must("GET", "clusters/east/thaw"))["frozen"])
+
+            await until(world, frozen, "it is frozen")
+            [first] = members(world)
+            world.ask("DELETE", f"/apis/{API}/namespaces/acme-sandboxes/poolmembers/{first['metadata']['name']}")
+            await until(world, lambda: _starts(world, "pg/drop"), "the cleanup of the member")
+            await world.rest(300)
+            assert world.cloud.starts("pg/make") == 1
+            await plane.must("POST", "clusters/east/thaw", {})
+            await until(world, lambda: _counts(plane, ready=1), "another member")
+            assert world.cloud.starts("pg/make") == 2
 
         story(steps, born=world)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from tests.kube.fake import Call, Fault, Harm
+from tests.kube.fake import Call, Fault, Harm, Refusal
 from tests.operator.rig.kubelet import Script
 from tests.operator.rig.pools import (
     MEMBERS,
@@ -344,6 +344,21 @@ class TestRefusals:
 
 
 class TestFaults:
+    def test_refused_member_is_reported_and_created_later(self):
+        """A quota of the namespace refuses the member for some time."""
+
+        async def story(world: World) -> None:
+            refusal = Refusal(403, "exceeded quota: few, requested: count/poolmembers.dayfly.dev=1")
+            world.cluster.refuses = lambda each: refusal if (each.method, each.path) == ("POST", MEMBERS) else None
+            pool(world)
+            await world.until(lambda: "exceeded quota" in pool_status(world).get("message", ""), "the report", 300)
+            world.cluster.refuses = lambda _request: None
+            await world.until(lambda: is_full(world), "a full pool", 900)
+            delete(world)
+            await gone(world)
+
+        at_work(story)
+
     def test_lost_ledger_freezes_the_pool(self):
         async def story(world: World) -> None:
             uid = pool(world)
@@ -393,6 +408,27 @@ class TestFaults:
             await world.until(lambda: is_full(world), "a full pool")
             assert crashed
             assert len(members(world)) == world.cloud.starts("pg/make") == 2
+            delete(world)
+            await gone(world)
+
+        at_work(story)
+
+    def test_member_that_is_created_late_does_not_start(self):
+        """The operator is paused between the grant and the creation. Meanwhile another one withdraws the number."""
+
+        async def story(world: World) -> None:
+            late = world.processes[0]
+            late.transport.pause = lambda each: 60.0 if (each.method, each.path) == ("POST", MEMBERS) else 0.0
+            uid = pool(world)
+            await world.until(lambda: pool_ledger(world, uid).get("granted"), "the grant")
+            change(world, ready=0)
+            world.start()
+            await world.until(lambda: not pool_ledger(world, uid).get("granted"), "the withdrawal", 50)
+            for process in world.processes:
+                process.transport.view.delay = 90.0
+            await world.rest(300)
+            assert not members(world)
+            assert not world.cloud.starts("pg/make")
             delete(world)
             await gone(world)
 

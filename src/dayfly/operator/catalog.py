@@ -11,6 +11,7 @@ import msgspec
 from dayfly import compile as compiler
 from dayfly.compile.pools import CompiledPool, is_duplicate
 from dayfly.execute.pod import pod_precheck
+from dayfly.kube.cache import ObjectChange
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import PluginObject, ResourcePoolObject
 from dayfly.spec.errors import Path, SpecError, quote
@@ -33,14 +34,18 @@ class PluginMissingError(Exception):
 class Catalog:
     """The published plugins, and the pools that are made of them.
 
-    What was parsed and compiled is kept as long as its objects do not change.
+    Parsed and compiled objects are kept until they change.
     """
 
     def __init__(self, cluster: ClusterWatches) -> None:
         self._cluster = cluster
         self._parsed: dict[_Identity, Plugin | SpecError] = {}  # by UID and generation
-        # By UID of a pool: its generation and plugin, and what was compiled from both.
-        self._pools: dict[str, tuple[int, Plugin, CompiledPool | SpecError]] = {}
+        # By UID of a pool: its generation, and its parsed spec.
+        self._specs: dict[str, tuple[int, ResourcePool]] = {}
+        # By UID of a pool: its spec and plugin, and what was compiled from both.
+        self._pools: dict[str, tuple[ResourcePool, Plugin, CompiledPool | SpecError]] = {}
+
+        cluster.holds.pools.listen(self._forget_pool)
 
     def published(self, wanted: set[str]) -> dict[tuple[str, str], Plugin | SpecError]:
         """Return the versions of these plugins: each parsed, or the error in it."""
@@ -112,17 +117,27 @@ class Catalog:
             raise SpecError(f"{problem}; change that pool, or delete one of them", ("spec", "plugin"))
 
     def _compile(self, seen: ResourcePoolObject) -> CompiledPool:
-        pool, meta = seen.parsed(), seen.metadata
+        pool, uid = self._spec(seen), seen.metadata.uid
         name, version = compiler.pool_plugin(pool)
         plugin = self.plugin(name, version, ("spec", "plugin"))
-        known = self._pools.get(meta.uid)
-        if known is None or known[:2] != (meta.generation, plugin):
-            living = {each.metadata.uid for each in self._cluster.holds.pools}
-            self._pools = {uid: kept for uid, kept in self._pools.items() if uid in living}
-            self._pools[meta.uid] = known = meta.generation, plugin, _compile_pool(pool, plugin)
+        known = self._pools.get(uid)
+        if known is None or known[0] is not pool or known[1] is not plugin:
+            self._pools[uid] = known = pool, plugin, _compile_pool(pool, plugin)
         if isinstance(known[2], SpecError):
             raise known[2]
         return known[2]
+
+    def _spec(self, seen: ResourcePoolObject) -> ResourcePool:
+        meta = seen.metadata
+        known = self._specs.get(meta.uid)
+        if known is None or known[0] != meta.generation:
+            self._specs[meta.uid] = known = meta.generation, seen.parsed()
+        return known[1]
+
+    def _forget_pool(self, change: ObjectChange[ResourcePoolObject]) -> None:
+        if (gone := change.deleted) is not None:
+            self._specs.pop(gone.metadata.uid, None)
+            self._pools.pop(gone.metadata.uid, None)
 
 
 def _compile_pool(pool: ResourcePool, plugin: Plugin) -> CompiledPool | SpecError:

@@ -1,6 +1,6 @@
 """Sandbox objects in this cluster for the sandboxes, route groups and pools of a server.
 
-A route group or pool of a server is a Sandbox object, too: an order for an unknown run contains only its UID, so all
+A route group or pool of a server is a Sandbox object, too. An order for an unknown run contains only its UID, so all
 need the same kind of name.
 
 The finalizer `dayfly.dev/served` keeps the object until the server has acknowledged the end. Until then nothing can be

@@ -32,6 +32,8 @@ class HoldIndex:
         """Called after a member was created for a holder, with its namespace and the digest of its template."""
         self.is_enabled = False
         """Whether this process has pools."""
+        self.is_server_frozen: Callable[[], bool] = lambda: False
+        """Whether the server has frozen this cluster, so that its pools create nothing."""
         self.pool_reports: dict[str, RunReport] = {}
         """The newest reports of a server's pools, by the UIDs of their runs."""
         self._pool_runs: dict[str, dict[Key, None]] = {}

@@ -9,6 +9,7 @@ import msgspec
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import parse_time
+from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.catalog import Catalog, PluginMissingError
 from dayfly.operator.cluster import births
@@ -23,7 +24,9 @@ from dayfly.operator.cluster.objects import (
 )
 from dayfly.operator.pools.pool_members import PoolMembers
 from dayfly.operator.pools.pool_status import PoolStatus, PoolTurn
+from dayfly.operator.refusals import error_message
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
+from dayfly.plan import messages
 from dayfly.plan.pools.refill import decide_pool
 from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import SpecError
@@ -103,7 +106,13 @@ class PoolController:
             return 0.0
         if run is None:
             return STALE_CACHE_RETRY_S
-        turn = await self._turn(meta, run)
+        try:
+            turn = await self._turn(meta, run)
+        except errors.Refused as error:  # for example by a quota
+            await self._status.report_waiting(
+                seen, SandboxNotReadyError(Reason.BLOCKED, messages.blocked(error_message(error)))
+            )
+            raise
         if turn is None:
             return CONFLICT_RETRY_S
         after = await self._status.report_turn(seen, turn, refusal)
@@ -145,7 +154,7 @@ class PoolController:
         return self._cluster.ledger.get(run.metadata.name)
 
     async def _turn(self, meta: AnnotatedMeta, run: RunObject) -> PoolTurn | None:
-        """Take a turn; return None if the ledger has changed meanwhile. `meta` is that of the run's target."""
+        """Take a turn; return None if the ledger has changed since it was read. `meta` is that of the run's target."""
         record, now = run.spec.pool, self._cluster.now()
         assert record is not None, "the run of a pool has its record"
         end = self._end_request(meta, run)
@@ -155,9 +164,16 @@ class PoolController:
         documents = record.documents()
         template, members = digest(documents), list(self._members.observe(meta.uid))
         misses = self._misses.get((meta.namespace, template), 0)
-        request = pool_request(meta, record.ledger, now)
         decision = decide_pool(
-            record.spec, template, record.ledger, members, now, misses=misses, request=request, end=end
+            record.spec,
+            template,
+            record.ledger,
+            members,
+            now,
+            misses=misses,
+            request=pool_request(meta, record.ledger, now),
+            end=end,
+            is_frozen=run.spec.offered is not None and self._cluster.holds.is_server_frozen(),
         )
         if decision.changes:
             written = await self._write(run, msgspec.structs.replace(record, ledger=decision.ledger))
