@@ -248,6 +248,12 @@ class TestVersions:
         answer = published.call("DELETE", "resource-plugins/db?version=1.1.0")
         assert answer.status == 400
         assert "is in use by pool(s): small" in answer.error
+        published.put("sandboxes/sb1", specs.sandbox(resources=[{"name": "mydb", "plugin": "db", "params": FIXED}]))
+        answer = published.call("DELETE", "resource-plugins/db?version=1.1.0")
+        assert "is in use by sandbox(es): sb1 and pool(s): small" in answer.error
+        published.delete("sandboxes/sb1")
+        host.finish(offered(host, "Sandbox").uid)
+        wait_for(lambda: published.call("GET", "sandboxes/sb1").status == 404)
         published.delete("resource-plugins/db?version=1.0.0")
         published.delete(POOL)
         host.finish(offered(host, "ResourcePool").uid)
@@ -271,6 +277,16 @@ class TestSandboxes:
         db.put(POOL, pool())
         db.put("sandboxes/sb1", specs.sandbox(resources=[{"name": "mydb", "plugin": "db", **changes}]))
         assert offered(host, "Sandbox").documents[0].template == ()
+
+    @pytest.mark.parametrize(("changes", "matches"), [({}, True), ({"description": "another one"}, False)])
+    def test_inline_plugin_of_the_same_content_matches(self, db, host, changes, matches):
+        db.put(POOL, pool())
+        inline = {**specs.plugin()["spec"], **changes}
+        db.put("sandboxes/sb1", specs.sandbox(resources=[{"name": "mydb", "spec": inline, "params": FIXED}]))
+        offer = offered(host, "Sandbox")
+        assert bool(offer.documents[0].template) is matches
+        if matches:
+            assert template_of(offer) == digest(offered(host, "ResourcePool").documents)
 
     def test_sandbox_older_than_its_pool_stays_without_it(self, db, host):
         db.put("sandboxes/sb1", specs.sandbox())
