@@ -136,6 +136,7 @@ async def test_paused_pool_creates_no_member_until_it_is_resumed(machine):
     await count(machine, 1)
     assert await machine.host.control_pool("p", PoolAction.PAUSE, "ann") is Verdict.TAKEN
     await machine.reason("Paused", "p")
+    assert machine.report("p").pool.paused_at > 0
     await machine.host.offer(box("a", documents))
     await machine.ready("a")
     await until(lambda: machine.report("p").pool.hits == 1)

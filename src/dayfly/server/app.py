@@ -142,8 +142,8 @@ class _Services:
         self._sweep = GroupSweep(store, links, self.sync, self._groups, self._strategy)
 
     def create_publisher(self, receiver: EventReceiver) -> CloudEventPublisher:
-        """Return the publisher of events about these sandboxes."""
-        return CloudEventPublisher(self._store, self._links, self.sync, self._sandboxes, receiver)
+        """Return the publisher of events about these sandboxes and pools."""
+        return CloudEventPublisher(self._store, self._links, self.sync, self._sandboxes, self._pools, receiver)
 
     def routes(self, closing: asyncio.Event) -> Iterator[Route]:
         """Return the HTTP routes."""
