@@ -180,7 +180,8 @@ def with_place(message: str, document: ParsedDocument | None) -> SpecError:
     keys = parse_path(way)
     if document is None:
         return SpecError(problem, keys) if keys else SpecError(message)
-    return document.error(problem, keys) if keys[:1] in document.marks else SpecError(message, file=document.file)
+    is_field = bool(keys) and keys[:1] in document.marks
+    return document.error(problem, keys) if is_field else SpecError(message, file=document.file)
 
 
 def _with_readme(wish: TypedDocument, file: str) -> TypedDocument:
