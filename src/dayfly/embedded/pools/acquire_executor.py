@@ -11,6 +11,7 @@ import msgspec
 
 from dayfly.embedded.executors import Companion
 from dayfly.embedded.ledger import MemberBirth, RunChange, SqliteLedger, StoredRun
+from dayfly.embedded.pool_tables import MemberRow
 from dayfly.execute.acquire.facts import Member, acquire_facts, acquire_objections, lost_member, needs_member
 from dayfly.execute.acquire.members import Progress, is_held_by, join, leave
 from dayfly.execute.executor import Observations
@@ -197,7 +198,8 @@ class AcquireExecutor(Companion):
             return set()
         if change.birth is not None:
             birth = change.birth
-            self._index.add(msgspec.structs.replace(birth.stored, run=run), birth.pool, birth.number)
+            row = MemberRow(run.uid, birth.pool, birth.number, birth.secrets)
+            self._index.add(msgspec.structs.replace(birth.stored, run=run), row)
             if run.joins:
                 self.on_miss(run.plan)
         else:
