@@ -1,4 +1,4 @@
-"""Return docs/reference/metrics.md from the operator's metrics and the alert rules in deploy/monitoring."""
+"""Return docs/reference/metrics.md from the metrics of operators and servers, and the rules in deploy/monitoring."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from dayfly.operator.monitoring.metrics import GAUGE_HELP, Metrics
+from dayfly.server.api.pool_metrics import METRICS
 from dayfly.spec.run import Phase
 
 if TYPE_CHECKING:
@@ -23,15 +24,16 @@ HEAD = """\
 
 # Metrics
 
-This page describes the metrics of the operator and the alert rules that read them.
+This page describes the metrics of the operator and the server, and the alert rules that read them.
 [Set up alerts](../guides/alerts.md) shows how to install the rules and what to do about an alert.
 
 Each replica of the operator serves its metrics at `:8080/metrics` in the text format of Prometheus. The Service
 `dayfly-operator` in `dayfly-system` selects the replicas. No metric contains the name of a sandbox or a namespace, or a
 value of a user.
 
-The [server](../guides/server.md) has no metrics. `GET /api/v2/meta/health` returns 503 while its database is
-unavailable, and the metrics `dayfly_server_*` of each cluster report the connection.
+A [server](../guides/server.md), also that of `dayfly up`, has metrics of [pools](../guides/pools.md) only.
+`GET /api/v2/meta/health` returns 503 while its database is unavailable, and the metrics `dayfly_server_*` of each
+cluster report the connection.
 
 ## Metrics of the operator
 
@@ -40,9 +42,18 @@ Standby replicas have no runs to process. For a metric about runs, use the maxim
 | metric | type | labels | meaning |
 |---|---|---|---|
 """
-ALERTS_HEAD = """
+SERVER_HEAD = """
 The metrics `dayfly_server_*` exist only if the operator [connects to a server](../guides/connect-a-cluster.md).
 
+## Metrics of a server
+
+`GET /api/v2/orgs/ORG/metrics` returns the metrics of an organisation's pools. It needs a key with at least the role
+`viewer`. A key with a scope gets the pools in its scope. A pool has no metrics until its host has reported it.
+
+| metric | type | labels | meaning |
+|---|---|---|---|
+"""
+ALERTS_HEAD = """
 ## Alert rules
 
 `deploy/monitoring/alerts.yaml` has these rules. N is the value of the metric.
@@ -56,7 +67,13 @@ def render_page() -> str:
     """Return the page as Markdown."""
     groups = yaml.safe_load(ALERTS.read_text())["groups"]
     rules = "".join(_rule(rule) for group in groups for rule in group["rules"])
-    return HEAD + "".join(_rows()) + ALERTS_HEAD + rules
+    return HEAD + "".join(_rows()) + SERVER_HEAD + "".join(_pool_rows()) + ALERTS_HEAD + rules
+
+
+def _pool_rows() -> Iterator[str]:
+    for metric in sorted(METRICS):
+        labels = ", ".join(f"`{label}`" for label in ("cluster", "pool", metric.label) if label)
+        yield f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |\n"
 
 
 def _rows() -> Iterator[str]:
@@ -77,7 +94,8 @@ def _labels(metric: Metric) -> list[str]:
 def _rule(rule: dict[str, Any]) -> str:
     texts = rule["annotations"]
     meaning = re.sub(r"{{ \$value[^}]*}}", "N", f"{texts['summary']} {texts['description']}")
-    meaning = re.sub(r"(?<![`\w])(kubectl [^;:]*?|dayfly (?:get|why) [^;:]*?)(?=;|$)", r"`\1`", meaning)
+    meaning = meaning.replace("{{ $labels.pool }}", "NAME")
+    meaning = re.sub(r"(?<![`\w])(kubectl [^;:]*?|dayfly (?:get|why|logs|pool) [^;:]*?)(?=;|$)", r"`\1`", meaning)
     meaning = re.sub(r"docs/guides/([\w-]+\.md)", r"[\1](../guides/\1)", meaning)
     severity, expression = rule["labels"]["severity"], rule["expr"].replace("|", r"\|")
     return f"| `{rule['alert']}` | {severity} | `{expression}` | {rule['for']} | {meaning} |\n"

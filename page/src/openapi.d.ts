@@ -1007,6 +1007,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/orgs/{org}/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+            };
+            cookie?: never;
+        };
+        /** Return metrics of all pools for Prometheus. */
+        get: operations["get-orgs-org-metrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/orgs/{org}/sandboxes/{name}/changes": {
         parameters: {
             query?: never;
@@ -2281,6 +2301,11 @@ export interface components {
             /** @description Time at which it was printed. */
             time: string;
         };
+        /**
+         * Metrics
+         * @description Metrics in the text format of Prometheus, not JSON.
+         */
+        Metrics: Record<string, never>;
         /**
          * Move
          * @description One move of a ledger.
@@ -5815,6 +5840,35 @@ export interface operations {
             404: components["responses"]["404"];
             409: components["responses"]["409"];
             412: components["responses"]["412"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "get-orgs-org-metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };

@@ -8,7 +8,7 @@ import { hostOf, toneOf } from "./filter";
 import { useQuery, useNow, type Live } from "./live";
 import { Log } from "./log";
 import { hitRatio, refillTime } from "./pools";
-import { href } from "./router";
+import { href, qualify } from "./router";
 import { Table } from "./table";
 import { moment, roughly } from "./text";
 import type { AttemptLog, Blocker, Pool, PoolExplanation, PoolMember } from "./types";
@@ -27,12 +27,12 @@ export function PoolView({ name, live }: { name: string; live: Live }): JSX.Elem
         </Heading>
         {pool && <PoolActions pool={pool} />}
       </div>
-      {pool ? <Details pool={pool} /> : <p class="nothing">{live.pools.synced ? "There is no pool of this name." : "Loading…"}</p>}
+      {pool ? <Details pool={pool} live={live} /> : <p class="nothing">{live.pools.synced ? "There is no pool of this name." : "Loading…"}</p>}
     </>
   );
 }
 
-function Details({ pool }: { pool: Pool }): JSX.Element {
+function Details({ pool, live }: { pool: Pool; live: Live }): JSX.Element {
   const at = orgPath("resourcepools", pool.name);
   const { status } = pool;
   const failed = status.members.filter((each) => each.state === "failed").at(-1);
@@ -42,7 +42,7 @@ function Details({ pool }: { pool: Pool }): JSX.Element {
       <Why at={at} pool={pool} />
       <section aria-labelledby="members">
         <h2 id="members">Members</h2>
-        {status.members.length ? <Members members={status.members} /> : <p class="aside">There are no members now.</p>}
+        {status.members.length ? <Members pool={pool} live={live} /> : <p class="aside">There are no members now.</p>}
       </section>
       {failed && <FailedMember key={failed.name} at={at} member={failed} />}
       <Explanation at={at} pool={pool} />
@@ -93,17 +93,17 @@ function Why({ at, pool }: { at: string; pool: Pool }): JSX.Element | null {
 /** The state of a unit that looks like that of a member. */
 const SIGNS: Record<string, string> = { creating: "running", ready: "succeeded", held: "running", failed: "failed", ending: "stopped" };
 
-function Members({ members }: { members: PoolMember[] }): JSX.Element {
+function Members({ pool, live }: { pool: Pool; live: Live }): JSX.Element {
   const now = useNow();
   return (
     <Table
       caption="Members of the pool"
-      rows={members}
+      rows={pool.status.members}
       of={(each) => each.name}
       columns={[
         { title: "Member", cell: (each) => <Text>{each.name}</Text> },
         { title: "State", cell: (each) => <State state={SIGNS[each.state] ?? ""}>{each.state}</State> },
-        { title: "Holder", cell: (each) => <Holder holder={each.holder ?? ""} /> },
+        { title: "Holder", cell: (each) => <Holder pool={pool} holder={each.holder ?? ""} live={live} /> },
         { title: "Age", kind: "age", cell: (each) => (each.createdAt ? roughly(now - Date.parse(each.createdAt)) : "–") },
         { title: "Message", kind: "reason", cell: (each) => <Prose>{each.message ?? ""}</Prose>, tip: (each) => each.message ?? "" },
       ]}
@@ -111,11 +111,10 @@ function Members({ members }: { members: PoolMember[] }): JSX.Element {
   );
 }
 
-/** The sandbox that uses a member, as a link. A holder outside the scope of the key is not named. */
-function Holder({ holder }: { holder: string }): JSX.Element {
-  const [sandbox, resource] = holder.split("/");
-  if (!holder) return <>–</>;
-  if (!sandbox || !resource) return <Text>{holder}</Text>;
+/** The sandbox that uses a member, as a link if it is known. A holder outside the scope of the key is not named. */
+function Holder({ pool, holder, live }: { pool: Pool; holder: string; live: Live }): JSX.Element {
+  const sandbox = qualify(holder.split("/")[0] ?? "", pool.name);
+  if (!live.all.has(sandbox)) return <Text>{holder || "–"}</Text>;
   return (
     <a href={href(["sandboxes", sandbox])}>
       <Text>{holder}</Text>
@@ -190,7 +189,7 @@ function Facts({ pool }: { pool: Pool }): JSX.Element {
           </a>
           {plugin.includes("@") ? "" : " (newest version)"}
         </Fact>
-        <Fact title="Host">
+        <Fact title={pool.namespace ? "Namespace" : "Host"}>
           <Text>{hostOf(pool)}</Text>
         </Fact>
         <Fact title="Created">{moment(Date.parse(pool.createdAt))}</Fact>

@@ -8,7 +8,7 @@ import type { Pool } from "./types";
 import { Text } from "./ui";
 
 const COLUMNS: Column<Pool>[] = [
-  { title: "Reason", kind: "reason", cell: (each) => <Text>{each.status.reason}</Text>, tip: (each) => each.status.message },
+  { title: "Reason", kind: "reason pool-reason", cell: (each) => <Text>{each.status.reason}</Text>, tip: (each) => each.status.message },
   { title: "Ready", kind: "number", cell: ({ status: { counts } }) => `${counts.ready ?? 0}/${counts.wanted ?? 0}` },
   { title: "Creating", kind: "number creating", cell: ({ status: { counts } }) => String(counts.creating ?? 0) },
   { title: "Held", kind: "number creating", cell: ({ status: { counts } }) => String(counts.held ?? 0) },

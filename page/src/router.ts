@@ -33,6 +33,11 @@ export function go(address: string, how: "push" | "replace" = "push"): void {
   window.dispatchEvent(new Event("went"));
 }
 
+/** The name on this page of an object in the same namespace as `other`, from its bare name. */
+export function qualify(name: string, other: string): string {
+  return other.slice(0, other.indexOf(":") + 1) + name;
+}
+
 /** The address of this view with a changed query. An empty value removes its parameter. */
 export function withQuery(changes: Record<string, string>): string {
   const query = new URLSearchParams(location.search);

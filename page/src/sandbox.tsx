@@ -5,7 +5,7 @@ import { About, Ended, Endpoints, Fact, LabelFacts } from "./facts";
 import { spec } from "./filter";
 import { useGroupsOf } from "./groups";
 import type { Live } from "./live";
-import { href, type Place } from "./router";
+import { href, qualify, type Place } from "./router";
 import { Run } from "./run";
 import type { PooledResource, Report, Sandbox } from "./types";
 import { Text } from "./ui";
@@ -45,7 +45,7 @@ function Facts({ sandbox, report, live }: { sandbox: Sandbox; report: Report; li
         <Fact title="From pools">
           {pooled.map((each) => (
             <span key={each.name} class="chip">
-              <Text>{each.name}</Text>: <PoolMember resource={each} />
+              <Text>{each.name}</Text>: <PoolMember sandbox={sandbox.name} resource={each} />
             </span>
           ))}
         </Fact>
@@ -57,11 +57,11 @@ function Facts({ sandbox, report, live }: { sandbox: Sandbox; report: Report; li
 }
 
 /** The member of a pool that a resource is, and whether it was ready when the sandbox took it. */
-function PoolMember({ resource: { member, pool = "", hit = false } }: { resource: PooledResource }): JSX.Element {
+function PoolMember({ sandbox, resource: { member, pool = "", hit = false } }: { sandbox: string; resource: PooledResource }): JSX.Element {
   return (
     <>
       {pool ? (
-        <a href={href(["pools", pool])}>
+        <a href={href(["pools", qualify(pool, sandbox)])}>
           <Text>{member}</Text>
         </a>
       ) : (

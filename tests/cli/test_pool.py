@@ -157,9 +157,10 @@ def test_invalid_pool_is_refused_with_its_place(served: Cli, journal: Path):
     refused(served("pool", "pause", "small"), 3, 'no pool "small"')
 
 
-def test_command_with_a_sandbox_uses_a_member(pooled: Cli, journal: Path):
+@pytest.mark.parametrize("files", [("-f", "sandbox.yaml"), ("-f", "plugin.yaml", "-p", "owner=ann")], ids=str)
+def test_command_with_a_file_uses_a_member(pooled: Cli, journal: Path, files: tuple[str, ...]):
     made = lines(journal, "create")
-    done = pooled("with", "-f", "sandbox.yaml", "--", "sh", "-c", "env | grep URL=")
+    done = pooled("with", *files, "--", "sh", "-c", "env | grep URL=")
     assert done.code == 0, done.err
     (grant,) = lines(journal, "grant")
     assert f"file-{grant.split()[2]}" in done.out
@@ -193,6 +194,8 @@ def test_pool_in_verbs_for_runs_is_named_and_explained(pooled: Cli):
     until(lambda: pooled("pool", "list").err.startswith("There are no pools"))
     refused(pooled("pool", "get", "small"), 3, 'no pool "small": it has ended', "dayfly why pool/small")
     assert "Abandoned" in pooled("why", "pool/small").out
+    again = pooled("abandon", "pool/small", "--reason", "again")
+    refused(again, 3, 'no pool "small": it has ended', "dayfly why pool/small")
 
 
 def test_explain_predicts_the_misses_of_other_sizes(pooled: Cli):
@@ -200,3 +203,10 @@ def test_explain_predicts_the_misses_of_other_sizes(pooled: Cli):
     until(lambda: "PREDICTED MISSES" in pooled("pool", "explain", "small").out)
     assert pooled("sandbox", "delete", "demo").code == 0
     assert pooled("pool", "delete", "small").code == 0
+
+
+def test_missing_field_of_a_pool_is_refused_with_a_line(served: Cli, journal: Path):
+    served.write("plugin.yaml", plugin(journal))
+    served.write("pool.yaml", "kind: ResourcePool\nname: small\nspec:\n  plugin: notes\n  ready: 1\n")
+    assert served("apply", "-f", "plugin.yaml").code == 0
+    refused(served("apply", "-f", "pool.yaml"), 2, "pool.yaml:3:1: spec.cluster: is required")

@@ -26,7 +26,7 @@ def removes(name, of, *reads, at=""):
             [
                 (
                     'spec.plugin: no create step can run before a sandbox needs it: "make" waits for param "owner"; '
-                    '"seed" waits for step "make"; fix "owner" in the pool\'s params'
+                    '"seed" waits for step "make"; give "owner" a value in the pool\'s params'
                 )
             ],
         ),
@@ -55,7 +55,7 @@ def removes(name, of, *reads, at=""):
             [
                 (
                     'spec.plugin: the create step "seed" has at: pool but waits for param "owner": '
-                    'fix "owner" in the pool\'s params, or leave at out'
+                    'give "owner" a value in the pool\'s params, or remove at: pool'
                 )
             ],
         ),
@@ -63,11 +63,11 @@ def removes(name, of, *reads, at=""):
             steps([step("make"), step("grant", "owner")], [step("revoke", "grant.x"), step("drop", "make.x", "owner")]),
             [
                 (
-                    'spec.plugin: the delete step "revoke" waits for step "grant": fix "owner" in the pool\'s params, '
+                    'spec.plugin: the delete step "revoke" waits for step "grant": give "owner" a value in the pool\'s params, '
                     "or write at: claim in it if it undoes only steps that run for the sandbox"
                 ),
                 (
-                    'spec.plugin: the delete step "drop" waits for param "owner": fix "owner" in the pool\'s params, '
+                    'spec.plugin: the delete step "drop" waits for param "owner": give "owner" a value in the pool\'s params, '
                     "or write at: claim in it if it undoes only steps that run for the sandbox"
                 ),
             ],
@@ -95,7 +95,7 @@ def removes(name, of, *reads, at=""):
             [
                 (
                     'spec.plugin: the delete step "drop" has at: pool but waits for param "owner": '
-                    'fix "owner" in the pool\'s params, or leave at out'
+                    'give "owner" a value in the pool\'s params, or remove at: pool'
                 )
             ],
         ),
@@ -104,7 +104,7 @@ def removes(name, of, *reads, at=""):
             [
                 (
                     'spec.plugin: all delete steps have at: claim, so no step undoes "make" and "grow" in the pool; '
-                    "leave at out of one of them"
+                    "remove at: claim from one of them"
                 )
             ],
         ),
@@ -133,7 +133,7 @@ def removes(name, of, *reads, at=""):
             [
                 (
                     'spec.plugin: the delete step "withdraw" has at: pool but removes an object of the sandbox\'s run; '
-                    "leave at out"
+                    "remove at: pool"
                 )
             ],
         ),
@@ -160,7 +160,7 @@ def removes(name, of, *reads, at=""):
                     "spec.plugin: the programs of a plugin with state: true share one Terraform state, but they are in "
                     'both halves: "apply" and "destroy" in the pool, "grant" and "revoke" for the sandbox. "grant" waits '
                     'for param "owner"; "revoke" has at: claim and waits for param "owner": '
-                    'fix "owner" in the pool\'s params, or use one half for all of them'
+                    'give "owner" a value in the pool\'s params, or use one half for all of them'
                 )
             ],
         ),
@@ -169,10 +169,10 @@ def removes(name, of, *reads, at=""):
             [
                 (
                     'spec.plugin: the create step "destroy2" has at: pool but waits for param "owner": '
-                    'fix "owner" in the pool\'s params, or leave at out'
+                    'give "owner" a value in the pool\'s params, or remove at: pool'
                 ),
                 (
-                    'spec.plugin: the delete step "destroy" waits for param "owner": fix "owner" in the pool\'s params, '
+                    'spec.plugin: the delete step "destroy" waits for param "owner": give "owner" a value in the pool\'s params, '
                     "or write at: claim in it if it undoes only steps that run for the sandbox"
                 ),
             ],
@@ -249,7 +249,7 @@ def test_param_that_cannot_be_fixed_is_refused():
         ),
         (
             'spec.plugin: no create step can run before a sandbox needs it: "make" waits for param "size"; "grant" waits '
-            'for the secret param "password"; fix "size" in the pool\'s params'
+            'for the secret param "password"; give "size" a value in the pool\'s params'
         ),
     ]
 

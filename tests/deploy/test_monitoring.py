@@ -16,6 +16,7 @@ from dayfly.kube.client import KubeClient
 from dayfly.operator.agent.agent import Agent
 from dayfly.operator.main import Operator
 from dayfly.operator.pods.namespaces import RunnerConfigMap
+from dayfly.server.api.pool_metrics import METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "monitoring"
@@ -41,13 +42,18 @@ def operator_metrics() -> set[str]:
     return {name for name in metrics_in(" ".join(names)) if not name.endswith("_created")}
 
 
+def server_metrics() -> set[str]:
+    """Return the names of all metrics of a server."""
+    return metrics_in(" ".join(metric.name for metric in METRICS))
+
+
 def metrics_in(expression: str) -> set[str]:
-    """Return the metrics in an expression, by their names in the operator."""
+    """Return the metrics in an expression, without the endings that their types add."""
     return {re.sub(r"_(total|bucket|sum|count)$", "", name) for name in re.findall(r"\bdayfly_\w+", expression)}
 
 
 def test_alerts_dashboard_and_reference_match_the_metrics():
-    there = operator_metrics()
+    there = operator_metrics() | server_metrics()
     assert {"dayfly_turns", "dayfly_runs", "dayfly_leading", "dayfly_server_frozen"} <= there
     for rule in RULES:
         assert metrics_in(rule["expr"]) <= there, rule["alert"]
@@ -90,6 +96,12 @@ SERIES: dict[str, list[tuple[str, str]]] = {
     "DayflyClockSkew": [("dayfly_clock_ahead_seconds", "-61x60")],
     "DayflyServerUnreachable": [("dayfly_server_connected", "0x60")],
     "DayflyServerFrozen": [("dayfly_server_frozen", "1x60")],
+    "DayflyPoolFailing": [('dayfly_pool_failing{pool="a"}', "1x60")],
+    "DayflyPoolMisses": [
+        ('dayfly_pool_requests_total{pool="a", result="hit"}', "0+3x60"),
+        ('dayfly_pool_requests_total{pool="a", result="miss"}', "0+1x60"),
+    ],
+    "DayflyPoolMembersStuck": [('dayfly_pool_members_stuck{pool="a"}', "1x60")],
 }
 """Series that make each alert fire: a value each minute for an hour."""
 CALM = [
@@ -99,6 +111,10 @@ CALM = [
     ('dayfly_turns_total{result="failed"}', "0+1x60"),
     ("dayfly_clock_ahead_seconds", "-60x60"),
     ("dayfly_server_connected", "1x60"),
+    ('dayfly_pool_failing{pool="a"}', "0x60"),
+    ('dayfly_pool_requests_total{pool="a", result="hit"}', "0+9x60"),
+    ('dayfly_pool_requests_total{pool="a", result="miss"}', "0+1x60"),
+    ('dayfly_pool_members_stuck{pool="a"}', "0x60"),
 ]
 
 

@@ -15,6 +15,8 @@ PAGE = (ROOT / "docs" / "reference" / "events.md").read_text()
 GUIDE = (ROOT / "docs" / "guides" / "cloud-events.md").read_text()
 ABOUT = cloud_events.EventSubject("u", 1, "urn:x", "demo", "demo", "local")
 SENT = cloud_events.cloud_event(ABOUT, "ready", report(ready=True))
+POOL_EVENT = cloud_events.PoolEvent("u/1/paused", "paused", 1, "Paused", "m")
+SENT_OF_POOL = cloud_events.pool_cloud_event(POOL_EVENT, source="urn:x", name="small", cluster="local")
 
 
 def first_column(heading: str) -> set[str]:
@@ -30,12 +32,15 @@ def test_example_event_has_the_form_of_sent_events():
 
 
 def test_every_event_type_is_documented():
-    assert first_column("Types") == {f"{cloud_events.TYPE}{kind}" for kind in cloud_events.KINDS}
+    of_sandboxes = {f"{cloud_events.TYPE}{kind}" for kind in cloud_events.KINDS}
+    assert first_column("Types") == of_sandboxes | {
+        f"{cloud_events.POOL_TYPE}{kind}" for kind in cloud_events.POOL_KINDS
+    }
 
 
 def test_every_event_attribute_and_data_field_is_documented():
-    assert first_column("Attributes") | {"data"} == SENT.keys()
-    assert first_column("Data") == SENT["data"].keys()
+    assert first_column("Attributes") | {"data"} == SENT.keys() == SENT_OF_POOL.keys()
+    assert first_column("Data") == SENT["data"].keys() | SENT_OF_POOL["data"].keys()
 
 
 def test_numbers_of_events_are_those_of_the_code():

@@ -1,12 +1,15 @@
 """Pools of the embedded host: their size, changes, requests of people, failures, age, end, reports and slots."""
 
 import asyncio
+import hashlib
 
 import msgspec
 import pytest
 from tests.embedded import documents as doc
 from tests.embedded.machine import until
 from tests.embedded.pool_documents import pool, pooled, sandbox, template
+from tests.embedded.test_webhooks import hook
+from tests.webhook.server import Server, answer
 
 from dayfly.link.wire import PoolAction, Verdict
 from dayfly.spec.host_errors import DocumentsRefusedError
@@ -136,6 +139,7 @@ async def test_paused_pool_creates_no_member_until_it_is_resumed(machine):
     await count(machine, 1)
     assert await machine.host.control_pool("p", PoolAction.PAUSE, "ann") is Verdict.TAKEN
     await machine.reason("Paused", "p")
+    assert machine.report("p").pool.paused_at > 0
     await machine.host.offer(box("a", documents))
     await machine.ready("a")
     await until(lambda: machine.report("p").pool.hits == 1)
@@ -288,3 +292,39 @@ async def test_report_of_a_pool_has_all_that_predicts_misses(machine):
     assert seen.idle_ms > 0
     assert seen.batch >= 1
     assert seen.spread >= 0
+
+
+async def test_members_are_replaced_after_a_change_of_their_secret(machine, monkeypatch):
+    headers = {"Authorization": {"$secret": {"name": "dns", "key": "token"}}}
+
+    async def restart(server, **environment):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        await machine.down()
+        await machine.up(webhooks=[server.name])
+
+    async def fill(size):
+        """Change the size; wait until no member is being created."""
+        await machine.host.offer(pool("p", documents, size, generation=size))
+        await until(lambda: (machine.report("p").pool.ready, machine.report("p").pool.creating) == (size, 0))
+        return set(names(machine))
+
+    with Server(lambda *_: answer(201)) as server:
+        documents = template([hook("make", server.url, headers=headers)], [doc.step("drop", "true")])
+        await restart(server, DNS_TOKEN="hunter2")
+        await fill(1)
+        await machine.host.offer(box("a", documents))
+        await machine.ready("a")
+        assert await fill(2) == {"p-1", "p-2", "p-3"}
+        await restart(server, OTHER="x")
+        assert await fill(3) == {"p-1", "p-2", "p-3", "p-4"}, "no member reads the other variable"
+        await restart(server, DNS_TOKEN="correct-horse")
+        await until(lambda: {"p-2", "p-3", "p-4"}.isdisjoint(names(machine)))
+        replaced = await fill(4)
+        assert "p-1" in replaced, "a held member is not replaced"
+        assert {seen.headers["authorization"] for seen in server.seen[4:]} == {"correct-horse"}
+        await restart(server)
+        assert await fill(5) > replaced
+        stored = b"".join(path.read_bytes() for path in machine.home.glob("ledger.db*"))
+        for form in (b"hunter2", hashlib.sha256(b"hunter2").hexdigest().encode(), hashlib.sha256(b"hunter2").digest()):
+            assert form not in stored

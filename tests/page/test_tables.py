@@ -44,9 +44,14 @@ def measured(visit) -> dict[tuple[str, int], dict[str, int]]:
     return found
 
 
+@pytest.fixture
+def host(host):
+    host.pools = True
+    return host
+
+
 @pytest.mark.slow
 def test_columns_keep_their_width_however_many_rows(client, host, enter):
-    host.pools = True
     fill(client, host, range(2))
     with enter() as visit:
         few = measured(visit)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tests.server.fake_host import Encoded, FakeHost
 
 from dayfly.server.access import callers
+from dayfly.server.api import pool_metrics
 from dayfly.server.app import create_app, prepare, serve
 from dayfly.server.db.store import Store
 from dayfly.server.http import openapi
@@ -80,7 +81,8 @@ class Client:
             answer = Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
         finally:
             connection.close()
-        assert answer.headers["content-type"] == "application/json"
+        is_metrics = path.endswith("metrics") and answer.status == 200
+        assert answer.headers["content-type"] == (pool_metrics.CONTENT_TYPE if is_metrics else "application/json")
         _check_declared(method, path if path.startswith("/") else f"{ORG}/{path}", answer.status)
         return answer
 

@@ -76,7 +76,7 @@ class LossyLink:
 
 
 async def call(app: Starlette, key: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-    """Send a request; return status and JSON."""
+    """Send a request; return status and JSON, or text if it is not JSON."""
     headers = [(b"host", b"127.0.0.1"), (b"signadot-api-key", key.encode())]
     scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": headers}
     sent: list[dict[str, Any]] = []
@@ -88,4 +88,6 @@ async def call(app: Starlette, key: str, method: str, path: str, body: Any = Non
         sent.append(message)
 
     await app(scope, receive, send)
-    return sent[0]["status"], json.loads(b"".join(message.get("body", b"") for message in sent[1:]))
+    found = b"".join(message.get("body", b"") for message in sent[1:])
+    is_json = (b"content-type", b"application/json") in sent[0]["headers"]
+    return sent[0]["status"], json.loads(found) if is_json else found.decode()

@@ -25,10 +25,11 @@ from dayfly.server.app import create_app
 from dayfly.server.db.store import Store
 from dayfly.server.events import cloud_event_publisher, event_rows
 from dayfly.server.events.cloud_event_publisher import CloudEventPublisher, EventReceiver
+from dayfly.server.runs.pool_strategy import PoolStrategy
 from dayfly.server.runs.run_service import RunService
 from dayfly.server.runs.sandbox_strategy import SandboxStrategy
 from dayfly.server.sync.agents.agent_service import AgentService
-from dayfly.spec.report import RunReport
+from dayfly.spec.report import PoolReport, RunReport, UnitReport
 from dayfly.spec.run import EndRequest, Phase
 
 LATER, TAKEN, REFUSED = (
@@ -62,7 +63,10 @@ class World:
         to = EventReceiver(self.deliver, "http://receiver")
         strategy = SandboxStrategy(store, self.links, sync, self.app.state.secrets)
         boxes = RunService(store, self.links, sync, strategy)
-        self.publisher = CloudEventPublisher(store, self.links, sync, boxes, to, now=lambda: clock[0], pause=self.pause)
+        pools = RunService(store, self.links, sync, PoolStrategy(store, self.links, sync))
+        self.publisher = CloudEventPublisher(
+            store, self.links, sync, boxes, pools, to, now=lambda: clock[0], pause=self.pause
+        )
 
     async def deliver(self, body):
         return await self.receive(body)
@@ -79,6 +83,7 @@ class World:
             finally:
                 self.hanging.remove(org)
         self.heard.append((event["subject"], event["type"].rpartition(".")[2], answer is TAKEN, event["id"]))
+        self.last = event
         return answer
 
     async def pause(self, seconds):
@@ -87,6 +92,13 @@ class World:
 
     async def put(self, name, **spec):
         status, answer = await call(self.app, KEY, "PUT", f"{ORG}/sandboxes/{name}", specs.empty(**spec))
+        assert status == 200, answer
+
+    async def put_pool(self, name):
+        """Create a pool and its plugin."""
+        await call(self.app, KEY, "PUT", f"{ORG}/resource-plugins/db", specs.plugin())
+        spec = {"cluster": "local", "plugin": "db", "params": {"size": name}, "ready": 1}
+        status, answer = await call(self.app, KEY, "PUT", f"{ORG}/resourcepools/{name}", {"spec": spec})
         assert status == 200, answer
 
     async def put_other(self, name, cluster="far"):
@@ -383,3 +395,73 @@ async def test_one_server_sends_events_and_another_takes_over(postgres):
             await world.leave()
         for store in stores:
             store.close()
+
+
+class TestPools:
+    """Events of pools: paused, resumed, and failed members."""
+
+    @pytest.fixture
+    async def pooled(self, tmp_path, blank):
+        host = FakeHost()
+        host.pools = True
+        store = Store.open(shutil.copy(blank, tmp_path))
+        found = World(store, [10**12], host)
+        await found.put_pool("small")
+        yield found
+        await found.leave()
+        store.close()
+
+    def say(self, world, reason, *failed, name="small", paused_at=0):
+        units = tuple(
+            UnitReport(id=each, name=each, event="start", kind="member", state="failed", started_at=at,
+                       reason="StepFailed", message="db/make: exit code 3")
+            for each, at in failed
+        )  # fmt: skip
+        numbers = PoolReport(paused="m" if paused_at else "", paused_at=paused_at, generation=1 << 52)
+        world.host.say(world.uid(name), ready=False, reason=reason, message="m", units=units, pool=numbers)
+
+    async def kinds(self, world):
+        return [(subject, kind) for subject, kind, *_ in await world.publish()]
+
+    async def test_pause_and_resume_have_one_event_each(self, pooled):
+        assert await self.kinds(pooled) == []
+        self.say(pooled, "Paused", paused_at=5)
+        assert await self.kinds(pooled) == [("small", "paused")]
+        assert pooled.last["type"] == "dev.dayfly.pool.paused"
+        assert pooled.last["data"] == {
+            "name": "small", "namespace": "", "cluster": "local", "reason": "Paused", "message": "m", "member": "",
+        }  # fmt: skip
+        self.say(pooled, "Paused", paused_at=5)
+        assert await self.kinds(pooled) == []
+        for _ in range(2):
+            self.say(pooled, "Filling")
+        assert await self.kinds(pooled) == [("small", "resumed")]
+        self.say(pooled, "PoolFull")
+        assert await self.kinds(pooled) == []
+        self.say(pooled, "Failing", paused_at=9)
+        assert await self.kinds(pooled) == [("small", "paused")]
+
+    async def test_each_failed_member_has_one_event(self, pooled):
+        self.say(pooled, "Filling", ("small-1", 3), ("small-2", 3))
+        assert await self.kinds(pooled) == [("small", "memberfailed")] * 2
+        self.say(pooled, "Failing", ("small-2", 3), ("small-3", 7), paused_at=8)
+        assert await self.kinds(pooled) == [("small", "memberfailed"), ("small", "paused")]
+        self.say(pooled, "Failing", ("small-2", 3), ("small-3", 7), paused_at=8)
+        assert await self.kinds(pooled) == []
+        self.say(pooled, "Filling", ("small-4", 9))
+        assert await self.kinds(pooled) == [("small", "memberfailed"), ("small", "resumed")]
+        self.say(pooled, "Filling", ("small-4", 9))
+        assert await self.kinds(pooled) == []
+
+    async def test_events_of_a_pool_are_deleted_with_it(self, pooled):
+        self.say(pooled, "Paused", paused_at=5)
+        await pooled.publish()
+        uid = pooled.uid("small")
+        assert await pooled.store.all_orgs().read(lambda rows: event_rows.read_known_ids(rows, [uid]))
+        status, _ = await call(pooled.app, KEY, "DELETE", f"{ORG}/resourcepools/small")
+        assert status == 200
+        pooled.host.finish(uid)
+        await pooled.wait_for_reports()
+        await pooled.app.state.sync.sweep()
+        await pooled.publish()
+        assert not await pooled.store.all_orgs().read(lambda rows: event_rows.read_known_ids(rows, [uid]))

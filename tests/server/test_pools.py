@@ -6,6 +6,7 @@ import shutil
 
 import msgspec
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.server import specs
 from tests.server.client import ORG, Client, serving, wait_for
 from tests.server.fake_host import FakeHost
@@ -13,6 +14,7 @@ from tests.server.test_changes import listening, soon  # noqa: F401 # a fixture
 from tests.server.test_organisations import key
 
 from dayfly.link.transport import CompileTarget
+from dayfly.server.api.pool_metrics import METRICS
 from dayfly.server.catalog import run_specs
 from dayfly.server.db import tables
 from dayfly.server.db.store import Store
@@ -248,6 +250,12 @@ class TestVersions:
         answer = published.call("DELETE", "resource-plugins/db?version=1.1.0")
         assert answer.status == 400
         assert "is in use by pool(s): small" in answer.error
+        published.put("sandboxes/sb1", specs.sandbox(resources=[{"name": "mydb", "plugin": "db", "params": FIXED}]))
+        answer = published.call("DELETE", "resource-plugins/db?version=1.1.0")
+        assert "is in use by sandbox(es): sb1 and pool(s): small" in answer.error
+        published.delete("sandboxes/sb1")
+        host.finish(offered(host, "Sandbox").uid)
+        wait_for(lambda: published.call("GET", "sandboxes/sb1").status == 404)
         published.delete("resource-plugins/db?version=1.0.0")
         published.delete(POOL)
         host.finish(offered(host, "ResourcePool").uid)
@@ -271,6 +279,16 @@ class TestSandboxes:
         db.put(POOL, pool())
         db.put("sandboxes/sb1", specs.sandbox(resources=[{"name": "mydb", "plugin": "db", **changes}]))
         assert offered(host, "Sandbox").documents[0].template == ()
+
+    @pytest.mark.parametrize(("changes", "matches"), [({}, True), ({"description": "another one"}, False)])
+    def test_inline_plugin_of_the_same_content_matches(self, db, host, changes, matches):
+        db.put(POOL, pool())
+        inline = {**specs.plugin()["spec"], **changes}
+        db.put("sandboxes/sb1", specs.sandbox(resources=[{"name": "mydb", "spec": inline, "params": FIXED}]))
+        offer = offered(host, "Sandbox")
+        assert bool(offer.documents[0].template) is matches
+        if matches:
+            assert template_of(offer) == digest(offered(host, "ResourcePool").documents)
 
     def test_sandbox_older_than_its_pool_stays_without_it(self, db, host):
         db.put("sandboxes/sb1", specs.sandbox())
@@ -522,3 +540,55 @@ class TestAccess:
         db.put(POOL, pool())
         for method, path in [("GET", ""), *CHANGES]:
             assert db.call(method, f"{ORG.replace('local', 'acme')}/{POOL}{path}", pool()).status == 404
+
+
+class TestMetrics:
+    """The metrics of pools for Prometheus."""
+
+    def scrape(self, client, token=""):
+        headers = {"signadot-api-key": token} if token else None
+        answer = client.call("GET", "metrics", None, headers)
+        assert answer.status == 200, answer.error
+        text = answer.body.decode()
+        families = {each.name: each for each in text_string_to_metric_families(text)}
+        samples = {
+            (sample.name, *sample.labels.values()): sample.value
+            for each in families.values()
+            for sample in each.samples
+        }
+        assert {each.documentation for each in families.values()} >= {metric.help for metric in METRICS}
+        return samples
+
+    def test_metrics_have_the_numbers_of_the_host(self, db, host):
+        db.put(POOL, pool())
+        assert self.scrape(db) == {}, "its host has not reported it"
+        uid = offered(host, "ResourcePool").uid
+        units = (
+            member("small-1", "stopped", reason="CleanupStuck"),
+            member("small-2", "unknown", reason="LedgerLost"),
+            member("small-3", "stopped", reason="Deleting"),
+        )
+        numbers = {"wanted": 3, "ready": 1, "creating": 2, "held": 4, "failed": 1, "hits": 12_345_678, "misses": 2}
+        report(host, uid, units, **numbers, refill_ms=1500, paused="by ann")
+        found = self.scrape(db)
+        assert {name.removeprefix("dayfly_pool_"): value for (name, *_), value in found.items() if "total" not in name} == {
+            "wanted": 3, "ready": 1, "creating": 2, "held": 4, "failures": 1,
+            "paused": 1, "failing": 0, "members_stuck": 2, "refill_seconds": 1.5,
+        }  # fmt: skip
+        assert found["dayfly_pool_requests_total", "local", "small", "hit"] == 12_345_678
+        assert found["dayfly_pool_requests_total", "local", "small", "miss"] == 2
+        failing = PoolReport(paused="3 members failed in a row", generation=NEWEST)
+        host.say(uid, ready=False, reason="Failing", message="3 members failed in a row", pool=failing)
+        assert self.scrape(db)["dayfly_pool_failing", "local", "small"] == 1
+
+    def test_metrics_are_limited_to_the_scope_of_the_key(self, db, host):
+        db.put("resourcepools/ci-1", pool())
+        db.put("resourcepools/other", pool(params={"size": "large"}))
+        for offer in list(host.offers.values()):
+            report(host, offer.uid, (), wanted=1)
+        scoped = key(db, "viewer", scope=["name:ci-*"])
+        assert {pool for _, _, pool, *_ in self.scrape(db, scoped.key)} == {"ci-1"}
+        assert {pool for _, _, pool, *_ in self.scrape(db)} == {"ci-1", "other"}
+        publishing = key(db, "admin", scope=["plugin:db"])
+        assert publishing.client.call("GET", "metrics").status == 403
+        assert db.call("GET", "metrics", None, {"signadot-api-key": "wrong"}).status == 401

@@ -12,7 +12,7 @@ from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.compile import check_group, check_hook, check_plugin
 from dayfly.spec import documents, readme
-from dayfly.spec.errors import Faults, SpecError, parse_path, quote, render_path
+from dayfly.spec.errors import Faults, SpecError, parse_path, quote
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.parsing import template, text
 from dayfly.spec.plugin import Plugin
@@ -177,12 +177,11 @@ def refusal_with_places(fault: RefusedError, document: ParsedDocument) -> Dayfly
 def with_place(message: str, document: ParsedDocument | None) -> SpecError:
     """Return a message of the server with file, line and column if it names a field of the document."""
     way, _, problem = message.partition(": ")
-    for keys, (line, column) in document.marks.items() if document else ():
-        if keys and render_path(keys) == way:
-            return SpecError(problem, keys, file=document.file if document else "", line=line, column=column)
-    if document is None and (keys := parse_path(way)):
-        return SpecError(problem, keys)
-    return SpecError(message, file=document.file if document else "")
+    keys = parse_path(way)
+    if document is None:
+        return SpecError(problem, keys) if keys else SpecError(message)
+    is_field = bool(keys) and keys[:1] in document.marks
+    return document.error(problem, keys) if is_field else SpecError(message, file=document.file)
 
 
 def _with_readme(wish: TypedDocument, file: str) -> TypedDocument:

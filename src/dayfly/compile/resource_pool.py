@@ -114,7 +114,7 @@ def _create_problems(steps: Mapping[str, Step], halves: Cut) -> Iterator[str]:
     for name in halves.claim_create:
         if steps[name].at == AT_POOL:
             causes = halves.create[name]
-            advice = _remedy(halves, causes, "leave at out")
+            advice = _remedy(halves, causes, "remove at: pool")
             yield f"the create step {quote(name)} has at: pool but {describe(causes)}: {advice}"
     if not halves.create:
         yield "has no create steps, so there is nothing to create before a sandbox needs it"
@@ -135,18 +135,20 @@ def _delete_problems(spec: PluginSpec, steps: Mapping[str, Step], halves: Cut) -
             advice = "leave that out: the member's delete steps run after all delete steps of the sandbox"
             yield f"{about} {maker}, but it {describe(causes)}; {advice}"
         elif step.at == AT_POOL:
-            yield f"{about} has at: pool but {describe(causes)}: {_remedy(halves, causes, 'leave at out')}"
+            yield f"{about} has at: pool but {describe(causes)}: {_remedy(halves, causes, 'remove at: pool')}"
         else:
             claim = "write at: claim in it if it undoes only steps that run for the sandbox"
             yield f"{about} {describe(causes)}: {_remedy(halves, causes, claim)}"
     for name in halves.claimed_delete:
         if steps[name].at == AT_POOL:
-            yield f"the delete step {quote(name)} has at: pool but removes an object of the sandbox's run; leave at out"
+            problem = "has at: pool but removes an object of the sandbox's run; remove at: pool"
+            yield f"the delete step {quote(name)} {problem}"
     undoing = [step.name for step in spec.delete if step.object is None]
     objects = any(steps[name].object is not None for name in halves.pool_create)
     if undoing and halves.pool_create and not objects and not wrong and halves.claimed_delete.issuperset(undoing):
         made = _names(halves.pool_create)
-        yield f"all delete steps have at: claim, so no step undoes {made} in the pool; leave at out of one of them"
+        advice = "remove at: claim from one of them"
+        yield f"all delete steps have at: claim, so no step undoes {made} in the pool; {advice}"
 
 
 def _removal_problems(steps: Mapping[str, Step], halves: Cut) -> Iterator[str]:
@@ -190,7 +192,7 @@ def _remedy(halves: Cut, causes: Iterable[Cause], other: str = "") -> str:
     """Return what the owner of the pool or the author of the plugin can do."""
     roots = halves.roots(causes)
     params = [cause.name for cause in roots if cause.kind == "param"]
-    advice = [f"fix {_names(params)} in the pool's params"] if params else []
+    advice = [f"give {_names(params)} a value in the pool's params"] if params else []
     if any(cause.kind == "variable" for cause in roots):
         advice.append("use DAYFLY_RESOURCE_ID in the plugin instead, or write at: pool if the step needs no sandbox")
     advice += [other] if other else []

@@ -17,6 +17,7 @@ from dayfly.embedded.executors import Executors, ProcessForkExecutor, ProcessSte
 from dayfly.embedded.forks import BaselineProcesses, Ports
 from dayfly.embedded.ledger import Hook, SqliteLedger, StoredRun
 from dayfly.embedded.pools.acquire_executor import AcquireExecutor
+from dayfly.embedded.pools.freshness import SecretVersions
 from dayfly.embedded.pools.member_index import MemberIndex
 from dayfly.embedded.pools.pool_keeper import PoolKeeper
 from dayfly.embedded.routes.envoy import open_envoy
@@ -158,7 +159,7 @@ class EmbeddedHost:
         runs, routing = RunCache(reader, baselines, ports), RouteTable(await open_envoy(proxy, home, forms), baselines)
         states = StateServer(home, reader, serve) if serve is not None else None
         step: dict[str, Any] = {"environment": environment, "has_images": bool(engine), "states": states}
-        members = MemberIndex()
+        members = MemberIndex(SecretVersions(home, environment))
         members.load(reader)
         acquiring = AcquireExecutor(reader, members)
         executors = Executors(

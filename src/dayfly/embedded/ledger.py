@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from dayfly.embedded.pool_tables import POOL_SCHEMA, PoolTables
+from dayfly.embedded.pool_tables import POOL_SCHEMA, MemberRow, PoolTables
 from dayfly.plan import transitions
 from dayfly.plan.actions import Move
 from dayfly.plan.history import history_entries
@@ -24,7 +24,7 @@ from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.run import Run
 from dayfly.spec.run_data import HistoryEntry
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 _BUSY_S = 10
 _SCHEMA = """
 CREATE TABLE run (
@@ -96,11 +96,15 @@ class RunChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemberBirth(msgspec.Struct, frozen=True, kw_only=True):
-    """A new run of a pool member: what to store, and its pool and number (empty and 0 if it belongs to no pool)."""
+    """A new run of a pool member: what to store, and its pool and number (empty and 0 if it belongs to no pool).
+
+    `secrets` is the digest of the secrets that a member of a pool reads.
+    """
 
     stored: StoredRun
     pool: str = ""
     number: int = 0
+    secrets: str = ""
 
 
 class SqliteLedger:
@@ -276,7 +280,7 @@ class SqliteLedger:
         after = change.after
         if (birth := change.birth) is not None:
             self.create(msgspec.structs.replace(birth.stored, run=after))
-            self.pools.add_member(after.uid, birth.pool, birth.number)
+            self.pools.add_member(MemberRow(after.uid, birth.pool, birth.number, birth.secrets))
         else:
             self._replace(change.before, after)
         if after.is_member and after.holders:

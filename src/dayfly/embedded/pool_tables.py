@@ -19,17 +19,19 @@ CREATE TABLE pool (
     ledger BLOB NOT NULL, generation INTEGER NOT NULL, seq INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE member (
-    uid TEXT PRIMARY KEY, pool TEXT NOT NULL, number INTEGER NOT NULL, holder TEXT NOT NULL DEFAULT ''
+    uid TEXT PRIMARY KEY, pool TEXT NOT NULL, number INTEGER NOT NULL, secrets TEXT NOT NULL,
+    holder TEXT NOT NULL DEFAULT ''
 ) STRICT, WITHOUT ROWID;
 """
 
 
 class MemberRow(NamedTuple):
-    """A member: the UID of its run, its pool (empty for none), and its number in the pool."""
+    """A member: the UID of its run, its pool (empty for none), its number there, and the digest of its secrets."""
 
     uid: str
     pool: str
     number: int
+    secrets: str
 
 
 class PoolIntent(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,9 +73,9 @@ class PoolTables:
 
     # --- members ----------------------------------------------------------------------------------------------------
 
-    def add_member(self, uid: str, pool: str, number: int) -> None:
-        """Store the pool and number of a new member."""
-        self._db.execute("INSERT INTO member (uid, pool, number) VALUES (?, ?, ?)", (uid, pool, number))
+    def add_member(self, row: MemberRow) -> None:
+        """Store a new member."""
+        self._db.execute("INSERT INTO member (uid, pool, number, secrets) VALUES (?, ?, ?, ?)", row)
 
     def set_holder(self, uid: str, holder: str) -> None:
         """Store the run that holds the member, or held it last."""
@@ -81,20 +83,22 @@ class PoolTables:
 
     def living_members(self) -> list[MemberRow]:
         """Return the members whose runs have not ended."""
-        query = "SELECT member.uid, pool, number FROM member JOIN run ON run.uid = member.uid ORDER BY run.rowid"
+        query = (
+            "SELECT member.uid, pool, number, secrets FROM member JOIN run ON run.uid = member.uid ORDER BY run.rowid"
+        )
         return [MemberRow(*row) for row in self._read(query)]
 
     def lost_members(self) -> list[MemberRow]:
         """Return the members whose runs neither live nor have ended, so that nothing is known of them."""
         query = (
-            "SELECT uid, pool, number FROM member"
+            "SELECT uid, pool, number, secrets FROM member"
             " WHERE uid NOT IN (SELECT uid FROM run) AND uid NOT IN (SELECT uid FROM ended)"
         )
         return [MemberRow(*row) for row in self._read(query)]
 
     def member(self, uid: str) -> MemberRow | None:
         """Return a member, also after its end; None if there is none."""
-        found = self._read("SELECT uid, pool, number FROM member WHERE uid = ?", uid)
+        found = self._read("SELECT uid, pool, number, secrets FROM member WHERE uid = ?", uid)
         return MemberRow(*found[0]) if found else None
 
     def used_members(self) -> set[str]:

@@ -40,7 +40,7 @@ def keys(home: Path, *, make_them: bool = True) -> StateKeys:
     path = folder(home) / "key"
     if not (known := read_file(str(path))) and make_them:
         folder(home).mkdir(mode=0o700, exist_ok=True)
-        _put(path, secrets.token_bytes(KEY_BYTES))
+        write_file(path, secrets.token_bytes(KEY_BYTES))
         known = read_file(str(path))
     if not known:
         raise FileNotFoundError(path)
@@ -102,7 +102,7 @@ class StateFiles:
         async with self._swapping:
             if (await self.find(owner)).tag != before.tag or self._reader.load(owner.run) is None:
                 return False
-            await asyncio.to_thread(_put, _owner_folder(self._home, owner) / "head", msgspec.json.encode(after))
+            await asyncio.to_thread(write_file, _owner_folder(self._home, owner) / "head", msgspec.json.encode(after))
             return True
 
     async def write_chunks(self, owner: StateOwner, _run: Run, blob: str, chunks: list[bytes]) -> None:
@@ -110,7 +110,7 @@ class StateFiles:
         if room.f_bavail * room.f_frsize - sum(map(len, chunks)) < _MIN_FREE_BYTES:
             raise FullError(f"the disk of {self._home} is nearly full: the state would leave less than 64 MiB")
         for index, chunk in enumerate(chunks):
-            await asyncio.to_thread(_put, _chunk(self._home, owner, blob, index), chunk)
+            await asyncio.to_thread(write_file, _chunk(self._home, owner, blob, index), chunk)
 
     async def read_chunks(self, owner: StateOwner, version: Version) -> list[bytes]:
         return await asyncio.to_thread(chunks, self._home, owner, version)
@@ -133,7 +133,7 @@ def _chunk(home: Path, owner: StateOwner, blob: str, index: int) -> Path:
     return _owner_folder(home, owner) / f"{blob}.{index}"
 
 
-def _put(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes) -> None:
     """Write a file atomically and durably."""
     for above in (path.parent.parent, path.parent):  # with `parents=True`, only the last one would get the mode
         above.mkdir(mode=0o700, exist_ok=True)

@@ -1,12 +1,12 @@
-"""CloudEvents for sandboxes: which events a sandbox has now, and their content.
+"""CloudEvents for sandboxes and pools: which events they have now, and their content.
 
-An event's id depends only on the run and the revision of its spec. A receiver recognises a repeated event by its id,
-even if another process sends it.
+An event's id depends only on the run and the revision of its spec, or on the pool and its pause or failed member. A
+receiver recognises a repeated event by its id, even if another process sends it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.plan.reasons import Reason
@@ -17,9 +17,26 @@ if TYPE_CHECKING:
     from dayfly.spec.report import RunReport
 
 TYPE = "dev.dayfly.sandbox."
+POOL_TYPE = "dev.dayfly.pool."
 CONTENT_TYPE = "application/cloudevents+json"
 # Each is sent once for each revision of a sandbox's spec, in this order.
 KINDS = ("ready", "failed", "stuck", "expiring")
+
+
+PAUSED, RESUMED, MEMBER_FAILED = POOL_KINDS = ("paused", "resumed", "memberfailed")
+# The reasons of a pause.
+_PAUSES = (Reason.FAILING, Reason.PAUSED, Reason.DRAINED)
+
+
+class PoolEvent(NamedTuple):
+    """An event of a pool, and the time of its cause in Unix milliseconds. `member` is the name of a failed member."""
+
+    id: str
+    kind: str
+    at: int
+    reason: str
+    message: str
+    member: str = ""
 
 
 class EventSubject(NamedTuple):
@@ -51,7 +68,48 @@ def event_kinds(report: RunReport, *, expires_soon: bool) -> tuple[str, ...]:
     return tuple(kind for kind in KINDS if holds[kind])
 
 
-def event_id(uid: str, form: int, kind: str) -> str:
+def pool_events(report: RunReport, known: Collection[str]) -> Iterator[PoolEvent]:
+    """Return the events of a pool with this report. `known` has the ids of its earlier events.
+
+    A pool that is not paused has an event if an earlier one has reported a pause.
+    """
+    uid, numbers = report.uid, report.pool
+    for unit in report.units:
+        if unit.state == "failed":
+            id_ = event_id(uid, unit.name, MEMBER_FAILED)
+            yield PoolEvent(id_, MEMBER_FAILED, unit.started_at, unit.reason, unit.message, unit.name)
+    if numbers is None or report.phase is not Phase.OPEN:
+        return
+    if numbers.paused_at:
+        if report.reason in _PAUSES:
+            id_ = event_id(uid, numbers.paused_at, PAUSED)
+            yield PoolEvent(id_, PAUSED, numbers.paused_at, report.reason, report.message)
+    elif pauses := [int(id_.split("/")[-2]) for id_ in known if id_.endswith(f"/{PAUSED}")]:
+        last = max(pauses)
+        yield PoolEvent(event_id(uid, last, RESUMED), RESUMED, last, report.reason, report.message)
+
+
+def pool_cloud_event(event: PoolEvent, *, source: str, name: str, cluster: str) -> dict[str, Any]:
+    """Return one event of a pool in structured mode."""
+    return {
+        "specversion": "1.0",
+        "id": event.id,
+        "source": source,
+        "type": f"{POOL_TYPE}{event.kind}",
+        "subject": name,
+        "datacontenttype": "application/json",
+        "data": {
+            "name": name,
+            "namespace": "",
+            "cluster": cluster,
+            "reason": event.reason,
+            "message": event.message,
+            "member": event.member,
+        },
+    }
+
+
+def event_id(uid: str, form: int | str, kind: str) -> str:
     """Return the event's id, which is the same for the same kind and revision of the same sandbox."""
     return f"{uid}/{form}/{kind}"
 

@@ -24,6 +24,7 @@ from dayfly.server.admin.keys import ApiKeys, StoredKeys
 from dayfly.server.admin.page_sessions import PageSessions
 from dayfly.server.api.changes import Changes
 from dayfly.server.api.overview import OverviewApi
+from dayfly.server.api.pool_metrics import PoolMetrics
 from dayfly.server.api.reports import Reports
 from dayfly.server.api.routing_rules import RoutingRulesApi
 from dayfly.server.catalog.baseline_api import BaselineApi
@@ -141,8 +142,8 @@ class _Services:
         self._sweep = GroupSweep(store, links, self.sync, self._groups, self._strategy)
 
     def create_publisher(self, receiver: EventReceiver) -> CloudEventPublisher:
-        """Return the publisher of events about these sandboxes."""
-        return CloudEventPublisher(self._store, self._links, self.sync, self._sandboxes, receiver)
+        """Return the publisher of events about these sandboxes and pools."""
+        return CloudEventPublisher(self._store, self._links, self.sync, self._sandboxes, self._pools, receiver)
 
     def routes(self, closing: asyncio.Event) -> Iterator[Route]:
         """Return the HTTP routes."""
@@ -152,6 +153,7 @@ class _Services:
         yield from Changes(store, links, *services, self._pools, self._strategy, closing).routes()
         slots = LongPollSlots(CALLERS_SHARE)
         yield from PoolEndpoints(store, self.sync, self._pools).routes()
+        yield from PoolMetrics(store, self._pools).routes()
         for service in (*services, self._pools):
             yield from service.routes()
             yield from Reports(store, links, service, closing, slots).routes()

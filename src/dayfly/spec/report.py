@@ -90,6 +90,7 @@ class PoolReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     held: Annotated[int, doc("Number of members that sandboxes use.")] = 0
     failed: Annotated[int, doc("Number of members that could not be created.")] = 0
     paused: Annotated[str, doc("Why no members are created; empty if they are.")] = ""
+    paused_at: Annotated[int, doc("Beginning of the pause, in Unix milliseconds; 0 for none.")] = 0
     hits: Annotated[int, doc("Number of resources that found a ready member.")] = 0
     misses: Annotated[int, doc("Number of resources that found none.")] = 0
     rate: Annotated[float, doc("Recent number of resources per hour that needed a member.")] = 0.0

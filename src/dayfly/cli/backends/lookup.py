@@ -43,14 +43,18 @@ def exists(client: ServerClient, name: str) -> bool:
     return True
 
 
+def ended_error(name: str, flags: str) -> DayflyError:
+    """Return the error for a subject that has ended. `flags` choose the server or the cluster."""
+    command = f"why {name}" if subject.is_pool(name) else f"get {subject.command(name)} {subject.bare_name(name)}"
+    return DayflyError(Exit.NOT_FOUND, f"no {subject.title(name)}: it has ended", f"see: dayfly {command}{flags}")
+
+
 def not_found_error(client: ServerClient, name: str) -> DayflyError:
     """Return the error for a missing name: that the run has ended, or a similar name."""
     plural, bare = subject.path(name)
     with contextlib.suppress(DayflyError):
         if (client.get(plural, bare, "report").get("closed") or {}).get("reason"):
-            command = f"why {name}" if subject.is_pool(name) else f"get {subject.command(name)} {bare}"
-            see = f"see: dayfly {command}{client.flags}"
-            return DayflyError(Exit.NOT_FOUND, f"no {subject.title(name)}: it has ended", see)
+            return ended_error(name, client.flags)
     known: list[str] = []
     with contextlib.suppress(DayflyError):
         known = [each["name"] for each in client.get(plural)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dayfly.cli import options
-from dayfly.cli.backends import hosts
+from dayfly.cli.backends import hosts, lookup
 from dayfly.cli.output import show
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit
@@ -61,7 +61,7 @@ def _remains(host: Backend, sandbox: str) -> Iterator[str]:
     """Yield a line for each resource that was started and not cleaned up, with its outputs, which may identify it."""
     found = host.sandbox(sandbox)
     if not found.created:
-        raise DayflyError(Exit.NOT_FOUND, f'no sandbox "{sandbox}": it has ended', f"see: dayfly get sandbox {sandbox}")
+        raise lookup.ended_error(sandbox, host.flags)
     units = found.report["units"]
     begun = {
         unit.get("resource") for unit in units if unit["event"] in ("preStart", "postStart") and unit.get("attempt")

@@ -11,6 +11,7 @@ import msgspec
 
 from dayfly.embedded.executors import Companion
 from dayfly.embedded.ledger import MemberBirth, RunChange, SqliteLedger, StoredRun
+from dayfly.embedded.pool_tables import MemberRow
 from dayfly.execute.acquire.acquisition import find_acquisitions
 from dayfly.execute.acquire.facts import Member, acquire_facts, acquire_objections, lost_member, needs_member
 from dayfly.execute.acquire.holder_report import retried_attempts
@@ -199,7 +200,8 @@ class AcquireExecutor(Companion):
             return set()
         if change.birth is not None:
             birth = change.birth
-            self._index.add(msgspec.structs.replace(birth.stored, run=run), birth.pool, birth.number)
+            row = MemberRow(run.uid, birth.pool, birth.number, birth.secrets)
+            self._index.add(msgspec.structs.replace(birth.stored, run=run), row)
             if run.joins:
                 self.on_miss(run.plan)
         else:

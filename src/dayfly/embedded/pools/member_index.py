@@ -9,6 +9,7 @@ import msgspec
 
 from dayfly.embedded.ledger import SqliteLedger, StoredRun
 from dayfly.embedded.pool_tables import MemberRow
+from dayfly.embedded.pools.freshness import SecretVersions
 from dayfly.execute.acquire.acquisition import template_of
 from dayfly.execute.acquire.members import Progress, is_free, progress
 from dayfly.plan.sealed import Plan
@@ -22,12 +23,16 @@ DURATIONS = 20
 
 
 class PoolMember(msgspec.Struct, frozen=True, kw_only=True):
-    """A living member: its ledger, its pool (empty for none), and whether its end was requested."""
+    """A living member: its ledger, its pool (empty for none), and whether its end was requested.
+
+    `secrets` is the digest of the secrets that it reads, as of its birth.
+    """
 
     run: Run
     plan: Plan
     pool: str
     number: int
+    secrets: str
     is_stopping: bool
     progress: Progress
 
@@ -43,9 +48,13 @@ class PoolMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemberIndex:
-    """The living members. The ledger is the truth: a member that is out of date here is not joined."""
+    """The living members. The ledger is the truth: a member that is out of date here is not joined.
 
-    def __init__(self) -> None:
+    `secrets` reads the digests of the secrets that members read.
+    """
+
+    def __init__(self, secrets: SecretVersions) -> None:
+        self.secrets = secrets
         self._members: dict[str, PoolMember] = {}
         # By digest and progress, the members that a holder may join, in the order in which they became that.
         self._available: dict[tuple[str, Progress], dict[str, None]] = {}
@@ -70,7 +79,7 @@ class MemberIndex:
             except RunDamagedError as error:
                 log.warning("pool member %s is not used: %s", row.uid, error)
 
-    def add(self, stored: StoredRun, pool: str, number: int) -> None:
+    def add(self, stored: StoredRun, row: MemberRow) -> None:
         """Add a member."""
         plan = self._plans.get(stored.run.plan)
         if plan is None:
@@ -80,8 +89,9 @@ class MemberIndex:
             PoolMember(
                 run=stored.run,
                 plan=plan,
-                pool=pool,
-                number=number,
+                pool=row.pool,
+                number=row.number,
+                secrets=row.secrets,
                 is_stopping=_is_stopping(stored),
                 progress=progress(plan, stored.run),
             )
@@ -110,7 +120,7 @@ class MemberIndex:
         self._unreadable.pop(uid, None)
         if stored is None:
             return None
-        self.add(stored, row.pool, row.number)
+        self.add(stored, row)
         return self._members[uid]
 
     def drop(self, uid: str) -> None:

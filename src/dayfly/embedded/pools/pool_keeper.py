@@ -163,7 +163,8 @@ class PoolKeeper:
         began = time.monotonic()
         decision = self._decide(pool, template, misses, now)
         self._durations[uid] = time.monotonic() - began
-        births = tuple(member_birth(pool, number, now) for number in decision.create)
+        secrets = self._index.secrets.read(pool.documents)
+        births = tuple(member_birth(pool, number, now, secrets) for number in decision.create)
         closing = [each for each in decision.close if not self._is_stopping(each)]
         if decision.changes or births or closing or decision.has_ended:
             if not await self._engine.writer.run(lambda: self._write(pool, decision, births, closing, now)):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from dayfly.embedded.ledger import MemberBirth, RunChange, StoredRun
 from dayfly.execute.acquire.pool_members import (
     failed_report,
@@ -31,8 +33,10 @@ if TYPE_CHECKING:
 
 def observed_members(pool: StoredPool, index: MemberIndex, reader: SqliteLedger) -> Iterator[Member]:
     """Yield all members of a pool: living ones, those that cannot be read, and granted ones that have ended."""
-    living = index.of_pool(pool.uid)
-    yield from map(_observed, living)
+    living, secrets = index.of_pool(pool.uid), index.secrets.read(pool.documents)
+    for member in living:
+        found = pool_member(member.run, member.number, _state(member))
+        yield msgspec.structs.replace(found, stale=member.secrets != secrets)
     unread = index.unreadable_of(pool.uid)
     for row in unread:
         yield used_up(row.number, row.uid)
@@ -45,13 +49,14 @@ def observed_members(pool: StoredPool, index: MemberIndex, reader: SqliteLedger)
             yield used_up(number, uid)  # its run is lost
 
 
-def member_birth(pool: StoredPool, number: int, now: int) -> RunChange:
-    """Return the birth of a member of a pool. `now` is unix milliseconds."""
+def member_birth(pool: StoredPool, number: int, now: int, secrets: str) -> RunChange:
+    """Return the birth of a member of a pool. `now` is unix milliseconds, `secrets` the digest of what it reads."""
     uid, name = member_id(pool.uid, str(number)), f"{pool.target.name}-{number}"
     target = Target(api_version=API_VERSION, kind=MEMBER_KIND, namespace=pool.target.namespace, name=name, uid=uid)
     run = Run(uid=uid, target=target, plan=digest(pool.documents), born_at=now)
     stored = StoredRun(run=run, name=name, documents=pool.documents, forks=(), intent=TargetIntent())
-    return RunChange(before=run, after=run, moves=(), birth=MemberBirth(stored=stored, pool=pool.uid, number=number))
+    birth = MemberBirth(stored=stored, pool=pool.uid, number=number, secrets=secrets)
+    return RunChange(before=run, after=run, moves=(), birth=birth)
 
 
 def member_reports(
@@ -71,8 +76,6 @@ def _state(member: PoolMember) -> MemberState:
     return member_state(member.run, member.progress)
 
 
-def _observed(member: PoolMember) -> Member:
-    return pool_member(member.run, member.number, _state(member))
 
 
 def _member_report(member: PoolMember, report: Callable[[str], RunReport | None]) -> UnitReport:

@@ -22,6 +22,7 @@ def describe_pool(decision: PoolDecision, members: Iterable[Member], now: int, *
         held=sum(member.state is MemberState.HELD for member in every),
         failed=decision.ledger.failures,
         paused=pause.message or pause.reason if pause is not None else "",
+        paused_at=pause.at if pause is not None else 0,
         hits=demand.hits,
         misses=demand.misses,
         rate=request_rate(demand, now) * SECONDS_PER_HOUR,

@@ -29,7 +29,7 @@ from dayfly.spec.plugin import Plugin, PluginSpec
 from dayfly.spec.scalars import semver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from sqlalchemy import Row
     from starlette.requests import Request
@@ -143,9 +143,8 @@ class PluginApi:
             plugin = found.plugin
             when.check(_tag(plugin.version, found))
             sandboxes_ = {(each["sandbox"], each["cluster"]) for each in _read_users(rows, plugin.name, plugin.version)}
-            _refuse_if_used(plugin, "sandbox(es)", sandboxes_, scope)
             pools = pool_versions.read_users(rows, plugin.name, plugin.version)
-            _refuse_if_used(plugin, "pool(s)", pools, scope)
+            _refuse_if_used(plugin, {"sandbox(es)": sandboxes_, "pool(s)": pools}, scope)
             deletion = rows.delete(plugins).where(plugins.c.name == plugin.name, plugins.c.version == plugin.version)
             rows.execute(deletion)
             audit.append(rows, audit.get_actor(request), "delete", _object(plugin))
@@ -256,12 +255,16 @@ def _read_users(rows: Rows, name: str, version: str) -> list[dict[str, str]]:
     return [{"name": row.resource, "sandbox": row.name, "cluster": row.cluster} for row in rows.execute(query)]
 
 
-def _refuse_if_used(plugin: Plugin, what: str, users: Iterable[tuple[str, str]], scope: Scope) -> None:
-    """Refuse to delete a version with users, which are names and clusters; name those in the scope."""
-    if found := sorted(users):
-        names = ", ".join(name for name, cluster in found if _is_visible(scope, name, cluster))
-        text = f"resource plugin {plugin.name}@{plugin.version} is in use by {what}: "
-        raise RequestError(400, f"{text}{names or 'outside the scope of your key'}; delete them first")
+def _refuse_if_used(plugin: Plugin, users: Mapping[str, Iterable[tuple[str, str]]], scope: Scope) -> None:
+    """Refuse to delete a version with users, which are names and clusters by kind; name those in the scope."""
+    found = []
+    for kind, each in users.items():
+        if known := sorted(each):
+            names = ", ".join(name for name, cluster in known if _is_visible(scope, name, cluster))
+            found.append(f"{kind}: {names or 'outside the scope of your key'}")
+    if found:
+        text = f"resource plugin {plugin.name}@{plugin.version} is in use by {' and '.join(found)}"
+        raise RequestError(400, f"{text}; delete them first")
 
 
 def _filter_visible(users: list[dict[str, str]], scope: Scope) -> list[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""CloudEvents of the sandboxes of all organisations: stored when they occur, and sent until the receiver accepts them.
+"""CloudEvents of all organisations: stored when they occur, and sent until the receiver accepts them.
 
 One server publishes events; the others are on standby, and one of them takes over when its lease expires. Events are
 stored before they are sent, so each is sent at least once, always with the same ID. Organisations do not affect each
@@ -13,7 +13,7 @@ import contextlib
 import json
 import logging
 import uuid
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from dayfly.lib.clock import now_ms
@@ -27,11 +27,11 @@ from dayfly.server.events import event_rows
 from dayfly.server.events.event_rows import NewEvent
 from dayfly.server.http.request_data import rfc3339
 from dayfly.server.records import run_records
-from dayfly.server.records.run_records import SANDBOXES
+from dayfly.server.records.run_records import POOLS, SANDBOXES
 from dayfly.spec.scalars import ttl
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection, Iterator
 
     from dayfly.link.server_end import Links
     from dayfly.server.db.rows import Rows
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dayfly.server.runs.run_service import RunService
     from dayfly.server.runs.run_states import RunState
     from dayfly.server.sync.host_sync import HostSync
+    from dayfly.spec.resource_pool import ResourcePoolSpec
     from dayfly.spec.sandbox import SandboxSpec
 
 POLL_INTERVAL_S = 1.0
@@ -75,12 +76,14 @@ class CloudEventPublisher:
         links: Links,
         sync: HostSync,
         sandboxes: RunService[SandboxSpec],
+        pools: RunService[ResourcePoolSpec],
         to: EventReceiver,
         *,
         now: Callable[[], int] = now_ms,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._store, self._links, self._sync, self._sandboxes = store, links, sync, sandboxes
+        self._store, self._links, self._sync = store, links, sync
+        self._sandboxes, self._pools = sandboxes, pools
         self._to, self._now, self._pause = to, now, pause
         self._sending = Delivery(_Rows(store), to.post, to.name, passing=StoreError, pause=pause)
         self._name = uuid.uuid4().hex
@@ -106,7 +109,7 @@ class CloudEventPublisher:
             await self._close()
 
     async def run_round(self) -> None:
-        """Find changed sandboxes, and start a check for each of their clusters that has none running."""
+        """Find changed sandboxes and pools, and start a check for each of their clusters that has none running."""
         if not await self._acquire_lease():
             await self._step_down()
             return
@@ -114,7 +117,7 @@ class CloudEventPublisher:
         is_due = min(self._check_at.values(), default=now + 1) <= now
         if marker is not None and marker == self._marker and not (is_due or self._checks):
             return
-        found = await self._store.all_orgs().read(lambda rows: run_records.read_entries(rows, SANDBOXES))
+        found = await self._store.all_orgs().read(lambda rows: run_records.read_entries(rows, SANDBOXES, POOLS))
         if gone := self._checked.keys() - {entry.uid for entry in found}:
             for uid in gone:
                 del self._checked[uid]
@@ -185,12 +188,12 @@ class CloudEventPublisher:
         return link.state.version(entry.uid) if link is not None else 0
 
     async def _check_cluster(self, key: tuple[str, str], changed: dict[str, tuple[int, int]]) -> None:
-        """Check the changed sandboxes of one cluster, in a task, so that a slow cluster does not delay the others."""
+        """Check the changes of one cluster, in a task, so that a slow cluster does not delay the others."""
         try:
             uids = list(changed)
             while uids and await self._has_room(key[0]):
                 batch, uids = uids[:BATCH_SIZE], uids[BATCH_SIZE:]
-                await self._check_sandboxes(key[0], {uid: changed[uid] for uid in batch})
+                await self._check_runs(key[0], {uid: changed[uid] for uid in batch})
         except StoreError as fault:
             log.warning("cannot use the store: %s", fault)
             self._marker = None
@@ -214,31 +217,34 @@ class CloudEventPublisher:
         (self._full.add if full else self._full.discard)(org)
         return not full
 
-    async def _check_sandboxes(self, org: str, changed: dict[str, tuple[int, int]]) -> None:
+    async def _check_runs(self, org: str, changed: dict[str, tuple[int, int]]) -> None:
         """Store events for the current states that have none yet."""
         org_store, uids = self._store.for_org(org), list(changed)
-        found, known = await org_store.read(
-            lambda rows: (run_records.read_by_uid(rows, SANDBOXES, uids), event_rows.read_known_ids(rows, uids))
+        sandboxes, pools, known = await org_store.read(
+            lambda rows: (
+                run_records.read_by_uid(rows, SANDBOXES, uids),
+                run_records.read_by_uid(rows, POOLS, uids),
+                event_rows.read_known_ids(rows, uids),
+            )
         )
-        states = await self._sandboxes.query_states(found)
-        now, new, check_at = self._now(), list[NewEvent](), dict[str, int]()
-        for record in found:
-            state, warning_time = states[record.uid], ttl.warning_time(record.life_begins_at, record.expires_at)
-            expires_soon = 0 < warning_time <= now
-            for kind in cloud_events.event_kinds(state.report, expires_soon=expires_soon):
-                id_ = cloud_events.event_id(record.uid, record.updated_at, kind)
-                if id_ not in known:
-                    event = cloud_events.cloud_event(self._event_subject(record, state), kind, state.report)
-                    new.append(NewEvent(id_, record.uid, record.updated_at, now + len(new), json.dumps(event)))
-            _, version = changed[record.uid]
+        states = await self._sandboxes.query_states(sandboxes) | await self._pools.query_states(pools)
+        now, check_at = self._now(), dict[str, int]()
+        found = [event for each in sandboxes for event in self._sandbox_events(each, states[each.uid], now)]
+        found += [event for each in pools for event in self._pool_events(each, states[each.uid], known)]
+        current = {event.id for event in found}
+        new = [event._replace(at=now + number) for number, event in enumerate(found) if event.id not in known]
+        records: tuple[RunRecord[Any], ...] = (*sandboxes, *pools)
+        for record in records:
+            state, (_, version) = states[record.uid], changed[record.uid]
             is_current = version == 0 or (state.version == version and not self._sync.problem(record.uid))
+            warning_time = ttl.warning_time(record.life_begins_at, record.expires_at)
             times = [
-                *([] if expires_soon or not warning_time else [warning_time]),
+                *([warning_time] if warning_time > now else []),
                 *([] if is_current else [now + int(UNREPORTED_INTERVAL_S * 1000)]),
             ]
             check_at |= {record.uid: min(times)} if times else {}
         if new:
-            await org_store.write(lambda rows: event_rows.save(rows, new))
+            await org_store.write(lambda rows: event_rows.save(rows, new, current))
         for uid in changed:
             self._check_at.pop(uid, None)
         self._checked |= changed
@@ -246,12 +252,32 @@ class CloudEventPublisher:
         if new:
             self._sending.wake(org)
 
-    def _event_subject(self, record: RunRecord[SandboxSpec], state: RunState) -> EventSubject:
+    def _sandbox_events(self, record: RunRecord[SandboxSpec], state: RunState, now: int) -> Iterator[NewEvent]:
+        warning_time = ttl.warning_time(record.life_begins_at, record.expires_at)
+        for kind in cloud_events.event_kinds(state.report, expires_soon=0 < warning_time <= now):
+            id_ = cloud_events.event_id(record.uid, record.updated_at, kind)
+            event = cloud_events.cloud_event(self._event_subject(record, state), kind, state.report)
+            yield NewEvent(id_, record.uid, record.updated_at, now, json.dumps(event))
+
+    def _pool_events(
+        self, record: RunRecord[ResourcePoolSpec], state: RunState, known: Collection[str]
+    ) -> Iterator[NewEvent]:
+        own = {id_ for id_ in known if id_.startswith(f"{record.uid}/")}
+        for event in cloud_events.pool_events(state.report, own):
+            body = cloud_events.pool_cloud_event(
+                event, source=self._source(record), name=record.name, cluster=record.cluster
+            )
+            yield NewEvent(event.id, record.uid, event.at, 0, json.dumps(body))
+
+    def _source(self, record: RunRecord[Any]) -> str:
         source = f"urn:dayfly:organisation:{quote(record.org, safe='')}:cluster:{quote(record.cluster, safe='')}"
+        return self._to.source or source
+
+    def _event_subject(self, record: RunRecord[SandboxSpec], state: RunState) -> EventSubject:
         return EventSubject(
             uid=record.uid,
             form=record.updated_at,
-            source=self._to.source or source,
+            source=self._source(record),
             subject=record.name,
             name=record.name,
             cluster=record.cluster,

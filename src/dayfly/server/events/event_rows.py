@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from dayfly.lib.delivery import PendingDelivery
 from dayfly.server.db.rows import ALL_ORGS
-from dayfly.server.db.tables import cloud_events, leases, sandboxes
+from dayfly.server.db.tables import cloud_events, leases, resource_pools, sandboxes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -22,7 +22,11 @@ _IS_PENDING = cloud_events.c.body != sa.literal_column("''")
 
 
 class NewEvent(NamedTuple):
-    """A row for an event that will be sent."""
+    """A row for an event that will be sent.
+
+    `spec_changed_at` is the time of its cause: the last change of a sandbox's spec, or a pause or the creation of a
+    failed member of a pool.
+    """
 
     id: str
     uid: str
@@ -32,18 +36,21 @@ class NewEvent(NamedTuple):
 
 
 def read_known_ids(rows: Rows, uids: Collection[str]) -> set[str]:
-    """Return the IDs of the pending and delivered events of these sandboxes."""
+    """Return the IDs of the pending and delivered events of these sandboxes and pools."""
     found = rows.execute(rows.select(cloud_events.c.id).where(cloud_events.c.uid.in_(uids)))
     return set(found.scalars())
 
 
-def save(rows: Rows, events: Sequence[NewEvent]) -> None:
-    """Store new events of an organisation; delete delivered events of earlier specs."""
+def save(rows: Rows, events: Sequence[NewEvent], current: Collection[str] = ()) -> None:
+    """Store new events of an organisation; delete delivered events of earlier specs or causes.
+
+    Events with the IDs of `current` are kept: they would be sent again.
+    """
     known = read_known_ids(rows, {each.uid for each in events})
     new = [each for each in events if each.id not in known]
     rows.insert(cloud_events, [each._asdict() for each in new])
     for each in new:
-        is_older = cloud_events.c.spec_changed_at < each.spec_changed_at
+        is_older = (cloud_events.c.spec_changed_at < each.spec_changed_at) & cloud_events.c.id.not_in(current)
         older = rows.delete(cloud_events).where(cloud_events.c.uid == each.uid, is_older)
         rows.execute(older.where(~_IS_PENDING))
 
@@ -73,9 +80,9 @@ def read_pending_orgs(rows: Rows) -> list[str]:
 
 
 def delete_obsolete(rows: Rows) -> None:
-    """Delete delivered events of sandboxes that are gone. Pending events stay until they are sent."""
-    exists = sa.exists().where(sandboxes.c.uid == cloud_events.c.uid)
-    rows.execute(rows.delete(cloud_events).where(~_IS_PENDING, ~exists))
+    """Delete delivered events of sandboxes and pools that are gone. Pending events stay until they are sent."""
+    exists = [sa.exists().where(table.c.uid == cloud_events.c.uid) for table in (sandboxes, resource_pools)]
+    rows.execute(rows.delete(cloud_events).where(~_IS_PENDING, *(~each for each in exists)))
 
 
 def acquire_lease(rows: Rows, name: str, holder: str, now: int, until: int) -> bool:

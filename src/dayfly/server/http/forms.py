@@ -278,6 +278,10 @@ class Events(Form):
     """Server-sent events, not JSON."""
 
 
+class Metrics(Form):
+    """Metrics in the text format of Prometheus, not JSON."""
+
+
 class Frozen(Form):
     """The state of a frozen cluster. Once `compared`, it has the runs that only one side has."""
 

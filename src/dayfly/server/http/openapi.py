@@ -124,8 +124,8 @@ def _path_parameters(path: str) -> list[dict[str, Any]]:
 
 
 def _content(form: Any) -> dict[str, Any]:
-    if form is forms.Events:
-        return {"text/event-stream": {"schema": {"type": "string"}}}
+    if form in (forms.Events, forms.Metrics):
+        return {"text/event-stream" if form is forms.Events else "text/plain": {"schema": {"type": "string"}}}
     one = {"$ref": _SCHEMA_REF.format(name=_type(form).__name__)}
     return {"application/json": {"schema": {"type": "array", "items": one} if isinstance(form, list) else one}}
 

@@ -260,6 +260,7 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
         )
     },
     _POOL + "/drain": {"POST": RouteOperation(MEMBER, "Pause a pool and delete its unused members.", api.Pool)},
+    _ORG + "/metrics": {"GET": RouteOperation(VIEWER, "Return metrics of all pools for Prometheus.", forms.Metrics)},
     _SANDBOX + "/changes": {"GET": RouteOperation(VIEWER, "Stream the changes of a sandbox.", forms.Events)},
     _POOL + "/changes": {"GET": RouteOperation(VIEWER, "Stream the changes of a pool.", forms.Events)},
     _GROUP + "/changes": {"GET": RouteOperation(VIEWER, "Stream the changes of a route group.", forms.Events)},
@@ -302,7 +303,10 @@ WITH_TAGS = (_SANDBOX, _GROUP, _POOL, _PLUGIN, _CLUSTER, _ORG + "/workloads/{nam
 """Paths of objects that have an ETag and whose changes may have preconditions."""
 
 _RUNS = (_ORG + "/sandboxes", _ORG + "/routegroups")
-_ALL_RUNS = (_ORG + "/changes", _ORG + "/attention", _ORG + "/ended-sandboxes", "/workloads/routing-rules")
+_ALL_RUNS = (
+    *(_ORG + name for name in ("/changes", "/attention", "/ended-sandboxes", "/metrics")),
+    "/workloads/routing-rules",
+)
 _OWN_SESSION = ("/page/links", "/page/session")
 
 

@@ -10,6 +10,14 @@ from dayfly.spec.errors import Path, SpecError, quote
 
 MAX_LENGTH = 128
 _FIELDS = 5
+_ALLOWED = {
+    "minute": "0-59",
+    "hour": "0-23",
+    "day-of-month": "1-31 or L, and at least one of these days in its months",
+    "month": "1-12 or JAN-DEC",
+    "day-of-week": "0-7 or SUN-SAT",
+}
+"""The values of each field, by the name that its parser has for it."""
 _SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -27,8 +35,10 @@ def check(expression: str, keys: Path = ()) -> None:
     try:
         found = next(CronSim(expression, _SOME_TIME), None)
     except CronSimError as fault:
-        problem = str(fault).removeprefix("Bad ")
-        raise SpecError(f"the {problem} of {quote(expression)} is invalid: {advice}", keys) from None
+        field = str(fault).removeprefix("Bad ")
+        problem = f"the {field} of {quote(expression)} is invalid"
+        allowed = f"it allows {_ALLOWED[field]}; " if field in _ALLOWED else ""
+        raise SpecError(f"{problem}: {allowed}{advice}", keys) from None
     if found is None:
         raise SpecError(f"{quote(expression)} describes no time: no month has this day", keys)
 
