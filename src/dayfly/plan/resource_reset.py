@@ -3,7 +3,49 @@
 from collections.abc import Mapping
 
 from dayfly.plan.sealed import Plan, SealedStep
+from dayfly.spec.errors import quote
+from dayfly.spec.lifecycle import CREATE_EVENTS, Kind
+from dayfly.spec.report import RunReport
 from dayfly.spec.run import Phase, Run, State
+
+
+class ResetRefusedError(Exception):
+    """A resource that cannot get another pool member. The text says why."""
+
+
+class UnknownResourceError(ResetRefusedError):
+    """A resource that the sandbox does not have."""
+
+
+def member_to_replace(report: RunReport, resource: str) -> str:
+    """Return the name of the pool member that a resource has, if it can get another one.
+
+    Raises:
+        ResetRefusedError: It cannot.
+    """
+    known = sorted({unit.resource for unit in report.units if unit.resource})
+    if resource not in known:
+        has = f"it has {', '.join(map(quote, known))}" if known else "it has none"
+        raise UnknownResourceError(f"the sandbox has no resource {quote(resource)}; {has}")
+    creators = [unit for unit in report.units if unit.resource == resource and unit.event in CREATE_EVENTS]
+    others = [unit for unit in report.units if unit.resource != resource]
+    unfinished = next((unit for unit in creators if unit.state != "succeeded"), None)
+    own = next((unit for unit in creators if unit.kind != Kind.ACQUIRE), None)
+    names = {unit.id for unit in creators}
+    reader = next((unit for unit in others if not names.isdisjoint(unit.reads)), None)
+    advice = "delete the sandbox and apply it again"
+    if report.closed is not None:
+        raise ResetRefusedError("the sandbox is being deleted")
+    if not any(unit.kind == Kind.ACQUIRE for unit in creators):
+        raise ResetRefusedError(f"{quote(resource)} is not from a pool: {advice}")
+    if own is not None:
+        raise ResetRefusedError(f"{own.id} has run for this sandbox and would not run for another member: {advice}")
+    if reader is not None:
+        raise ResetRefusedError(f"{reader.id} has used the outputs of {quote(resource)}: {advice}")
+    if unfinished is not None:
+        state = f"{unfinished.id} is {unfinished.state}"
+        raise ResetRefusedError(f"{quote(resource)} is not ready ({state}); wait, or {advice}")
+    return creators[0].member
 
 
 def reset_units(plan: Plan, run: Run, unwanted: Mapping[str, str]) -> tuple[SealedStep, ...]:
