@@ -210,3 +210,29 @@ def test_missing_field_of_a_pool_is_refused_with_a_line(served: Cli, journal: Pa
     served.write("pool.yaml", "kind: ResourcePool\nname: small\nspec:\n  plugin: notes\n  ready: 1\n")
     assert served("apply", "-f", "plugin.yaml").code == 0
     refused(served("apply", "-f", "pool.yaml"), 2, "pool.yaml:3:1: spec.cluster: is required")
+
+
+def test_reset_gives_a_resource_another_member(served: Cli, journal: Path):
+    whole = plugin(journal, name="plain@1.0.0")
+    served.write("plugin.yaml", whole[: whole.index("  - name: grant")] + whole[whole.index("  delete:") :])
+    served.write("pool.yaml", pool(plugin="plain"))
+    served.write("sandbox.yaml", "name: demo\nspec: {cluster: local, resources: [{name: db, plugin: plain}]}\n")
+    done = served("apply", "-f", "plugin.yaml", "-f", "pool.yaml", "-f", "sandbox.yaml")
+    assert done.code == 0, done.err
+    before = served("env", "demo").out
+    until(lambda: len(ready(served)) == 2)
+    done = served("reset", "demo", "db")
+    assert done.code == 0, done.err
+    until(lambda: lines(journal, "drop"))
+    after = served("env", "demo").out
+    assert (before != after, before.count("file-"), after.count("file-")) == (True, 1, 1)
+    assert lines(journal, "drop") == [f"drop {before[before.index('file-') :].split()[0].strip(chr(39))}"]
+    refused(served("reset", "demo", "cache"), 3, 'no resource "cache"; it has "db"')
+    assert served("sandbox", "delete", "demo").code == 0
+
+
+def test_reset_of_a_resource_with_a_step_for_its_sandbox_is_refused(pooled: Cli, journal: Path):
+    assert pooled("apply", "-f", "sandbox.yaml").code == 0
+    refused(pooled("reset", "demo", "db"), 1, "db/grant has run for this sandbox")
+    assert pooled("sandbox", "delete", "demo").code == 0
+    assert len(lines(journal, "grant")) == 1

@@ -71,7 +71,7 @@ def test_cluster_verbs_import_no_client_before_use(cli: Cli):
 def test_every_verb_has_help(cli: Cli):
     lines = cli("--help").out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
     verbs = [line.split()[0] for line in lines]
-    assert len(verbs) == 29
+    assert len(verbs) == 30
     for verb in verbs:
         done = cli(verb, "--help")
         assert done.code == 0, done.err

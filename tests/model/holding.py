@@ -7,6 +7,7 @@ crashes, pauses or loses a response is an operator that continues with old versi
 """
 
 import functools
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -50,17 +51,22 @@ MAKE, RELEASE, MEMBER_MAKE = "db/make", "db/release", "pg/make"
 class Object(NamedTuple):
     """A target and its run: the encoded ledger (None: gone), whether the target exists, and whether it is deleted.
 
-    `lost` is the ledger that was lost, which no operator can read.
+    `lost` is the ledger that was lost, which no operator can read. `reset` is the member that the user of a holder wants
+    to be replaced.
     """
 
     ledger: bytes | None
     exists: bool = True
     stop: bool = False
     lost: bytes = b""
+    reset: str = ""
 
 
 class View(NamedTuple):
-    """What an operator knows of a member from one version of it. `holder` is -1 for none."""
+    """What an operator knows of a member from one version of it. `holder` is -1 for none.
+
+    `replaces` is the member that the holder had before.
+    """
 
     has_ledger: bool
     exists: bool
@@ -68,6 +74,7 @@ class View(NamedTuple):
     is_made: bool = False
     had_holder: bool = False
     holder: int = -1
+    replaces: str = ""
 
 
 class State(NamedTuple):
@@ -82,17 +89,19 @@ class State(NamedTuple):
     views: tuple[frozenset[View], ...]
     entries: tuple[tuple[frozenset[holding.Entry], ...], ...]
     losses: int = 0
+    resets: int = 0
 
 
 class Case(NamedTuple):
-    """A search: the numbers of holders and of ready members, whether misses create members, and how many ledgers may be
-    lost.
+    """A search: the numbers of holders and of ready members, whether misses create members, how many ledgers may be lost,
+    and how often users may request another member.
     """
 
     holders: int = 1
     ready: int = 1
     misses: bool = True
     losses: int = 0
+    resets: int = 0
     bugs: frozenset[str] = frozenset()
 
 
@@ -116,8 +125,9 @@ def key_of(number: int) -> tuple[str, str]:
     return holder_uid(number), "db"
 
 
-def entry_of(number: int) -> Holder:
-    return Holder(run=holder_uid(number), resource="db", target=Target(kind="Sandbox", name="box", uid=""))
+def entry_of(number: int, replaces: str = "") -> Holder:
+    target = Target(kind="Sandbox", name="box", uid="")
+    return Holder(run=holder_uid(number), resource="db", target=target, replaces=replaces)
 
 
 def first_objects(case: Case) -> tuple[Object, ...]:
@@ -161,14 +171,14 @@ def decide_member(ledger: bytes, stop: bool, allowed: bool) -> Decision:
 
 
 @functools.cache
-def decide_holder(ledger: bytes, stop: bool, make: "Seen | None", release: "Seen | None") -> Decision:
+def decide_holder(ledger: bytes, stop: bool, reset: str, make: "Seen | None", release: "Seen | None") -> Decision:
     run = parse(ledger)
     facts: dict[tuple[str, int], Fact] = {}
     for name, fact in ((MAKE, make), (RELEASE, release)):
         if fact is not None:
             record = run.unit(name)
             facts[name, record.attempt if record.state in ALIVE else record.attempt + 1] = fact.fact
-    intent = TargetIntent(stop=STOP if stop else None)
+    intent = TargetIntent(stop=STOP if stop else None, reset={"db": reset} if reset else {})
     world = World(run=run, intent=intent, facts=facts, gated_kinds=KINDS, slotless_kinds=KINDS)
     return decide_module.decide(HOLDER_PLAN, world, 0)
 
@@ -200,9 +210,9 @@ def view_of(item: Object) -> View:
     if item.ledger is None:
         return View(False, item.exists)
     run = parse(item.ledger)
-    holder = int(run.holders[0].run[1:]) if run.holders else -1
+    holder, replaces = (int(run.holders[0].run[1:]), run.holders[0].replaces) if run.holders else (-1, "")
     made = run.unit(MEMBER_MAKE).outcome == "succeeded"
-    return View(True, item.exists, run.phase is Phase.OPEN, made, run.joins > 0, holder)
+    return View(True, item.exists, run.phase is Phase.OPEN, made, run.joins > 0, holder, replaces)
 
 
 def is_free(view: View) -> bool:
@@ -248,9 +258,19 @@ class Search:
                 lost = self.put(state, index, item._replace(ledger=None, lost=item.ledger))
                 yield f"the ledger of {index} is lost", lost._replace(losses=state.losses + 1)
         for number in range(self.case.holders):
+            yield from self.reset(state, number)
             yield from self.holder_turn(state, number)
         for index in self.members():
             yield from self.member_turn(state, index)
+
+    def reset(self, state: State, number: int) -> Iterator[tuple[str, State]]:
+        """A user wants another member for a holder that is ready."""
+        item = state.objects[number]
+        if state.resets < self.case.resets and item.ledger is not None:
+            run = parse(item.ledger)
+            if run.phase is Phase.OPEN and run.unit(MAKE).outcome == "succeeded":
+                wanted = self.put(state, number, item._replace(reset=run.unit(MAKE).ref))
+                yield f"a user resets holder {number}", wanted._replace(resets=state.resets + 1)
 
     def first_state(self) -> State:
         objects, count = first_objects(self.case), self.case.holders
@@ -280,7 +300,7 @@ class Search:
                     for before, each in zip(seen, now, strict=True)
                 )
             )
-        return State(objects, tuple(ledgers), tuple(views), tuple(entries), state.losses)
+        return State(objects, tuple(ledgers), tuple(views), tuple(entries), state.losses, state.resets)
 
     def entry_of(self, objects: tuple[Object, ...], index: int, number: int) -> holding.Entry:
         """Return what a quorum read of a holder shows now of its entry in a member."""
@@ -289,7 +309,14 @@ class Search:
         exists = holder.exists and not self.has("lost holder is gone")
         if self.has("pending is obsolete") and known is not None and not holding.acquired_ref(known, "db"):
             return holding.Entry.OBSOLETE
-        return holding.entry_state(self.uid(index), entry_of(number), known, target_exists=exists)
+        replaces = "" if self.has("reset is obsolete") else self.replaced_by(objects, index, number)
+        return holding.entry_state(self.uid(index), entry_of(number, replaces), known, target_exists=exists)
+
+    def replaced_by(self, objects: tuple[Object, ...], index: int, number: int) -> str:
+        """Return the member that a holder's entry in another member replaces; empty for none."""
+        ledger = objects[index].ledger
+        entries = parse(ledger).holders if ledger is not None else ()
+        return next((each.replaces for each in entries if each.key == key_of(number)), "")
 
     def write(self, state: State, index: int, plan: Plan, moves: tuple[Move, ...]) -> State:
         """Write moves by compare-and-swap."""
@@ -308,10 +335,10 @@ class Search:
         item = state.objects[number]
         for ledger in state.ledgers[number]:
             run = parse(ledger)
-            for stop in {False, item.stop}:
-                for make in self.make_facts(state, run, number):
+            for stop, reset in itertools.product({False, item.stop}, {"", item.reset}):
+                for make in self.make_facts(state, run, number, reset):
                     for release in self.release_facts(state, run, number):
-                        decision = decide_holder(ledger, stop, make, release)
+                        decision = decide_holder(ledger, stop, reset, make, release)
                         if decision.moves and ledger == item.ledger:
                             said = ", ".join(type(move).__name__ for move in decision.moves)
                             yield f"holder {number}: {said}", self.write(state, number, HOLDER_PLAN, decision.moves)
@@ -322,7 +349,7 @@ class Search:
         for effect in decision.effects:
             match effect:
                 case Prepare():
-                    yield from self.prepare(state, number)
+                    yield from self.prepare(state, number, run)
                 case Launch(unit=unit) if unit == RELEASE:
                     yield from self.leave(state, number, run)
                 case Cancel():
@@ -330,18 +357,19 @@ class Search:
                 case _:
                     pass
 
-    def make_facts(self, state: State, run: Run, number: int) -> set[Seen | None]:
+    def make_facts(self, state: State, run: Run, number: int, reset: str) -> set[Seen | None]:
         """Return what operators may observe of the unit that acquires the member."""
         record = run.unit(MAKE)
         if record.state in ALIVE:
             return {held_fact(view) for view in self.views(state, self.index(record.ref))}
-        if record.attempt or run.phase is not Phase.OPEN:
+        if run.phase is not Phase.OPEN or (record.attempt and reset != record.ref):
             return {None}
         return {None} | {
             Seen("made" if view.is_made else "joined", self.uid(index))
             for index in self.members()
             for view in self.views(state, index)
-            if view.holder == number
+            if view.holder == number and self.uid(index) != record.ref
+            if view.replaces == record.ref or self.has("old entry is claimed")
         }
 
     def views(self, state: State, index: int) -> frozenset[View]:
@@ -362,15 +390,16 @@ class Search:
             return {RUNNING, Seen("joined", ref)}
         return {RUNNING}
 
-    def prepare(self, state: State, number: int) -> Iterator[tuple[str, State]]:
+    def prepare(self, state: State, number: int, run: Run) -> Iterator[tuple[str, State]]:
+        entry = entry_of(number, holding.acquired_ref(run, "db"))
         for index in self.members():
             if is_free(view_of(state.objects[index])):
-                joined = self.write(state, index, MEMBER_PLAN, (Join(holder=entry_of(number)),))
+                joined = self.write(state, index, MEMBER_PLAN, (Join(holder=entry),))
                 yield f"member {index}: Join of holder {number}", joined
         miss = self.case.holders + self.case.ready + number
         none_free = all(any(not is_free(view) for view in self.views(state, index)) for index in self.members())
         if self.case.misses and none_free and len(self.views(state, miss)) == 1:
-            born = Object(encode(member_run(self.uid(miss), entry_of(number))))
+            born = Object(encode(member_run(self.uid(miss), entry)))
             yield f"member {miss} is created for holder {number}", self.put(state, miss, born)
 
     def leave(self, state: State, number: int, run: Run) -> Iterator[tuple[str, State]]:
@@ -415,9 +444,10 @@ class Search:
                 self.check_released(state, number)
         if len(refs) != len(set(refs)):
             raise ViolationError("two holders claim one member")
+        claimed = {holding.acquired_ref(parse(ledger), "db") for known in state.ledgers for ledger in known}
         for index in self.members():
             ledger = state.objects[index].ledger
-            if ledger is not None and self.uid(index)[0] == "x" and self.uid(index) not in refs:
+            if ledger is not None and self.uid(index)[0] == "x" and self.uid(index) not in claimed:
                 run = parse(ledger)
                 if run.unit(MEMBER_MAKE).attempt and run.phase is Phase.OPEN:
                     raise ViolationError("a step started before the holder's ledger claimed the member")
@@ -430,10 +460,10 @@ class Search:
             raise ViolationError("a living holder has lost its member")
 
     def check_released(self, state: State, number: int) -> None:
-        for ledger in state.ledgers[number]:
-            ref = holding.acquired_ref(parse(ledger), "db")
-            if ref and state.objects[self.index(ref)].exists:
-                raise ViolationError("a holder has ended before its member")
+        last = max(map(parse, state.ledgers[number]), key=lambda run: run.seq)
+        ref = holding.acquired_ref(last, "db")
+        if ref and state.objects[self.index(ref)].exists:
+            raise ViolationError("a holder has ended before its member")
 
     def check_rest(self, state: State) -> None:
         """Check a state in which nothing can happen any more: all is gone, except what lost its ledger."""

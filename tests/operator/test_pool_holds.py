@@ -474,3 +474,81 @@ def _once(matches: Callable[[KubeRequest], bool], harm: Harm) -> Callable[[int, 
         return Fault(harm)
 
     return hook
+
+
+class TestReset:
+    def test_reset_replaces_the_member_in_two_writes_of_the_hold(self):
+        async def story(world: World) -> None:
+            first = await ready_member(world)
+            box = pooled_sandbox(world)
+            await world.until(lambda: ready(world), "ready")
+            second = await ready_member(world, 2)
+            await world.rest(30)
+            before = ledger(world, box)["seq"]
+            reset(world, first.name)
+            await world.until(lambda: not ledger_of(world, first), "the end of the first member")
+            assert ledger(world, box)["seq"] == before + 1
+            assert [each["run"] for each in ledger_of(world, second)["holders"]] == [box]
+            assert ready(world)
+            assert world.cloud.starts("pg/drop") == 1
+            await world.rest(30)
+            [binding] = {each["status"]["binding"]["name"] for each in world.cluster.objects("resources")}
+            assert binding in {each["metadata"]["name"] for each in world.cluster.objects("secrets")}
+            assert binding.endswith("-2")
+            world.delete()
+            await gone(world)
+
+        at_work(story, claim_steps=False)
+
+    def test_reset_without_a_ready_member_creates_one(self):
+        async def story(world: World) -> None:
+            pooled_sandbox(world)
+            await world.until(lambda: ready(world), "ready")
+            [first] = members(world)
+            reset(world, first["metadata"]["name"])
+            await world.until(lambda: world.cloud.starts("pg/drop") == 1, "the end of the first member")
+            await world.until(lambda: ready(world), "ready")
+            [second] = members(world)
+            assert second["metadata"]["uid"] != first["metadata"]["uid"]
+            await world.rest(300)
+            assert world.cloud.starts("pg/make") == 2
+            world.delete()
+            await gone(world)
+
+        at_work(story, claim_steps=False)
+
+    def test_reset_with_a_step_that_uses_the_member_changes_nothing(self):
+        async def story(world: World) -> None:
+            ref = await ready_member(world)
+            box = pooled_sandbox(world)
+            await world.until(lambda: ready(world), "ready")
+            other = await ready_member(world, 2)
+            reset(world, ref.name)
+            await world.rest(300)
+            assert [each["run"] for each in ledger_of(world, ref)["holders"]] == [box]
+            assert not world.cloud.starts("pg/drop")
+            world.ask("DELETE", f"{MEMBERS}/{other.name}")
+            world.delete()
+            await gone(world)
+
+        at_work(story)
+
+    def test_entry_of_a_reset_survives_a_crash(self):
+        async def story(world: World) -> None:
+            first = await ready_member(world)
+            pooled_sandbox(world)
+            await world.until(lambda: ready(world), "ready")
+            second = await ready_member(world, 2)
+            crash_after_join(world, second.name)
+            reset(world, first.name)
+            await world.until(lambda: not ledger_of(world, first), "the end of the first member")
+            await world.until(lambda: ready(world), "ready")
+            assert len(ledger_of(world, second)["holders"]) == 1
+            world.delete()
+            await gone(world)
+
+        at_work(story, claim_steps=False, operators=2)
+
+
+def reset(world: World, member: str) -> None:
+    world.change({"metadata": {"annotations": {"dayfly.dev/reset": f"db={member}"}}})

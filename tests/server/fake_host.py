@@ -81,6 +81,7 @@ class FakeHost:
         self.abandoned: dict[str, EndRequest] = {}
         self.leases: dict[str, int] = {}
         self.actions: list[tuple[str, str, str]] = []
+        self.resets: list[tuple[str, str, str, str]] = []
         self.acknowledged: set[str] = set()
         self.hurried: list[tuple[dict[str, int], str]] = []
         self.baselines: dict[tuple[str, str], Workload] = {}
@@ -223,6 +224,13 @@ class FakeHost:
             return Verdict.CLOSED
         if uid in self.offers:
             self.leases[uid] = until
+        return self._known(uid)
+
+    async def reset(self, uid: str, resource: str, member: str, by: str) -> Verdict:
+        self._write("reset", uid)
+        if uid in self.closed:
+            return Verdict.CLOSED
+        self.resets.append((uid, resource, member, by))
         return self._known(uid)
 
     async def control_pool(self, uid: str, action: wire.PoolAction, by: str) -> Verdict:

@@ -80,6 +80,7 @@ TO_HOST = (
     wire.Abandon(uid="u", request=ASKED),
     wire.Retry(uid="u", attempts={"db/make": 2}, by="ann"),
     wire.Lease(uid="u", until=7),
+    wire.Reset(uid="u", resource="db", member="p-1", by="me"),
     wire.ControlPool(uid="u", action=wire.PoolAction.DRAIN, by="me"),
     wire.Acknowledge(uids=("u", "v")),
     wire.AdmissionQuery(documents=(DOCUMENT,), forks=(FORK,)),

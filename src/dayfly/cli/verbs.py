@@ -42,6 +42,7 @@ _VERBS = {
     "env": "Print a sandbox's outputs as a dotenv file.",
     "state": "List the stored Terraform states, or print one.",
     "with": "Provision a plugin, run a command with its outputs, clean up.",
+    "reset": "Give a resource of a sandbox another pool member.",
     "retry": "Retry now, without waiting for the next scheduled retry.",
     "abandon": "Give up a running cleanup; your reason is recorded.",
     "server": "Run a server for many users and clusters.",

@@ -167,6 +167,13 @@ class SandboxesInterface:
     def lease(self, name: str, seconds: int) -> Any:
         """Renew the lease: the sandbox is deleted after `seconds` (at most 86,400) without another renewal."""
 
+    def reset(self, name: str, resource: str) -> Any:
+        """Give a resource another pool member; return the name of the replaced one. Its values are then new.
+
+        Raises:
+            ConflictError: the resource is not from a pool, is not ready, or something has used its outputs.
+        """
+
 
 class RouteGroupsInterface:
     """Methods of route groups only."""

@@ -219,6 +219,10 @@ class AsyncSandboxes(AsyncSteppedRuns[Sandbox], SandboxesInterface):
     async def lease(self, name: str, seconds: int) -> None:
         await self._done("PUT", name, "lease", body={"seconds": seconds})
 
+    async def reset(self, name: str, resource: str) -> str:
+        found: _Replaced = await self._done("POST", name, "reset", body={"resource": resource}, form=_Replaced)
+        return found.replaced
+
 
 class AsyncRouteGroups(AsyncSteppedRuns[RouteGroup], RouteGroupsInterface):
     """The route groups of one server. `follow` polls, as the server has no stream of them."""
@@ -261,6 +265,10 @@ class _RetriedUnit(msgspec.Struct):
 
 class _Retried(msgspec.Struct):
     retried: tuple[_RetriedUnit, ...]
+
+
+class _Replaced(msgspec.Struct):
+    replaced: str
 
 
 class _Piece(msgspec.Struct):

@@ -135,6 +135,9 @@ class Sandboxes(SteppedRuns[Sandbox], SandboxesInterface):
     def lease(self, name: str, seconds: int) -> None:
         run(self._sandboxes.lease(name, seconds))
 
+    def reset(self, name: str, resource: str) -> str:
+        return run(self._sandboxes.reset(name, resource))
+
 
 class RouteGroups(SteppedRuns[RouteGroup], RouteGroupsInterface):
     """The route groups of one server."""

@@ -352,6 +352,17 @@ class EmbeddedHost:
             uid, lambda intent: msgspec.structs.replace(intent, lease_until=until), only_open=True
         )
 
+    async def reset(self, uid: str, resource: str, member: str, by: str) -> Verdict:
+        """Give a resource another pool member in place of the one with this name."""
+        ref = self._acquiring.member_named(uid, resource, member)
+
+        def replace(intent: TargetIntent) -> TargetIntent:
+            if ref and intent.reset.get(resource) != ref:
+                self._ledger.add_note(uid, now_ms(), resource, 0, "Reset", f"pool member {member} replaced by {by}")
+            return msgspec.structs.replace(intent, reset={**intent.reset, resource: ref}) if ref else intent
+
+        return await self._change_intent(uid, replace, only_open=True)
+
     async def control_pool(self, uid: str, action: PoolAction, by: str) -> Verdict:
         """Pause, resume or drain a pool; durable on return."""
         return await self.keeper.control(uid, action, by)

@@ -152,6 +152,8 @@ class HostEnd:
                 return await host.retry(uid, attempts, by)
             case wire.Lease(uid=uid, until=until):
                 return await host.lease(uid, until)
+            case wire.Reset(uid=uid, resource=resource, member=member, by=by):
+                return await host.reset(uid, resource, member, by)
             case wire.ControlPool(uid=uid, action=action, by=by):
                 return await host.control_pool(uid, action, by)
 

@@ -73,6 +73,12 @@ class Host(Protocol):
     async def lease(self, uid: str, until: int) -> Verdict:
         """Renew the lease to `until` (unix milliseconds)."""
 
+    async def reset(self, uid: str, resource: str, member: str, by: str) -> Verdict:
+        """Give a resource another pool member in place of the one with this name. `CLOSED`: the run is ending.
+
+        It has no effect if the resource has another member by now, or if something depends on its outputs.
+        """
+
     async def control_pool(self, uid: str, action: wire.PoolAction, by: str) -> Verdict:
         """Pause, resume or drain a pool, until the next action. `CLOSED`: the pool is being deleted."""
 

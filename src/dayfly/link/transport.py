@@ -9,6 +9,7 @@ To the host
     Stop        The end of a run. Abandon: its end without cleanup.
     Retry       The back-off after these attempts is over.
     Lease       The run lives until then, at least.
+    Reset       A resource gets another pool member.
     ControlPool A pool is paused, resumed or drained.
     Acknowledge These ends are recorded.
     ...Query    Queries: whether the host can run documents, states of runs, values, history, logs, bytes of a log.
@@ -25,8 +26,9 @@ Rules
                 effect, and everything is ordered again in a new one. A host answers a message of another session with
                 a heartbeat; a server that receives a message of a later session asks for the inventory.
     Orders      Each order is a join: order and repetition do not change the result. The first stop and abandon stay.
-                A retry names attempts, and the highest count. An offer of an older generation changes nothing. A lease
-                replaces the earlier one, and so does an action on a pool: the highest number in the session counts.
+                A retry names attempts, and the highest count. A reset names the member to replace. An offer of an older
+                generation changes nothing. A lease replaces the earlier one, and so does an action on a pool: the
+                highest number in the session counts.
     Births      If a host does not know a run that is stopped, and the server does not say that it was known, the stop
                 is recorded as the run's end, and a later offer has no effect. Once the host forgets an end
                 (acknowledged, and a week old) it accepts no birth with a lower number than it has received.

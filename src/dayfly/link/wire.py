@@ -102,6 +102,15 @@ class Lease(ToHost, frozen=True, kw_only=True):
     until: int
 
 
+class Reset(ToHost, frozen=True, kw_only=True):
+    """Give a resource another pool member, in place of the one with this name."""
+
+    uid: str
+    resource: str
+    member: str
+    by: str = ""
+
+
 class PoolAction(enum.StrEnum):
     """An action on a pool: stop making members, make members again, or stop and remove all unused members."""
 
@@ -298,7 +307,7 @@ class LogBytes(AnswerMessage, frozen=True, kw_only=True):
 
 # --- as bytes -------------------------------------------------------------------------------------------------------
 
-Order = Offer | Stop | Abandon | Retry | Lease | ControlPool
+Order = Offer | Stop | Abandon | Retry | Lease | Reset | ControlPool
 RunQuery = ValuesQuery | HistoryQuery | LogsQuery | LogQuery
 Query = AdmissionQuery | StatusQuery | RunQuery
 AnyToHost = Hello | Order | Acknowledge | Query

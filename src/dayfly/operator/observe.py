@@ -13,6 +13,7 @@ from dayfly.operator.run_memory import RunMemory, Sight
 from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.reasons import Reason
+from dayfly.plan.resource_reset import reset_units
 from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.world import Unclear, UnitRefusal, World
 from dayfly.spec.lifecycle import Kind, digest
@@ -52,6 +53,7 @@ class Observer:
         now = self._cluster.now()
         closing = run.ledger.phase is not Phase.OPEN or intent.stop or intent.abandon or 0 < intent.expires_at <= now
         sight = Sight(run, memory, plan, now, closing=bool(closing), abandoned=intent.abandon is not None)
+        sight.reset = frozenset(step.resource for step in reset_units(plan, run.ledger, intent.reset))
         unseen = await self._read_units(sight)
         known = self._executors.observations(sight, plan, unseen)
         sight.outputs |= {key: dict(values) for key, values in known.outputs.items()}

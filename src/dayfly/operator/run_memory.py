@@ -38,6 +38,8 @@ class Sight(msgspec.Struct):
     """Whether the run is closed, or will be in this turn."""
     abandoned: bool
     """Whether the cleanup was abandoned, so that nothing waits for results that only cleanup needs."""
+    reset: frozenset[str] = frozenset()
+    """Resources that get another pool member."""
     known: dict[str, Observations] = {}
     """Results of the executors, by kind of unit."""
     given: dict[str, dict[str, bytes]] = {}

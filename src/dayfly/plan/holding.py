@@ -42,6 +42,8 @@ def entry_state(member: str, entry: Holder, holder: Run | None, *, target_exists
     """
     if holder is None:
         return Entry.PENDING if target_exists else Entry.OBSOLETE
-    if ref := acquired_ref(holder, entry.resource):
-        return Entry.CONFIRMED if ref == member else Entry.OBSOLETE
-    return Entry.PENDING if holder.phase is Phase.OPEN else Entry.OBSOLETE
+    ref = acquired_ref(holder, entry.resource)
+    if ref == member:
+        return Entry.CONFIRMED
+    may_claim = holder.phase is Phase.OPEN and ref == entry.replaces
+    return Entry.PENDING if may_claim else Entry.OBSOLETE

@@ -1,9 +1,10 @@
 """Decisions in an open run: start preStart units once their inputs exist, then kept units, then postStart units."""
 
 from dayfly.plan import messages, reason_catalog
-from dayfly.plan.actions import Cancel, Fence, Recall, Wait
+from dayfly.plan.actions import Cancel, Fence, Prepare, Recall, Wait
 from dayfly.plan.decision import DecisionDraft
 from dayfly.plan.reasons import Reason
+from dayfly.plan.resource_reset import reset_units
 from dayfly.plan.retry import (
     RECALL_TIMEOUT_MS,
     UnitState,
@@ -19,6 +20,7 @@ from dayfly.spec.run import ALIVE, Phase, State, UnitRecord
 
 def advance(draft: DecisionDraft) -> None:
     """Claim each unit that is ready, and add waits for the others. Units of later stages may get none."""
+    _reset_resources(draft)
     if not _advance_event(draft, LifecycleEvent.PRE_START):
         return
     waiting = tuple(kept.id for kept in draft.plan.kept.values() if not _keep_unit(draft, kept))
@@ -37,6 +39,16 @@ def advance(draft: DecisionDraft) -> None:
             draft.add_wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_TARGET, message=message))
         return
     _advance_event(draft, LifecycleEvent.POST_START)
+
+
+def _reset_resources(draft: DecisionDraft) -> None:
+    """Claim the stand-ins again that get another pool member, once the host has its results or its promise of them."""
+    for step in reset_units(draft.plan, draft.run, draft.world.intent.reset):
+        attempt = draft.unit(step.id).attempt + 1
+        if isinstance(draft.world.facts.get((step.id, attempt)), Prepared):
+            draft.claim(step)
+        else:
+            draft.effects.append(Prepare(unit=step.id, attempt=attempt))
 
 
 def _advance_event(draft: DecisionDraft, event: LifecycleEvent) -> bool:

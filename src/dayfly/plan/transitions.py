@@ -25,6 +25,7 @@ from dayfly.plan.actions import (
     Void,
 )
 from dayfly.plan.retry import ran_long
+from dayfly.spec.lifecycle import Kind
 from dayfly.spec.run import OutputRecord, Phase, Run, State, UnitRecord
 
 
@@ -36,7 +37,8 @@ class IllegalMoveError(AssertionError):
 UNIT_MOVES: Final[dict[tuple[State, type[Move]], State]] = {
     (State.NONE, Claim): State.CLAIMED,
     (State.VOID, Claim): State.CLAIMED,  # it never ran, so the next attempt is its first
-    (State.DONE, Claim): State.CLAIMED,  # only after a failure; `plan.retry` decides whether it may
+    # Only after a failure, as `plan.retry` decides, or by a stand-in for another pool member.
+    (State.DONE, Claim): State.CLAIMED,
     (State.CLAIMED, Bind): State.CLAIMED,  # once, if the claim named no object
     (State.UNKNOWN, Bind): State.UNKNOWN,
     (State.CLAIMED, Doubt): State.UNKNOWN,
@@ -182,7 +184,8 @@ def _outputs_after(before: UnitRecord, move: Record) -> dict[str, OutputRecord]:
 def _claimed(before: UnitRecord, move: Claim, state: State) -> UnitRecord:
     if move.attempt != before.attempt + 1:
         raise IllegalMoveError(f"{move.unit}: claim of attempt {move.attempt} after {before.attempt}")
-    if before.state is State.DONE and before.outcome == "succeeded" and not move.generation:
+    repeats = bool(move.generation) or (move.kind == Kind.ACQUIRE and move.ref not in ("", before.ref))
+    if before.state is State.DONE and before.outcome == "succeeded" and not repeats:
         raise IllegalMoveError(f"{move.unit}: claim after success")
     starts_over = bool(move.generation) and ran_long(before)
     return UnitRecord(

@@ -110,8 +110,9 @@ class TargetIntent(msgspec.Struct, frozen=True, kw_only=True):
     """The intent of the target's owner: `stop` to end the run, `abandon` to end it without the remaining cleanup.
 
     `expires_at` and `lease_until` are unix milliseconds; 0 means never. `retry` names, for a unit, the attempt whose
-    back-off is skipped. It applies to that attempt only, so it needs no clock and expires by itself. `ignored` names
-    requests that the host does not support, each with the reason; it changes no decision.
+    back-off is skipped, and `reset`, for a resource, the UID of the pool member that another one replaces. Both apply
+    to that attempt or member only, so they need no clock and expire by themselves. `ignored` names requests that the
+    host does not support, each with the reason; it changes no decision.
     """
 
     stop: EndRequest | None = None
@@ -119,6 +120,7 @@ class TargetIntent(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: int = 0
     lease_until: int = 0
     retry: dict[str, int] = {}
+    reset: dict[str, str] = {}
     ignored: tuple[str, ...] = ()
 
 

@@ -44,6 +44,7 @@ from dayfly.server.runs.group_strategy import GroupStrategy
 from dayfly.server.runs.group_sweep import GroupSweep
 from dayfly.server.runs.pool_endpoints import PoolEndpoints
 from dayfly.server.runs.pool_strategy import PoolStrategy
+from dayfly.server.runs.reset_endpoint import ResetEndpoint
 from dayfly.server.runs.run_secrets import SecretStores
 from dayfly.server.runs.run_service import RunService
 from dayfly.server.runs.sandbox_strategy import SandboxStrategy
@@ -154,6 +155,7 @@ class _Services:
         slots = LongPollSlots(CALLERS_SHARE)
         yield from PoolEndpoints(store, self.sync, self._pools).routes()
         yield from PoolMetrics(store, self._pools).routes()
+        yield from ResetEndpoint(store, self.sync, self._sandboxes).routes()
         for service in (*services, self._pools):
             yield from service.routes()
             yield from Reports(store, links, service, closing, slots).routes()

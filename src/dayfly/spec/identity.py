@@ -21,7 +21,11 @@ def nonce(run: str, unit: str, attempt: int) -> str:
 
 
 def member_id(owner: str, name: str) -> str:
-    """Return the UID of a pool member: of a pool by its number, or of a run that found no member by its resource."""
+    """Return the UID of a pool member.
+
+    `owner` and `name` are a pool and the member's number, or a run and its resource if no member was ready. For another
+    member of such a resource, `owner` is the member that it replaces.
+    """
     return _hash("member", owner, name)
 
 

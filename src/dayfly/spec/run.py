@@ -106,6 +106,7 @@ class Holder(WireStruct, frozen=True, kw_only=True):
     resource: Annotated[str, doc("Name of the resource in the holder's run.", 253)]
     target: Annotated[Target, doc("The target of the holder's run.")]
     at: Annotated[int, doc("Time at which it joined, " + MILLISECONDS)] = 0
+    replaces: Annotated[str, doc("UID of the pool member that the resource used before; empty for none.", 128)] = ""
 
     @property
     def key(self) -> tuple[str, str]:

@@ -56,7 +56,8 @@ def _compared(name: str, old: Object, new: Object, once: set[str], creates: set[
                 yield f"(3) {name}: {unit}#{attempt} is claimed in a run that is {new.get('phase', 'open')}"
             if held in ("claimed", "unknown"):
                 yield f"(9) {name}: {unit}#{attempt} is claimed while #{had} is {held}"
-            if held == "done" and (unit in once or was.get("outcome") == "succeeded"):
+            is_reset = record.get("kind") == "acquire" and record.get("ref") != was.get("ref")
+            if held == "done" and (unit in once or was.get("outcome") == "succeeded") and not is_reset:
                 yield f"(9) {name}: {unit}#{attempt} is claimed after #{had} {was.get('outcome')}"
 
 

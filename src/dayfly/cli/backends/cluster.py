@@ -130,6 +130,9 @@ class ClusterBackend:
     def retry(self, name: str, unit: str) -> dict[str, int]:
         return self._run(self._objects.retry(name, unit))
 
+    def reset(self, name: str, resource: str) -> str:
+        return self._run(self._objects.reset(name, resource))
+
     def extend(self, name: str, seconds: int, until: str) -> str:
         return self._run(self._objects.extend(name, seconds, until))
 

@@ -28,12 +28,15 @@ from dayfly.operator.cluster.objects import (
     POOL_MEMBERS,
     POOL_REQUEST_ANNOTATION,
     POOLS,
+    RESET_ANNOTATION,
     RETRY_ANNOTATION,
     RUNS,
     SANDBOXES,
     PluginObject,
     forced_abandonment,
+    format_resets,
 )
+from dayfly.plan.resource_reset import ResetRefusedError, UnknownResourceError, member_to_replace
 from dayfly.plan.why import Obstacle, explain_no_retry
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import workload_of
@@ -208,6 +211,19 @@ class Objects:
         note = " ".join(f"{each}={attempt}" for each, attempt in waiting.items())
         await self._annotate(name, sandbox["metadata"]["uid"], RETRY_ANNOTATION, note)
         return waiting
+
+    async def reset(self, name: str, resource: str) -> str:
+        """Give a resource of a sandbox another pool member. Return the name of the replaced one."""
+        sandbox = await self.fetch(name)
+        try:
+            member = member_to_replace(cluster_report.report(sandbox, now()), resource)
+        except ResetRefusedError as refusal:
+            missing = isinstance(refusal, UnknownResourceError)
+            raise DayflyError(Exit.NOT_FOUND if missing else Exit.FAILED, str(refusal)) from None
+        meta = sandbox["metadata"]
+        note = format_resets((meta.get("annotations") or {}).get(RESET_ANNOTATION, ""), resource, member)
+        await self._annotate(name, meta["uid"], RESET_ANNOTATION, note)
+        return member
 
     async def extend(self, name: str, seconds: int, until: str) -> str:
         """Extend its life by `seconds` from now (0: its time to live) or to `until`. Return its expiry time."""

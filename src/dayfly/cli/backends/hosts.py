@@ -163,6 +163,10 @@ class ServerBackend:
         answer = self._client.post(*subject.path(name), "retry", body={"unit": unit} if unit else {})
         return {each["unit"]: each["attempt"] for each in answer["retried"]}
 
+    def reset(self, name: str, resource: str) -> str:
+        replaced: str = self._client.post(*subject.path(name), "reset", body={"resource": resource})["replaced"]
+        return replaced
+
     def extend(self, name: str, seconds: int, until: str) -> str:
         self._fetch(name)
         body = {"until": until} if until else {"seconds": seconds} if seconds else {}

@@ -102,6 +102,13 @@ class Backend(Protocol):
             DayflyError: no unit waits for a retry.
         """
 
+    def reset(self, name: str, resource: str) -> str:
+        """Give a resource of a sandbox another pool member. Return the name of the replaced one.
+
+        Raises:
+            DayflyError: it cannot get another one.
+        """
+
     def extend(self, name: str, seconds: int, until: str) -> str:
         """Extend its life by `seconds` from now (0: its time to live) or to `until`. Return its expiry time.
 

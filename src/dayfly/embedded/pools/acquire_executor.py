@@ -13,14 +13,22 @@ from dayfly.embedded.executors import Companion
 from dayfly.embedded.ledger import MemberBirth, RunChange, SqliteLedger, StoredRun
 from dayfly.embedded.pool_tables import MemberRow
 from dayfly.execute.acquire.acquisition import find_acquisitions
-from dayfly.execute.acquire.facts import Member, acquire_facts, acquire_objections, lost_member, needs_member
+from dayfly.execute.acquire.facts import (
+    Member,
+    acquire_facts,
+    acquire_objections,
+    lost_member,
+    needs_member,
+    replacement_facts,
+)
 from dayfly.execute.acquire.holder_report import retried_attempts
-from dayfly.execute.acquire.members import Progress, is_held_by, join, leave
+from dayfly.execute.acquire.members import Progress, is_held_by, join, leave, may_claim
 from dayfly.execute.executor import Observations
 from dayfly.lib.clock import now_ms
 from dayfly.plan import transitions
 from dayfly.plan.actions import Cancel, Claim, Fence, Join, Launch, Leave, Move, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
+from dayfly.plan.resource_reset import reset_units
 from dayfly.plan.world import AttemptKey, Ended, Fact, Prepared, TargetIntent, UnitRefusal
 from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.identity import member_id
@@ -73,15 +81,18 @@ class AcquireExecutor(Companion):
     # --- the choice of a member -------------------------------------------------------------------------------------
 
     async def observe(self, live: LiveRun) -> None:
+        reset = _reset_resources(live)
         for acquisition in live.acquisitions.values():
-            if live.run.phase is Phase.OPEN and not acquisition.member(live.run):
+            is_new = live.run.phase is Phase.OPEN and not acquisition.member(live.run)
+            if is_new or acquisition.resource in reset:
                 self._choose(live.run, acquisition)
 
     def _choose(self, run: Run, acquisition: Acquisition) -> None:
         """Choose the member that this turn may hold: a ready one, one that is being created, or else a new one."""
         key = run.uid, acquisition.resource
         found = next((each for each in self._candidates(run, acquisition) if not self._is_taken(each, key)), None)
-        chosen = found.run.uid if found is not None else member_id(*key)
+        former = acquisition.member(run)
+        chosen = found.run.uid if found is not None else member_id(former or run.uid, acquisition.resource)
         self._forget_choice(key)
         self._choices[key], self._chosen_by[chosen] = chosen, key
 
@@ -91,7 +102,10 @@ class AcquireExecutor(Companion):
             del self._chosen_by[chosen]
 
     def _candidates(self, run: Run, acquisition: Acquisition) -> Iterable[PoolMember]:
-        yield from (each for each in self._index.held_by(run.uid) if is_held_by(each.run, *self._key(run, acquisition)))
+        former = acquisition.member(run)
+        for each in self._index.held_by(run.uid):
+            if may_claim(each.run, run, acquisition.resource, former):
+                yield each
         for each in self._index.available(acquisition.template.digest):
             if each.progress is Progress.READY or self._index.is_expected_soon(each, now_ms()):
                 yield each
@@ -111,6 +125,7 @@ class AcquireExecutor(Companion):
         facts: dict[AttemptKey, Fact] = {}
         outputs: dict[AttemptKey, Mapping[str, bytes]] = {}
         objections: dict[str, UnitRefusal] = {}
+        reset = _reset_resources(live)
         for acquisition in live.acquisitions.values():
             if not needs_member(live.run, acquisition) or (member := self._member(live, acquisition)) is None:
                 continue
@@ -118,6 +133,10 @@ class AcquireExecutor(Companion):
             facts |= found
             outputs |= self._outputs(acquisition, member.uid, found)
             objections |= acquire_objections(acquisition, member)
+            if acquisition.resource in reset and (other := self._chosen_member(live.run, acquisition)):
+                found = replacement_facts(live.run, acquisition, other, now_ms())
+                facts |= found
+                outputs |= self._outputs(acquisition, other.uid, found)
         return Observations(facts=facts, outputs=outputs, objections=objections)
 
     def _member(self, live: LiveRun, acquisition: Acquisition) -> Member | None:
@@ -127,6 +146,9 @@ class AcquireExecutor(Companion):
             return self._known_member(uid, run)
         if run.phase is not Phase.OPEN:
             return Member(uid="")
+        return self._chosen_member(run, acquisition)
+
+    def _chosen_member(self, run: Run, acquisition: Acquisition) -> Member | None:
         chosen = self._choices.get(self._key(run, acquisition))
         if chosen is None:
             return None
@@ -174,8 +196,11 @@ class AcquireExecutor(Companion):
         changes: list[RunChange] = []
         for acquisition in live.acquisitions.values():
             refs = [claims[name] for name in acquisition.steps if name in claims]
-            if refs and not acquisition.member(live.run):
+            former = acquisition.member(live.run)
+            if refs and refs[0] != former:
                 changes += self._joins(live, acquisition, refs[0])
+                if (left := self._index.find(former)) is not None:
+                    changes += self._leaves(left.run, live.run, acquisition.resource)
             released = [claims[name] for name in acquisition.releases if name in claims]
             if released and (found := self._index.find(released[0])) is not None:
                 changes += self._leaves(found.run, live.run, acquisition.resource)
@@ -183,7 +208,7 @@ class AcquireExecutor(Companion):
 
     def _joins(self, live: LiveRun, acquisition: Acquisition, uid: str) -> Iterable[RunChange]:
         now, found = now_ms(), self._index.find(uid)
-        joining = join(live.run, acquisition.resource, now)
+        joining = join(live.run, acquisition.resource, now, replaces=acquisition.member(live.run))
         if found is None:
             yield _birth(live, acquisition, uid, joining, now)
         elif not is_held_by(found.run, *self._key(live.run, acquisition)):
@@ -277,6 +302,13 @@ class AcquireExecutor(Companion):
                 found[member.run.uid] = retried
         return found
 
+    def member_named(self, uid: str, resource: str, name: str) -> str:
+        """Return the UID of the member that a run has for a resource; empty if that has another name."""
+        stored = self._reader.load(uid)
+        acquisition = find_acquisitions(stored.documents).get(resource) if stored is not None else None
+        found = self._index.find(acquisition.member(stored.run)) if stored is not None and acquisition else None
+        return found.run.uid if found is not None and found.run.target.name == name else ""
+
     async def _leave(self, uid: str, holder: Run, resource: str = "") -> None:
         """Leave a member, if the run holds it.
 
@@ -296,6 +328,10 @@ class AcquireExecutor(Companion):
         return stored.run if stored is not None else None
 
 
+def _reset_resources(live: LiveRun) -> set[str]:
+    return {step.resource for step in reset_units(live.plan, live.run, live.stored.intent.reset)}
+
+
 def _change(member: Run, moves: tuple[Join | Leave, ...]) -> RunChange:
     return RunChange(before=member, after=transitions.apply(member, moves, lambda _: True), moves=moves)
 
@@ -303,7 +339,8 @@ def _change(member: Run, moves: tuple[Join | Leave, ...]) -> RunChange:
 def _birth(live: LiveRun, acquisition: Acquisition, uid: str, joining: Join, now: int) -> RunChange:
     """Return the birth of a member that begins with its holder, because none was available."""
     target = live.run.target
-    name = f"{target.name}-{acquisition.resource}"
+    attempt = max(live.run.unit(unit).attempt for unit in acquisition.steps) + 1
+    name = f"{target.name}-{acquisition.resource}" + (f"-{attempt}" if attempt > 1 else "")
     member = Target(api_version=API_VERSION, kind=MEMBER_KIND, namespace=target.namespace, name=name, uid=uid)
     run = Run(uid=uid, target=member, plan=acquisition.template.digest, born_at=now)
     stored = StoredRun(run=run, name=name, documents=acquisition.template.documents, forks=(), intent=TargetIntent())

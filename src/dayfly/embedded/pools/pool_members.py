@@ -76,8 +76,6 @@ def _state(member: PoolMember) -> MemberState:
     return member_state(member.run, member.progress)
 
 
-
-
 def _member_report(member: PoolMember, report: Callable[[str], RunReport | None]) -> UnitReport:
     return member_report(member.run, _state(member), report(member.run.uid))
 

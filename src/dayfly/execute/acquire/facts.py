@@ -71,6 +71,14 @@ def acquire_facts(run: Run, acquisition: Acquisition, member: Member, now: int) 
     return facts
 
 
+def replacement_facts(run: Run, acquisition: Acquisition, member: Member, now: int) -> dict[AttemptKey, Fact]:
+    """Return the facts of the next attempts of stand-ins that have ended, with the results of another member."""
+    return {
+        (name, run.unit(name).attempt + 1): Prepared(ref=member.uid, result=_result(acquisition, member, step, now))
+        for name, step in acquisition.steps.items()
+    }
+
+
 def acquire_objections(acquisition: Acquisition, member: Member) -> dict[str, UnitRefusal]:
     """Return why units cannot be claimed: the member that the ledger refers to is unknown or cannot be read."""
     if member.problem is None:

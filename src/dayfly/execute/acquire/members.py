@@ -43,9 +43,20 @@ def is_held_by(member: Run, holder: str, resource: str = "") -> bool:
     return any(each.run == holder and resource in ("", each.resource) for each in member.holders)
 
 
-def join(holder: Run, resource: str, now: int) -> Join:
-    """Return the move with which a run joins a member. `now` is unix milliseconds."""
-    return Join(holder=Holder(run=holder.uid, resource=resource, target=holder.target, at=now))
+def may_claim(member: Run, holder: Run, resource: str, former: str = "") -> bool:
+    """Return whether the member has an entry with which a run claims it in place of the member `former`.
+
+    An entry from before a reset may be dropped at any time, so the run must not claim the member with it.
+    """
+    return any(each.key == (holder.uid, resource) and each.replaces == former for each in member.holders)
+
+
+def join(holder: Run, resource: str, now: int, *, replaces: str = "") -> Join:
+    """Return the move with which a run joins a member, in place of another one if `replaces` has its UID.
+
+    `now` is unix milliseconds.
+    """
+    return Join(holder=Holder(run=holder.uid, resource=resource, target=holder.target, at=now, replaces=replaces))
 
 
 def leave(member: Run, holder: Run, now: int, resource: str = "") -> tuple[Leave, ...]:

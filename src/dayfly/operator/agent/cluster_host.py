@@ -25,11 +25,13 @@ from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     FORGET_ANNOTATION,
     POOL_REQUEST_ANNOTATION,
+    RESET_ANNOTATION,
     RETRY_ANNOTATION,
     SANDBOXES,
     TARGET_FINALIZER,
     RunObject,
     SandboxObject,
+    format_resets,
     parse_retries,
     served_uid,
 )
@@ -226,6 +228,20 @@ class ClusterHost:
         if run.ledger.closed is not None:
             return Verdict.CLOSED
         await self._change(run, lambda offered: msgspec.structs.replace(offered, lease_until=until))
+        return Verdict.TAKEN
+
+    @unavailable_on_error
+    async def reset(self, uid: str, resource: str, member: str, by: str) -> Verdict:  # noqa: ARG002 - not recorded yet
+        seen = await self._find(uid)
+        run = await self._read_run(seen) if seen is not None else None
+        if seen is None or run is None:
+            return Verdict.UNKNOWN
+        if served_sandboxes.has_ended(seen, run=True):
+            return self._report_end(uid, seen)
+        if run.ledger.closed is not None:
+            return Verdict.CLOSED
+        before = (seen.metadata.annotations or {}).get(RESET_ANNOTATION, "")
+        await self._annotate(seen, {RESET_ANNOTATION: format_resets(before, resource, member)})
         return Verdict.TAKEN
 
     @unavailable_on_error

@@ -53,6 +53,7 @@ SERVED_FINALIZER = f"{GROUP}/served"
 FORGET_ANNOTATION = f"{GROUP}/forget"
 # Units to retry now, each with its latest attempt: `db/drop=3 cache/remove=1`.
 RETRY_ANNOTATION = f"{GROUP}/retry"
+RESET_ANNOTATION = f"{GROUP}/reset"
 _MAX_ATTEMPT = 999_999_999
 _FORCE = "force"
 
@@ -72,6 +73,18 @@ def parse_retries(annotation: str) -> dict[str, int]:
     parts = (entry.rpartition("=") for entry in annotation.split())
     found = ((unit, parse_whole(number, _MAX_ATTEMPT)) for unit, _, number in parts)
     return {unit: number for unit, number in found if unit and number is not None}
+
+
+def parse_resets(annotation: str) -> dict[str, str]:
+    """Parse the reset annotation into names of pool members by resource. Invalid entries are ignored."""
+    parts = (entry.partition("=") for entry in annotation.split())
+    return {resource: member for resource, _, member in parts if resource and member}
+
+
+def format_resets(annotation: str, resource: str, member: str) -> str:
+    """Return the reset annotation with an entry for a resource, which replaces an earlier one."""
+    entries = parse_resets(annotation) | {resource: member}
+    return " ".join(f"{name}={entries[name]}" for name in sorted(entries))
 
 
 class AbandonAnnotation(NamedTuple):

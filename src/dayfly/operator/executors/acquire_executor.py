@@ -9,8 +9,14 @@ import statistics
 from collections.abc import Iterator
 
 from dayfly.execute.acquire.acquisition import Acquisition, Template, find_acquisitions
-from dayfly.execute.acquire.facts import Member, acquire_facts, acquire_objections, needs_member
-from dayfly.execute.acquire.members import Progress, is_free, is_held_by, join, leave, progress
+from dayfly.execute.acquire.facts import (
+    Member,
+    acquire_facts,
+    acquire_objections,
+    needs_member,
+    replacement_facts,
+)
+from dayfly.execute.acquire.members import Progress, is_free, is_held_by, join, leave, may_claim, progress
 from dayfly.execute.executor import Observations
 from dayfly.execute.pod import names
 from dayfly.kube import errors
@@ -70,6 +76,8 @@ class AcquireExecutor:
                 if not sight.abandoned:
                     facts |= _unfinished_releases(ledger, acquisition, member)
                 objections |= acquire_objections(acquisition, member)
+                if acquisition.resource in sight.reset and (joined := self._joined(sight, acquisition)) is not None:
+                    facts |= replacement_facts(ledger, acquisition, self._members.known(joined), sight.now)
             if sight.abandoned:
                 facts = _without_plan(sight, facts) | facts
         sight.known[self.kind] = Observations(facts=facts, objections=objections)
@@ -84,16 +92,17 @@ class AcquireExecutor:
             return await self._members.read(MemberRef.parse(ref), sight.run)
         if ledger.phase is not Phase.OPEN:
             return Member(uid="")
-        joined = self._joined(sight, acquisition.resource)
+        joined = self._joined(sight, acquisition)
         return self._members.known(joined) if joined is not None else None
 
-    def _joined(self, sight: Sight, resource: str) -> RunObject | None:
-        """Return a member in whose ledger the run has an entry for the resource, according to the caches."""
-        uid = sight.run.ledger.uid
+    def _joined(self, sight: Sight, acquisition: Acquisition) -> RunObject | None:
+        """Return a member that the run has joined and may claim for the resource, according to the caches."""
+        ledger, resource = sight.run.ledger, acquisition.resource
+        former = acquisition.member(ledger)
         just_joined = sight.memory.joined.get(resource, "")
-        for name in (just_joined, *sorted(self._cluster.holds.held_by(uid))):
+        for name in (just_joined, *sorted(self._cluster.holds.held_by(ledger.uid))):
             found = self._cluster.ledger.get(name)
-            if found is not None and is_held_by(found.ledger, uid, resource):
+            if found is not None and may_claim(found.ledger, ledger, resource, former):
                 return found
         return None
 
@@ -102,7 +111,8 @@ class AcquireExecutor:
     async def prepare(self, sight: Sight, effect: Prepare) -> None:
         acquisition = find_acquisitions(sight.plan.documents)[sight.plan.steps[effect.unit].resource]
         resource = acquisition.resource
-        found = acquisition.member(sight.run.ledger) or self._joined(sight, resource) is not None
+        is_claimed = bool(acquisition.member(sight.run.ledger)) and resource not in sight.reset
+        found = is_claimed or self._joined(sight, acquisition) is not None
         if not found:  # otherwise a release, or another unit of the resource has prepared it in this turn
             joined = await self._join(sight, acquisition) or await self._create(sight, acquisition, effect.attempt)
             if joined:
@@ -130,12 +140,12 @@ class AcquireExecutor:
         for _ in range(MAX_ROUNDS):
             if newest is None or not is_free(newest.ledger):
                 break
-            move = join(holder, resource, sight.now)
+            move = join(holder, resource, sight.now, replaces=acquisition.member(holder))
             if await self._cluster.ledger.commit(newest, acquisition.template.plan, (move,)):
                 return True
             newest = self._cluster.ledger.get(found.metadata.name)
         # Another process may have written the entry of this run.
-        return newest is not None and is_held_by(newest.ledger, holder.uid, resource)
+        return newest is not None and may_claim(newest.ledger, holder, resource, acquisition.member(holder))
 
     @contextlib.contextmanager
     def _taking(self, name: str) -> Iterator[None]:
@@ -178,7 +188,7 @@ class AcquireExecutor:
         ledger, resource = sight.run.ledger, acquisition.resource
         owner = ledger.target
         name = names.derive_name("", f"{owner.name}-{resource}", "member", ledger.uid, resource, str(attempt))
-        holder = join(ledger, resource, sight.now).holder
+        holder = join(ledger, resource, sight.now, replaces=acquisition.member(ledger)).holder
         spec = PoolMemberSpec(template=acquisition.template.digest, holder=holder)
         body = PoolMemberObject(metadata=AnnotatedMeta(name=name, namespace=owner.namespace), spec=spec)
         meta = (await self._create_object(body)).metadata
@@ -193,7 +203,7 @@ class AcquireExecutor:
             target=target,
             holder=holder,
         )
-        return made.metadata.name if is_held_by(made.ledger, ledger.uid, resource) else ""
+        return made.metadata.name if may_claim(made.ledger, ledger, resource, acquisition.member(ledger)) else ""
 
     async def _create_object(self, body: PoolMemberObject) -> PoolMemberObject:
         meta = body.metadata

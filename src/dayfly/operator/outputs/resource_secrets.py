@@ -17,7 +17,7 @@ from dayfly.operator.outputs.attempt_secrets import outputs_secret, verified_val
 from dayfly.operator.outputs.producers import find_producer
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
-from dayfly.spec.lifecycle import Lifecycle, unit_id
+from dayfly.spec.lifecycle import Kind, Lifecycle, unit_id
 from dayfly.spec.run import Result
 
 log = logging.getLogger(__name__)
@@ -55,6 +55,14 @@ class ResourceSecrets:
         return ""
 
 
+def secret_name(run: RunObject, document: Lifecycle) -> str:
+    """Return the name of the Secret. After each replacement of the resource's pool member it is a new one."""
+    name = resource_name(run, document.resource)
+    stand_ins = (unit_id(document.resource, unit.name) for unit in document.pre_start if unit.kind == Kind.ACQUIRE)
+    attempt = max((run.ledger.unit(each).attempt for each in stand_ins), default=0)
+    return name if attempt < 2 else f"{name}-{attempt}"
+
+
 async def write_resource_secret(cluster: ClusterWatches, run: RunObject, document: Lifecycle, namespace: str) -> str:
     """Create the Secret with all outputs of a resource if it is missing. Return its name; empty without outputs.
 
@@ -65,7 +73,7 @@ async def write_resource_secret(cluster: ClusterWatches, run: RunObject, documen
     client = cluster.client
     units = [(unit_id(document.resource, unit.name), unit) for unit in (*document.pre_start, *document.post_start)]
     producers = [(step, unit, record) for step, unit in units if (record := run.ledger.unit(step)).outputs]
-    name = resource_name(run, document.resource)
+    name = secret_name(run, document)
     if not producers or await _exists(client, run, namespace, name):
         return name if producers else ""
     data: dict[str, bytes] = {}

@@ -20,6 +20,7 @@ from dayfly.operator.cluster.objects import (
     resource_name,
     run_owner_reference,
 )
+from dayfly.operator.outputs.resource_secrets import secret_name
 from dayfly.operator.status.status_format import conditions, units_of, with_fixed_times
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan.phases import ResourceProgress, resource_progress
@@ -30,11 +31,19 @@ from dayfly.spec.report import RunReport
 from dayfly.spec.run import Phase
 
 
+class _Binding(KubeStruct, frozen=True):
+    name: str = ""
+
+
+class _StoredStatus(StoredStatus, frozen=True):
+    binding: _Binding | None = None
+
+
 class ResourceObject(KubeStruct, frozen=True):
     """A Resource with its status, which a new process compares once, to avoid writing it again."""
 
     metadata: ObjectMeta
-    status: StoredStatus | None = None
+    status: _StoredStatus | None = None
 
 
 RESOURCES = ApiResource(names.GROUP, VERSION, "resources", "Resource", ResourceObject, namespaced=False)
@@ -88,7 +97,8 @@ class ResourceStatusWriter:
         phase, ready, progress = stands.phase, stands.phase == "Ready", f"{stands.done}/{stands.total}"
         reason, message = _reason_and_message(stands)
         # The Sandbox's status has the details of running steps; a Resource only has their results.
-        urgent, deferred = (phase, reason), (progress,)
+        # The name of the Secret changes with each reset of the resource.
+        urgent, deferred = (phase, reason, secret_name(run, document)), (progress,)
         if (wait := throttle.delay(urgent, deferred, now)) is not None:
             return wait
         if not memory.uid:
@@ -99,7 +109,8 @@ class ResourceStatusWriter:
             # What this process has written is more reliable than the stored status, which any program may change.
             if made.status is not None and not throttle.urgent:
                 stored = made.status
-                throttle = StatusThrottle.from_status(stored, (stored.phase, stored.reason), (stored.progress,))
+                secret = stored.binding.name if stored.binding is not None else secret_name(run, document)
+                throttle = StatusThrottle.from_status(stored, (stored.phase, stored.reason, secret), (stored.progress,))
                 memory.throttle = throttle
                 if (wait := throttle.delay(urgent, deferred, now)) is not None:
                     return wait

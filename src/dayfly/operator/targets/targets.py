@@ -18,18 +18,22 @@ from dayfly.operator.cluster.objects import (
     DOCUMENT_FINALIZER,
     DOCUMENTS,
     HOOK_LABEL,
+    RESET_ANNOTATION,
     RUN_FINALIZER,
     RUNS,
     DocumentObject,
+    MemberRef,
     RunObject,
     dayfly_finalizers,
     finalizer_of,
     parse_abandonment,
+    parse_resets,
     target_of,
 )
 from dayfly.operator.targets.adapter import Adapter, BlockedError, CachedTarget, UnknownKind
 from dayfly.operator.targets.lifecycle_hook import ENDED_PHASES, find_hook, find_living_hook
 from dayfly.plan import messages
+from dayfly.plan.holding import acquired_ref
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import TargetIntent
 from dayfly.spec.run import EndRequest, Run
@@ -195,6 +199,7 @@ class Targets:
             expires_at=times.expires_at,
             lease_until=times.lease_until,
             retry=dict(adapter.get_retries(run, seen)),
+            reset=_resets(run, (meta.annotations or {}).get(RESET_ANNOTATION, "")),
             ignored=ignored,
         )
 
@@ -322,3 +327,10 @@ def target_kind(run: RunObject) -> ApiResource[PartialObjectMetadata]:
 def _kind(api_version: str, plural: str, kind: str, namespaced: bool) -> ApiResource[PartialObjectMetadata]:
     group, _, version = api_version.rpartition("/")
     return ApiResource(group, version, plural, kind, dict, namespaced).metadata_only()
+
+
+def _resets(run: RunObject, annotation: str) -> dict[str, str]:
+    """Return the pool members to replace, by resource. The annotation has their names."""
+    named = parse_resets(annotation)
+    refs = {resource: acquired_ref(run.ledger, resource) for resource in named}
+    return {resource: ref for resource, ref in refs.items() if ref and MemberRef.parse(ref).name == named[resource]}

@@ -240,6 +240,19 @@ class Retried(Form):
     retried: Annotated[list[RetriedUnit], doc("Units whose delay was skipped.")]
 
 
+class ResourceName(Form):
+    """A resource of a sandbox."""
+
+    resource: Annotated[str, doc("Name of the resource.")]
+
+
+class Replaced(Form):
+    """A resource that gets another pool member."""
+
+    resource: Annotated[str, doc("Name of the resource.")]
+    replaced: Annotated[str, doc("Name of the pool member that is replaced.")]
+
+
 class Until(Form):
     """A renewed lease."""
 

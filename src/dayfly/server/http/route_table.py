@@ -212,6 +212,9 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
     _SANDBOX + "/retry": {
         "POST": RouteOperation(MEMBER, "Retry units now that wait for a retry.", forms.Retried, body=forms.Units)
     },
+    _SANDBOX + "/reset": {
+        "POST": RouteOperation(MEMBER, "Give a resource another pool member.", forms.Replaced, body=forms.ResourceName)
+    },
     _SANDBOX + "/lease": {
         "PUT": RouteOperation(MEMBER, "Renew the lease of a sandbox.", forms.Until, body=forms.Seconds)
     },

@@ -37,6 +37,14 @@ def parse_unit(body: Any) -> str:
     return unit
 
 
+def parse_resource(body: Any) -> str:
+    """Return the resource in `{"resource": "db"}`."""
+    resource = body.get("resource") if isinstance(body, dict) and set(body) == {"resource"} else None
+    if not isinstance(resource, str) or not resource:
+        raise SpecError('must be {"resource": "NAME"} and nothing else', ())
+    return resource
+
+
 class Abandonment(NamedTuple):
     """A request to abandon a cleanup; with `forced` the cleanup need not have started."""
 
