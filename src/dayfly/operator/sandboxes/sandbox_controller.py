@@ -193,6 +193,7 @@ class SandboxController:
             publisher=CLUSTER,
             routed=routed,
             local=LocalRouting.CLUSTER,
+            parents=False,
         )
         if new:
             _check_pods(seen, compiled)
