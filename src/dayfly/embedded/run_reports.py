@@ -13,7 +13,7 @@ from dayfly.plan.decide import decide
 from dayfly.plan.sealed import seal
 from dayfly.plan.status import describe, with_unsupported
 from dayfly.plan.world import Running, World
-from dayfly.spec.lifecycle import Kind, LifecycleEvent
+from dayfly.spec.lifecycle import PARENT_PREFIX, Kind, LifecycleEvent, is_parent_unit
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run import Phase, Run, State
 from dayfly.spec.run_data import RunEndpoint, Value
@@ -78,10 +78,9 @@ def _waits_for_retry(unit: UnitReport, member: RunReport | None) -> bool:
     if member is None:
         return False
     is_release = unit.event == LifecycleEvent.POST_STOP
+    names = (unit.name, unit.name.removeprefix(PARENT_PREFIX))
     steps = (
-        each
-        for each in member.units
-        if (each.event == LifecycleEvent.POST_STOP if is_release else each.name == unit.name)
+        each for each in member.units if (each.event == LifecycleEvent.POST_STOP if is_release else each.name in names)
     )
     return any(each.state == "retrying" for each in steps)
 
@@ -102,12 +101,12 @@ def live_endpoints(scene: Scene, baselines: BaselineProcesses, port: Callable[[s
 
 
 def recorded_values(reader: SqliteLedger, uid: str) -> tuple[Value, ...]:
-    """Return all recorded outputs of a live run."""
+    """Return all recorded outputs of a live run. Those of a shared parent belong to other sandboxes, too."""
     stored = reader.load(uid)
     if stored is None:
         return ()
     return tuple(
         Value(unit=unit, output=name, value=value, sensitive=stored.run.unit(unit).outputs[name].sensitive)
         for (unit, name), value in reader.values(uid).items()
-        if name in stored.run.unit(unit).outputs and name != DEFINITE
+        if name in stored.run.unit(unit).outputs and name != DEFINITE and not is_parent_unit(unit)
     )
