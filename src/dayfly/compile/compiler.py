@@ -43,12 +43,14 @@ class Compiled(msgspec.Struct, frozen=True):
         forks: Kept units: the forks in the sandbox's order; then, if the host routes, its routes and its previews.
         warnings: Sentences with their path, about parts that are valid and probably unintended.
         pools: The names of the pools that have resources of the sandbox, by resource.
+        parents: The plugins of the parents that resources of the sandbox share with others, by resource.
     """
 
     documents: tuple[Lifecycle, ...]
     forks: tuple[Unit, ...]
     warnings: tuple[str, ...] = ()
     pools: dict[str, str] = {}
+    parents: dict[str, str] = {}
 
 
 def compile(  # noqa: A001  -- the field's word for it
@@ -117,7 +119,9 @@ def compile(  # noqa: A001  -- the field's word for it
         raise with_position(fault, source) from None
     doubts = _warnings(sandbox, found.values(), local=local)
     used = {name: pool.name for name, pool in matched.items()}
-    return Compiled(documents, kept, tuple(str(with_position(doubt, source)) for doubt in doubts), used)
+    shown = tuple(str(with_position(doubt, source)) for doubt in doubts)
+    above = {name: each.spec.parent.plugin for name, each in found.items() if each.spec.parent is not None}
+    return Compiled(documents, kept, shown, used, above)
 
 
 def _documents(
