@@ -1831,6 +1831,11 @@ export interface components {
              * @default []
              */
             pools?: components["schemas"]["PoolUse"][];
+            /**
+             * @description For a sandbox: its resources that share a parent.
+             * @default []
+             */
+            parents?: components["schemas"]["ParentUse"][];
             /** @description Warnings about the spec. */
             warnings: string[];
         };
@@ -2043,6 +2048,16 @@ export interface components {
             resource: string;
             /** @description Name of the pool. */
             pool: string;
+        };
+        /**
+         * ParentUse
+         * @description A resource that shares a parent with those of other sandboxes.
+         */
+        ParentUse: {
+            /** @description Name of the resource. */
+            resource: string;
+            /** @description Plugin of the parent. */
+            plugin: string;
         };
         /**
          * Concern
@@ -2940,6 +2955,11 @@ export interface components {
              * @default
              */
             member?: string;
+            /**
+             * @description For a step of a shared parent: the name of the parent.
+             * @default
+             */
+            parent?: string;
             /**
              * @description For a pool member: the resource that uses it, as `sandbox/resource`.
              * @default

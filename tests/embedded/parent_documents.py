@@ -38,7 +38,7 @@ def with_parent(document, above):
     obtained = tuple(stand_in(unit, parent=True) for unit in above.pre_start)
     names = tuple(unit.name for unit in obtained)
     own = tuple(msgspec.structs.replace(unit, after=(*names, *unit.after)) for unit in document.pre_start)
-    last = release_unit(tuple(unit.name for unit in document.post_stop), ())
+    last = release_unit(tuple(unit.name for unit in document.post_stop), (), parent=True)
     return msgspec.structs.replace(
         document,
         pre_start=(*obtained, *own),

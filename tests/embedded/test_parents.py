@@ -59,7 +59,7 @@ async def test_child_has_an_id_of_its_own_and_the_outputs_of_its_parent(machine)
     identity = resource_id("a", "db")
     assert f"+ clone {identity} server://1" in machine.lines()
     assert machine.values("a") == {"db/clone.name": b"db"}
-    assert machine.unit("db/parent.start", "a").member.startswith("server-")
+    assert machine.unit("db/parent.start", "a").parent.startswith("server-")
 
 
 async def test_concurrent_children_create_one_parent(machine):
@@ -133,7 +133,7 @@ async def test_second_parent_begins_when_the_first_one_is_full(machine):
         await machine.host.offer(box(name, above))
         await machine.ready(name)
     assert words(machine).count("start") == 2
-    names = {machine.unit("db/parent.start", name).member[-2:] for name in ("a", "b")}
+    names = {machine.unit("db/parent.start", name).parent[-2:] for name in ("a", "b")}
     assert names == {"-1", "-2"}
 
 

@@ -40,7 +40,7 @@ def stand_in(unit: Unit, *, parent: bool = False) -> Unit:
     )
 
 
-def release_unit(after: tuple[str, ...], taken: Collection[str]) -> Unit:
+def release_unit(after: tuple[str, ...], taken: Collection[str], *, parent: bool = False) -> Unit:
     """Return the unit that releases the other run, after all other delete units. `taken` are the names of units."""
     names = (RELEASE, *(f"{RELEASE}-{number}" for number in range(2, len(taken) + 3)))
     return Unit(
@@ -48,6 +48,6 @@ def release_unit(after: tuple[str, ...], taken: Collection[str]) -> Unit:
         kind=Kind.ACQUIRE,
         retry=UnitRetry(idempotent=True, limit=0),
         timeouts=_NO_LIMITS,
-        acquire=AcquireUnit(),
+        acquire=AcquireUnit(parent=parent),
         after=after,
     )

@@ -97,11 +97,12 @@ def with_parent(
     obtained = tuple(stand_in(unit, parent=True) for unit in template.pre_start)
     names = tuple(unit.name for unit in obtained)
     taken = {unit.name for event in LifecycleEvent for unit in document.units(event)}
+    release = release_unit(tuple(unit.name for unit in document.post_stop), taken, parent=True)
     waiting = (msgspec.structs.replace(unit, after=(*names, *unit.after)) for unit in document.pre_start)
     return msgspec.structs.replace(
         document,
         pre_start=(*obtained, *waiting),
-        post_stop=(*document.post_stop, release_unit(tuple(unit.name for unit in document.post_stop), taken)),
+        post_stop=(*document.post_stop, release),
         template=(msgspec.json.decode(msgspec.json.encode(template)),),
     )
 

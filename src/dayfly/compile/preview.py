@@ -342,6 +342,8 @@ def _input_source(document: Lifecycle, item: UnitInput) -> str:
 
 
 def _request(unit: Unit) -> str:
+    if unit.acquire is not None and unit.acquire.parent:
+        return "is a step of the shared parent" if unit.acquire.step else "releases the shared parent"
     if unit.acquire is not None:
         return "is taken from the pool's member" if unit.acquire.step else "releases the pool's member"
     if unit.exec is not None and unit.exec.command:

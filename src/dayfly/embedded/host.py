@@ -396,18 +396,21 @@ class EmbeddedHost:
         if scene is not None:
             error = self._writer.write_error
             report = live_report(scene, self._baselines, routes=self.routes, write_error=error)
-            return with_members(report, scene.world.run, self._member_names, self.report)
+            return with_members(report, scene.world.run, self._source_names, self.report)
         if (pool := self.keeper.report(uid)) is not None:
             return pool
         last = self._engine.reader.ended_run(uid)
         return None if last is None else last_report(last)
 
-    def _member_names(self, uid: str) -> tuple[str, str]:
-        """Return the name of a pool member and that of its pool; empty if they are unknown or there is none."""
-        if (found := self._members.find(uid)) is not None:
-            return found.run.target.name, found.pool_name
-        last = self._engine.reader.ended_run(uid)
-        return (last.target.name, "") if last is not None else ("", "")
+    def _source_names(self, uid: str) -> dict[str, str]:
+        """Return the fields of a unit that name the run of its step: a pool member with its pool, or a parent."""
+        found = self._members.find(uid)
+        run = found.run if found is not None else self._engine.reader.ended_run(uid)
+        if run is None:
+            return {}
+        if run.is_parent:
+            return {"parent": run.target.name}
+        return {"member": run.target.name, "pool": found.pool_name if found is not None else ""}
 
     def has_ended(self, uid: str) -> bool:
         """Return whether the run existed and has ended."""

@@ -55,20 +55,19 @@ def _is_remarkable(run: Run, name: str) -> bool:
 def with_members(
     report: RunReport,
     run: Run,
-    names: Callable[[str], tuple[str, str]],
+    names: Callable[[str], dict[str, str]],
     member_report: Callable[[str], RunReport | None],
 ) -> RunReport:
-    """Return the report with the names of the pool members whose steps it has, and with their waits for a retry.
+    """Return the report with the names of the members and parents whose steps it has, and with their waits for a retry.
 
-    `names` returns the names of a member and of its pool, and `member_report` the report of a member.
+    `names` returns the fields of a unit that name such a run, and `member_report` the report of a member or parent.
     """
 
     def with_member(unit: UnitReport) -> UnitReport:
         if unit.kind != Kind.ACQUIRE or not (ref := run.unit(unit.id).ref):
             return unit
-        member, pool = names(ref)
         waits = unit.state == "running" and _waits_for_retry(unit, member_report(ref))
-        return msgspec.structs.replace(unit, member=member, pool=pool, state="retrying" if waits else unit.state)
+        return msgspec.structs.replace(unit, **names(ref), state="retrying" if waits else unit.state)
 
     return msgspec.structs.replace(report, units=tuple(map(with_member, report.units)))
 

@@ -303,7 +303,7 @@ class AcquireUnit(WireStruct, frozen=True, kw_only=True):
 
     step: Annotated[str, doc("Name of the step; empty for the release of the member or parent.", 253)] = ""
     # Its outputs belong to other sandboxes, too, and there is nothing of the resource to clean up after it.
-    parent: Annotated[bool, doc("Whether it is a step of a shared parent.")] = False
+    parent: Annotated[bool, doc("Whether it is a step of a shared parent, or the release of one.")] = False
 
 
 class Sharing(WireStruct, frozen=True, kw_only=True):

@@ -71,6 +71,7 @@ class UnitReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     outputs: Annotated[tuple[str, ...], doc("Names of its outputs so far.")] = ()
     pool: Annotated[str, doc("For a step of a pool member: the name of the pool; empty without one.")] = ""
     member: Annotated[str, doc("For a step that ran in a pool member: the name of the member.")] = ""
+    parent: Annotated[str, doc("For a step of a shared parent: the name of the parent.")] = ""
     holder: Annotated[str, doc("For a pool member: the resource that uses it, as `sandbox/resource`.")] = ""
 
 

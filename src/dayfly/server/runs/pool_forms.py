@@ -69,9 +69,11 @@ def describe(record: RunRecord[ResourcePoolSpec], report: RunReport) -> dict[str
 
 
 def describe_resources(units: Iterable[UnitReport]) -> list[dict[str, str]]:
-    """Return the resources of a sandbox that are members of pools, from its units."""
+    """Return the resources of a sandbox that are members of pools or have a shared parent, from its units."""
     found = {}
     for each in units:
+        if each.parent:
+            found[each.resource] = {"name": each.resource, "parent": each.parent}
         if each.member:
             pool = {"pool": each.pool} if each.pool else {}
             found[each.resource] = {"name": each.resource, "member": each.member, **pool}
