@@ -8,6 +8,8 @@ from tests.embedded.machine import until
 from tests.embedded.parent_documents import START, STOP, database, member, parent, server, with_parent
 from tests.embedded.pool_documents import pool, pooled, sandbox
 
+from dayfly.embedded import host as host_module
+from dayfly.lib.clock import now_ms
 from dayfly.spec.identity import member_id, resource_id
 from dayfly.spec.run import EndRequest, Phase
 
@@ -176,6 +178,20 @@ async def test_place_of_a_failed_parent_is_free_while_its_children_exist(machine
     await machine.ready("b")
     await machine.finish("a")
     assert machine.report("b").ready
+
+
+async def test_record_of_a_failed_parent_stays_while_its_child_exists(machine, monkeypatch):
+    await machine.host.offer(box("a", server("exit 3")))
+    await machine.state("db/parent.start", "failed", "a")
+    await machine.gone(member_id("a", "db"))
+    later = now_ms() + 2 * host_module.KEEP_ENDED_MS
+    monkeypatch.setattr(host_module, "now_ms", lambda: later)
+    await machine.host.forget_old()
+    assert machine.host.has_ended(member_id("a", "db"))
+    await machine.finish("a")
+    await machine.host.acknowledge(("a",))
+    await machine.host.forget_old()
+    assert not machine.host.has_ended(member_id("a", "db"))
 
 
 async def test_child_that_ends_before_its_parent_is_ready_leaves_it(machine):
