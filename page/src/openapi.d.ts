@@ -3261,7 +3261,7 @@ export interface components {
         };
         /**
          * SandboxStatus
-         * @description The state of a sandbox, and its resources that are members of pools.
+         * @description The state of a sandbox, and its resources that are members of pools or have shared parents.
          */
         SandboxStatus: {
             /** @description Whether everything in the spec is ready. */
@@ -3286,20 +3286,28 @@ export interface components {
              */
             scheduledDeleteTime?: string | null;
             /**
-             * @description Resources that are members of pools.
+             * @description Resources that are members of pools, or have shared parents.
              * @default []
              */
-            resources?: components["schemas"]["PooledResource"][];
+            resources?: components["schemas"]["ResourceStatus"][];
         };
         /**
-         * PooledResource
-         * @description A resource of a sandbox that is a member of a pool.
+         * ResourceStatus
+         * @description A resource of a sandbox that is a member of a pool, or has a shared parent.
          */
-        PooledResource: {
+        ResourceStatus: {
             /** @description Name of the resource. */
             name: string;
-            /** @description Name of the member. */
-            member: string;
+            /**
+             * @description Name of its shared parent; absent if it has none.
+             * @default
+             */
+            parent?: string;
+            /**
+             * @description Name of the member; absent if it is none.
+             * @default
+             */
+            member?: string;
             /**
              * @description Name of the pool; absent if it had no ready member, so that this one was created.
              * @default

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.server import specs
 from tests.server.client import wait_for
 from tests.server.fake_host import FakeHost
+
+from dayfly.spec.api import ResourceStatus
+from dayfly.spec.report import UnitReport
 
 PARENT = {"plugin": "server@1.0.0", "params": {"size": {"valueFromParam": "size"}}}
 
@@ -89,3 +93,23 @@ def test_inline_plugin_with_a_parent_is_refused(client):
     answer = client.call("PUT", "sandboxes/box", specs.sandbox(resources=[inline]))
     assert answer.status == 400
     assert "spec.resources[0].spec.parent" in answer.error
+
+
+def test_status_names_the_parent_of_a_resource(client, host):
+    client.put("resource-plugins/server", specs.plugin("server@1.0.0"))
+    publish(client)
+    client.put("sandboxes/box", specs.sandbox())
+    wait_for(lambda: host.offers)
+    unit = UnitReport(
+        id="mydb/parent.provision",
+        resource="mydb",
+        name="parent.provision",
+        event="preStart",
+        kind="acquire",
+        state="succeeded",
+        parent="server-1",
+    )
+    host.say(next(iter(host.offers)), ready=True, reason="Ready", message="", units=(unit,))
+    wait_for(lambda: "resources" in client.get("sandboxes/box")["status"])
+    found = msgspec.convert(client.get("sandboxes/box")["status"]["resources"], list[ResourceStatus])
+    assert [(each.name, each.parent, each.member) for each in found] == [("mydb", "server-1", "")]
