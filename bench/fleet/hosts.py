@@ -62,7 +62,7 @@ class IdleHost:
     """An implementation of `link.host_interface.Host` for one cluster."""
 
     routes = False
-    pools = False
+    pools = parents = False
     is_remote = True
     cursor = Noted
 

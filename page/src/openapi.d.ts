@@ -1851,6 +1851,11 @@ export interface components {
              * @default []
              */
             pools?: components["schemas"]["PoolUse"][];
+            /**
+             * @description For a sandbox: its resources that share a parent.
+             * @default []
+             */
+            parents?: components["schemas"]["ParentUse"][];
             /** @description Warnings about the spec. */
             warnings: string[];
         };
@@ -2063,6 +2068,16 @@ export interface components {
             resource: string;
             /** @description Name of the pool. */
             pool: string;
+        };
+        /**
+         * ParentUse
+         * @description A resource that shares a parent with those of other sandboxes.
+         */
+        ParentUse: {
+            /** @description Name of the resource. */
+            resource: string;
+            /** @description Plugin of the parent. */
+            plugin: string;
         };
         /**
          * Concern
@@ -3278,7 +3293,7 @@ export interface components {
         };
         /**
          * SandboxStatus
-         * @description The state of a sandbox, and its resources that are members of pools.
+         * @description The state of a sandbox, and its resources that are members of pools or have shared parents.
          */
         SandboxStatus: {
             /** @description Whether everything in the spec is ready. */
@@ -3303,20 +3318,28 @@ export interface components {
              */
             scheduledDeleteTime?: string | null;
             /**
-             * @description Resources that are members of pools.
+             * @description Resources that are members of pools, or have shared parents.
              * @default []
              */
-            resources?: components["schemas"]["PooledResource"][];
+            resources?: components["schemas"]["ResourceStatus"][];
         };
         /**
-         * PooledResource
-         * @description A resource of a sandbox that is a member of a pool.
+         * ResourceStatus
+         * @description A resource of a sandbox that is a member of a pool, or has a shared parent.
          */
-        PooledResource: {
+        ResourceStatus: {
             /** @description Name of the resource. */
             name: string;
-            /** @description Name of the member. */
-            member: string;
+            /**
+             * @description Name of its shared parent; absent if it has none.
+             * @default
+             */
+            parent?: string;
+            /**
+             * @description Name of the member; absent if it is none.
+             * @default
+             */
+            member?: string;
             /**
              * @description Name of the pool; absent if it had no ready member, so that this one was created.
              * @default

@@ -164,12 +164,17 @@ SCRIPT = "script: '#!/bin/sh'"
 
 
 def step(name: str, *reads: str, work: str = SCRIPT, at: str = "") -> str:
-    """Return one step of a plugin as YAML: `param` reads a param, `step.output` an output of another step."""
+    """Return one step of a plugin as YAML: `param` reads a param, `step.output` an output of another step.
+
+    `^step.output` reads an output of the parent.
+    """
     inputs = []
     for read_ in reads:
-        producer, _, output = read_.partition(".")
+        producer, _, output = read_.removeprefix("^").partition(".")
         source = f"valueFromStep: {{name: {producer}, output: {output}}}" if output else "valueFromSandbox: true"
-        inputs.append(f"{{name: {read_.replace('.', '-')}, {source}}}")
+        if read_.startswith("^"):
+            source = f"valueFromParent: {{step: {producer}, output: {output}}}"
+        inputs.append(f"{{name: {read_.removeprefix('^').replace('.', '-')}, {source}}}")
     outputs = "" if "object:" in work else ", outputs: [{name: x, valueFromPath: /tmp/x}]"
     place = f", at: {at}" if at else ""
     return f"{{name: {name}, inputs: [{', '.join(inputs)}]{outputs}, {work}{place}}}"

@@ -42,7 +42,7 @@ def step(name, script="", *, inputs=(), outputs=(), image="", template=None, env
 def given(text):
     name, source = text.split("=")
     resource, _, rest = source.rpartition(":")
-    unit, output = rest.split(".")
+    unit, _, output = rest.rpartition(".")
     return UnitInput(name=name, from_=Ref(unit=unit, output=output, resource=resource), as_=As(env=name.upper()))
 
 

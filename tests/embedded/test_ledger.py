@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.embedded import documents as doc
 
-from dayfly.embedded.ledger import LedgerError, SqliteLedger, StoredRun
+from dayfly.embedded.ledger import SCHEMA_VERSION, LedgerError, SqliteLedger, StoredRun
 from dayfly.plan.actions import Claim, Close, Doubt, Finish, Record, Void
 from dayfly.plan.sealed import seal
 from dayfly.plan.transitions import IllegalMoveError
@@ -75,7 +75,7 @@ class TestFile:
             assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
         asked = ("journal_mode", "synchronous", "secure_delete", "busy_timeout", "user_version")
         found = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in asked]
-        assert found == ["wal", 2, 1, 10_000, 6]
+        assert found == ["wal", 2, 1, 10_000, SCHEMA_VERSION]
 
     def test_damaged_file_is_reported(self, tmp_path):
         path = tmp_path / "ledger.db"

@@ -36,8 +36,8 @@ IN_A_CLUSTER = (
     "volume-backup",
     "k8s-apply",
 )
-# Projects with tests that use a pool: test_pools.py runs them.
-WITH_A_POOL = ("pytest-pool",)
+# Examples that need a pool: test_pools.py and test_parents.py run them.
+WITH_A_POOL = ("pytest-pool", "pooled-postgres")
 
 # The gallery: its lives belong to the proof. `make test` plays one life of all of them together.
 GALLERY = {

@@ -67,7 +67,7 @@ class FakeHost:
 
     is_remote = False
     routes = False
-    pools = False
+    pools = parents = False
 
     def __init__(self, file: Path | None = None) -> None:
         self.end = WatchedEnd(self)

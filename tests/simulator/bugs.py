@@ -335,8 +335,8 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "no attempt needs a cleanup",
         CLOSING,
-        "if not needs_post_stop(draft, resource):",
-        "if needs_post_stop(draft, resource):",
+        "if needs_post_stop(draft, step)\n",
+        "if not needs_post_stop(draft, step)\n",
         4,
         5,
         13,

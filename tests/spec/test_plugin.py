@@ -149,11 +149,11 @@ REFUSED = {
         "spec.create[0].inputs[0].default",
         "at most 65536 bytes",
     ),
-    "no source": (create(STEP + "    inputs:\n    - §name: b"), "spec.create[0].inputs[0]", "neither is given"),
+    "no source": (create(STEP + "    inputs:\n    - §name: b"), "spec.create[0].inputs[0]", "none is given"),
     "false is no source": (
         create(STEP + "    inputs:\n    - §name: b\n      valueFromSandbox: false"),
         "spec.create[0].inputs[0]",
-        "neither",
+        "none is",
     ),
     "two sources": (
         create(
@@ -161,7 +161,7 @@ REFUSED = {
             + "    inputs:\n    - §name: b\n      valueFromSandbox: true\n      valueFromStep: {name: c, output: d}"
         ),
         "spec.create[0].inputs[0]",
-        "both",
+        "are given",
     ),
     "a hook's source": (
         create(STEP + "    inputs:\n    - name: b\n      §value: x"),

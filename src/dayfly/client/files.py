@@ -18,10 +18,11 @@ from dayfly.spec.parsing import template, text
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.resource_pool import ResourcePool
 from dayfly.spec.route_group import RouteGroup
+from dayfly.spec.shared_parent import MAX_LEVELS
 from dayfly.spec.workload import Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from dayfly.client.errors import RefusedError
     from dayfly.spec.documents import TypedDocument
@@ -79,6 +80,8 @@ class LoadedDocument(NamedTuple):
 def load(files: Iterable[str], sets: Iterable[str]) -> list[LoadedDocument]:
     """Return all documents of files, sorted by kind: plugins, baselines, pools, sandboxes, groups, hooks.
 
+    A plugin follows its parent.
+
     Raises:
         SpecError: some documents are invalid; the error has all problems with their places.
         DayflyError: a file cannot be read, there is no document, or one object is defined twice.
@@ -98,9 +101,21 @@ def load(files: Iterable[str], sets: Iterable[str]) -> list[LoadedDocument]:
             found.append(wished)
     faults.settle()
     order = ("plugin", "baseline", "pool", "sandbox", "route group", "lifecycle hook")
-    found.sort(key=lambda wished: order.index(wished.kind))
+    contents = [each.content for each in found]
+    plugins = {(each.name, each.version): each for each in contents if isinstance(each, Plugin)}
+    found.sort(key=lambda wished: (order.index(wished.kind), _level(wished.content, plugins)))
     _refuse_duplicates(found)
     return found
+
+
+def _level(content: object, plugins: Mapping[tuple[str, str], Plugin]) -> int:
+    """Return the number of parents above a plugin that are among these plugins."""
+    level = 0
+    above = content
+    while isinstance(above, Plugin) and above.spec.parent is not None and level < MAX_LEVELS:
+        above = plugins.get(above.spec.parent.version)
+        level += above is not None
+    return level
 
 
 def load_one(files: Iterable[str], sets: Iterable[str], kind: str) -> LoadedDocument:

@@ -8,6 +8,7 @@ package is pure and imports only `spec`; `server`, `cli` and the operator's kube
 
 from dayfly.compile.compiler import Compiled, check_plugin, check_steps, compile  # noqa: A004  -- the field's word for it
 from dayfly.compile.lifecycle_hook import check_hook, compile_hook, hook_warnings
+from dayfly.compile.parents import add_parents, check_chain
 from dayfly.compile.pools import CompiledPool, check_duplicate, is_duplicate
 from dayfly.compile.preview import CompilePreview, preview, preview_hook, preview_pool
 from dayfly.compile.resource_pool import compile_pool, pool_plugin
@@ -18,6 +19,8 @@ __all__ = [
     "CompilePreview",
     "Compiled",
     "CompiledPool",
+    "add_parents",
+    "check_chain",
     "check_duplicate",
     "check_group",
     "check_hook",

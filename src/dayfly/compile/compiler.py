@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dayfly.compile import forks, objects, output_keys, references, resources, routes, units
+from dayfly.compile.parents import check_chain, with_parent
 from dayfly.compile.pools import holder_document, match
 from dayfly.compile.references import Workflow
 from dayfly.spec import plugin as written
-from dayfly.spec.errors import Faults, Path, SpecError
+from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import (
     API_VERSION,
     MAX_DOCUMENT_BYTES,
@@ -42,12 +43,14 @@ class Compiled(msgspec.Struct, frozen=True):
         forks: Kept units: the forks in the sandbox's order; then, if the host routes, its routes and its previews.
         warnings: Sentences with their path, about parts that are valid and probably unintended.
         pools: The names of the pools that have resources of the sandbox, by resource.
+        parents: The plugins of the parents that resources of the sandbox share with others, by resource.
     """
 
     documents: tuple[Lifecycle, ...]
     forks: tuple[Unit, ...]
     warnings: tuple[str, ...] = ()
     pools: dict[str, str] = {}
+    parents: dict[str, str] = {}
 
 
 def compile(  # noqa: A001  -- the field's word for it
@@ -61,6 +64,7 @@ def compile(  # noqa: A001  -- the field's word for it
     routed: Mapping[str, Sequence[str]] | None = None,
     local: LocalRouting = LocalRouting.UNKNOWN,
     pools: Sequence[CompiledPool] = (),
+    parents: bool = True,
     source: ParsedDocument | None = None,
     plugin_sources: Mapping[PluginVersion, ParsedDocument] | None = None,
 ) -> Compiled:
@@ -68,8 +72,8 @@ def compile(  # noqa: A001  -- the field's word for it
 
     Args:
         sandbox: The sandbox, loaded and checked by `spec`.
-        plugins: At least those that `required_plugins` names, by name and canonical version. For the latest version,
-            the highest among them is used.
+        plugins: At least those that `required_plugins` names and their parents, by name and canonical version. For the
+            latest version, the highest among them is used.
         uid: The target's identity.
         routing_key: The sandbox's routing key.
         namespace: Namespace of the Sandbox object, if there is one.
@@ -79,6 +83,7 @@ def compile(  # noqa: A001  -- the field's word for it
         local: Whether the host routes requests to programs on the developer's machine.
         pools: The pools that may have its resources: those of its namespace, home or organisation, if the host
             supports units of kind `acquire`.
+        parents: Whether the host supports shared parents.
         source: The document of the sandbox, for lines and columns in errors and warnings.
         plugin_sources: The documents of the plugins, likewise.
 
@@ -93,6 +98,8 @@ def compile(  # noqa: A001  -- the field's word for it
             sandbox, found = named, resources.resolve(named, plugins)
         hooks = hook_workflows(sandbox.spec.hooks)
         _check(sandbox, hooks, found, plugin_sources or {}, routed=routed is not None)
+        for each in found.values():
+            _check_parent(each, plugins, supported=parents)
         target = Target(api_version=API_VERSION, kind="Sandbox", namespace=namespace, name=sandbox.name, uid=uid)
         env = _builtin_variables(sandbox.name, routing_key)
         step_env = step_environment(sandbox.name, routing_key, namespace)
@@ -101,17 +108,20 @@ def compile(  # noqa: A001  -- the field's word for it
         kept = forks.build_units(sandbox.spec.forks, found, env, ("spec", "forks"))
         kept += _routes_and_previews(sandbox, kept, routing_key, routed, local=local) if routed is not None else ()
         check_document_size(kept, ("spec", "forks"))
-        documents, matched = _documents(sandbox, target, found, shared, pools, publisher)
+        documents, matched = _documents(sandbox, target, found, shared, pools, publisher, plugins)
         documents = (*documents, units.build_document(target, hooks, own))
         if matched and not _fits(documents, kept):
-            documents, matched = (*_resource_documents(target, found, shared, {}), documents[-1]), {}
+            cold = _resource_documents(target, found, shared, {}, plugins, publisher)
+            documents, matched = (*cold, documents[-1]), {}
         for made in documents:
             check_document_size(made, found[made.resource].keys if made.resource else ("spec", "hooks"))
     except SpecError as fault:
         raise with_position(fault, source) from None
     doubts = _warnings(sandbox, found.values(), local=local)
     used = {name: pool.name for name, pool in matched.items()}
-    return Compiled(documents, kept, tuple(str(with_position(doubt, source)) for doubt in doubts), used)
+    shown = tuple(str(with_position(doubt, source)) for doubt in doubts)
+    above = {name: each.spec.parent.plugin for name, each in found.items() if each.spec.parent is not None}
+    return Compiled(documents, kept, shown, used, above)
 
 
 def _documents(
@@ -121,6 +131,7 @@ def _documents(
     shared: Mapping[str, units.DocumentSettings],
     pools: Sequence[CompiledPool],
     publisher: str,
+    plugins: Mapping[PluginVersion, Plugin],
 ) -> tuple[tuple[Lifecycle, ...], dict[str, CompiledPool]]:
     """Return the documents of the resources, and the pools that have some of them. No release waits for another."""
     matched = {
@@ -130,7 +141,7 @@ def _documents(
     }
     if matched and resources.find_cleanup_cycle(found, matched):
         matched = {}
-    return tuple(_resource_documents(target, found, shared, matched)), matched
+    return tuple(_resource_documents(target, found, shared, matched, plugins, publisher)), matched
 
 
 def _resource_documents(
@@ -138,13 +149,16 @@ def _resource_documents(
     found: Mapping[str, Instance],
     shared: Mapping[str, units.DocumentSettings],
     matched: Mapping[str, CompiledPool],
+    plugins: Mapping[PluginVersion, Plugin],
+    publisher: str,
 ) -> Iterator[Lifecycle]:
     """Return the documents of the resources. The matched ones come from pools."""
     for name, each in found.items():
         if name in matched:
             yield holder_document(target, each.workflows, shared[name], matched[name])
         else:
-            yield units.build_document(target, each.workflows, shared[name])
+            made, values = units.build_document(target, each.workflows, shared[name]), shared[name].params
+            yield with_parent(made, each.spec, values, plugins, publisher, (*each.keys, "params"))
 
 
 def _fits(documents: tuple[Lifecycle, ...], kept: tuple[Unit, ...]) -> bool:
@@ -174,6 +188,27 @@ def _check(
     check_workflows(hooks)
     _check_hook_sources(hooks, found, spec.forks)
     resources.check_params(found)
+
+
+def _check_parent(instance: Instance, plugins: Mapping[PluginVersion, Plugin], *, supported: bool) -> None:
+    """Check the parents of a resource's plugin.
+
+    Raises:
+        SpecError: At the resource that names the plugin.
+    """
+    if instance.plugin is None or instance.spec.parent is None:
+        return
+    if not supported:
+        problem = (
+            f"{quote(instance.name)} needs the shared parent {instance.spec.parent.plugin}, and this cluster has no "
+            "shared parents; use a machine (dayfly up), or a plugin without a parent"
+        )
+        raise SpecError(problem, instance.keys)
+    try:
+        check_chain(instance.spec, plugins, ("spec",))
+    except SpecError as fault:
+        problem = f"the plugin {instance.plugin.wire_name} is invalid: {fault}"
+        raise SpecError(problem, (*instance.keys, "plugin")) from None
 
 
 def _routes_and_previews(

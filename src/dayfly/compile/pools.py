@@ -11,22 +11,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dayfly.compile import units
+from dayfly.compile.acquire_units import release_unit, stand_in
 from dayfly.compile.pool_cut import Cut
 from dayfly.spec.errors import SpecError, quote
-from dayfly.spec.lifecycle import (
-    MEMBER_TARGET,
-    AcquireUnit,
-    Kind,
-    Lifecycle,
-    LifecycleEvent,
-    StepOrigin,
-    Target,
-    Unit,
-    UnitInput,
-    UnitRetry,
-    UnitTimeouts,
-    digest,
-)
+from dayfly.spec.lifecycle import MEMBER_TARGET, Lifecycle, LifecycleEvent, Target, digest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -36,10 +24,6 @@ if TYPE_CHECKING:
     from dayfly.compile.units import DocumentSettings
     from dayfly.spec.parsing.text import ParsedDocument
     from dayfly.spec.plugin import Plugin
-
-RELEASE = "release"
-"""Name of the unit that releases a member, with a number after it if a step has this name."""
-_NO_LIMITS = UnitTimeouts(run_ms=0, grace_ms=0)
 
 
 class CompiledPool(msgspec.Struct, frozen=True):
@@ -149,25 +133,14 @@ def holder_document(
     parts = _select(workflows, create=halves.claim_create, delete=halves.holder_delete)
     made = units.build_document(target, parts, shared)
     (template,) = pool.documents
-    obtained = tuple(map(_stand_in, template.pre_start))
+    obtained = tuple(map(stand_in, template.pre_start))
     names = tuple(unit.name for unit in obtained)
     every = {step.name for workflow in workflows for step in workflow.steps} | {unit.name for unit in made.post_stop}
     return msgspec.structs.replace(
         made,
         pre_start=(*obtained, *(msgspec.structs.replace(unit, after=names) for unit in made.pre_start)),
-        post_stop=(*made.post_stop, _release(tuple(unit.name for unit in made.post_stop), every)),
+        post_stop=(*made.post_stop, release_unit(tuple(unit.name for unit in made.post_stop), every)),
         template=tuple(msgspec.json.decode(msgspec.json.encode(document)) for document in pool.documents),
-    )
-
-
-def member_settings(plugin: Plugin, fixed: Mapping[str, str | None], publisher: str) -> DocumentSettings:
-    """Return the settings of a template. It has no variables of a sandbox and no secrets."""
-    return units.DocumentSettings(
-        resource=plugin.name,
-        params={name: value for name, value in fixed.items() if value is not None},
-        params_at=("spec", "params"),
-        exec_template=units.exec_template(plugin.spec.runner, {}, state=plugin.spec.state),
-        origin=StepOrigin(publisher=publisher, plugin=plugin.name),
     )
 
 
@@ -183,29 +156,4 @@ def _select(
     return tuple(
         msgspec.structs.replace(each, steps=tuple(step for step in each.steps if step.name in wanted[each.event]))
         for each in workflows
-    )
-
-
-def _stand_in(unit: Unit) -> Unit:
-    """Return the unit that ends as a step of the member does."""
-    return Unit(
-        name=unit.name,
-        kind=Kind.ACQUIRE,
-        inputs=tuple(UnitInput(name=item.name, from_=item.from_) for item in unit.inputs if item.from_ is not None),
-        outputs=unit.outputs,
-        timeouts=_NO_LIMITS,
-        acquire=AcquireUnit(step=unit.name),
-    )
-
-
-def _release(after: tuple[str, ...], taken: Collection[str]) -> Unit:
-    """Return the unit that releases the member, after all other delete steps."""
-    names = (RELEASE, *(f"{RELEASE}-{number}" for number in range(2, len(taken) + 3)))
-    return Unit(
-        name=next(name for name in names if name not in taken),
-        kind=Kind.ACQUIRE,
-        retry=UnitRetry(idempotent=True, limit=0),
-        timeouts=_NO_LIMITS,
-        acquire=AcquireUnit(),
-        after=after,
     )

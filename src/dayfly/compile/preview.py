@@ -140,6 +140,13 @@ class PoolUse(PreviewStruct, frozen=True, kw_only=True):
     pool: Annotated[str, doc("Name of the pool.")]
 
 
+class ParentUse(PreviewStruct, frozen=True, kw_only=True):
+    """A resource that shares a parent with those of other sandboxes."""
+
+    resource: Annotated[str, doc("Name of the resource.")]
+    plugin: Annotated[str, doc("Plugin of the parent.")]
+
+
 class CompilePreview(PreviewStruct, frozen=True, kw_only=True):
     """A plan: the units of a run by event, and the stages of its deletion."""
 
@@ -150,6 +157,7 @@ class CompilePreview(PreviewStruct, frozen=True, kw_only=True):
     removal: Annotated[tuple[Stage, ...], doc("Stages if a hook is removed while its target continues to exist.")] = ()
     cut: Annotated[CutLine | None, doc("For a pool: the steps that run in its members.")] = None
     pools: Annotated[tuple[PoolUse, ...], doc("For a sandbox: its resources that come from pools.")] = ()
+    parents: Annotated[tuple[ParentUse, ...], doc("For a sandbox: its resources that share a parent.")] = ()
     warnings: Annotated[tuple[str, ...], doc("Warnings about the spec.")]
 
 
@@ -174,6 +182,7 @@ def preview(compiled: Compiled) -> CompilePreview:
         deletion=tuple(deletion),
         routes=tuple(map(_route_line, routes)),
         pools=tuple(PoolUse(resource=resource, pool=pool) for resource, pool in compiled.pools.items()),
+        parents=tuple(ParentUse(resource=resource, plugin=plugin) for resource, plugin in compiled.parents.items()),
         warnings=compiled.warnings,
     )
 
@@ -333,6 +342,8 @@ def _input_source(document: Lifecycle, item: UnitInput) -> str:
 
 
 def _request(unit: Unit) -> str:
+    if unit.acquire is not None and unit.acquire.parent:
+        return "is a step of the shared parent" if unit.acquire.step else "releases the shared parent"
     if unit.acquire is not None:
         return "is taken from the pool's member" if unit.acquire.step else "releases the pool's member"
     if unit.exec is not None and unit.exec.command:

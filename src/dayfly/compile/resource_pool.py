@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from dayfly.compile import compiler, pool_cut, pools
+from dayfly.compile.parents import check_chain, parent_settings, unfixed_params, with_parent
 from dayfly.compile.pool_cut import describe
 from dayfly.compile.pools import CompiledPool
 from dayfly.compile.references import plugin_workflows, suggest
@@ -37,6 +39,7 @@ def compile_pool(
     pool: ResourcePool,
     plugin: Plugin,
     *,
+    parents: Mapping[PluginVersion, Plugin] = MappingProxyType({}),
     publisher: str = "local",
     source: ParsedDocument | None = None,
 ) -> CompiledPool:
@@ -45,6 +48,7 @@ def compile_pool(
     Args:
         pool: The pool, loaded and checked by `spec`.
         plugin: The plugin that `pool_plugin` names.
+        parents: All parents of the plugin, by name and canonical version.
         publisher: The publisher of the plugin. With its name it is the identity for a host's grants.
         source: The document of the pool, for lines and columns in errors and warnings.
 
@@ -56,6 +60,7 @@ def compile_pool(
         workflows = plugin_workflows(plugin.spec, ("spec",))
         resource = Resource(name=plugin.name, plugin=plugin.wire_name)
         compiler.check_instance(Instance(resource, ("spec",), plugin, plugin.spec, workflows), {})
+        check_chain(plugin.spec, parents, ("spec",))
         halves = pool_cut.cut(plugin.spec, pool.spec.params)
         faults = Faults()
         for fault in (*_param_faults(pool, plugin), *_step_faults(plugin.spec, halves)):
@@ -63,8 +68,9 @@ def compile_pool(
                 raise fault
         faults.settle()
         fixed = pools.fixed_values(pool.spec.params, plugin)
-        shared = pools.member_settings(plugin, fixed, publisher)
+        shared = parent_settings(plugin, {name: each for name, each in fixed.items() if each is not None}, publisher)
         template = pools.member_document(workflows, shared, halves)
+        template = with_parent(template, plugin.spec, shared.params, parents, publisher, _PLUGIN)
         made = CompiledPool(
             name=pool.name,
             cluster=pool.spec.cluster,
@@ -98,6 +104,9 @@ def _param_faults(pool: ResourcePool, plugin: Plugin) -> Iterator[SpecError]:
         elif value is None and rule.required:
             problem = f"the plugin {plugin.wire_name} requires this param, so null is not possible"
             yield SpecError(f"{problem}; give it a value, or leave it out: its steps run for each sandbox", keys)
+    for name in unfixed_params(plugin.spec, pool.spec.params):
+        problem = f"the parent of {plugin.wire_name} reads the param {quote(name)}, so a member needs its value"
+        yield SpecError(f"{problem}; fix it in the pool's params", _PLUGIN)
 
 
 def _step_faults(spec: PluginSpec, halves: Cut) -> Iterator[SpecError]:
@@ -182,6 +191,7 @@ def _warnings(spec: PluginSpec, pool: ResourcePool, halves: Cut) -> Iterator[Spe
     """Return warnings about params that are fixed without an effect on members."""
     mine = {*halves.pool_create, *halves.member_delete}
     read = {item.name for step in (*spec.create, *spec.delete) if step.name in mine for item in step.inputs}
+    read |= set(spec.parent.read_params() if spec.parent is not None else ())
     for name in pool.spec.params:
         if name not in read:
             problem = "no step of a member reads it; leave it out, so that sandboxes with other values use the pool"

@@ -182,7 +182,7 @@ def _described(instance: Instance) -> str:
 
 def unused_params(instance: Instance) -> Iterator[tuple[str, Path]]:
     """Return a warning for each param that no step reads, with its path."""
-    taken = dict(instance.read_params())
+    taken = instance.spec.params()
     for name in instance.resource.params:
         if name not in taken:
             yield (
@@ -233,5 +233,6 @@ def _cleanup_edges(instance: Instance, instances: Mapping[str, Instance], releas
 
 
 def _has_delete_steps(instance: Instance) -> bool:
-    """Return whether it has delete steps, written or added."""
-    return bool(instance.spec.delete) or any(step.object is not None for step in instance.spec.create)
+    """Return whether it has delete steps, written or added, or leaves a parent."""
+    spec = instance.spec
+    return bool(spec.delete or spec.parent) or any(step.object is not None for step in spec.create)

@@ -11,6 +11,7 @@ from dayfly.compile import objects, unit_defaults
 from dayfly.spec import plugin as written
 from dayfly.spec.errors import Path, SpecError
 from dayfly.spec.lifecycle import (
+    PARENT_PREFIX,
     PRE_STOP_TRIES,
     As,
     Exec,
@@ -204,11 +205,15 @@ def _input(shared: DocumentSettings, item: written.Input, keys: Path, place: As)
     if item.value_from_step is not None:
         ref = Ref(unit=item.value_from_step.name, output=item.value_from_step.output)
         return UnitInput(name=item.name, from_=ref, as_=place)
+    if item.value_from_parent is not None:
+        wanted = item.value_from_parent
+        ref = Ref(unit=f"{PARENT_PREFIX}{wanted.step}", output=wanted.output)
+        return UnitInput(name=item.name, from_=ref, as_=place)
     if isinstance(item, HookInput) and item.value_from_target is not None:
         return UnitInput(name=item.name, target=item.value_from_target, as_=place)
     if item.value_from is not None and item.value_from.fork is not None:
-        wanted = item.value_from.fork
-        fork = ForkValue(fork_of=wanted.fork_of.baseline, expression=wanted.expression)
+        source_fork = item.value_from.fork
+        fork = ForkValue(fork_of=source_fork.fork_of.baseline, expression=source_fork.expression)
         return UnitInput(name=item.name, fork=fork, as_=place)
     source: str | ResourceOutput | None = item.value_from.resource if item.value_from is not None else item.value
     here: Path = (*keys, "value")

@@ -69,7 +69,7 @@ class EmbeddedHost:
     """The host on this machine. Create it with `open`, end it with `close`."""
 
     is_remote = False
-    pools = True
+    pools = parents = True
 
     def __init__(
         self,
@@ -110,7 +110,8 @@ class EmbeddedHost:
         engine.on_end = self._on_end
         self.keeper.on_change, self.keeper.on_end = self._on_change, self._on_end
         self.keeper.abandon_member = self.abandon
-        acquiring.report, acquiring.on_miss = self.report, self.keeper.count_miss
+        acquiring.report = acquiring.parents.report = self.report
+        acquiring.on_miss = self.keeper.count_miss
 
     @classmethod
     async def open(
@@ -220,7 +221,7 @@ class EmbeddedHost:
         return self._session
 
     def living_runs(self) -> Iterable[str]:
-        """Return the UIDs of all runs and pools that have not ended. The members of pools are part of these."""
+        """Return the UIDs of all runs and pools that have not ended. Members and parents are part of these."""
         members = {row.uid for row in self._engine.reader.pools.living_members()}
         return [*(uid for uid in self._engine.reader.live_uids() if uid not in members), *self.keeper.uids()]
 

@@ -14,7 +14,7 @@ import msgspec
 
 from dayfly.embedded.pool_tables import POOL_SCHEMA, MemberRow, PoolTables
 from dayfly.plan import transitions
-from dayfly.plan.actions import Move
+from dayfly.plan.actions import Join, Move
 from dayfly.plan.history import history_entries
 from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.world import TargetIntent
@@ -96,15 +96,17 @@ class RunChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemberBirth(msgspec.Struct, frozen=True, kw_only=True):
-    """A new run of a pool member: what to store, and its pool and number (empty and 0 if it belongs to no pool).
+    """A new run of a pool member or shared parent: what to store, and its pool and number (empty and 0 for no pool).
 
-    `secrets` is the digest of the secrets that a member of a pool reads.
+    `secrets` is the digest of the secrets that a member of a pool reads. A parent has a `key` instead of a pool. One
+    living run has each key and number.
     """
 
     stored: StoredRun
     pool: str = ""
     number: int = 0
     secrets: str = ""
+    key: str = ""
 
 
 class SqliteLedger:
@@ -274,17 +276,22 @@ class SqliteLedger:
             return bool(found == (change.before.seq,))
         ended = self._db.execute("SELECT 1 FROM ended WHERE uid = ?", (uid,)).fetchone()
         # A member whose run is lost must not be created again.
-        return found is None and ended is None and self.pools.member(uid) is None
+        if found is not None or ended is not None or self.pools.member(uid) is not None:
+            return False
+        return not change.birth.key or change.birth.number not in self.pools.parents(change.birth.key)
 
     def _write(self, change: RunChange, at: int) -> None:
         after = change.after
         if (birth := change.birth) is not None:
             self.create(msgspec.structs.replace(birth.stored, run=after))
             self.pools.add_member(MemberRow(after.uid, birth.pool, birth.number, birth.secrets))
+            if birth.key:
+                self.pools.add_parent(birth.key, birth.number, after.uid)
         else:
             self._replace(change.before, after)
-        if after.is_member and after.holders:
-            self.pools.set_holder(after.uid, after.holders[0].run)
+        for move in change.moves:
+            if isinstance(move, Join):
+                self.pools.add_hold(after.uid, move.holder.run)
         self._add_history(after, change.moves, at)
 
     def _replace(self, before: Run, after: Run) -> bool:
@@ -350,6 +357,7 @@ class SqliteLedger:
         """Delete a finished run and its values; keep its history and its last ledger."""
         self._db.execute("DELETE FROM run WHERE uid = ? AND phase IN ('cleaned', 'abandoned')", (run.uid,))
         self._db.execute("DELETE FROM output WHERE run = ?", (run.uid,))
+        self.pools.end_run(run.uid)
         self.needs_truncation = True
         self._end(run, name)
 

@@ -1,4 +1,7 @@
-"""The tables of pools and their members in the ledger's file. The run of a member is in the table of runs."""
+"""The tables of pools, their members and shared parents in the ledger's file. Their runs are in the table of runs.
+
+A shared parent has a row in `member`, too, without a pool. Its row in `parent` exists until its run has ended.
+"""
 
 import sqlite3
 from collections.abc import Callable, Iterable
@@ -19,14 +22,22 @@ CREATE TABLE pool (
     ledger BLOB NOT NULL, generation INTEGER NOT NULL, seq INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE member (
-    uid TEXT PRIMARY KEY, pool TEXT NOT NULL, number INTEGER NOT NULL, secrets TEXT NOT NULL,
-    holder TEXT NOT NULL DEFAULT ''
+    uid TEXT PRIMARY KEY, pool TEXT NOT NULL, number INTEGER NOT NULL, secrets TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE hold (
+    member TEXT NOT NULL, holder TEXT NOT NULL, PRIMARY KEY (holder, member)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE parent (
+    key TEXT NOT NULL, number INTEGER NOT NULL, uid TEXT NOT NULL UNIQUE, PRIMARY KEY (key, number)
 ) STRICT, WITHOUT ROWID;
 """
 
 
 class MemberRow(NamedTuple):
-    """A member: the UID of its run, its pool (empty for none), its number there, and the digest of its secrets."""
+    """A member: the UID of its run, its pool (empty for none), and its number in the pool or among equal parents.
+
+    `secrets` is the digest of the secrets that it reads.
+    """
 
     uid: str
     pool: str
@@ -77,9 +88,22 @@ class PoolTables:
         """Store a new member."""
         self._db.execute("INSERT INTO member (uid, pool, number, secrets) VALUES (?, ?, ?, ?)", row)
 
-    def set_holder(self, uid: str, holder: str) -> None:
-        """Store the run that holds the member, or held it last."""
-        self._db.execute("UPDATE member SET holder = ? WHERE uid = ?", (holder, uid))
+    def add_hold(self, uid: str, holder: str) -> None:
+        """Store that a run holds the member. The entry stays until the run ends."""
+        self._db.execute("INSERT OR IGNORE INTO hold (member, holder) VALUES (?, ?)", (uid, holder))
+
+    def add_parent(self, key: str, number: int, uid: str) -> None:
+        """Store the key and number of a new parent."""
+        self._db.execute("INSERT INTO parent (key, number, uid) VALUES (?, ?, ?)", (key, number, uid))
+
+    def parents(self, key: str) -> dict[int, str]:
+        """Return the UIDs of the parents with this key that have not ended, by number."""
+        return dict(self._read("SELECT number, uid FROM parent WHERE key = ? ORDER BY number", key))
+
+    def end_run(self, uid: str) -> None:
+        """Delete the holds of a run that has ended, and its place among the parents."""
+        self._db.execute("DELETE FROM hold WHERE holder = ?", (uid,))
+        self._db.execute("DELETE FROM parent WHERE uid = ?", (uid,))
 
     def living_members(self) -> list[MemberRow]:
         """Return the members whose runs have not ended."""
@@ -102,8 +126,8 @@ class PoolTables:
         return MemberRow(*found[0]) if found else None
 
     def used_members(self) -> set[str]:
-        """Return the members whose last holder has not ended."""
-        return {uid for (uid,) in self._read("SELECT member.uid FROM member JOIN run ON run.uid = member.holder")}
+        """Return the members with a holder, now or before, that has not ended."""
+        return {uid for (uid,) in self._read("SELECT member FROM hold JOIN run ON run.uid = hold.holder")}
 
     def forget_members(self, uids: Iterable[str]) -> None:
         """Delete the rows of these members."""

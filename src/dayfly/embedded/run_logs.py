@@ -8,7 +8,7 @@ import msgspec
 
 from dayfly.plan.world import Running
 from dayfly.spec.identity import member_id
-from dayfly.spec.lifecycle import Kind
+from dayfly.spec.lifecycle import PARENT_PREFIX, Kind
 from dayfly.spec.run_data import LogInfo
 
 if TYPE_CHECKING:
@@ -23,13 +23,17 @@ if TYPE_CHECKING:
 
 
 class _MemberLogs(NamedTuple):
-    """A member's logs in another run: its unit `postgres/make` has the name PREFIX/make there."""
+    """A member's logs in another run: its unit `postgres/make` has the name PREFIX/make there.
+
+    For a parent, that name is PREFIX/parent.make.
+    """
 
     prefix: str
     uid: str
+    is_parent: bool = False
 
     def rename(self, unit: str) -> str:
-        return f"{self.prefix}/{unit.rpartition('/')[2]}"
+        return f"{self.prefix}/{PARENT_PREFIX * self.is_parent}{unit.rpartition('/')[2]}"
 
 
 class RunLogs:
@@ -91,7 +95,9 @@ class RunLogs:
             for name, record in run.units.items()
             if run.kind(name) == Kind.ACQUIRE and record.ref
         }
-        yield from (_MemberLogs(*each) for each in found)
+        for resource, ref in found:
+            source = self._run(ref)
+            yield _MemberLogs(resource, ref, source is not None and source.is_parent)
 
     def _members_of_pool(self, uid: str) -> Iterator[_MemberLogs]:
         yield from (_MemberLogs(each.run.target.name, each.run.uid) for each in self._members.of_pool(uid))

@@ -13,7 +13,7 @@ from dayfly.plan.decide import decide
 from dayfly.plan.sealed import seal
 from dayfly.plan.status import describe, with_unsupported
 from dayfly.plan.world import Running, World
-from dayfly.spec.lifecycle import Kind
+from dayfly.spec.lifecycle import Kind, is_parent_unit
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import Phase, Run, State
 from dayfly.spec.run_data import RunEndpoint, Value
@@ -78,12 +78,12 @@ def live_endpoints(scene: Scene, baselines: BaselineProcesses, port: Callable[[s
 
 
 def recorded_values(reader: SqliteLedger, uid: str) -> tuple[Value, ...]:
-    """Return all recorded outputs of a live run."""
+    """Return all recorded outputs of a live run. Those of a shared parent belong to other sandboxes, too."""
     stored = reader.load(uid)
     if stored is None:
         return ()
     return tuple(
         Value(unit=unit, output=name, value=value, sensitive=stored.run.unit(unit).outputs[name].sensitive)
         for (unit, name), value in reader.values(uid).items()
-        if name in stored.run.unit(unit).outputs and name != DEFINITE
+        if name in stored.run.unit(unit).outputs and name != DEFINITE and not is_parent_unit(unit)
     )

@@ -58,7 +58,7 @@ class LiveRun:
 
     @property
     def acquisitions(self) -> Mapping[str, Acquisition]:
-        """The resources that pool members provide, by name."""
+        """The resources that pool members provide or that have parents, by name."""
         if self._acquisitions is None:
             self._acquisitions = find_acquisitions(self.plan.documents)
         return self._acquisitions
@@ -66,8 +66,10 @@ class LiveRun:
     def member_resource_id(self, resource: str) -> str:
         """Return the resource ID of the pool member that provides the resource; empty if none does."""
         acquisition = self.acquisitions.get(resource)
-        member = acquisition.member(self.run) if acquisition is not None else ""
-        return resource_id(member, acquisition.template.resource) if acquisition is not None and member else ""
+        if acquisition is None or acquisition.template.sharing is not None:
+            return ""  # the children of a parent have IDs of their own
+        member = acquisition.member(self.run)
+        return resource_id(member, acquisition.template.resource) if member else ""
 
     def traceparent(self, step: str, attempt: int) -> str:
         """Return the W3C `traceparent` for the programs of an attempt."""

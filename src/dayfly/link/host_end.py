@@ -86,6 +86,7 @@ class HostEnd:
                 ended=tuple(map(self._status_without_report, self._host.unacknowledged_ends())),
                 routes=self._host.routes,
                 pools=self._host.pools,
+                parents=self._host.parents,
             )
         )
 

@@ -33,6 +33,10 @@ class Host(Protocol):
     def pools(self) -> bool:
         """Whether it has resource pools, and executes units of kind acquire."""
 
+    @property
+    def parents(self) -> bool:
+        """Whether it has shared parents, which runs with a plugin that names one need."""
+
     def begin_session(self) -> int:
         """Return a number higher than those of all sessions before."""
 

@@ -65,6 +65,7 @@ class Link:
         self._compile_target = compile_target
         self.state = HostState()
         self._routes = self._pools = False
+        self._parents = True
         self._host = host
         self._process = uuid.uuid4().hex
         self._number = 0
@@ -79,8 +80,9 @@ class Link:
         """Return the target for which sandboxes of this host are compiled.
 
         Before the inventory has arrived, the abilities of the host are unknown, so `routes` and `pools` are false.
+        `parents` is true, because a plugin with a parent is refused otherwise.
         """
-        return self._compile_target()._replace(routes=self._routes, pools=self._pools)
+        return self._compile_target()._replace(routes=self._routes, pools=self._pools, parents=self._parents)
 
     @property
     def has_inventory(self) -> bool:
@@ -114,7 +116,7 @@ class Link:
         if inventory.session < self.state.session:
             return
         self._inventory_requested = False
-        self._routes, self._pools = inventory.routes, inventory.pools
+        self._routes, self._pools, self._parents = inventory.routes, inventory.pools, inventory.parents
         begins = self.state.apply_inventory(inventory)
         self._inventory_received.set()
         if begins:

@@ -64,6 +64,7 @@ class CompileTarget(NamedTuple):
     server.
     `routes`: whether the host routes requests to forks by their routing key.
     `pools`: whether it has resource pools. For other hosts, all resources are compiled without them.
+    `parents`: whether it has shared parents. For other hosts, plugins with a parent are refused.
     """
 
     publisher: str = "local"
@@ -71,6 +72,7 @@ class CompileTarget(NamedTuple):
     declares: bool = True
     routes: bool = False
     pools: bool = False
+    parents: bool = True
 
     @property
     def to_local(self) -> LocalRouting:

@@ -213,13 +213,14 @@ class Inventory(ToServer, frozen=True, kw_only=True):
 
     It includes all reports up to its `count`. `routes`: whether the host routes requests to forks by their routing
     key. `pools`: whether it has resource pools and executes units of kind acquire. Pools are among its runs; their
-    members are not.
+    members are not. `parents`: whether it has shared parents, which are not among its runs.
     """
 
     runs: tuple[RunStatus, ...] = ()
     ended: tuple[RunStatus, ...] = ()
     routes: bool = False
     pools: bool = False
+    parents: bool = False
 
 
 class RunChanged(ToServer, frozen=True, kw_only=True):

@@ -77,7 +77,7 @@ class StepView:
         """The sources of each variable of the step's shell script."""
         known = {**BUILT_IN}
         for item in self.step.inputs:
-            known[item.env] = OUTPUT if item.value_from_step else PARAM
+            known[item.env] = OUTPUT if item.value_from_step or item.value_from_parent else PARAM
         return shell.value_sources(self.statements, known)
 
     @functools.cached_property

@@ -112,12 +112,11 @@ def _unfinished_by_resource(draft: DecisionDraft) -> dict[str, tuple[SealedStep,
 
 
 def _unfinished_steps(draft: DecisionDraft, resource: str) -> tuple[SealedStep, ...]:
-    if not needs_post_stop(draft, resource):
-        return ()
     return tuple(
         step
         for step in draft.plan.steps_by_resource[resource][LifecycleEvent.POST_STOP]
-        if (unit_state(step, draft.unit(step.id)) is not UnitState.SUCCEEDED or draft.may_have_processes(step.id))
+        if needs_post_stop(draft, step)
+        and (unit_state(step, draft.unit(step.id)) is not UnitState.SUCCEEDED or draft.may_have_processes(step.id))
         and applies_to_end(draft.run, step)
     )
 
@@ -141,17 +140,19 @@ def applies_to_end(run: Run, step: SealedStep) -> bool:
     return bool(step.unit.undoes) and run.unit(made).may_have_run
 
 
-def needs_post_stop(draft: DecisionDraft, resource: str) -> bool:
-    """Return whether a document's postStop must run because something that it could undo may have started.
+def needs_post_stop(draft: DecisionDraft, step: SealedStep) -> bool:
+    """Return whether a postStop unit must run because something that it could undo may have started.
 
     For a resource these are its own create units. If it has none, they are all create units of the run, its kept units
     and the target itself. The target's own hooks surround everything. `NeverRan`, which permits another attempt of a
     unit that may run only once, also proves that there is nothing to undo. Otherwise the cleanup would wait for the
-    node or image that the step never got.
+    node or image that the step never got. The steps of a shared parent only require its release.
     """
-    own = draft.plan.creators(resource)
-    if resource and own:
-        return any(draft.unit(step.id).may_have_run for step in own)
+    own = draft.plan.creators(step.resource)
+    if step.unit.acquire is None:
+        own = tuple(each for each in own if each.unit.acquire is None or not each.unit.acquire.parent) or own
+    if step.resource and own:
+        return any(draft.unit(each.id).may_have_run for each in own)
     return draft.run.started_at > 0 or any(
         record.may_have_run for name, record in draft.run.units.items() if draft.plan.creates(name)
     )
@@ -177,7 +178,8 @@ def _may_start_readers(draft: DecisionDraft, step: SealedStep) -> bool:
     at = unit_state(step, draft.unit(step.id))
     if at is UnitState.SUCCEEDED or not applies_to_end(draft.run, step):
         return True
-    # preStop ends after its attempts, and is skipped if the target never started. postStop never ends without success.
+    # preStop ends after its attempts, and is skipped if the target never started. postStop never ends without success,
+    # and is skipped if there is nothing to undo.
     if step.event is not LifecycleEvent.PRE_STOP:
-        return False
+        return not needs_post_stop(draft, step)
     return at is UnitState.FAILED or not draft.run.has_started

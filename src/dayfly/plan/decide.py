@@ -1,12 +1,12 @@
 """The total function `decide(plan, world, now)`, which derives moves of the ledger, effects and waits from facts.
 
 The order is fixed. First the run closes if its owner's intent requires that. Then the facts about live attempts are
-applied. Then an open run claims the units that are ready, and a closed run ends its units and cleans up.
-`DecisionDraft.run` is the ledger after the moves so far, so one commit contains a result and the claims that depend on
-it.
+applied, and a shared parent closes if no run can use it or none has used it. Then an open run claims the units that are
+ready, and a closed run ends its units and cleans up. `DecisionDraft.run` is the ledger after the moves so far, so one
+commit contains a result and the claims that depend on it.
 """
 
-from dayfly.plan import closed_run, deadlines, messages, open_run
+from dayfly.plan import closed_run, deadlines, messages, open_run, sharing
 from dayfly.plan.actions import (
     Bind,
     Decision,
@@ -37,6 +37,7 @@ def decide(plan: Plan, world: World, now: int) -> Decision:
     _bind_objects(draft)
     _apply_facts(draft)
     _record_start(draft)
+    sharing.end_parent(draft)
     if draft.phase is Phase.OPEN:
         open_run.advance(draft)
     else:

@@ -17,7 +17,7 @@ from dayfly.plan.actions import (
     Stopped,
     Void,
 )
-from dayfly.spec.lifecycle import CREATE_EVENTS, LifecycleEvent, workload_of
+from dayfly.spec.lifecycle import CREATE_EVENTS, LifecycleEvent, is_parent_unit, workload_of
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import EndRequest, Run
 from dayfly.spec.run_data import HistoryEntry
@@ -70,7 +70,10 @@ def leftovers_in_report(report: RunReport) -> tuple[str, ...]:
     return tuple(
         unit.id
         for unit in report.units
-        if unit.event in CREATE_EVENTS and unit.started_at and (unit.resource in owed or unit.resource not in undone)
+        if unit.event in CREATE_EVENTS
+        and unit.started_at
+        and not is_parent_unit(unit.id)
+        and (unit.resource in owed or unit.resource not in undone)
     )
 
 
@@ -87,4 +90,8 @@ def leftovers_in_history(history: Iterable[HistoryEntry]) -> tuple[str, ...]:
             made.pop(entry.unit, None)
         elif entry.move == Record.__name__ and closed and entry.reason == "succeeded":
             gone.add(resource)
-    return tuple(unit for unit, resource in made.items() if resource not in gone and not workload_of(unit))
+    return tuple(
+        unit
+        for unit, resource in made.items()
+        if resource not in gone and not (workload_of(unit) or is_parent_unit(unit))
+    )

@@ -149,6 +149,18 @@ def waits_for_holders(holders: tuple[Holder, ...]) -> str:
     return f"ends once {join_names(names)} no longer {'uses' if len(names) == 1 else 'use'} it"
 
 
+def parent_failed(steps: tuple[str, ...]) -> str:
+    return f"{join_names(steps)} failed, so no sandbox can use it"
+
+
+def parent_unused(linger_ms: int) -> str:
+    return f"no sandbox has used it for {format_duration(linger_ms)}" if linger_ms else "no sandbox uses it"
+
+
+def waits_for_parent(plugin: str, states: tuple[str, ...]) -> str:
+    return f"waits for the shared parent {plugin}: {join_names(states)}"
+
+
 def waits_for_forks(forks: tuple[str, ...]) -> str:
     return f"starts once {join_names(forks)} answer{'s' if len(forks) == 1 else ''}"
 

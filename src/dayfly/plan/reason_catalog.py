@@ -163,6 +163,13 @@ _ROWS: Final[dict[Subject, tuple[ReasonEntry, ...]]] = {
         ),
         ReasonEntry(Reason.WAITING_FOR_HOLDER, Severity.PROGRESS, "It ends once its users have released it."),
         ReasonEntry(
+            Reason.WAITING_FOR_PARENT,
+            Severity.TROUBLE,
+            "All shared parents of its plugin are full, or the former one is being cleaned up.",
+            "delete a sandbox that uses the parent, or publish a version of the plugin with a higher capacity or "
+            "maxParents",
+        ),
+        ReasonEntry(
             Reason.WAITING_FOR_TARGET,
             Severity.PROGRESS,
             "Its target has not started yet, or has not stopped yet.",
@@ -516,6 +523,10 @@ _ROWS: Final[dict[Subject, tuple[ReasonEntry, ...]]] = {
         ),
         ReasonEntry(Reason.RELEASED, Severity.PROGRESS, "The sandbox that used this pool member has released it."),
         ReasonEntry(Reason.LEASE_EXPIRED, Severity.PROGRESS, "The process that used it (`dayfly with`) has ended."),
+        ReasonEntry(
+            Reason.PARENT_FAILED, Severity.PROGRESS, "A create step of this shared parent has failed, so it closes."
+        ),
+        ReasonEntry(Reason.UNUSED, Severity.PROGRESS, "No sandbox has used this shared parent for its `linger` time."),
     ),
     Subject.OBJECT: (
         ReasonEntry(Reason.ACCEPTED, Severity.PROGRESS, "Sandboxes can use the plugin."),

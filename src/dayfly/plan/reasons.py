@@ -34,6 +34,7 @@ class Reason(enum.StrEnum):
     WAITING_FOR_READERS = "WaitingForReaders"
     WAITING_FOR_LATER = "WaitingForLater"
     WAITING_FOR_HOLDER = "WaitingForHolder"
+    WAITING_FOR_PARENT = "WaitingForParent"
     RELEASED = "Released"
     WAITING_FOR_TARGET = "WaitingForTarget"
     WAITING_FOR_FIELD = "WaitingForField"
@@ -142,6 +143,8 @@ class Reason(enum.StrEnum):
     HOOK_REMOVED = "HookRemoved"
     EXPIRED = "Expired"
     LEASE_EXPIRED = "LeaseExpired"
+    PARENT_FAILED = "ParentFailed"
+    UNUSED = "Unused"
 
     ACCEPTED = "Accepted"
     CLUSTER_NOT_REPORTING = "ClusterNotReporting"

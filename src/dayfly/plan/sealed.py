@@ -2,7 +2,7 @@
 
 import msgspec
 
-from dayfly.spec.lifecycle import CREATE_EVENTS, Lifecycle, LifecycleEvent, Ref, Unit, digest, kept_id, unit_id
+from dayfly.spec.lifecycle import CREATE_EVENTS, Lifecycle, LifecycleEvent, Ref, Sharing, Unit, digest, kept_id, unit_id
 
 
 class SealedStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -47,6 +47,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     steps_by_resource: dict[str, dict[LifecycleEvent, tuple[SealedStep, ...]]]
     kept: dict[str, KeptStep]
     readers: dict[str, frozenset[str]]
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """The limits of a shared parent; None for other runs."""
+        return self.documents[0].sharing if self.documents else None
 
     def unit(self, name: str) -> Unit | None:
         """Return the unit with that name in the run; None if it is no longer kept."""

@@ -257,7 +257,7 @@ def _will_run(draft: DecisionDraft, step: SealedStep) -> bool:
     """Return whether a step that has not begun when its run closes will still run."""
     if step.creates or not applies_to_end(draft.run, step):
         return False
-    return draft.run.has_started if step.event is LifecycleEvent.PRE_STOP else needs_post_stop(draft, step.resource)
+    return draft.run.has_started if step.event is LifecycleEvent.PRE_STOP else needs_post_stop(draft, step)
 
 
 def _fork_report(world: World, fork: KeptStep, wait: Wait | None, now: int) -> UnitReport:

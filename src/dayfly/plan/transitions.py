@@ -50,13 +50,14 @@ UNIT_MOVES: Final[dict[tuple[State, type[Move]], State]] = {
 
 # (from phase, move) -> to phase
 RUN_MOVES: Final[dict[tuple[Phase, type[Move]], Phase]] = {
-    (Phase.OPEN, Close): Phase.CLOSED,  # not with holders
+    (Phase.OPEN, Close): Phase.CLOSED,  # not with holders, except for a parent that has failed
     (Phase.OPEN, Started): Phase.OPEN,
     (Phase.OPEN, Join): Phase.OPEN,  # a pool member accepts one holder in its life
     (Phase.OPEN, Leave): Phase.OPEN,  # closed, for a pool member
     (Phase.CLOSED, Started): Phase.CLOSED,  # observed late; not after it has stopped
     (Phase.CLOSED, Stopped): Phase.CLOSED,
     (Phase.CLOSED, GiveUp): Phase.CLOSED,
+    (Phase.CLOSED, Leave): Phase.CLOSED,  # a holder of a parent that has failed
     (Phase.CLOSED, Finish): Phase.CLEANED,  # or abandoned, if that was requested
 }
 
@@ -78,7 +79,7 @@ def apply(run: Run, moves: Iterable[Move], creates: Callable[[str], bool]) -> Ru
     for move in moves:
         if isinstance(move, _RUN_MOVE_TYPES):
             phase = _next_phase(phase, move)
-            changes |= _run_changes(msgspec.structs.replace(run, **changes), move)
+            changes |= _run_changes(msgspec.structs.replace(run, **{"units": units, **changes}), move, creates)
             if changes.get("phase") is not None:
                 phase = Phase(str(changes["phase"]))
             continue
@@ -101,7 +102,9 @@ def _next_phase(phase: Phase, move: Move) -> Phase:
         raise IllegalMoveError(f"{type(move).__name__} in a run that is {phase}") from None
 
 
-def _run_changes(run: Run, move: Close | Started | Stopped | Join | Leave | GiveUp | Finish) -> dict[str, object]:
+def _run_changes(
+    run: Run, move: Close | Started | Stopped | Join | Leave | GiveUp | Finish, creates: Callable[[str], bool]
+) -> dict[str, object]:
     match move:
         case Started(at=at):
             if run.started_at or run.stopped_at:
@@ -112,7 +115,7 @@ def _run_changes(run: Run, move: Close | Started | Stopped | Join | Leave | Give
                 raise IllegalMoveError("Stopped in a run whose target has stopped")
             return {"stopped_at": at}
         case Close(request=request):
-            if run.holders:
+            if run.holders and not (run.is_parent and _has_failed(run, creates)):
                 raise IllegalMoveError(f"Close of a run with {len(run.holders)} holders")
             return {"closed": request}
         case Join() | Leave():
@@ -123,6 +126,11 @@ def _run_changes(run: Run, move: Close | Started | Stopped | Join | Leave | Give
             return {"ended_at": at, "phase": Phase.ABANDONED if run.abandon is not None else Phase.CLEANED}
 
 
+def _has_failed(run: Run, creates: Callable[[str], bool]) -> bool:
+    """Return whether a create unit has failed, so that nobody can use the run."""
+    return any(record.outcome == "failed" and creates(name) for name, record in run.units.items())
+
+
 def _holder_changes(run: Run, move: Join | Leave) -> dict[str, object]:
     key = move.holder.key if isinstance(move, Join) else move.holder
     others = tuple(each for each in run.holders if each.key != key)
@@ -130,10 +138,12 @@ def _holder_changes(run: Run, move: Join | Leave) -> dict[str, object]:
     if isinstance(move, Join):
         if is_holder or (run.is_member and run.joins):
             raise IllegalMoveError(f"Join of {key} in a run that has had {run.joins} holders")
-        return {"holders": (*run.holders, move.holder), "joins": run.joins + 1}
+        return {"holders": (*run.holders, move.holder), "joins": run.joins + 1, "idle_since": 0}
     if not is_holder:
         raise IllegalMoveError(f"Leave of {key}, which is not a holder")
-    return {"holders": others} | ({"phase": Phase.CLOSED, "closed": move.request} if run.is_member else {})
+    if run.is_member:
+        return {"holders": others, "phase": Phase.CLOSED, "closed": move.request}
+    return {"holders": others, "idle_since": 0 if others else move.request.at}
 
 
 def _next_record(before: UnitRecord, move: Claim | Bind | Doubt | Record | Void) -> UnitRecord:

@@ -54,19 +54,22 @@ class Status(ApiObject, frozen=True, kw_only=True):
     scheduled_delete_time: Annotated[dt.datetime | None, doc("End of the time to live; absent without one.")] = None
 
 
-class PooledResource(ApiObject, frozen=True, kw_only=True):
-    """A resource of a sandbox that is a member of a pool."""
+class ResourceStatus(ApiObject, frozen=True, kw_only=True):
+    """A resource of a sandbox that is a member of a pool, or has a shared parent."""
 
     name: Annotated[str, doc("Name of the resource.")]
-    member: Annotated[str, doc("Name of the member.")]
+    parent: Annotated[str, doc("Name of its shared parent; absent if it has none.")] = ""
+    member: Annotated[str, doc("Name of the member; absent if it is none.")] = ""
     pool: Annotated[str, doc("Name of the pool; absent if it had no ready member, so that this one was created.")] = ""
     hit: Annotated[bool, doc("Whether the member was ready when the sandbox took it.")] = False
 
 
 class SandboxStatus(Status, frozen=True, kw_only=True):
-    """The state of a sandbox, and its resources that are members of pools."""
+    """The state of a sandbox, and its resources that are members of pools or have shared parents."""
 
-    resources: Annotated[tuple[PooledResource, ...], doc("Resources that are members of pools.")] = ()
+    resources: Annotated[
+        tuple[ResourceStatus, ...], doc("Resources that are members of pools, or have shared parents.")
+    ] = ()
 
 
 class Progress(ApiObject, frozen=True, kw_only=True):

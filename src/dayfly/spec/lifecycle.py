@@ -294,13 +294,24 @@ class PreviewUnit(WireStruct, frozen=True, kw_only=True):
 
 
 class AcquireUnit(WireStruct, frozen=True, kw_only=True):
-    """A step that the member of a pool runs instead of this run, or the release of that member.
+    """A step that another run executes instead of this run, or the release of that run.
 
-    `step` is the step of the document's `template`. The unit ends as that step does, and has its outputs. Without a
-    step, the unit releases the member and ends when the member's cleanup is complete.
+    The other run is a pool member or a shared parent. `step` is the step of the document's `template`. The unit ends as
+    that step does, and has its outputs. Without a step, the unit releases the other run. The release of a member ends
+    when the member's cleanup is complete, and that of a parent at once.
     """
 
-    step: Annotated[str, doc("Name of the member's step; empty for the release of the member.", 253)] = ""
+    step: Annotated[str, doc("Name of the step; empty for the release of the member or parent.", 253)] = ""
+    # Its outputs belong to other sandboxes, too, and there is nothing of the resource to clean up after it.
+    parent: Annotated[bool, doc("Whether it is a step of a shared parent, or the release of one.")] = False
+
+
+class Sharing(WireStruct, frozen=True, kw_only=True):
+    """How many runs share a parent, and how long it stays without them."""
+
+    linger_ms: Annotated[int, doc("Milliseconds for which it stays without holders.", minimum=0)] = 0
+    capacity: Annotated[int, doc("Maximum number of holders of one parent.", minimum=1)] = 1
+    max_parents: Annotated[int, doc("Maximum number of such parents at the same time.", minimum=1)] = 1
 
 
 class Unit(WireStruct, frozen=True, kw_only=True):
@@ -320,7 +331,7 @@ class Unit(WireStruct, frozen=True, kw_only=True):
     fork: Annotated[ForkUnit | None, doc("A workload derived from a baseline.")] = None
     route: Annotated[Route | None, doc("A route for requests with a routing key.")] = None
     preview: Annotated[PreviewUnit | None, doc("An address that adds a routing key to requests.")] = None
-    acquire: Annotated[AcquireUnit | None, doc("A step of a pool member, or the member's release.")] = None
+    acquire: Annotated[AcquireUnit | None, doc("A step of a pool member or parent, or its release.")] = None
     # Names of kept units are those in the run; names of steps are those in the document.
     after: Annotated[
         tuple[str, ...],
@@ -346,12 +357,14 @@ class Lifecycle(WireStruct, frozen=True, kw_only=True):
     template: Annotated[
         tuple[dict[str, Any], ...],
         list_of(
-            "Documents of the pool member that the units of kind acquire obtain. A host needs no server to create it."
+            "Documents of the pool member or parent that the units of kind acquire obtain. A host needs no server to "
+            "create it."
         ),
     ] = ()
+    sharing: Annotated[Sharing | None, doc("Limits of a shared parent, in its own document.")] = None
 
     def template_documents(self) -> "tuple[Lifecycle, ...]":
-        """Return the documents of the pool member. Their digest identifies the members that this document accepts.
+        """Return the documents of the pool member or parent. Their digest identifies those that this document accepts.
 
         Raises:
             msgspec.ValidationError: They are not documents, or an unknown field is among them.
@@ -380,6 +393,12 @@ MEMBER_KIND: Final = "PoolMember"
 """The kind of the target object of a pool member's run."""
 MEMBER_TARGET: Final = Target(kind=MEMBER_KIND, name="", uid="")
 """The target in the documents of a template, which is the same for all members."""
+PARENT_KIND: Final = "SharedParent"
+"""The kind of the target object of a shared parent's run."""
+PARENT_TARGET: Final = Target(kind=PARENT_KIND, name="", uid="")
+"""The target in the documents of a parent, which is the same for all parents."""
+PARENT_PREFIX: Final = "parent."
+"""The names of units that stand for the steps of a parent begin with this. The names of steps have no dots."""
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 
@@ -400,6 +419,11 @@ def unit_id(resource: str, unit: str) -> str:
 
 
 _FORK: Final = f"{Kind.FORK}:"
+
+
+def is_parent_unit(name: str) -> bool:
+    """Return whether a name in a run is that of a unit that stands for a step of a shared parent."""
+    return name.rpartition("/")[2].startswith(PARENT_PREFIX)
 
 
 def fork_id(baseline: Baseline) -> str:

@@ -368,6 +368,9 @@ def _check_source(wanted: HookInput, keys: Path) -> None:
     if wanted.value_from is not None:
         problem = "a lifecycle hook has no resources; write value, valueFromStep or valueFromTarget"
         raise SpecError(problem, (*keys, "valueFrom"))
+    if wanted.value_from_parent is not None:
+        problem = "a lifecycle hook has no parent; write value, valueFromStep or valueFromTarget"
+        raise SpecError(problem, (*keys, "valueFromParent"))
     param_rules.refuse_rules(wanted, keys)
     sources = (wanted.value, wanted.value_from_step, wanted.value_from_target)
     if (given := sum(source is not None for source in sources)) != 1:

@@ -14,6 +14,7 @@ from dayfly.spec.lifecycle import WireStruct
 from dayfly.spec.meta import MAX_VALUES, dns_label, doc, file_path, identifier, list_of, or_empty
 from dayfly.spec.scalars import kube_names, names, semver
 from dayfly.spec.scalars.duration import milliseconds
+from dayfly.spec.shared_parent import Parent, ParentOutput, check_output, check_parent
 from dayfly.spec.steps import command, injections, kube_object, param_rules, script, step_output, webhook
 from dayfly.spec.steps.kube_object import FromSecret, KubeObject
 from dayfly.spec.steps.overlay import check_overlay
@@ -28,6 +29,7 @@ _CLOCKS = ("schedule", "pull", "run", "grace")
 MAX_SCRIPT_BYTES = script.MAX_BYTES
 # The maximum number of steps in a list. With other limits it keeps CEL rules within the API server's cost budget.
 MAX_STEPS = 32
+_PLUGIN_SOURCES = "valueFromSandbox, valueFromStep and valueFromParent"
 AT_POOL, AT_CLAIM = "pool", "claim"
 """The values of `at`: in which run a step of a pooled resource runs, the member's or the sandbox's."""
 _STATE_VARIABLES = ("TF_WORKSPACE", "TF_DATA_DIR", "TF_STATE_PERSIST_INTERVAL")
@@ -63,9 +65,9 @@ class Injection(WireStruct, frozen=True, kw_only=True):
 class Input(WireStruct, frozen=True, kw_only=True):
     """One input of a step, with exactly one source.
 
-    A plugin's step reads it from the sandbox's params or from another step. A hook reads it from a constant, another
-    hook, a resource or a fork. A step may state for a param that it is required, its default, or that it is a secret,
-    which is in no document. That applies to all steps that read the param.
+    A plugin's step reads it from the sandbox's params, from another step or from the plugin's parent. A hook reads it
+    from a constant, another hook, a resource or a fork. A step may state for a param that it is required, its default,
+    or that it is a secret, which is in no document. That applies to all steps that read the param.
     """
 
     name: Annotated[
@@ -87,6 +89,9 @@ class Input(WireStruct, frozen=True, kw_only=True):
         ),
     ] = False
     value_from_step: Annotated[StepOutput | None, doc("An output of another step.")] = None
+    value_from_parent: Annotated[
+        ParentOutput | None, doc("An output of the plugin's parent; only in a plugin with spec.parent.")
+    ] = None
     value_from: Annotated[
         HookSource | None, doc("An output of a resource or a field of a fork; only in a sandbox's hooks.")
     ] = None
@@ -230,6 +235,9 @@ class PluginSpec(WireStruct, frozen=True, kw_only=True):
         bool,
         doc("Keep a Terraform state for its programs, from create to delete (TF_HTTP_ADDRESS and related variables)."),
     ] = False
+    parent: Annotated[
+        Parent | None, doc("A resource that all resources of this plugin share, like the server of a database.")
+    ] = None
     create: Annotated[
         tuple[Step, ...],
         list_of("Steps that create the resource, each as soon as its inputs exist.", MAX_STEPS, "name"),
@@ -248,7 +256,7 @@ class PluginSpec(WireStruct, frozen=True, kw_only=True):
     ] = ()
 
     def params(self) -> dict[str, ParamRule]:
-        """Return the rules for its params, in the order of the first step that reads each."""
+        """Return the rules for its params, in the order of the first step that reads each, then those of its parent."""
         found: dict[str, ParamRule] = {}
         for step in (*self.create, *self.delete):
             for wanted in step.inputs:
@@ -257,6 +265,8 @@ class PluginSpec(WireStruct, frozen=True, kw_only=True):
                     default = wanted.default if rule.default is None else rule.default
                     required, secret = wanted.required or rule.required, wanted.secret or rule.secret
                     found[wanted.name] = ParamRule(rule.step, required, default, secret)
+        for name in self.parent.read_params() if self.parent is not None else ():
+            found.setdefault(name, ParamRule("parent"))
         return found
 
     def secrets(self) -> frozenset[str]:
@@ -317,7 +327,10 @@ def check_plugin_spec(spec: PluginSpec, keys: Path) -> None:
                 check_step(step, here, repeats=workflow == "delete", pooled=True)
             for position, wanted in enumerate(step.inputs):
                 with faults:
-                    _check_plugin_source(wanted, (*here, "inputs", position))
+                    _check_plugin_source(wanted, spec.parent, (*here, "inputs", position))
+    if spec.parent is not None:
+        with faults:
+            check_parent(spec.parent, (*keys, "parent"))
     with faults:
         check_step_names((steps, (*keys, workflow)) for workflow, steps in [*workflows, ("inventory", spec.inventory)])
     for index, step in enumerate(spec.inventory):
@@ -345,7 +358,7 @@ def _check_inventory(step: Step, keys: Path) -> None:
         )
     for position, wanted in enumerate(step.inputs):
         here = (*keys, "inputs", position)
-        _check_plugin_source(wanted, here)
+        _check_plugin_source(wanted, None, here)
         if wanted.value_from_step is not None or wanted.path:
             raise SpecError("an inventory reads params, in variables: write valueFromSandbox: true, and no path", here)
 
@@ -500,16 +513,28 @@ def _check_retry(retry: Retry, keys: Path, *, repeats: bool) -> None:
         raise SpecError("only an idempotent step can be retried; add idempotent: true", here)
 
 
-def _check_plugin_source(wanted: Input, keys: Path) -> None:
+def _check_plugin_source(wanted: Input, parent: Parent | None, keys: Path) -> None:
     if wanted.value is not None or wanted.value_from is not None:
         field = "value" if wanted.value is not None else "valueFrom"
-        problem = f"{field} belongs to a sandbox's hook; a plugin's input has valueFromSandbox or valueFromStep"
+        problem = f"{field} belongs to a sandbox's hook; a plugin's input has {_PLUGIN_SOURCES}"
         raise SpecError(problem, (*keys, field))
-    if wanted.value_from_sandbox == (wanted.value_from_step is not None):
-        found = "both are" if wanted.value_from_sandbox else "neither is"
-        raise SpecError(f"needs exactly one of valueFromSandbox and valueFromStep; {found} given", keys)
-    if wanted.value_from_step is not None:
-        param_rules.refuse_rules(wanted, keys)
-        check_step_output(wanted.value_from_step, (*keys, "valueFromStep"))
-    else:
+    given = [
+        field
+        for field, is_given in (
+            ("valueFromSandbox", wanted.value_from_sandbox),
+            ("valueFromStep", wanted.value_from_step is not None),
+            ("valueFromParent", wanted.value_from_parent is not None),
+        )
+        if is_given
+    ]
+    if len(given) != 1:
+        found = f"{' and '.join(given)} are" if given else "none is"
+        raise SpecError(f"needs exactly one of {_PLUGIN_SOURCES}; {found} given", keys)
+    if wanted.value_from_sandbox:
         param_rules.check_default(wanted, keys)
+        return
+    param_rules.refuse_rules(wanted, keys)
+    if wanted.value_from_step is not None:
+        check_step_output(wanted.value_from_step, (*keys, "valueFromStep"))
+    elif wanted.value_from_parent is not None:
+        check_output(wanted.value_from_parent, parent, (*keys, "valueFromParent"))

@@ -74,6 +74,7 @@ class UnitReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     hit: Annotated[bool, doc("For a step of a pool member: whether it was complete when the run took the member.")] = (
         False
     )
+    parent: Annotated[str, doc("For a step of a shared parent: the name of the parent.")] = ""
     holder: Annotated[str, doc("For a pool member: the resource that uses it, as `sandbox/resource`.")] = ""
 
 

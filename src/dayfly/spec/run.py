@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from dayfly.spec.lifecycle import MEMBER_KIND, Target, WireStruct, kind_by_name
+from dayfly.spec.lifecycle import MEMBER_KIND, PARENT_KIND, Target, WireStruct, kind_by_name
 from dayfly.spec.meta import LONG, MANY, MILLISECONDS, doc, list_of
 
 Outcome = Literal["", "succeeded", "failed"]
@@ -140,6 +140,7 @@ class Run(WireStruct, frozen=True, kw_only=True):
     ended_at: Annotated[int, doc("Time at which the cleanup was complete, " + MILLISECONDS)] = 0
     holders: Annotated[tuple[Holder, ...], list_of("Runs that use its outputs, and block its end.")] = ()
     joins: Annotated[int, doc("Number of holders that ever joined. A pool member accepts only one.", minimum=0)] = 0
+    idle_since: Annotated[int, doc("For a shared parent: time at which its last holder left, " + MILLISECONDS)] = 0
 
     def unit(self, uid: str) -> UnitRecord:
         """Return the unit's record, which is empty if it was never claimed."""
@@ -163,6 +164,11 @@ class Run(WireStruct, frozen=True, kw_only=True):
     def is_member(self) -> bool:
         """Return whether it is the run of a pool member."""
         return self.target.kind == MEMBER_KIND
+
+    @property
+    def is_parent(self) -> bool:
+        """Return whether it is the run of a shared parent."""
+        return self.target.kind == PARENT_KIND
 
 
 NEVER = UnitRecord()

@@ -190,6 +190,9 @@ def _check_resource(resource: Resource, keys: Path) -> None:
         raise SpecError(f"needs exactly one of plugin and spec; {found} given", keys)
     if resource.spec is not None:
         check_plugin_spec(resource.spec, (*keys, "spec"))
+        if resource.spec.parent is not None:
+            problem = "an inline plugin has no shared parent; publish the plugin and name it under plugin"
+            raise SpecError(problem, (*keys, "spec", "parent"))
     else:
         semver.split_reference(resource.plugin, (*keys, "plugin"))
     check_choice(resource.pool, POOLS, (*keys, "pool"))
@@ -231,6 +234,9 @@ def check_hooks(hooks: Hooks | None, runner: Runner | None, root: Path, *, varia
 def _check_hook_source(wanted: Input, keys: Path, event: str) -> None:
     if wanted.value_from_sandbox:
         raise SpecError("a hook has no params; write value, valueFromStep or valueFrom", keys)
+    if wanted.value_from_parent is not None:
+        problem = "a hook has no parent; write value, valueFromStep or valueFrom"
+        raise SpecError(problem, (*keys, "valueFromParent"))
     param_rules.refuse_rules(wanted, keys)
     given = [source for source in (wanted.value, wanted.value_from_step, wanted.value_from) if source is not None]
     if len(given) != 1:

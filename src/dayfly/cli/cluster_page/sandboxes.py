@@ -134,6 +134,7 @@ class SandboxRoutes:
             routing_key=routing_key(meta["uid"]),
             namespace=meta["namespace"],
             local=LocalRouting.CLUSTER,
+            parents=False,
         )
 
     async def history(self, request: Request) -> Any:

@@ -153,6 +153,7 @@ def _preview(
         routing_key=_GENERATED,
         local=local,
         pools=tuple(pools),
+        parents=local is not LocalRouting.CLUSTER,
         source=document,
         plugin_sources=sources,
     )
@@ -160,13 +161,13 @@ def _preview(
 
 
 def _with_plugins(plugins: Plugins, required: Iterable[tuple[str, str]], find: Callable[[str, str], Plugin]) -> Plugins:
-    """Return the plugins of the files, and the required ones that are in no file."""
+    """Return the plugins of the files, the required ones that are in no file, and the parents of all of them."""
     known = dict(plugins)
     for name, version in required:
         if not any(bare == name and version in ("", semver.LATEST, have) for bare, have in known):
             plugin = find(name, version)
             known[plugin.name, plugin.version] = plugin
-    return known
+    return compiler.add_parents(known, find)
 
 
 def _compile_pools(
@@ -184,7 +185,7 @@ def _compile_pools(
             with faults:
                 known = _with_plugins(plugins, [compiler.pool_plugin(wish)], find)
                 plugin = compiler.select_plugin(wish.spec.plugin, known, ("spec", "plugin"))
-                pool = compiler.compile_pool(wish, plugin, source=document)
+                pool = compiler.compile_pool(wish, plugin, parents=known, source=document)
                 compiler.check_duplicate(pool, made.values(), source=document)
                 made[wish.name] = pool
     faults.settle()

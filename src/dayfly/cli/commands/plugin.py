@@ -193,6 +193,9 @@ def test(
 
     plugin = reading.load_one(files, sets, "plugin").content
     assert isinstance(plugin, Plugin), "the kind is an argument"
+    if plugin.spec.parent is not None:
+        message = f"{plugin.wire_name} has a shared parent, which this command cannot create"
+        raise DayflyError(Exit.USAGE, message, "test the parent's own file, and this plugin with a sandbox")
     given = plugin_params(plugin, params)
     if context is None and namespace is None and not publish:
         from dayfly.cli import secret_files

@@ -25,6 +25,9 @@ def sandbox_lines(sandbox: Sandbox, preview: CompilePreview) -> Iterator[str]:
     if preview.pools:
         yield "\npools"
         yield from (f'  {each.resource} comes from the pool "{each.pool}"' for each in preview.pools)
+    if preview.parents:
+        yield "\nshared parents"
+        yield from (f"  {each.resource} shares {each.plugin} with other sandboxes" for each in preview.parents)
     yield from _waves(preview, LifecycleEvent.PRE_START)
     yield from _forks(preview)
     yield from _waves(preview, LifecycleEvent.POST_START)

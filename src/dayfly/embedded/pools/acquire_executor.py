@@ -1,4 +1,4 @@
-"""The executor of kind acquire: it chooses a member for a resource, and states what changes together with its run."""
+"""The executor of kind acquire: it chooses a member or parent, and states what changes together with a run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 from dayfly.embedded.executors import Companion
 from dayfly.embedded.ledger import MemberBirth, RunChange, SqliteLedger, StoredRun
 from dayfly.embedded.pool_tables import MemberRow
+from dayfly.embedded.pools.parent_selection import ParentSelection, Place
 from dayfly.execute.acquire.acquisition import find_acquisitions
 from dayfly.execute.acquire.facts import (
     Member,
@@ -50,7 +51,7 @@ Change = Callable[[tuple[RunChange, ...]], Awaitable[bool]]
 
 
 class AcquireExecutor(Companion):
-    """Provides resources of runs with pool members.
+    """Provides resources of runs with pool members, and children with shared parents.
 
     Between the choice of a member and the commit of its holder, only the memory of this process knows the choice.
     `change` writes the ledgers of other runs, `wake` queues a run for a turn, and `is_in_turn` returns whether a run is
@@ -72,6 +73,9 @@ class AcquireExecutor(Companion):
         # The chosen member of a resource, by run and resource, and the run and resource that have chosen a member.
         self._choices: dict[tuple[str, str], str] = {}
         self._chosen_by: dict[str, tuple[str, str]] = {}
+        # The place among equal parents for each choice of a parent, and why others cannot choose.
+        self.parents = ParentSelection(reader, index)
+        self._places: dict[tuple[str, str], Place | UnitRefusal] = {}
         # The runs that wait for the end of a member after they have left it.
         self._waiting: dict[str, set[str]] = {}
 
@@ -84,8 +88,20 @@ class AcquireExecutor(Companion):
         reset = _reset_resources(live)
         for acquisition in live.acquisitions.values():
             is_new = live.run.phase is Phase.OPEN and not acquisition.member(live.run)
-            if is_new or acquisition.resource in reset:
+            if not is_new and acquisition.resource not in reset:
+                continue
+            if acquisition.template.sharing is None:
                 self._choose(live.run, acquisition)
+            else:
+                self._choose_parent(live.run, acquisition)
+
+    def _choose_parent(self, run: Run, acquisition: Acquisition) -> None:
+        """Choose the parent that this turn may hold: one with room, or else a new one, or else none."""
+        key = self._key(run, acquisition)
+        self._forget_choice(key)
+        place = self._places[key] = self.parents.select(run, acquisition)
+        if isinstance(place, Place):
+            self._choices[key] = place.uid
 
     def _choose(self, run: Run, acquisition: Acquisition) -> None:
         """Choose the member that this turn may hold: a ready one, one that is being created, or else a new one."""
@@ -97,6 +113,7 @@ class AcquireExecutor(Companion):
         self._choices[key], self._chosen_by[chosen] = chosen, key
 
     def _forget_choice(self, key: tuple[str, str]) -> None:
+        self._places.pop(key, None)
         chosen = self._choices.pop(key, "")
         if self._chosen_by.get(chosen) == key:
             del self._chosen_by[chosen]
@@ -127,6 +144,9 @@ class AcquireExecutor(Companion):
         objections: dict[str, UnitRefusal] = {}
         reset = _reset_resources(live)
         for acquisition in live.acquisitions.values():
+            refusal = self._places.get(self._key(live.run, acquisition))
+            if isinstance(refusal, UnitRefusal) and not acquisition.member(live.run):
+                objections |= dict.fromkeys(acquisition.steps, refusal)
             if not needs_member(live.run, acquisition) or (member := self._member(live, acquisition)) is None:
                 continue
             found = acquire_facts(live.run, acquisition, member, now_ms())
@@ -210,7 +230,8 @@ class AcquireExecutor(Companion):
         now, found = now_ms(), self._index.find(uid)
         joining = join(live.run, acquisition.resource, now, replaces=acquisition.member(live.run))
         if found is None:
-            yield _birth(live, acquisition, uid, joining, now)
+            place = self._places.get(self._key(live.run, acquisition))
+            yield _birth(live, acquisition, uid, joining, now, place if isinstance(place, Place) else None)
         elif not is_held_by(found.run, *self._key(live.run, acquisition)):
             yield _change(found.run, (joining,))
 
@@ -221,16 +242,18 @@ class AcquireExecutor(Companion):
 
     def follow(self, change: RunChange) -> set[str]:
         run = change.after
-        if not run.is_member:
+        if not (run.is_member or run.is_parent):
             return set()
         if change.birth is not None:
             birth = change.birth
             row = MemberRow(run.uid, birth.pool, birth.number, birth.secrets)
             self._index.add(msgspec.structs.replace(birth.stored, run=run), row)
-            if run.joins:
+            if run.joins and run.is_member:
                 self.on_miss(run.plan)
         else:
             self._index.replace(run)
+        if run.is_parent:
+            return self.parents.follow(change)
         return {each.run for each in run.holders} | self._waiting.get(run.uid, set())
 
     def follow_intent(self, uid: str) -> None:
@@ -238,8 +261,10 @@ class AcquireExecutor(Companion):
             self._index.read(self._reader, uid)
 
     def follow_end(self, uid: str) -> set[str]:
+        found = self._index.find(uid)
+        queued = self.parents.follow_end(found.run) if found is not None and found.run.is_parent else set()
         self._index.drop(uid)
-        return self._waiting.pop(uid, set())
+        return self._waiting.pop(uid, set()) | queued
 
     # --- effects ----------------------------------------------------------------------------------------------------
 
@@ -288,8 +313,8 @@ class AcquireExecutor(Companion):
         """
         self._index.drop(uid)
         for member in self._index.held_by(uid):
-            holder = Run(uid=uid, target=member.run.holders[0].target, plan="")
-            await self._leave(member.run.uid, holder)
+            target = next(each.target for each in member.run.holders if each.run == uid)
+            await self._leave(member.run.uid, Run(uid=uid, target=target, plan=""))
 
     def retries(self, uid: str, attempts: Mapping[str, int]) -> dict[str, dict[str, int]]:
         """Return, by member, its attempts whose back-off ends if these attempts of the holder are retried."""
@@ -336,16 +361,26 @@ def _change(member: Run, moves: tuple[Join | Leave, ...]) -> RunChange:
     return RunChange(before=member, after=transitions.apply(member, moves, lambda _: True), moves=moves)
 
 
-def _birth(live: LiveRun, acquisition: Acquisition, uid: str, joining: Join, now: int) -> RunChange:
-    """Return the birth of a member that begins with its holder, because none was available."""
+def _birth(
+    live: LiveRun, acquisition: Acquisition, uid: str, joining: Join, now: int, place: Place | None
+) -> RunChange:
+    """Return the birth of a member or, with a place, of a parent, with its first holder: none was available."""
     target = live.run.target
-    attempt = max(live.run.unit(unit).attempt for unit in acquisition.steps) + 1
-    name = f"{target.name}-{acquisition.resource}" + (f"-{attempt}" if attempt > 1 else "")
-    member = Target(api_version=API_VERSION, kind=MEMBER_KIND, namespace=target.namespace, name=name, uid=uid)
-    run = Run(uid=uid, target=member, plan=acquisition.template.digest, born_at=now)
-    stored = StoredRun(run=run, name=name, documents=acquisition.template.documents, forks=(), intent=TargetIntent())
+    if place is None:
+        attempt = max(live.run.unit(unit).attempt for unit in acquisition.steps) + 1
+        name = f"{target.name}-{acquisition.resource}" + (f"-{attempt}" if attempt > 1 else "")
+        made = Target(api_version=API_VERSION, kind=MEMBER_KIND, namespace=target.namespace, name=name, uid=uid)
+    else:
+        made = place.target(target.namespace, acquisition.template)
+    run = Run(uid=uid, target=made, plan=acquisition.template.digest, born_at=now)
+    stored = StoredRun(
+        run=run, name=made.name, documents=acquisition.template.documents, forks=(), intent=TargetIntent()
+    )
     change = _change(run, (joining,))
-    return msgspec.structs.replace(change, birth=MemberBirth(stored=stored))
+    birth = MemberBirth(stored=stored)
+    if place is not None:
+        birth = MemberBirth(stored=stored, number=place.number, key=place.key)
+    return msgspec.structs.replace(change, birth=birth)
 
 
 async def _refuse(_changes: tuple[RunChange, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""The living pool members in memory, by UID and by the digest of their template."""
+"""The living pool members and shared parents in memory, by UID and by the digest of their template."""
 
 import collections
 import logging
@@ -48,7 +48,7 @@ class PoolMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemberIndex:
-    """The living members. The ledger is the truth: a member that is out of date here is not joined.
+    """The living members and parents. The ledger is the truth: a member that is out of date here is not joined.
 
     `secrets` reads the digests of the secrets that members read.
     """

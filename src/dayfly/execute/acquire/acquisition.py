@@ -1,4 +1,4 @@
-"""The resources of a run that pool members provide: their units of kind acquire and the documents of the member."""
+"""The resources of a run that need another run, a pool member or a shared parent, and the documents of that run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ import msgspec
 
 from dayfly.plan.sealed import Plan, seal
 from dayfly.spec.host_errors import DocumentsRefusedError
-from dayfly.spec.lifecycle import Kind, Lifecycle, LifecycleEvent, Unit, digest, unit_id
+from dayfly.spec.lifecycle import Kind, Lifecycle, LifecycleEvent, Sharing, Unit, digest, unit_id
 from dayfly.spec.run import Run
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):
-    """The documents of a pool member, and their plan. `steps` are its create steps by name, with the IDs in its run."""
+    """The documents of a pool member or parent, and their plan.
+
+    `steps` are its create steps by name, with the IDs in its run.
+    """
 
     documents: tuple[Lifecycle, ...]
     digest: str
@@ -28,12 +31,17 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
         """The member's resource whose ID the holder's own steps use."""
         return self.documents[0].resource
 
+    @property
+    def sharing(self) -> Sharing | None:
+        """The limits of a shared parent; None for a pool member."""
+        return self.plan.sharing
+
 
 class Acquisition(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource of a run that a pool member provides.
+    """A resource of a run that a pool member provides, or that has a shared parent.
 
-    `steps` has the member's unit for each stand-in, by its ID in the holder's run. `releases` are the units that
-    release the member; the compiler writes one.
+    `steps` has the unit of the member or parent for each stand-in, by its ID in the holder's run. `releases` are the
+    units that release the member or parent; the compiler writes one.
     """
 
     resource: str
@@ -42,12 +50,12 @@ class Acquisition(msgspec.Struct, frozen=True, kw_only=True):
     releases: tuple[str, ...]
 
     def member(self, run: Run) -> str:
-        """Return the UID of the member that the holder's ledger refers to; empty if it refers to none."""
+        """Return the UID of the member or parent that the holder's ledger refers to; empty if it refers to none."""
         return next((ref for name in self.steps if (ref := run.unit(name).ref)), "")
 
 
 def find_acquisitions(documents: Iterable[Lifecycle]) -> dict[str, Acquisition]:
-    """Return the resources that pool members provide, by name.
+    """Return the resources that pool members provide or that have parents, by name.
 
     Raises:
         DocumentsRefusedError: A template is invalid, or a unit names a step that its template does not have.

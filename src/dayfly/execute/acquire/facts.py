@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the member that a holder refers to, or that the host has chosen for it.
+    """The state of the member or parent that a holder refers to, or that the host has chosen for it.
 
     `run` is the member's ledger. After its end, a host may no longer have it. It is also None if the claim will create
     the member with the claim, or if `problem` states why the ledger is unknown. `report` returns the report of a living
@@ -67,7 +67,9 @@ def acquire_facts(run: Run, acquisition: Acquisition, member: Member, now: int) 
         if record.state in ALIVE:
             facts[name, record.attempt] = _release(run, member, record, now)
         elif member.problem is None and record.outcome != "succeeded":
-            facts[name, record.attempt + 1] = Prepared(ref=held)
+            # The holder leaves a parent with the claim of the release, and need not wait for anything.
+            result = _success(now) if acquisition.template.sharing is not None else None
+            facts[name, record.attempt + 1] = Prepared(ref=held, result=result)
     return facts
 
 
@@ -102,10 +104,12 @@ def _stand_in(
 ) -> Fact:
     if member.problem is not None:
         return _blocked(run, record, member.problem, now)
-    if member.has_ended or (member.run is not None and not is_held_by(member.run, run.uid, acquisition.resource)):
-        message = "its hold of the pool member was cancelled"
-        return Ended(result=_failure(Reason.CANCELLED, message, record.claimed_at, now))
     result = _result(acquisition, member, step, record.claimed_at)
+    if member.has_ended or (member.run is not None and not is_held_by(member.run, run.uid, acquisition.resource)):
+        if result is not None and result.outcome == "failed" and acquisition.template.sharing is not None:
+            return Ended(result=result)  # a parent that failed may end before its holders
+        message = f"its hold of the {'pool member' if acquisition.template.sharing is None else 'parent'} was cancelled"
+        return Ended(result=_failure(Reason.CANCELLED, message, record.claimed_at, now))
     if result is not None:
         return Ended(result=result)
     if report is None or report.reason == Reason.RUNNING:
@@ -138,7 +142,7 @@ def _released(member: Member, now: int) -> Result | None:
     if given_up is not None:
         said = given_up.message or given_up.reason
         message = f"the cleanup of pool member {_name(member)} was abandoned ({said}); something may be left over"
-    return Result(outcome="succeeded", message=message, started_at=now, ended_at=now)
+    return _success(now, message)
 
 
 def _blocked(run: Run, record: UnitRecord, problem: UnitRefusal, now: int) -> Fact:
@@ -165,6 +169,10 @@ def _result(acquisition: Acquisition, member: Member, name: str, since: int) -> 
         ended_at=max(record.ended_at, since),
         outputs=record.outputs,
     )
+
+
+def _success(now: int, message: str = "") -> Result:
+    return Result(outcome="succeeded", message=message, started_at=now, ended_at=now)
 
 
 def _failure(reason: str, message: str, since: int, now: int) -> Result:

@@ -11,7 +11,7 @@ from dayfly.execute.acquire.acquisition import find_acquisitions
 from dayfly.execute.acquire.facts import is_hit
 from dayfly.plan.retry import UnitState, unit_state
 from dayfly.plan.status import unit_sentence
-from dayfly.spec.lifecycle import Kind, LifecycleEvent
+from dayfly.spec.lifecycle import Kind, LifecycleEvent, is_parent_unit
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import Phase, Run
 
@@ -52,14 +52,14 @@ def with_members(
         steps = member_steps(acquisitions[unit.resource], unit.id)
         unit = _with_clocks(unit, steps, member) if unit.state == "running" else unit
         waits = unit.state == "running" and member.run is not None and _waits_for_retry(member.run, steps)
-        return msgspec.structs.replace(
+        unit = msgspec.structs.replace(
             unit,
-            member=member.name,
-            pool=member.pool,
             attempt=(_count_attempts(member.run, steps) if member.run is not None else 0) or unit.attempt,
             state="retrying" if waits else unit.state,
-            hit=is_hit(record),
         )
+        if is_parent_unit(unit.id):
+            return msgspec.structs.replace(unit, parent=member.name)
+        return msgspec.structs.replace(unit, member=member.name, pool=member.pool, hit=is_hit(record))
 
     return msgspec.structs.replace(report, units=tuple(map(with_member, report.units))) if acquisitions else report
 

@@ -1,4 +1,4 @@
-"""The state of a pool member, and the moves of its holder."""
+"""The state of a pool member or shared parent, and the moves of its holders."""
 
 from __future__ import annotations
 
@@ -38,6 +38,11 @@ def is_free(run: Run) -> bool:
     return run.phase is Phase.OPEN and not run.joins
 
 
+def has_room(parent: Run, capacity: int) -> bool:
+    """Return whether the ledger of a parent accepts one more holder."""
+    return parent.phase is Phase.OPEN and len(parent.holders) < capacity
+
+
 def is_held_by(member: Run, holder: str, resource: str = "") -> bool:
     """Return whether the run `holder` holds the member, for this resource or, without one, for any."""
     return any(each.run == holder and resource in ("", each.resource) for each in member.holders)
@@ -62,8 +67,11 @@ def join(holder: Run, resource: str, now: int, *, replaces: str = "") -> Join:
 def leave(member: Run, holder: Run, now: int, resource: str = "") -> tuple[Leave, ...]:
     """Return the moves with which a run leaves a member, for one of its resources or, without one, for all of them.
 
-    The result is empty if the run does not hold the member.
+    The result is empty if the run does not hold the member, or if the member has ended: a failed parent does not wait
+    for its holders.
     """
+    if member.phase in (Phase.CLEANED, Phase.ABANDONED):
+        return ()
     subject = f"{holder.target.kind} {holder.target.name}"
     request = EndRequest(at=now, reason=Reason.RELEASED, message=f"{subject} no longer uses it", by=subject)
     held = [each.key for each in member.holders if each.run == holder.uid and resource in ("", each.resource)]

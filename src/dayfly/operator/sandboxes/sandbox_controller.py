@@ -191,6 +191,7 @@ class SandboxController:
             local=LocalRouting.CLUSTER,
             # An existing run keeps the documents that were sealed before.
             pools=self._catalog.pools(meta.namespace, _pooled_plugins(sandbox)) if new else (),
+            parents=False,
         )
         if new:
             _check_pods(seen, compiled)

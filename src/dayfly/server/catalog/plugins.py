@@ -121,6 +121,8 @@ class PluginApi:
                 highest = next(iter(_read_rows(rows, plugin.name)), None)
                 when.check(_tag(highest.version, highest) if highest is not None else None)
             if not _replace_readme(rows, plugin, now, audit.get_actor(request)):
+                known = add_parents(rows, {(plugin.name, plugin.version): plugin})
+                compiler.check_chain(plugin.spec, known, ("spec",))
                 rows.insert(plugins, row)
                 pool_versions.follow(rows, plugin.name, now)
                 audit.append(rows, audit.get_actor(request), "publish", _object(plugin), str(row["spec"]))
@@ -145,6 +147,7 @@ class PluginApi:
             sandboxes_ = {(each["sandbox"], each["cluster"]) for each in _read_users(rows, plugin.name, plugin.version)}
             pools = pool_versions.read_users(rows, plugin.name, plugin.version)
             _refuse_if_used(plugin, {"sandbox(es)": sandboxes_, "pool(s)": pools}, scope)
+            _refuse_if_parent(rows, plugin)
             deletion = rows.delete(plugins).where(plugins.c.name == plugin.name, plugins.c.version == plugin.version)
             rows.execute(deletion)
             audit.append(rows, audit.get_actor(request), "delete", _object(plugin))
@@ -196,6 +199,11 @@ def resolve(rows: Rows, reference: str) -> Plugin | None:
         return None
     spec = rows.select(plugins.c.spec).where(plugins.c.name == name, plugins.c.version == version)
     return _decode_plugin(name, version, rows.execute(spec).scalar_one())
+
+
+def add_parents(rows: Rows, known: Mapping[tuple[str, str], Plugin]) -> dict[tuple[str, str], Plugin]:
+    """Return plugins with their published parents."""
+    return compiler.add_parents(known, lambda name, version: resolve(rows, f"{name}@{version}"))
 
 
 def versions(rows: Rows) -> dict[str, list[str]]:
@@ -253,6 +261,19 @@ def _read_users(rows: Rows, name: str, version: str) -> list[dict[str, str]]:
         .order_by(sandboxes.c.name, sandbox_plugins.c.resource)
     )
     return [{"name": row.resource, "sandbox": row.name, "cluster": row.cluster} for row in rows.execute(query)]
+
+
+def _refuse_if_parent(rows: Rows, plugin: Plugin) -> None:
+    """Refuse to delete a version that is the parent of another published plugin."""
+    published = unreadable_rows.read_readable(_read_rows(rows), _decode_row)[0]
+    children = [
+        each.plugin.wire_name
+        for each in published
+        if each.plugin.spec.parent is not None and each.plugin.spec.parent.version == (plugin.name, plugin.version)
+    ]
+    if children:
+        problem = f"resource plugin {quote(plugin.wire_name)} is the parent of {', '.join(children)}"
+        raise RequestError(409, f"{problem}; delete the versions that name it first")
 
 
 def _refuse_if_used(plugin: Plugin, users: Mapping[str, Iterable[tuple[str, str]]], scope: Scope) -> None:

@@ -92,7 +92,7 @@ def compile_run(
         SpecError: see `compile.compile` and `compile.compile_pool`.
     """
     if isinstance(record.spec, ResourcePoolSpec):
-        pool = compile_pool(rows, ResourcePool(name=record.name, spec=record.spec), target.publisher)
+        pool = compile_pool(rows, ResourcePool(name=record.name, spec=record.spec), target)
         return compiler.Compiled(pool.documents, (), pool.warnings)
     if isinstance(record.spec, RouteGroupSpec):
         group = RouteGroup(name=record.name, spec=record.spec)
@@ -105,6 +105,7 @@ def compile_run(
         if resource.plugin:
             plugin = _require_published(rows, resource.plugin, ("spec", "resources", index, "plugin"))
             plugins_[plugin.name, plugin.version] = plugin
+    plugins_ = plugins.add_parents(rows, plugins_)
     return compiler.compile(
         Sandbox(name=record.name, spec=record.spec),
         plugins_,
@@ -115,17 +116,22 @@ def compile_run(
         routed=keys if target.routes else None,
         local=target.to_local,
         pools=_read_pools(rows, record, target, plugins_) if target.pools else (),
+        parents=target.parents,
     )
 
 
-def compile_pool(rows: Rows, pool: ResourcePool, publisher: str) -> CompiledPool:
+def compile_pool(rows: Rows, pool: ResourcePool, target: CompileTarget) -> CompiledPool:
     """Return the template of a pool's members, for the version of its plugin that it has now.
 
     Raises:
-        SpecError: the plugin is not published, or see `compile.compile_pool`.
+        SpecError: the plugin is not published, its parent is not supported, or see `compile.compile_pool`.
     """
     plugin = _require_published(rows, pool.spec.plugin, ("spec", "plugin"))
-    return compiler.compile_pool(pool, plugin, publisher=publisher)
+    if plugin.spec.parent is not None and not target.parents:
+        problem = f"{plugin.wire_name} needs a shared parent, and this cluster has none; use another plugin or cluster"
+        raise SpecError(problem, ("spec", "plugin"))
+    parents = plugins.add_parents(rows, {(plugin.name, plugin.version): plugin})
+    return compiler.compile_pool(pool, plugin, parents=parents, publisher=target.publisher)
 
 
 def _read_pools(
@@ -145,7 +151,7 @@ def _read_pools(
     for pool in run_records.read_by_uid(rows, POOLS, keys) if keys else ():
         is_living = pool.stop is None and pool.abandon is None
         if is_living and pool.cluster == record.cluster and pool.created_at <= record.created_at:
-            compiled = _compile_stored_pool(pool, known[keys[pool.uid]], target.publisher)
+            compiled = _compile_stored_pool(pool, known[keys[pool.uid]], known, target.publisher)
             found += [compiled] if compiled is not None else []
     return found
 
@@ -166,7 +172,9 @@ def _read_same(rows: Rows, keys: Iterable[tuple[str, str]], digests: Collection[
 _compiled_pools: dict[tuple[str, str, str], CompiledPool | None] = {}
 
 
-def _compile_stored_pool(pool: RunRecord[ResourcePoolSpec], plugin: Plugin, publisher: str) -> CompiledPool | None:
+def _compile_stored_pool(
+    pool: RunRecord[ResourcePoolSpec], plugin: Plugin, parents: Mapping[tuple[str, str], Plugin], publisher: str
+) -> CompiledPool | None:
     """Return a pool compiled for this version of its plugin; None if that version cannot be pooled."""
     key = publisher, pool.uid, plugin.version
     if key not in _compiled_pools:
@@ -175,7 +183,7 @@ def _compile_stored_pool(pool: RunRecord[ResourcePoolSpec], plugin: Plugin, publ
         compiled = None
         with contextlib.suppress(SpecError):
             document = ResourcePool(name=pool.name, spec=pool.spec)
-            compiled = compiler.compile_pool(document, plugin, publisher=publisher)
+            compiled = compiler.compile_pool(document, plugin, parents=parents, publisher=publisher)
         _compiled_pools[key] = compiled
     return _compiled_pools[key]
 

@@ -78,9 +78,11 @@ def describe_report(report: RunReport) -> dict[str, Any]:
 
 
 def describe_resources(units: Iterable[UnitReport]) -> list[dict[str, Any]]:
-    """Return the resources of a sandbox that are members of pools, from its units."""
+    """Return the resources of a sandbox that are members of pools or have a shared parent, from its units."""
     found: dict[str, dict[str, Any]] = {}
     for each in units:
+        if each.parent:
+            found[each.resource] = {"name": each.resource, "parent": each.parent}
         if each.member:
             pool = {"pool": each.pool} if each.pool else {}
             known = found.setdefault(each.resource, {"name": each.resource, "member": each.member, **pool, "hit": True})

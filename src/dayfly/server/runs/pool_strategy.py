@@ -113,6 +113,6 @@ def _refuse_duplicate(rows: Rows, spec: ResourcePoolSpec, target: CompileTarget)
     for other in others:
         with contextlib.suppress(SpecError):  # its plugin has a newer version that cannot be pooled
             pool = ResourcePool(name=other.name, spec=other.spec)
-            found.append(run_specs.compile_pool(rows, pool, target.publisher))
-    wanted = run_specs.compile_pool(rows, ResourcePool(name="", spec=spec), target.publisher)
+            found.append(run_specs.compile_pool(rows, pool, target))
+    wanted = run_specs.compile_pool(rows, ResourcePool(name="", spec=spec), target)
     compiler.check_duplicate(wanted, found)

@@ -97,21 +97,22 @@ HOOK_RULES = (
 # The next rules are for the inputs of steps: in plugins, in hooks (with and without forks), in lifecycle hooks.
 _PLUGIN_INPUT = rule(
     "!has(self.value) && !has(self.valueFrom) && "
-    "((has(self.valueFromSandbox) && self.valueFromSandbox) != has(self.valueFromStep)) && "
-    "(!has(self.valueFromStep) || !(has(self.required) && self.required) && !has(self.default) && "
-    "!(has(self.secret) && self.secret))",
-    "a plugin's input needs exactly one of valueFromSandbox and valueFromStep, and no value or valueFrom; "
-    "required, default and secret belong to valueFromSandbox",
+    "[has(self.valueFromSandbox) && self.valueFromSandbox, has(self.valueFromStep), has(self.valueFromParent)]"
+    ".exists_one(given, given) && "
+    "(has(self.valueFromSandbox) && self.valueFromSandbox || !(has(self.required) && self.required) && "
+    "!has(self.default) && !(has(self.secret) && self.secret))",
+    "a plugin's input needs exactly one of valueFromSandbox, valueFromStep and valueFromParent, and no value or "
+    "valueFrom; required, default and secret belong to valueFromSandbox",
 )
 _HOOK_SOURCE = (
     "!(has(self.valueFromSandbox) && self.valueFromSandbox) && !(has(self.required) && self.required) && "
     "!has(self.default) && !(has(self.secret) && self.secret) && ("
     + _exactly_one("value valueFromStep valueFrom")
-    + ")"
+    + ") && !has(self.valueFromParent)"
 )
 _ONE_SOURCE = (
-    "a hook's input needs exactly one of value, valueFromStep and valueFrom, and neither valueFromSandbox, required, "
-    "default nor secret"
+    "a hook's input needs exactly one of value, valueFromStep and valueFrom, and neither valueFromSandbox, "
+    "valueFromParent, required, default nor secret"
 )
 _HOOK_INPUT = rule(_HOOK_SOURCE, _ONE_SOURCE)
 _HOOK_INPUT_WITHOUT_FORK = rule(
@@ -120,11 +121,10 @@ _HOOK_INPUT_WITHOUT_FORK = rule(
 )
 _LIFECYCLE_HOOK_INPUT = rule(
     "!(has(self.valueFromSandbox) && self.valueFromSandbox) && !(has(self.required) && self.required) && "
-    "!has(self.default) && !(has(self.secret) && self.secret) && !has(self.valueFrom) && ("
-    + _exactly_one("value valueFromStep valueFromTarget")
-    + ")",
+    "!has(self.default) && !(has(self.secret) && self.secret) && !has(self.valueFrom) && "
+    "!has(self.valueFromParent) && (" + _exactly_one("value valueFromStep valueFromTarget") + ")",
     "a lifecycle hook's input needs exactly one of value, valueFromStep and valueFromTarget, and neither "
-    "valueFromSandbox, valueFrom, required, default nor secret",
+    "valueFromSandbox, valueFrom, valueFromParent, required, default nor secret",
 )
 # The next rules are for other fields of steps.
 _NO_OBJECT = rule("!has(self.manifest) && !has(self.remove)", "a preStop step neither creates nor removes an object")

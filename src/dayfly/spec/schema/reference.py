@@ -70,7 +70,9 @@ _MAY_CHANGE: dict[type[WireStruct], tuple[str, ...]] = {
     resource_pool.ResourcePoolSpec: resource_pool.MAY_CHANGE,
 }
 REFUSED: dict[type[WireStruct], frozenset[str]] = {
-    lifecycle_hook.HookInput: frozenset({"valueFromSandbox", "required", "default", "secret", "valueFrom"}),
+    lifecycle_hook.HookInput: frozenset(
+        {"valueFromSandbox", "required", "default", "secret", "valueFrom", "valueFromParent"}
+    ),
     lifecycle_hook.HookStep: frozenset({"at"}),
 }
 """Inherited fields that every file of the kind is refused for: objects of a hook have no params, resources or pools."""

@@ -8,6 +8,7 @@ EXAMPLES = {
 description: A database of the sandbox's own
 runner: {image: "postgres:16"}
 state: false
+parent: {plugin: "postgres-server@1.0.0"}
 create:
 - {name: make, script: "@{embed: ./make.sh}", outputs: [{name: url, valueFromPath: /tmp/url}]}
 delete:
@@ -54,11 +55,25 @@ as: {env: SIZE}
 name: url
 valueFromStep: {name: make, output: url}
 ---
+name: admin-url
+valueFromParent: {step: start, output: url}
+---
 name: mode
 value: fast
 ---
 name: url
 valueFrom: {resource: {name: db, outputKey: make.url}}
+""",
+    "Parent": """\
+plugin: postgres-server@1.0.0
+params: {version: "16", size: {valueFromParam: size}}
+linger: 30m
+capacity: 200
+maxParents: 2
+""",
+    "ParentOutput": """\
+step: start
+output: url
 """,
     "Output": """\
 name: password

@@ -1,0 +1,77 @@
+"""The example with a shared parent, on a real PostgreSQL server: copies of one template, from a pool and without it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.examples.external_services import connect
+from tests.examples.home import Home, until
+from tests.examples.kinds import FOLDER
+
+HERE = FOLDER / "pooled-postgres"
+PLUGINS = ("-f", str(HERE / "golden"), "-f", str(HERE / "plugin.yaml"))
+DEMO = "clone-demo"
+
+
+@pytest.fixture
+def home(tmp_path: Path, postgres: dict[str, str]) -> Iterator[Home]:
+    home = Home(tmp_path / "home", postgres)
+    home.up()
+    try:
+        yield home
+    finally:
+        home.down()
+        with connect(postgres) as connection:  # the templates that would linger
+            named = "SELECT datname FROM pg_database WHERE datname LIKE 'golden%'"
+            for (name,) in connection.execute(named).fetchall():
+                connection.execute(f'ALTER DATABASE "{name}" WITH IS_TEMPLATE false')
+                connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def databases(settings: dict[str, str]) -> list[str]:
+    """Return the databases of Dayfly, without their ids."""
+    with connect(settings) as connection:
+        found = connection.execute("SELECT datname FROM pg_database WHERE datname ~ '_[a-z0-9]{26}$'")
+        return sorted(name.rpartition("_")[0] for (name,) in found)
+
+
+def customers(home: Home, sandbox: str = DEMO) -> list[str]:
+    with psycopg.connect(home.outputs(sandbox)["db/grant.url"], autocommit=True) as connection:
+        connection.execute("INSERT INTO customer (name) VALUES ('Own')")
+        return [name for (name,) in connection.execute("SELECT name FROM customer ORDER BY id")]
+
+
+def test_copies_of_a_pool_share_one_template(home: Home, postgres: dict[str, str]):
+    home.dayfly("apply", *PLUGINS, "-f", str(HERE / "pool"))
+    assert databases(postgres) == ["dayfly", "dayfly", "golden"]
+    home.dayfly("apply", "-f", str(HERE / "sandbox.yaml"))
+    assert customers(home) == ["Ada", "Grace", "Own"]
+    assert home.json("pool", "get", "clones")["status"]["hits"] == 1
+    until(lambda: databases(postgres) == [DEMO, "dayfly", "dayfly", "golden"], "the pool has made another copy")
+    home.dayfly("sandbox", "delete", DEMO)
+    home.dayfly("pool", "delete", "clones")
+    until(lambda: databases(postgres) == ["golden"], "the template lingers without its copies")
+
+
+def test_cold_copies_share_the_template_and_its_outputs_stay_hidden(home: Home, postgres: dict[str, str]):
+    home.dayfly("apply", *PLUGINS, "-f", str(HERE / "sandbox.yaml"))
+    assert databases(postgres) == [DEMO, "golden"]
+    assert set(home.outputs(DEMO)) == {"db/grant.database", "db/grant.url"}
+    second = home.path / "second.yaml"
+    second.write_text((HERE / "sandbox.yaml").read_text().replace(DEMO, "second").replace("./golden", f"{HERE}/golden"))
+    home.dayfly("apply", "-f", str(second))
+    assert customers(home, "second") == customers(home) == ["Ada", "Grace", "Own"]
+    assert databases(postgres) == [DEMO, "golden", "second"]
+    for name in (DEMO, "second"):
+        home.dayfly("sandbox", "delete", name)
+    assert databases(postgres) == ["golden"]
+
+
+def test_failed_template_fails_the_copy_with_its_reason(home: Home, postgres: dict[str, str], tmp_path: Path):
+    broken = tmp_path / "broken.yaml"
+    broken.write_text((HERE / "sandbox.yaml").read_text().replace("@{embed: ./golden.sql}", "SELECT 1"))
+    home.dayfly("apply", *PLUGINS, "-f", str(broken), code=1)
+    assert "created no table" in home.dayfly("logs", DEMO)
+    until(lambda: databases(postgres) == [], "the failed template is removed")
+    home.dayfly("sandbox", "delete", DEMO)
