@@ -53,23 +53,27 @@ unhook() { # delete all hooks: their steps for existing objects are undone, and 
     fi
 }
 
-ungroup() { # delete all route groups after their own hooks have run; their sandboxes are deleted later
-    found=$(names routegroups '{.metadata.namespace}/' 2>/dev/null || true)
+unmake() { # PLURAL WORDS: delete all objects of a kind after their cleanup; sandboxes are deleted later
+    found=$(names "$1" '{.metadata.namespace}/' 2>/dev/null || true)
     [ -n "$found" ] || return 0
-    say "deleting route groups and waiting until their hooks have run, at most $timeout: $found"
+    say "deleting $2 and waiting for their cleanup, at most $timeout: $found"
     for name in $found; do
-        "$kubectl" delete routegroups.dayfly.dev -n "${name%%/*}" "${name#*/}" --ignore-not-found --wait=false >/dev/null
+        "$kubectl" delete "$1.dayfly.dev" -n "${name%%/*}" "${name#*/}" --ignore-not-found --wait=false >/dev/null
     done
-    "$kubectl" wait --for=delete routegroups.dayfly.dev --all -A --timeout="$timeout" >/dev/null 2>&1 || true
-    left=$(names routegroups '{.metadata.namespace}/')
+    "$kubectl" wait --for=delete "$1.dayfly.dev" --all -A --timeout="$timeout" >/dev/null 2>&1 || true
+    left=$(names "$1" '{.metadata.namespace}/')
     if [ -n "$left" ]; then
-        say "route groups whose hooks have not run, so Dayfly is not removed: $left"
-        say "see why with: $kubectl get dfg -A -o wide"
+        say "$2 whose cleanup is incomplete, so Dayfly is not removed: $left"
+        say "see why with: $kubectl get $1.dayfly.dev -A -o wide"
         say "to give one up:"
         # shellcheck disable=SC2086 - one word for each
-        abandoning routegroups.dayfly.dev $left
+        abandoning "$1.dayfly.dev" $left
         exit 1
     fi
+}
+ungroup() {
+    unmake routegroups "route groups"
+    unmake resourcepools pools
 }
 
 drain() { # delete all sandboxes with their cleanup; stop if one remains
@@ -124,7 +128,7 @@ metadata: {name: dayfly-uninstall}
 spec:
   matchConstraints:
     resourceRules:
-    - {apiGroups: [dayfly.dev], apiVersions: ["*"], operations: [CREATE], resources: [sandboxes, routegroups, lifecyclehooks]}
+    - {apiGroups: [dayfly.dev], apiVersions: ["*"], operations: [CREATE], resources: [sandboxes, routegroups, resourcepools, lifecyclehooks]}
   validations:
   - expression: "false"
     message: "Dayfly is being taken out of this cluster; if it is not: kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding dayfly-uninstall"

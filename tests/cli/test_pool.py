@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cli.command import Cli, refused, until
 
-from dayfly.cli.backends.cluster_objects import kind_of
 from dayfly.cli.output.pools import print_explanation
-from dayfly.client.errors import DayflyError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -157,8 +155,6 @@ def test_invalid_pool_is_refused_with_its_place(served: Cli, journal: Path):
     refused(served("apply", "-f", "pool.yaml"), 2, "pool.yaml:1:", "spec.plugin", "no plugin")
     assert served("pool", "list").err == "There are no pools; create one with: dayfly apply -f FILE\n"
     refused(served("pool", "pause", "small"), 3, 'no pool "small"')
-    refused(served("pool", "list", "--context", "x"), 2, "kubectl get resourcepools --context NAME")
-    refused(served("get", "pools", "--context", "x"), 2, "kubectl get resourcepools --context x")
 
 
 @pytest.mark.parametrize("files", [("-f", "sandbox.yaml"), ("-f", "plugin.yaml", "-p", "owner=ann")], ids=str)
@@ -170,11 +166,6 @@ def test_command_with_a_file_uses_a_member(pooled: Cli, journal: Path, files: tu
     assert f"file-{grant.split()[2]}" in done.out
     assert f"create {grant.split()[2]}" in made
     assert pooled("pool", "delete", "small").code == 0
-
-
-def test_pool_of_a_cluster_is_left_to_kubectl():
-    with pytest.raises(DayflyError, match="kubectl get resourcepools"):
-        kind_of("pool/small")
 
 
 def test_explanation_has_predictions_for_other_sizes(capsys):

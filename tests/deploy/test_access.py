@@ -48,6 +48,8 @@ LOGS = thing(
 )
 SANDBOX = thing("dayfly.dev/v1alpha1", "Sandbox", "s", spec={"cluster": "c"})
 ROUTE_GROUP = thing("dayfly.dev/v1alpha1", "RouteGroup", "g", spec={"match": {"label": {"key": "team", "value": "a*"}}})
+POOL = thing("dayfly.dev/v1alpha1", "ResourcePool", "w", spec={"plugin": "p", "ready": 1})
+MEMBER = thing("dayfly.dev/v1alpha1", "PoolMember", "w-1", spec={"pool": "w", "template": "sha256:" + "0" * 64})
 PLUGIN = thing("dayfly.dev/v1alpha1", "ResourcePlugin", "p.1.0.0", spec={"name": "p@1.0.0", "create": [SCRIPT]})
 _SELECTOR = {"apiVersion": "cluster.example.org/v1", "kind": "Machine"}
 HOOK = thing("dayfly.dev/v1alpha1", "LifecycleHook", "h", spec={"selector": _SELECTOR, "preStop": [SCRIPT]})
@@ -70,12 +72,14 @@ CARRIERS = {
     ),
     "sandboxes": (f"{DAYFLY}/namespaces/team/sandboxes", SANDBOX),
     "routegroups": (f"{DAYFLY}/namespaces/team/routegroups", ROUTE_GROUP),
+    "resourcepools": (f"{DAYFLY}/namespaces/team/resourcepools", POOL),
     "resourceplugins": (f"{DAYFLY}/resourceplugins", PLUGIN),
     "lifecyclehooks": (f"{DAYFLY}/lifecyclehooks", HOOK),
 }
 BY_PEOPLE = (
     "sandboxes",
     "routegroups",
+    "resourcepools",
     "resourceplugins",
     "lifecyclehooks",
 )  # written by people, marked by the operator
@@ -162,7 +166,27 @@ class TestTenant:
         assert installed.ask("GET", f"{path}/l", user=TENANT).body["spec"]["logs"] == LOGS["spec"]["logs"]
         assert installed.ask("DELETE", f"{path}/l", user=OPERATOR).status == 200
 
-    @pytest.mark.parametrize("plural", ["sandboxes", "resourceplugins"])
+    def test_tenant_creates_and_changes_no_pool_member(self, installed):
+        """A tenant who may do everything can delete a member, which its pool replaces."""
+        path = f"{DAYFLY}/namespaces/team/poolmembers"
+        refused(
+            installed.ask("POST", path, MEMBER, user=TENANT), "poolmembers are written by the Dayfly operator alone"
+        )
+        made = installed.ask("POST", path, MEMBER, user=OPERATOR)
+        assert made.status == 201, made.message
+        changed = {"spec": {"pool": "other"}}
+        assert installed.ask("PATCH", f"{path}/w-1", changed, user=TENANT, kind=MERGE).status == 422
+        finalizer = {"metadata": {"finalizers": ["dayfly.dev/lifecycle"]}}
+        refused(installed.ask("PATCH", f"{path}/w-1", finalizer, user=TENANT, kind=MERGE), "metadata.finalizers")
+        status = {"status": {"holder": "s/db"}}
+        refused(
+            installed.ask("PATCH", f"{path}/w-1/status", status, user=TENANT, kind=MERGE),
+            "poolmembers/status are written by the Dayfly operator alone",
+        )
+        assert installed.ask("PATCH", f"{path}/w-1/status", status, user=OPERATOR, kind=MERGE).status == 200
+        assert installed.ask("DELETE", f"{path}/w-1", user=TENANT).status == 200
+
+    @pytest.mark.parametrize("plural", ["sandboxes", "resourceplugins", "resourcepools"])
     def test_says_nothing_in_our_name(self, installed, plural):
         path, body = CARRIERS[plural]
         installed.ask("POST", path, body, user=TENANT)

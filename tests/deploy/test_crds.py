@@ -57,7 +57,7 @@ def manifest(made):
 
 EXAMPLES = sorted(ROOT.glob("examples/*/*.yaml"))
 WISHES = [path for path in EXAMPLES if path.name in ("plugin.yaml", "sandbox.yaml", "hook.yaml")]
-NAMESPACED = {"Sandbox": "sandboxes", "RouteGroup": "routegroups"}
+NAMESPACED = {"Sandbox": "sandboxes", "RouteGroup": "routegroups", "ResourcePool": "resourcepools"}
 PLURALS = {
     "ResourcePlugin": "resourceplugins",
     "LifecycleHook": "lifecyclehooks",
@@ -81,6 +81,17 @@ def group(name="pay", **spec):
     wish = {key: value for key, value in body.items() if value is not None}
     head = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "RouteGroup", "metadata": {"name": name}}
     return {**head, "spec": wish}
+
+
+def pool(name="warm", **spec):
+    """Return a pool with changed fields; None removes a field, except in params."""
+    spec = {"plugin": "p@1.0.0", "ready": 2, **spec}
+    wish = {key: value for key, value in spec.items() if value is not None}
+    head = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "ResourcePool", "metadata": {"name": name}}
+    return {**head, "spec": wish}
+
+
+WINDOW = {"cron": "0 7 * * *", "duration": "1h", "ready": 5}
 
 
 def without_value(message):
@@ -281,6 +292,19 @@ REFUSED = [
     (group(match={"not": {}}), 'unknown field "spec.match.not"'),
     (group(ttl={"duration": "1h", "offsetFrom": "now"}), 'spec.ttl.offsetFrom: Unsupported value: "now"'),
     (group(endpoints=[{"name": "a", "target": "web"}]), "spec.endpoints[0].target in body should match"),
+    (pool("a" * 31), "metadata.name: a pool name has at most 30 letters"),
+    (pool(plugin=None), "spec.plugin: Required value"),
+    (pool(plugin="-"), "spec.plugin in body should match"),
+    (pool(auto={"max": 4}), "spec: Invalid value: needs exactly one of ready and auto"),
+    (pool(ready=None), "spec: Invalid value: needs exactly one of ready and auto"),
+    (pool(ready=-1), "spec.ready in body should be greater than or equal to 0"),
+    (pool(ready=None, auto={"min": 5, "max": 4}), "spec.auto.min: Invalid value: min is more than max"),
+    (pool(ready=None, auto={"max": 4, "hitRatio": 1.0}), "spec.auto.hitRatio in body should be less than or equal to"),
+    (pool(ready=None, auto={"max": 4}, schedule=[WINDOW]), "spec.schedule: Invalid value: a window has more ready"),
+    (pool(maxAge="1d"), "spec.maxAge in body should match"),
+    (step(at="later"), 'spec.create[0].at: Unsupported value: "later"'),
+    (sandbox(hooks={"preStart": [{"name": "a", "script": SCRIPT, "at": "pool"}]}), "spec.hooks.preStart[0].at: "),
+    (sandbox(resources=[{"name": "r", "plugin": "p", "pool": "always"}]), "spec.resources[0].pool: Unsupported value"),
     (hook("a.b"), "metadata.name: a hook's name has at most 63 lower-case letters, digits and -"),
     (hook("a" * 64), "metadata.name: a hook's name has at most 63 lower-case letters, digits and -"),
     (hook(selector={"kind": "Machine"}), "spec.selector.apiVersion: Required value"),
@@ -536,6 +560,30 @@ class TestServer:
         answer = served.ask("PATCH", path, {"spec": more}, kind="application/merge-patch+json")
         assert answer.status == 200, answer.message
 
+    def test_pool_keeps_params_that_are_fixed_as_absent(self, served):
+        body = pool("kept", params={"size": "1", "extra": None}, ready=None, auto={"max": 9, "hitRatio": 0.9})
+        answer = served.ask("POST", place(body), body)
+        assert answer.status == 201, answer.message
+        assert answer.body["spec"]["params"] == {"size": "1", "extra": None}
+        assert answer.body["spec"]["auto"] == {"max": 9, "hitRatio": 0.9}
+
+    @pytest.mark.parametrize(
+        ("change", "status"),
+        [
+            ({"ready": 9}, 200),
+            ({"maxAge": "1h", "schedule": [WINDOW]}, 200),
+            ({"plugin": "p@2.0.0"}, 422),
+            ({"params": {"size": "2"}}, 422),
+            ({"cluster": "c"}, 422),
+        ],
+    )
+    def test_only_the_size_and_age_of_a_pool_change(self, served, change, status):
+        body = pool("sized", params={"size": "1"})
+        assert served.ask("POST", place(body), body).status in (201, 409)
+        path = f"{BASE}/namespaces/default/resourcepools/sized?dryRun=All"
+        answer = served.ask("PATCH", path, {"spec": change}, kind="application/merge-patch+json")
+        assert answer.status == status, answer.message
+
     def test_a_ledger_never_goes_back(self, served):
         ledger = {"uid": "u", "target": {"kind": "Sandbox", "name": "s", "uid": "u"}, "plan": "p", "seq": 4}
         body = {
@@ -574,5 +622,5 @@ class TestServer:
         assert "sandbox.dayfly.dev/seen" in kubectl("get", "dayfly", "-o", "name")
         said = kubectl("explain", "sandbox.spec.resources.spec.create.script")
         assert "Program text that begins with #!" in said
-        for short in ("dfp", "dfr", "dfh", "olm", "dfrun"):
+        for short in ("dfp", "dfr", "dfh", "dfpool", "dfm", "olm", "dfrun"):
             kubectl("get", short)

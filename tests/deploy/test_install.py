@@ -46,8 +46,12 @@ ClusterRole dayfly-operator: authentication.k8s.io/userextras/dayfly.dev/objects
 ClusterRole dayfly-operator: dayfly.dev/lifecyclehooks get,list,patch,watch
 ClusterRole dayfly-operator: dayfly.dev/lifecyclehooks/status patch
 ClusterRole dayfly-operator: dayfly.dev/objectlifecyclemethods create,delete,get,list,patch,update,watch
+ClusterRole dayfly-operator: dayfly.dev/poolmembers create,delete,get,list,patch,watch
+ClusterRole dayfly-operator: dayfly.dev/poolmembers/status patch
 ClusterRole dayfly-operator: dayfly.dev/resourceplugins get,list,patch,watch
 ClusterRole dayfly-operator: dayfly.dev/resourceplugins/status patch
+ClusterRole dayfly-operator: dayfly.dev/resourcepools delete,get,list,patch,watch
+ClusterRole dayfly-operator: dayfly.dev/resourcepools/status patch
 ClusterRole dayfly-operator: dayfly.dev/resources create,delete,get,list,patch,update,watch
 ClusterRole dayfly-operator: dayfly.dev/resources/status patch
 ClusterRole dayfly-operator: dayfly.dev/routegroups delete,get,list,patch,watch
@@ -73,11 +77,14 @@ ClusterRole dayfly-runners: pods create,delete,patch
 ClusterRole dayfly-runners: pods/ephemeralcontainers patch
 ClusterRole dayfly-runners: pods/log get
 ClusterRole dayfly-runners: secrets create,delete,get
+ClusterRole dayfly-sandbox-editor: dayfly.dev/resourcepools create,delete,get,list,patch,update,watch
 ClusterRole dayfly-sandbox-editor: dayfly.dev/routegroups create,delete,get,list,patch,update,watch
 ClusterRole dayfly-sandbox-editor: dayfly.dev/sandboxes create,delete,get,list,patch,update,watch
 ClusterRole dayfly-viewer: dayfly.dev/lifecyclehooks get,list,watch
 ClusterRole dayfly-viewer: dayfly.dev/objectlifecyclemethods get,list,watch
+ClusterRole dayfly-viewer: dayfly.dev/poolmembers get,list,watch
 ClusterRole dayfly-viewer: dayfly.dev/resourceplugins get,list,watch
+ClusterRole dayfly-viewer: dayfly.dev/resourcepools get,list,watch
 ClusterRole dayfly-viewer: dayfly.dev/resources get,list,watch
 ClusterRole dayfly-viewer: dayfly.dev/routegroups get,list,watch
 ClusterRole dayfly-viewer: dayfly.dev/runs get,list,watch

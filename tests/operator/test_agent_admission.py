@@ -87,8 +87,14 @@ class TestAdmission:
             made = [
                 msgspec.structs.replace(DOCUMENTS[1], target=Target(kind=kind, name="x", uid="u")) for kind in kinds
             ]
-            with pytest.raises(DocumentsRefusedError, match="only sandboxes and route groups for a server"):
+            with pytest.raises(DocumentsRefusedError, match="only sandboxes, route groups and pools"):
                 check_documents(tuple(made), "acme")
+
+    def test_template_of_a_pool_is_accepted_without_a_name(self):
+        check_documents((template(),), "acme")
+        named = Target(kind="PoolMember", name="x", uid="u")
+        with pytest.raises(DocumentsRefusedError, match="must have the kind PoolMember and no name"):
+            check_documents((msgspec.structs.replace(template(), target=named),), "acme")
 
     def test_template_in_a_document_is_accepted(self):
         check_documents((*DOCUMENTS[1:], with_template(template())), "acme")

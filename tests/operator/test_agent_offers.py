@@ -14,7 +14,8 @@ from dayfly.link import wire
 from dayfly.operator.agent.served_sandboxes import object_name
 from dayfly.server.sync.agents.mailbox_transport import MailboxTransport
 from dayfly.spec.identity import routing_key
-from dayfly.spec.lifecycle import Baseline, Kind, PreviewUnit, Route, StepOrigin, Target, Unit, UnitInput
+from dayfly.spec.lifecycle import MEMBER_TARGET, Baseline, Kind, PreviewUnit, Route, StepOrigin, Target, Unit, UnitInput
+from dayfly.spec.resource_pool import ResourcePoolSpec
 
 
 @pytest.fixture
@@ -61,7 +62,15 @@ REFUSED = {
                 for each in offer.documents
             ),
         ),
-        "only sandboxes and route groups for a server",
+        "only sandboxes, route groups and pools for a server",
+    ),
+    "a pool without its spec": (
+        lambda offer: msgspec.structs.replace(offer, documents=of(offer.documents, target=MEMBER_TARGET)),
+        "an offer of a pool must have its spec",
+    ),
+    "a sandbox with the spec of a pool": (
+        lambda offer: msgspec.structs.replace(offer, pool=ResourcePoolSpec(plugin="pg", ready=1)),
+        "this operator has no pools",
     ),
     "a secret": (
         lambda offer: msgspec.structs.replace(offer, documents=tuple(map(secretive, offer.documents))),

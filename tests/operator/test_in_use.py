@@ -20,6 +20,8 @@ from dayfly.operator.sandboxes.in_use_labels import (
     InUseLabels,
 )
 
+NO_POOLS = SimpleNamespace(pools=[])
+
 
 def sandbox() -> SimpleNamespace:
     return SimpleNamespace(metadata=SimpleNamespace(namespace="shop"), spec={"resources": []})
@@ -33,7 +35,7 @@ def test_new_sandbox_keeps_a_label_that_is_being_removed(moment):
         cluster = FakeCluster()
         client = KubeClient(cluster.transport("operator"), seed=1)
         await client.create(NAMESPACES, {"metadata": {"name": "shop", "labels": {IN_USE: "true"}}})
-        known = SimpleNamespace(client=client, sandboxes=[], pods=[], plugins=[])
+        known = SimpleNamespace(client=client, sandboxes=[], pods=[], plugins=[], holds=NO_POOLS)
         labels = InUseLabels(known)
         await labels.sweep()
 
@@ -53,7 +55,7 @@ def test_unused_namespace_loses_its_label_in_the_second_sweep():
     async def main() -> None:
         client = KubeClient(FakeCluster().transport("operator"), seed=1)
         await client.create(NAMESPACES, {"metadata": {"name": "shop", "labels": {IN_USE: "true"}}})
-        labels = InUseLabels(SimpleNamespace(client=client, sandboxes=[], pods=[], plugins=[]))
+        labels = InUseLabels(SimpleNamespace(client=client, sandboxes=[], pods=[], plugins=[], holds=NO_POOLS))
         await labels.sweep()
         assert (await client.get(NAMESPACES, "shop")).metadata.labels == {IN_USE: "true"}
         await labels.sweep()
@@ -67,7 +69,7 @@ async def labelled(story) -> None:
     cluster = FakeCluster()
     client = KubeClient(cluster.transport("operator"), seed=1)
     await client.create(NAMESPACES, {"metadata": {"name": "shop"}})
-    known = SimpleNamespace(client=client, sandboxes=[], pods=[], plugins=[])
+    known = SimpleNamespace(client=client, sandboxes=[], pods=[], plugins=[], holds=NO_POOLS)
 
     async def labels() -> dict[str, str]:
         return (await client.get(NAMESPACES, "shop")).metadata.labels or {}

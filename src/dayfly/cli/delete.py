@@ -109,7 +109,7 @@ class _ClusterDeletion:
         self._cluster = cluster
 
     def request(self, name: str) -> DeletedRun:
-        key = self._cluster.sandbox(name).routing_key
+        key = self._cluster.sandbox(name).routing_key if not subject.is_pool(name) else ""
         return DeletedRun(self._cluster.delete(name), key)
 
     def wait(self, name: str, uid: str, seconds: float) -> str:  # noqa: ARG002 # `find_same` compares UIDs

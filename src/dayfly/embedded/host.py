@@ -27,7 +27,7 @@ from dayfly.embedded.routes.route_executors import (
 )
 from dayfly.embedded.routes.route_table import RouteTable
 from dayfly.embedded.run_logs import RunLogs
-from dayfly.embedded.run_reports import last_report, live_endpoints, live_report, recorded_values, with_members
+from dayfly.embedded.run_reports import last_report, live_endpoints, live_report, recorded_values
 from dayfly.embedded.run_secrets import RunSecrets
 from dayfly.embedded.run_tracing import TraceExporter
 from dayfly.embedded.runs import RunCache
@@ -37,6 +37,7 @@ from dayfly.embedded.startup import isolation, lock_home, open_ledgers
 from dayfly.embedded.state_server import Serve, StateServer
 from dayfly.embedded.step_logs import StepLogFiles
 from dayfly.embedded.writer import Writer
+from dayfly.execute.acquire.holder_report import HeldMember, with_members
 from dayfly.execute.process.attempt_storage import open_storage, remove_storage, sweep_storage
 from dayfly.execute.process.ci_marks import without_ci_marks
 from dayfly.execute.process.launch import ContainerStarter, ProcessStarter
@@ -396,18 +397,17 @@ class EmbeddedHost:
         if scene is not None:
             error = self._writer.write_error
             report = live_report(scene, self._baselines, routes=self.routes, write_error=error)
-            return with_members(report, scene.world.run, self._member_names, self.report)
+            return with_members(report, scene.world.run, scene.plan.documents, self._find_member)
         if (pool := self.keeper.report(uid)) is not None:
             return pool
         last = self._engine.reader.ended_run(uid)
         return None if last is None else last_report(last, self.report)
 
-    def _member_names(self, uid: str) -> tuple[str, str]:
-        """Return the name of a pool member and that of its pool; empty if they are unknown or there is none."""
+    def _find_member(self, uid: str) -> HeldMember | None:
         if (found := self._members.find(uid)) is not None:
-            return found.run.target.name, found.pool_name
+            return HeldMember(found.run.target.name, found.pool_name, found.run, partial(self.report, uid))
         last = self._engine.reader.ended_run(uid)
-        return (last.target.name, "") if last is not None else ("", "")
+        return HeldMember(last.target.name, run=last) if last is not None else None
 
     def has_ended(self, uid: str) -> bool:
         """Return whether the run existed and has ended."""

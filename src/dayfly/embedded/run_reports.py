@@ -7,15 +7,14 @@ import msgspec
 from dayfly.embedded.forks import HOST, BaselineProcesses, ignored_options
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.embedded.routes.route_executors import has_no_target, missing_baseline, missing_proxy
-from dayfly.execute.acquire.facts import is_hit
 from dayfly.execute.turn import Scene
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import seal
 from dayfly.plan.status import describe, with_unsupported
 from dayfly.plan.world import Running, World
-from dayfly.spec.lifecycle import Kind, LifecycleEvent
-from dayfly.spec.report import RunReport, UnitReport
+from dayfly.spec.lifecycle import Kind
+from dayfly.spec.report import RunReport
 from dayfly.spec.run import Phase, Run, State
 from dayfly.spec.run_data import RunEndpoint, Value
 from dayfly.spec.steps.webhook import DEFINITE
@@ -61,42 +60,6 @@ def _is_remarkable(run: Run, name: str) -> bool:
     """Return whether a unit has released a pool member whose cleanup was abandoned."""
     record = run.unit(name)
     return run.phase is Phase.CLEANED and run.kind(name) == Kind.ACQUIRE and record.outcome == "succeeded"
-
-
-def with_members(
-    report: RunReport,
-    run: Run,
-    names: Callable[[str], tuple[str, str]],
-    member_report: Callable[[str], RunReport | None],
-) -> RunReport:
-    """Return the report with the pool members whose steps it has: names, hits, and waits for a retry.
-
-    `names` returns the names of a member and of its pool, and `member_report` the report of a member.
-    """
-
-    def with_member(unit: UnitReport) -> UnitReport:
-        record = run.unit(unit.id)
-        if unit.kind != Kind.ACQUIRE or not record.ref:
-            return unit
-        member, pool = names(record.ref)
-        waits = unit.state == "running" and _waits_for_retry(unit, member_report(record.ref))
-        state = "retrying" if waits else unit.state
-        return msgspec.structs.replace(unit, member=member, pool=pool, hit=is_hit(record), state=state)
-
-    return msgspec.structs.replace(report, units=tuple(map(with_member, report.units)))
-
-
-def _waits_for_retry(unit: UnitReport, member: RunReport | None) -> bool:
-    """Return whether the member's step, or for a release any of its delete steps, waits for a retry."""
-    if member is None:
-        return False
-    is_release = unit.event == LifecycleEvent.POST_STOP
-    steps = (
-        each
-        for each in member.units
-        if (each.event == LifecycleEvent.POST_STOP if is_release else each.name == unit.name)
-    )
-    return any(each.state == "retrying" for each in steps)
 
 
 def live_endpoints(scene: Scene, baselines: BaselineProcesses, port: Callable[[str], int]) -> tuple[RunEndpoint, ...]:

@@ -53,7 +53,6 @@ from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
-from dayfly.plan.status import describe
 from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.report import RunReport
 
@@ -110,7 +109,7 @@ class Operator:
         self._extensions = [
             *self._extension(hooks, self.cluster.hooked, self.cluster.pairs),
             *self._extension(groups, self.cluster.grouped),
-            *self._extension(pools, self.cluster.members),
+            *self._extension(pools, self.cluster.pooled, self.cluster.members),
         ]
         self._reconciler = Reconciler(
             self.cluster,
@@ -262,13 +261,13 @@ class Operator:
         target, memory = self.targets.adapter_for(found), self._reconciler.memories.get_or_create(found)
         if memory.work.sight is not None and memory.work.sight.has_joined:
             return  # a report of this moment would only delay the next turn
-        report = describe(scene.plan, scene.world, decided or decide(scene.plan, scene.world, scene.now), scene.now)
+        report = self._reconciler.describe(scene, decided)
         if ineffective := self._reconciler.ineffective_parts(run):
             report = msgspec.structs.replace(report, unsupported=(*report.unsupported, *ineffective))
         self._traces.add_report(found.ledger, report)
         try:
             # Resources first, so that a client that waits for the Sandbox finds the outputs of its resources.
-            if target.copies:
+            if target.has_resources:
                 resources = partial(self._resource_status.write_due, scene, found, report, memory.resources)
                 await self._write(run, memory.retries, _RESOURCES, resources)
         except Exception as error:
@@ -279,7 +278,7 @@ class Operator:
             # turn.
             raise
         await self._write_target_status(run, target, scene, report)
-        if target.copies:
+        if target.has_logs:
             logs = partial(self._reconciler.logs.write_due, scene, found, report, memory.logs)
             if await self._write(run, memory.retries, _LOGS, logs):
                 self.cluster.queue.add(run)  # the status was written before, with this refusal
@@ -328,7 +327,7 @@ class Operator:
         if scene is None:
             await self.targets.report_blocked(found, message)
             return
-        report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now), scene.now)
+        report = self._reconciler.describe(scene)
         await self._write_target_status(run, self.targets.adapter_for(found), scene, report, message)
 
     async def _report_frozen(self, run: str, error: UndecidableError) -> None:

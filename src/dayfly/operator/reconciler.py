@@ -3,10 +3,12 @@
 import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from dayfly.execute.acquire.holder_report import with_members
 from dayfly.execute.executor import Registry
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.log_masks import mask
@@ -18,6 +20,7 @@ from dayfly.execute.turn import Scene, turn
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.holders import HolderEntries
+from dayfly.operator.cluster.member_reads import held_member, retry_members
 from dayfly.operator.cluster.route_kinds import RoutingSettings
 from dayfly.operator.effects import Effects
 from dayfly.operator.executors.acquire_executor import AcquireExecutor
@@ -134,9 +137,14 @@ class Reconciler:
     def latest_report(self, run: str) -> RunReport | None:
         """Return the report on the run's latest turn; None if this process has none."""
         scene = self.latest_scene(run)
-        if scene is None:
-            return None
-        return describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now), scene.now)
+        return self.describe(scene) if scene is not None else None
+
+    def describe(self, scene: Scene, decided: Decision | None = None) -> RunReport:
+        """Return the report of a run, with the pool members that it holds. `decided` is the decision if it is known."""
+        plan, world = scene.plan, scene.world
+        report = describe(plan, world, decided or decide(plan, world, scene.now), scene.now)
+        find = partial(held_member, self._cluster, report_of=self.latest_report)
+        return with_members(report, world.run, plan.documents, find)
 
     def retries(self, run: str) -> Retries:
         """Return the refused requests of that run that will be retried."""
@@ -252,6 +260,7 @@ class Reconciler:
             if now is not None:
                 self._cluster.queue.add(run)
             return None
+        retry_members(self._cluster, memory.work.scene)
         return memory.work.scene
 
     def _stop_following(self, memory: RunMemory) -> None:
@@ -318,7 +327,7 @@ class Reconciler:
         if problem:
             # The namespace is being deleted, or no cleanup needs the outputs. The result matters more than its log.
             return _outputs_lost(move, problem) if move.result.outputs else move
-        if self.targets.adapter_for(sight.run).copies:
+        if self.targets.adapter_for(sight.run).has_logs:
             self.logs.add_log(sight.memory.logs, key, printed)
         return move
 
@@ -328,7 +337,7 @@ class Reconciler:
             if not isinstance(move, Void) or scene.kind(move.unit) != Kind.WEBHOOK:
                 continue
             key = move.unit, move.attempt
-            pod = sight.pods.get(key) if self.targets.adapter_for(sight.run).copies else None
+            pod = sight.pods.get(key) if self.targets.adapter_for(sight.run).has_logs else None
             if pod is not None and has_started(pod) and (printed := await self.followers.read_tail(pod)):
                 self.logs.add_log(sight.memory.logs, key, printed)
 

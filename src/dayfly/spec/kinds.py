@@ -6,7 +6,9 @@ must survive is in the ledger (`run`).
 
 from typing import Annotated, Any
 
-from dayfly.spec.lifecycle import Unit, WireStruct
+import msgspec
+
+from dayfly.spec.lifecycle import Lifecycle, Unit, WireStruct
 from dayfly.spec.lifecycle_hook import Hold
 from dayfly.spec.meta import (
     DNS_LABEL,
@@ -21,6 +23,8 @@ from dayfly.spec.meta import (
     or_empty,
 )
 from dayfly.spec.plugin import PluginSpec
+from dayfly.spec.pool_ledger import PoolLedger
+from dayfly.spec.resource_pool import ResourcePoolSpec
 from dayfly.spec.run import EndRequest, Holder, Run
 from dayfly.spec.steps.kube_object import ReadyRule
 
@@ -89,20 +93,44 @@ class SealedHook(WireStruct, frozen=True, kw_only=True):
 
 
 class ServerTarget(WireStruct, frozen=True, kw_only=True):
-    """A server's sandbox or route group that this run executes, and the server's orders for it.
+    """A server's sandbox, route group or pool that this run executes, and the server's orders for it.
 
     `kind` is empty in a record by an operator that knew only sandboxes. Times are unix milliseconds, 0 for never.
     `generation` is that of the last accepted spec.
     """
 
-    uid: Annotated[str, doc("UID of the server's sandbox or route group.", 36)]
+    uid: Annotated[str, doc("UID of the server's sandbox, route group or pool.", 36)]
     org: Annotated[str, doc("Its organisation.", 253)] = ""
     name: Annotated[str, doc("Its name on the server.", 30)] = ""
-    kind: Annotated[str, doc("Its kind, Sandbox or RouteGroup; empty for a sandbox.", 63)] = ""
+    kind: Annotated[str, doc("Its kind, Sandbox, RouteGroup or ResourcePool; empty for a sandbox.", 63)] = ""
     generation: Annotated[int, doc("The newest generation of its spec that was accepted.", minimum=0)] = 0
     expires_at: Annotated[int, doc("Time at which its time to live ends, " + MILLISECONDS)] = 0
     lease_until: Annotated[int, doc("Time until which its lease is renewed, " + MILLISECONDS)] = 0
     stop: Annotated[EndRequest | None, doc("The server's request to end it.")] = None
+
+
+class PoolRecord(WireStruct, frozen=True, kw_only=True):
+    """What the operator must remember of a pool: its ledger, and the newest spec that it accepted.
+
+    The ledger changes only together with the resource version of the Run. `template` has the documents of new members.
+    """
+
+    ledger: Annotated[PoolLedger, doc("The ledger of the pool.")]
+    spec: Annotated[ResourcePoolSpec, doc("The newest accepted spec.")]
+    template: Annotated[tuple[dict[str, Any], ...], list_of("The sealed documents of new members.")]
+
+    def documents(self) -> tuple[Lifecycle, ...]:
+        """Return the documents of new members.
+
+        Raises:
+            msgspec.ValidationError: another program has changed them.
+        """
+        return msgspec.convert(self.template, tuple[Lifecycle, ...])
+
+
+def plain_documents(documents: tuple[Lifecycle, ...]) -> tuple[dict[str, Any], ...]:
+    """Return documents as plain data, as a record has them."""
+    return tuple(msgspec.json.decode(msgspec.json.encode(documents)))
 
 
 class RunSpec(WireStruct, frozen=True, kw_only=True):
@@ -125,6 +153,7 @@ class RunSpec(WireStruct, frozen=True, kw_only=True):
     offered: Annotated[
         ServerTarget | None, doc("The server's sandbox or route group; absent if it was applied in the cluster.")
     ] = None
+    pool: Annotated[PoolRecord | None, doc("The pool whose members this run creates; absent for other targets.")] = None
 
 
 class PoolMemberSpec(WireStruct, frozen=True, kw_only=True):
@@ -135,6 +164,7 @@ class PoolMemberSpec(WireStruct, frozen=True, kw_only=True):
     """
 
     pool: Annotated[str, or_empty(dns_label("Name of its pool; empty if it was created for a holder."))] = ""
+    pool_uid: Annotated[str, doc("UID of its pool. A later pool with the same name is a different one.", 128)] = ""
     number: Annotated[int, doc("Its number in the pool, which is never used again.", minimum=0)] = 0
     template: Annotated[str, doc("Digest of the template that it was created from.", 71, pattern=_DIGEST)]
     holder: Annotated[Holder | None, doc("The run for which it was created.")] = None
@@ -162,7 +192,7 @@ class UnitStatus(WireStruct, frozen=True, kw_only=True):
 
     id: Annotated[str, doc("Name of the unit in its run: resource/step, or fork:namespace/name.", 600)]
     event: Annotated[str, doc("The event to which it belongs: preStart, start, postStart, preStop or postStop.")] = ""
-    kind: Annotated[str, doc("exec, webhook, object or fork.")] = ""
+    kind: Annotated[str, doc("exec, webhook, object, fork, or acquire for a step of a pool member.")] = ""
     state: Annotated[str, doc("waiting, running, succeeded, failed, retrying, unknown, stopped or skipped.")]
     attempt: Annotated[int, doc("Number of the latest attempt.")] = 0
     reason: Annotated[str, doc("The reason, in one word.")] = ""
@@ -179,6 +209,11 @@ class UnitStatus(WireStruct, frozen=True, kw_only=True):
     ended_at: Annotated[str, doc("End of the attempt, " + RFC3339)] = ""
     reads: Annotated[tuple[str, ...], list_of("Units whose outputs it reads.")] = ()
     waits_on: Annotated[tuple[str, ...], list_of("Units that it waits for now.")] = ()
+    pool: Annotated[str, doc("For a step of a pool member: the name of the pool.")] = ""
+    member: Annotated[str, doc("For a step of a pool member: the name of the PoolMember.")] = ""
+    hit: Annotated[
+        bool, doc("For a step of a pool member: whether it was complete when the sandbox took the member.")
+    ] = False
 
 
 _Conditions = Annotated[
@@ -284,6 +319,46 @@ class RouteGroupStatus(WireStruct, frozen=True, kw_only=True):
     conditions: _Conditions = ()
     units: _Units = ()
     endpoints: Annotated[tuple[EndpointStatus, ...], list_of("Addresses at which the group answers.")] = ()
+
+
+class ResourcePoolStatus(WireStruct, frozen=True, kw_only=True):
+    """The status of a pool. `wanted` is the number of members that should be ready and unused now.
+
+    `hit_ratio` is text, because it is for people: `98.5 %`, or empty before the first request.
+    """
+
+    observed_generation: _Generation = 0
+    ready: Annotated[bool, doc("Whether it has all wanted members, like the condition Ready.")] = False
+    reason: _Reason = ""
+    message: _Message = ""
+    template: Annotated[str, doc("Digest of the template of new members; empty for none.", 71)] = ""
+    size: Annotated[str, doc("Ready members out of the wanted ones, like 4/5.", 32)] = ""
+    wanted: Annotated[int, doc("Number of members that should be ready and unused now.", minimum=0)] = 0
+    available: Annotated[int, doc("Number of ready members that no sandbox uses.", minimum=0)] = 0
+    creating: Annotated[int, doc("Number of members that are being created.", minimum=0)] = 0
+    held: Annotated[int, doc("Number of members that sandboxes use.", minimum=0)] = 0
+    failures: Annotated[int, doc("Number of members that failed in a row.", minimum=0)] = 0
+    paused: Annotated[bool, doc("Whether no members are created: three in a row failed, or a user paused it.")] = False
+    hits: Annotated[int, doc("Number of requests that found a ready member.", minimum=0)] = 0
+    misses: Annotated[int, doc("Number of requests that found no ready member.", minimum=0)] = 0
+    hit_ratio: Annotated[str, doc("Share of requests that found a ready member.", 16)] = ""
+    run: _RunName = ""
+    conditions: _Conditions = ()
+
+
+class PoolMemberStatus(WireStruct, frozen=True, kw_only=True):
+    """The status of a pool member."""
+
+    observed_generation: _Generation = 0
+    state: Annotated[str, doc("creating, unschedulable, ready, held, ending or failed.")] = ""
+    ready: Annotated[bool, doc("Whether it is ready or held, like the condition Ready.")] = False
+    reason: _Reason = ""
+    message: _Message = ""
+    holder: Annotated[str, doc("The resource that uses it, as SANDBOX/RESOURCE; empty for none.", 317)] = ""
+    progress: _Progress = ""
+    run: _RunName = ""
+    conditions: _Conditions = ()
+    units: _Units = ()
 
 
 class SandboxRef(WireStruct, frozen=True, kw_only=True):

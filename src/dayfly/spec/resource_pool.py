@@ -39,7 +39,7 @@ class PoolAuto(WireStruct, frozen=True, kw_only=True):
 
 
 class PoolWindow(WireStruct, frozen=True, kw_only=True):
-    """A recurring time with a size of its own. If several apply, the greatest number holds."""
+    """A recurring time with another size. If several windows overlap, the greatest number holds."""
 
     cron: Annotated[str, doc("Beginning of the window as five cron fields, in UTC, like 0 7 * * 1-5.", 128)]
     duration: Annotated[str, doc("Length of the window, like 11h.", 16, pattern=_DURATION)]
@@ -73,7 +73,7 @@ class ResourcePoolSpec(WireStruct, frozen=True, kw_only=True):
     max_age: Annotated[
         str, doc("Age at which an unused member is replaced, like 24h. By default never.", 16, pattern=_DURATION)
     ] = ""
-    schedule: Annotated[tuple[PoolWindow, ...], list_of("Recurring times with a size of their own.", MAX_WINDOWS)] = ()
+    schedule: Annotated[tuple[PoolWindow, ...], list_of("Recurring times with another size.", MAX_WINDOWS)] = ()
 
 
 class ResourcePool(WireStruct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ OF_A_RUN = frozenset(
     {"pods", "deployments", "services", "secrets", "resources", "steplogs", "httproutes", "grpcroutes"}
 )
 SPOKEN = frozenset(
-    {"sandboxes", "routegroups", "resources", "resourceplugins", "lifecyclehooks"}
+    {"sandboxes", "routegroups", "resourcepools", "poolmembers", "resources", "resourceplugins", "lifecyclehooks"}
 )  # kinds whose status an operator writes
 LABELLED = frozenset({"namespaces", "resourceplugins"})  # kinds on which an operator only sets one label
 UNGUARDED = frozenset({"events", "leases"})  # no other user has these names, and nothing depends on them
@@ -97,13 +97,15 @@ class ChangeChecks:
             if RUN_LABEL not in meta.get("labels", {}):
                 yield "it belongs to no Run"
         elif change.plural == "poolmembers" and (change.method == "POST" or not meta.get("finalizers")):
-            # It is created for the open run of a holder, and deleted again if it never got a run.
-            holder = item["spec"].get("holder", {}).get("run", "")
+            # It is created for the open run of a holder or of a pool, and deleted again if it never got a run.
+            holder = item["spec"].get("holder", {}).get("run", "") or item["spec"].get("poolUid", "")
+            if change.subresource:
+                return
             if holder not in {of for _, of in self._runs.values()} and meta.get("uid") not in {
                 of for _, of in self._runs.values()
             }:
                 yield "it is created for no Run"
-        elif change.plural in ("sandboxes", "routegroups"):
+        elif change.plural in ("sandboxes", "routegroups", "resourcepools"):
             fenced = "dayfly.dev/lifecycle" in meta.get("finalizers", [])
             served = "dayfly.dev/served" in meta.get("labels", {})
             runs = {of for _, of in self._runs.values()}

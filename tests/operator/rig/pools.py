@@ -26,6 +26,7 @@ from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, Lifecycle, Target, c
 from dayfly.spec.run import Run
 
 IMAGE = "busybox:1"
+POOLS = f"/apis/{API}/namespaces/shop/resourcepools"
 MEMBERS = f"/apis/{API}/namespaces/shop/poolmembers"
 URL = {"URL": ("pg/make", "url")}
 UNITS = {
@@ -47,6 +48,24 @@ TEMPLATE = template(
 )
 
 
+def _script(name: str, *, reads_url: bool = False, output: str = "") -> Object:
+    made: Object = {"name": name, "script": "#!/bin/sh\n"}
+    if reads_url:
+        source = {"name": "make", "output": "url"}
+        made["inputs"] = [{"name": "url", "valueFromStep": source, "as": {"env": "URL"}}]
+    if output:
+        made["outputs"] = [{"name": output, "valueFromPath": f"/tmp/{output}"}]
+    return made
+
+
+PLUGIN = {
+    "runner": {"image": IMAGE},
+    "create": [_script("make", output="url"), _script("seed", reads_url=True, output="user")],
+    "delete": [_script("drop", reads_url=True)],
+}
+"""The plugin whose pools have members like `TEMPLATE`."""
+
+
 def pool_world(*, claim_steps: bool = True, seed: int = 0, **scripts: Script) -> World:
     """Return a world whose operators know pools. `scripts` are the steps of members by name."""
     behaves = {unit: scripts.get(unit.partition("/")[2], Script()) for unit in UNITS}
@@ -60,21 +79,23 @@ def pool_world(*, claim_steps: bool = True, seed: int = 0, **scripts: Script) ->
 
 
 def member(world: World, number: int = 1) -> MemberRef:
-    """Create a member as its pool would."""
+    """Create a member without a pool, which needs no permission to start."""
     name = f"pg-{number}"
-    spec = {"pool": "pg", "number": number, "template": digest(TEMPLATE)}
+    spec = {"number": number, "template": digest(TEMPLATE)}
     body = {"apiVersion": API, "kind": MEMBER_KIND, "metadata": {"name": name}, "spec": spec}
     uid = world.ask("POST", MEMBERS, body)["metadata"]["uid"]
     _seal(world, _target(MEMBER_KIND, name, uid), TEMPLATE, "poolmembers")
     return MemberRef("shop", name, uid)
 
 
-def pooled_sandbox(world: World, name: str = "box", namespace: str = "shop") -> str:
+def pooled_sandbox(
+    world: World, name: str = "box", namespace: str = "shop", documents: tuple[Lifecycle, ...] = TEMPLATE
+) -> str:
     """Create a Sandbox with its run, as its controller would. Return its UID."""
     claim, undo = ([step("grant", "url")], [step("revoke", "url")]) if world.claim_steps else ([], [])
     uid = world.sandbox({}, name, namespace)
     target = _target("Sandbox", name, uid, namespace)
-    database = msgspec.structs.replace(pooled("db", TEMPLATE, claim, undo), target=target)
+    database = msgspec.structs.replace(pooled("db", documents, claim, undo), target=target)
     _seal(world, target, (database, Lifecycle(target=target)), "sandboxes")
     return uid
 
@@ -97,6 +118,24 @@ def _seal(world: World, target: Target, documents: tuple[Lifecycle, ...], plural
 
 def _post(world: World, plural: str, body: msgspec.Struct) -> Object:
     return world.ask("POST", f"/apis/{API}/{plural}", msgspec.json.decode(msgspec.json.encode(body)))
+
+
+def pool(world: World, name: str = "warm", **spec: Any) -> str:
+    """Apply a pool of the plugin `pg` with one member. Return its UID."""
+    wanted = {"plugin": "pg", "ready": 1, **spec}
+    body = {"apiVersion": API, "kind": "ResourcePool", "metadata": {"name": name}, "spec": wanted}
+    return world.ask("POST", POOLS, body)["metadata"]["uid"]
+
+
+def pool_status(world: World, name: str = "warm") -> Object:
+    every = world.cluster.objects("resourcepools")
+    return next((each.get("status", {}) for each in every if each["metadata"]["name"] == name), {})
+
+
+def pool_ledger(world: World, uid: str) -> Object:
+    """Return the ledger of the pool with this UID; empty if it is gone."""
+    found = (run["spec"]["pool"]["ledger"] for run in world.cluster.objects("runs") if run["ledger"]["uid"] == uid)
+    return next(found, {})
 
 
 def members(world: World) -> list[Object]:
@@ -173,7 +212,7 @@ def _early_starts(write: Write, ledgers: dict[str, Object], held: set[str]) -> I
         return
     if ledger["uid"] not in held:
         yield f"{write.key.name} starts without our finalizer"
-    if ledger.get("phase", "open") == "open" and not ledger["target"]["name"].startswith("pg-"):
+    if ledger.get("phase", "open") == "open" and not ledger["target"]["name"].startswith(("pg-", "warm-")):
         claimed = {ref for each in ledgers.values() for ref in _refs(each).values()}
         target = ledger["target"]
         if f"{target['namespace']}/{target['name']}/{ledger['uid']}" not in claimed:

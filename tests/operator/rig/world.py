@@ -53,7 +53,8 @@ KINDS = (
     custom(GROUP, "v1alpha1", "resources", "Resource", namespaced=False),
     custom(GROUP, "v1alpha1", "steplogs", "StepLogs", status=False),
     custom(GROUP, "v1alpha1", "lifecyclehooks", "LifecycleHook", namespaced=False),
-    custom(GROUP, "v1alpha1", "poolmembers", "PoolMember", status=False),
+    custom(GROUP, "v1alpha1", "resourcepools", "ResourcePool"),
+    custom(GROUP, "v1alpha1", "poolmembers", "PoolMember"),
     custom("cluster.example.org", "v1", "machines", "Machine"),
     custom("db.example.org", "v1", "claims", "Claim"),
     custom("wide.example.org", "v1", "widgets", "Widget", namespaced=False),
@@ -213,7 +214,8 @@ class World:
         self.cluster.rights |= {(user, verb, resource) for resource in resources for verb in verbs.split()}
 
     def plugin(self, name: str, spec: Object) -> None:
-        body = {"apiVersion": API, "kind": "ResourcePlugin", "metadata": {"name": name}, "spec": {"name": name, **spec}}
+        meta = {"name": name.replace("@", ".")}
+        body = {"apiVersion": API, "kind": "ResourcePlugin", "metadata": meta, "spec": {"name": name, **spec}}
         self.ask("POST", f"/apis/{API}/resourceplugins", body)
 
     def sandbox(self, spec: Object, name: str = "box", namespace: str = "shop") -> str:
@@ -308,6 +310,7 @@ class World:
             f"{plural} {item['metadata']['name']} {item['metadata'].get('finalizers')} {item['metadata'].get('deletionTimestamp', '')} {item.get('ledger', '') or item.get('status', '')}"
             for plural in (
                 "sandboxes",
+                "resourcepools",
                 "poolmembers",
                 "runs",
                 "objectlifecyclemethods",
@@ -325,7 +328,16 @@ class World:
 
     def leftovers(self) -> list[str]:
         """(14) Return our remaining objects."""
-        kinds = ("runs", "objectlifecyclemethods", "sandboxes", "poolmembers", "secrets", "resources", "steplogs")
+        kinds = (
+            "runs",
+            "objectlifecyclemethods",
+            "sandboxes",
+            "resourcepools",
+            "poolmembers",
+            "secrets",
+            "resources",
+            "steplogs",
+        )
         left = [(plural, item) for plural in kinds for item in self.cluster.objects(plural)]
         left += [("pods", pod) for pod in self.pods()]
         left += [(plural, item) for plural in ("deployments", "services", "pods") for item in self.forks.all(plural)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from dayfly.cli.backends import cluster_logs, cluster_report
+from dayfly.cli.backends import cluster_logs, cluster_pools, cluster_report
 from dayfly.cli.backends.cluster_objects import GROUP_DICTS, SANDBOX_DICTS, Objects, now, to_dayfly_error
 from dayfly.cli.backends.protocol import NO_TIMES, LogPart, LogTimeOptions, RunView
 from dayfly.client import subject
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from dayfly.cli.output.frame import Report
+    from dayfly.link.wire import PoolAction
     from dayfly.spec.plugin import Plugin
 
 T = TypeVar("T")
@@ -132,6 +133,19 @@ class ClusterBackend:
     def extend(self, name: str, seconds: int, until: str) -> str:
         return self._run(self._objects.extend(name, seconds, until))
 
+    def pools(self) -> list[Any]:
+        return [_pool_form(each) for each in self._run(self._objects.pools())]
+
+    def pool(self, name: str) -> Any:
+        return _pool_form(self._get(subject.pool_subject(name)))
+
+    def explain_pool(self, name: str) -> Any:
+        return self._run(self._objects.explain_pool(name))
+
+    def control_pool(self, name: str, action: PoolAction) -> Any:
+        self._run(self._objects.control_pool(name, action))
+        return self.pool(name)
+
     def plugin(self, name: str, version: str) -> Plugin:
         return self._run(self._objects.plugin(name, version))
 
@@ -174,3 +188,7 @@ def _view(sandbox: Any) -> RunView:
     report = cluster_report.report(sandbox, now())
     key = status.get("routingKey") or routing_key(meta["uid"])
     return RunView(meta["name"], meta["creationTimestamp"], key, sandbox["spec"], msgspec.to_builtins(report), status)
+
+
+def _pool_form(pool: Any) -> Any:
+    return cluster_pools.form(pool, cluster_report.report(pool, now()))

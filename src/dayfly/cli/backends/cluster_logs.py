@@ -19,7 +19,7 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import LogSplitter
 from dayfly.kube import errors
 from dayfly.lib.tasks import cancel_and_wait
-from dayfly.operator.cluster.objects import STEP_LOGS
+from dayfly.operator.cluster.objects import POOL_MEMBERS, STEP_LOGS
 from dayfly.spec import log_times
 from dayfly.spec.run_data import LogInfo
 
@@ -39,6 +39,7 @@ _PIECE_BYTES = 32 * 1024
 _MAX_LIVE_BYTES = 8 * 1024 * 1024
 
 Key = tuple[str, int]
+_MEMBERS = POOL_MEMBERS.metadata_only()
 
 
 class _LiveLog:
@@ -220,14 +221,28 @@ class ClusterLogs:
         )
 
     async def _read_stored(self, sandbox: Any) -> None:
-        """Read the logs that the operator has stored."""
+        """Read the logs that the operator has stored, also of the pool members that it uses or consists of."""
+        for member in sandbox.get("members") or ():
+            meta = member["metadata"]
+            await self._read_target(meta["name"], meta["uid"], meta["name"])
+        if "members" in sandbox:
+            return
         meta = sandbox["metadata"]
-        label = f"{names.RUN_LABEL}={names.run_name(meta['name'], meta['uid'])}"
+        await self._read_target(meta["name"], meta["uid"])
+        for resource, name in _held_members(sandbox):
+            seen = await self._client.find(_MEMBERS, name, self._namespace)
+            if seen is not None:
+                await self._read_target(name, seen.metadata.uid, resource)
+
+    async def _read_target(self, name: str, uid: str, prefix: str = "") -> None:
+        """Read the logs of a Sandbox, or of a PoolMember with a prefix instead of the resource of its units."""
+        label = f"{names.RUN_LABEL}={names.run_name(name, uid)}"
         for bundle in (await self._client.list_all(STEP_LOGS, self._namespace, labels=label)).items:
-            if bundle.spec.sandbox.uid != meta["uid"]:
+            if bundle.spec.sandbox.uid != uid:
                 continue
             for log in bundle.spec.logs:
-                key = log.unit, log.attempt
+                unit = _rename(log.unit, prefix) if prefix else log.unit
+                key = unit, log.attempt
                 if key not in self._live and key not in self._stored:
                     text = base64.b64decode(log.text) if log.encoding == "base64" else log.text.encode()
                     self._stored[key] = text
@@ -278,8 +293,22 @@ class ClusterLogs:
 
 
 def _units(sandbox: Any) -> list[Any]:
+    """Return the units of a sandbox. Those of a pool are the units of its members, each under the member's name."""
     found: list[Any] = (sandbox.get("status") or {}).get("units") or []
+    for member in sandbox.get("members") or ():
+        units = (member.get("status") or {}).get("units") or ()
+        found = [*found, *({**unit, "id": _rename(unit["id"], member["metadata"]["name"])} for unit in units)]
     return found
+
+
+def _rename(unit: str, prefix: str) -> str:
+    return f"{prefix}/{unit.rpartition('/')[2]}"
+
+
+def _held_members(sandbox: Any) -> list[tuple[str, str]]:
+    """Return the pool members whose steps are units of the sandbox, each after its resource."""
+    held = [(unit["id"].rpartition("/")[0], unit["member"]) for unit in _units(sandbox) if unit.get("member")]
+    return list(dict.fromkeys(held))
 
 
 def _empty_log(unit: Any) -> dict[str, Any]:

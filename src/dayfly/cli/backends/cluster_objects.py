@@ -10,8 +10,8 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli.backends import cluster_report, lifetime
-from dayfly.cli.backends.protocol import NO_TIMES, LogTimeOptions, abandoned_too_early
+from dayfly.cli.backends import cluster_pools, cluster_report, lifetime
+from dayfly.cli.backends.protocol import NO_TIMES, LogTimeOptions, abandoned_too_early, pool_retry_error
 from dayfly.cli.output.show import timestamp
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit, unknown_name_error
@@ -25,6 +25,9 @@ from dayfly.operator.cluster.objects import (
     GROUPS,
     HOOKS,
     PLUGINS,
+    POOL_MEMBERS,
+    POOL_REQUEST_ANNOTATION,
+    POOLS,
     RETRY_ANNOTATION,
     RUNS,
     SANDBOXES,
@@ -34,6 +37,7 @@ from dayfly.operator.cluster.objects import (
 from dayfly.plan.why import Obstacle, explain_no_retry
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import workload_of
+from dayfly.spec.pool_ledger import PoolLedger
 from dayfly.spec.scalars import semver
 
 if TYPE_CHECKING:
@@ -41,9 +45,11 @@ if TYPE_CHECKING:
 
     from dayfly.kube.client import KubeClient
     from dayfly.kube.objects import ApiResource
+    from dayfly.link.wire import PoolAction
     from dayfly.spec.plugin import Plugin
 
 SANDBOX_DICTS, GROUP_DICTS = SANDBOXES.read_as(dict[str, Any]), GROUPS.read_as(dict[str, Any])
+POOL_DICTS, MEMBER_DICTS = POOLS.read_as(dict[str, Any]), POOL_MEMBERS.read_as(dict[str, Any])
 HOOK_DICTS, PLUGIN_DICTS = HOOKS.read_as(dict[str, Any]), PLUGINS.read_as(dict[str, Any])
 _INSTALL = "install it there: kubectl apply --server-side -f deploy/install.yaml"
 
@@ -64,15 +70,41 @@ class Objects:
         return sorted(found, key=lambda each: str(each["metadata"]["name"]))
 
     async def fetch(self, name: str) -> Any:
-        """Return the Sandbox, or `routegroup/NAME`."""
+        """Return the Sandbox, `routegroup/NAME`, or `pool/NAME` with its members."""
         subject.check(name)
         kind, bare = kind_of(name), subject.bare_name(name)
         try:
             found = await self.client.get(kind, bare, self.namespace)
         except errors.NotFound:
             raise await self._not_found_error(name) from None
+        if subject.is_pool(name):
+            (found,) = await self._with_members([found])
         self._first_uids.setdefault(name, found["metadata"]["uid"])
         return found
+
+    async def pools(self) -> list[Any]:
+        """Return all pools with their members, sorted by name."""
+        return await self._with_members(await self.list_all(POOL_DICTS))
+
+    async def _with_members(self, pools: list[Any]) -> list[Any]:
+        return cluster_pools.join_members(pools, await self.list_all(MEMBER_DICTS)) if pools else []
+
+    async def explain_pool(self, name: str) -> dict[str, Any]:
+        """Return the use of a pool, which only its ledger records, and predictions for other sizes."""
+        found = await self.fetch(subject.pool_subject(name))
+        run = (found.get("status") or {}).get("run")
+        record = (await self.client.get(RUNS, run)).spec.pool if run else None
+        ledger = record.ledger if record is not None else PoolLedger(uid=found["metadata"]["uid"])
+        return cluster_pools.explain(found, ledger, now(), cluster_report.milliseconds)
+
+    async def control_pool(self, name: str, action: PoolAction) -> None:
+        """Pause, resume or drain a pool."""
+        found = await self.fetch(target := subject.pool_subject(name))
+        if found["metadata"].get("deletionTimestamp"):
+            raise DayflyError(Exit.FAILED, f"{subject.title(target)} is being deleted", "create a new pool")
+        await self._annotate(
+            target, found["metadata"]["uid"], POOL_REQUEST_ANNOTATION, f"{action} {format_time(now())}"
+        )
 
     def was_fetched(self, name: str) -> bool:
         """Whether the object existed at the first `fetch`."""
@@ -162,6 +194,8 @@ class Objects:
 
     async def retry(self, name: str, unit: str) -> dict[str, int]:
         """Retry a waiting unit now, or all waiting units if `unit` is empty. Return their last attempts."""
+        if subject.is_pool(name):
+            raise pool_retry_error(name, self.flags)
         sandbox = await self.fetch(name)
         found = cluster_report.report(sandbox, now())
         known = [each.id for each in found.units]
@@ -222,13 +256,9 @@ class Objects:
 
 
 def kind_of(name: str) -> ApiResource[dict[str, Any]]:
-    """Return the kind of a Sandbox or of `routegroup/NAME`.
-
-    Raises:
-        DayflyError: it is a pool.
-    """
+    """Return the kind of a Sandbox, of `routegroup/NAME` or of `pool/NAME`."""
     if subject.is_pool(name):
-        raise DayflyError(Exit.USAGE, "pools of a cluster are shown by kubectl", "type: kubectl get resourcepools")
+        return POOL_DICTS
     return GROUP_DICTS if subject.is_group(name) else SANDBOX_DICTS
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dayfly.cli.backends import cluster_pools
 from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, TARGET_FINALIZER, parse_abandonment
 from dayfly.plan.messages import ClockedText, render
 from dayfly.plan.reasons import Reason
@@ -36,7 +37,12 @@ def milliseconds(stamp: str | None) -> int:
 
 
 def report(sandbox: Any, now: int) -> RunReport:
-    """Return the report of a Sandbox at `now` (Unix milliseconds). Without a status it is pending."""
+    """Return the report of a Sandbox at `now` (Unix milliseconds), or of a pool that was read with its members.
+
+    Without a status it is pending.
+    """
+    if "members" in sandbox:
+        return cluster_pools.report(sandbox, milliseconds)
     meta, status = sandbox["metadata"], sandbox.get("status") or {}
     units = tuple(_unit(each, now) for each in status.get("units") or ())
     reason = status.get("reason") or Reason.WAITING_FOR_OPERATOR
@@ -146,6 +152,9 @@ def _unit(status: Any, now: int) -> UnitReport:
         ended_at=milliseconds(status.get("endedAt")),
         reads=tuple(status.get("reads") or ()),
         waits_on=tuple(status.get("waitsOn") or ()),
+        pool=status.get("pool", ""),
+        member=status.get("member", ""),
+        hit=bool(status.get("hit")),
     )
 
 

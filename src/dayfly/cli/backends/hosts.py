@@ -9,7 +9,14 @@ import click
 
 from dayfly.cli import installed
 from dayfly.cli.backends import target_server
-from dayfly.cli.backends.protocol import NO_TIMES, LogPart, LogTimeOptions, RunView, abandoned_too_early
+from dayfly.cli.backends.protocol import (
+    NO_TIMES,
+    LogPart,
+    LogTimeOptions,
+    RunView,
+    abandoned_too_early,
+    pool_retry_error,
+)
 from dayfly.cli.output import show
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
     from dayfly.cli.backends.protocol import Backend
     from dayfly.cli.backends.target_server import ServerClient
     from dayfly.cli.output.frame import Report
+    from dayfly.link.wire import PoolAction
     from dayfly.spec.plugin import Plugin
 
 _NOT_FOUND, _CONFLICT = 404, 409
@@ -38,12 +46,6 @@ def find(context: str | None, namespace: str | None) -> Backend:
     if namespace is not None:
         raise namespace_without_cluster()
     return ServerBackend(target_server.ServerClient.open())
-
-
-def pools_of_cluster(context: str | None) -> DayflyError:
-    """Return the error for pools of a cluster without a server."""
-    command = f"kubectl get resourcepools --context {context or 'NAME'}"
-    return DayflyError(Exit.USAGE, "pools of a cluster are shown by kubectl", f"type: {command}")
 
 
 def cluster(context: str, namespace: str | None) -> ClusterBackend:
@@ -156,8 +158,7 @@ class ServerBackend:
 
     def retry(self, name: str, unit: str) -> dict[str, int]:
         if subject.is_pool(name):
-            resume = f"type: dayfly pool resume {subject.bare_name(name)}{self.flags}"
-            raise DayflyError(Exit.USAGE, "a pool retries its members itself, until it is paused", resume)
+            raise pool_retry_error(name, self.flags)
         self._fetch(name)
         answer = self._client.post(*subject.path(name), "retry", body={"unit": unit} if unit else {})
         return {each["unit"]: each["attempt"] for each in answer["retried"]}
@@ -168,6 +169,20 @@ class ServerBackend:
         answer = self._client.post(*subject.path(name), "extend", body=body)
         end: str = answer["status"]["scheduledDeleteTime"]
         return end
+
+    def pools(self) -> list[Any]:
+        found: list[Any] = self._client.get("resourcepools")
+        return found
+
+    def pool(self, name: str) -> Any:
+        return self._fetch(subject.pool_subject(name))
+
+    def explain_pool(self, name: str) -> Any:
+        return self._fetch(subject.pool_subject(name), "explain")
+
+    def control_pool(self, name: str, action: PoolAction) -> Any:
+        self.pool(name)
+        return self._client.post("resourcepools", name, action, body={})
 
     def plugin(self, name: str, version: str) -> Plugin:
         from dayfly.spec import documents

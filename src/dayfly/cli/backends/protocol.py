@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dayfly.cli.output.frame import Report
+    from dayfly.link.wire import PoolAction
     from dayfly.spec.log_times import TimeEntry
     from dayfly.spec.plugin import Plugin
 
@@ -108,6 +109,18 @@ class Backend(Protocol):
             DayflyError: it has no time to live.
         """
 
+    def pools(self) -> list[Any]:
+        """Return all pools with their members, as JSON of the REST API, sorted by name."""
+
+    def pool(self, name: str) -> Any:
+        """Return one pool."""
+
+    def explain_pool(self, name: str) -> Any:
+        """Return how a pool is used, and the predicted misses for other sizes."""
+
+    def control_pool(self, name: str, action: PoolAction) -> Any:
+        """Pause, resume or drain a pool. Return it afterwards."""
+
     def plugin(self, name: str, version: str) -> Plugin:
         """Return a published plugin; the highest version if `version` is empty.
 
@@ -121,3 +134,9 @@ def abandoned_too_early(name: str, flags: str) -> DayflyError:
     message = f"{subject.title(name)} is not being deleted, so there is no cleanup to give up"
     first = f"dayfly {subject.command(name)} delete {subject.bare_name(name)}{flags}"
     return DayflyError(Exit.FAILED, message, f"run first: {first}; or leave everything behind with --force")
+
+
+def pool_retry_error(name: str, flags: str) -> DayflyError:
+    """Return the error for a retry of a pool."""
+    resume = f"type: dayfly pool resume {subject.bare_name(name)}{flags}"
+    return DayflyError(Exit.USAGE, "a pool retries its members itself, until it is paused", resume)

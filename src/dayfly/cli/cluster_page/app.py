@@ -14,6 +14,7 @@ from starlette.routing import Route
 from dayfly.cli.cluster_page.handler import PageContext
 from dayfly.cli.cluster_page.logs import LogRoutes
 from dayfly.cli.cluster_page.overview import OverviewRoutes
+from dayfly.cli.cluster_page.pools import PoolRoutes, PoolWatch
 from dayfly.cli.cluster_page.rights import Rights
 from dayfly.cli.cluster_page.sandbox_watch import SandboxWatch
 from dayfly.cli.cluster_page.sandboxes import SandboxRoutes
@@ -43,10 +44,15 @@ class ClusterPage:
         self._client = client
         self.sessions = Sessions(user, {"context": context, "namespace": namespace})
         self._watch = SandboxWatch(client, namespace, flags)
+        self._pools = PoolWatch(client, self._watch)
         page = PageContext(client, self._watch, flags)
         self._closing = page.closing
-        self._logs = LogRoutes(page)
-        self._parts = (self.sessions, SandboxRoutes(page, Rights(client)), self._logs, OverviewRoutes(page))
+        self._logs = (
+            LogRoutes(page, "sandboxes", page.find_sandbox),
+            LogRoutes(page, "resourcepools", self._pools.find_async),
+        )
+        routes = SandboxRoutes(page, Rights(client)), PoolRoutes(page, self._pools), OverviewRoutes(page)
+        self._parts = (self.sessions, *routes, *self._logs)
 
     async def serve(self, sock: socket.socket, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. The socket is bound and listening, and is closed at the end."""
@@ -55,15 +61,20 @@ class ClusterPage:
             middleware=[Middleware(AuthMiddleware, keys=_RejectAllKeys(), sessions=self.sessions, loopback=True)],
         )
         app.router.default = control.NotFoundApp()
-        watching = asyncio.create_task(self._watch.run(), name="watch")
-        watching.add_done_callback(lambda _: stop.set())  # the watch only ends after an internal error
+        watches = (self._watch.run(), self._pools.run())
+        watching = [asyncio.create_task(each, name="watch") for each in watches]
+        for each in watching:
+            each.add_done_callback(lambda _: stop.set())  # a watch only ends after an internal error
         try:
             await http_server.serve(app, [sock], stop=stop, ending=self._closing.set)
         finally:
-            watching.cancel()
-            await self._logs.close()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watching
+            for each in watching:
+                each.cancel()
+            for logs in self._logs:
+                await logs.close()
+            for each in watching:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await each
 
 
 class _RejectAllKeys:

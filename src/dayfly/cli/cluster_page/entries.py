@@ -11,6 +11,7 @@ from dayfly.kube.objects import AnnotatedMeta, KubeStruct
 from dayfly.operator.cluster.objects import SANDBOXES
 from dayfly.server import attention
 from dayfly.server.attention import AttentionSubject, Concern
+from dayfly.server.runs import pool_forms
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import RunReport
 
@@ -82,6 +83,8 @@ def sandbox_json(found: Any, name: str, report: RunReport, listed: tuple[str, ..
         status["unsupported"] = report.unsupported
     if end := reported.get("expiresAt"):
         status["scheduledDeleteTime"] = end
+    if pooled := pool_forms.describe_resources(report.units):
+        status["resources"] = pooled
     spec = found["spec"]
     return {
         "name": name,

@@ -13,6 +13,8 @@ from dayfly.server.http.request_data import read_number, read_wait
 from dayfly.spec.errors import quote
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from starlette.requests import Request
     from starlette.routing import Route
 
@@ -31,16 +33,16 @@ class _FollowedLogs:
 
 
 class LogRoutes:
-    """The routes of logs."""
+    """The routes of the logs of one kind: `plural` is its name in paths, and `find` returns an object by its name."""
 
-    def __init__(self, context: PageContext) -> None:
-        self._context = context
+    def __init__(self, context: PageContext, plural: str, find: Callable[[str], Awaitable[Any]]) -> None:
+        self._context, self._plural, self._find = context, plural, find
         self._open: dict[str, _FollowedLogs] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        path, serve = "/orgs/{org}/sandboxes/{name}", self._context.serve
+        path, serve = f"/orgs/{{org}}/{self._plural}/{{name}}", self._context.serve
         return [serve(path + "/attempts", GET=self.attempts), serve(path + "/log", GET=self.log)]
 
     async def close(self) -> None:
@@ -51,7 +53,7 @@ class LogRoutes:
 
     async def attempts(self, request: Request) -> Any:
         """Return the existing and pending logs."""
-        found = await self._context.find_sandbox(request.path_params["name"])
+        found = await self._find(request.path_params["name"])
         logs = await self._logs(found).list_logs(found, now())
         return [{key: each[key] for key in ("unit", "attempt", "size", "sealed")} for each in logs]
 
@@ -62,7 +64,7 @@ class LogRoutes:
         loop = asyncio.get_running_loop()
         until = loop.time() + read_wait(request)
         while True:
-            found = await self._context.find_sandbox(name)
+            found = await self._find(name)
             logs = self._logs(found)
             info = await logs.follow_one(found, unit, attempt, now())
             if info is None:

@@ -16,7 +16,7 @@ from dayfly.cli.cluster_page.entries import PAGE_SANDBOXES, PageEntry, PageSandb
 from dayfly.kube.cache import Cache
 from dayfly.kube.objects import Key
 from dayfly.kube.reflector import Reflector
-from dayfly.server.http.event_stream import EventFeed
+from dayfly.server.http.event_stream import EventFeed, bare_name
 from dayfly.server.http.request_data import rfc3339
 
 if TYPE_CHECKING:
@@ -134,16 +134,30 @@ class SandboxWatch(EventFeed):
             await asyncio.wait_for(self._changed.wait(), seconds)
 
     def _on_change(self, change: ObjectChange[PageSandbox]) -> None:
-        name = self._page_name(change.key)
+        name = self.page_name(change.key)
         self._version += 1
         if change.new is None:
             self._remove(name, change.latest)
         else:
             self._update(name, change.new)
+        self._wake_streams()
+
+    def publish_change(self, name: str, found: Any) -> None:
+        """Publish the newest state of an object of another kind. `name` has the prefix of the kind."""
+        self.publish(name, "changed", msgspec.json.encode(found))
+        self._wake_streams()
+
+    def publish_deletion(self, name: str) -> None:
+        """Publish the deletion of an object of another kind, if it was published before."""
+        if name in self.objects:
+            self.publish(name, "deleted", msgspec.json.encode({"name": bare_name(name)}))
+            self._wake_streams()
+
+    def _wake_streams(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    def _page_name(self, key: Key) -> str:
+    def page_name(self, key: Key) -> str:
         """Return the name on the page, which includes the namespace if all namespaces are shown."""
         return key.name if self.namespace else f"{key.namespace}:{key.name}"
 

@@ -85,14 +85,13 @@ def _print_pools(
 ) -> None:
     from dayfly.cli.commands import pool
 
-    if context is not None or namespace is not None:
-        raise hosts.pools_of_cluster(context)
     if labels:
         raise DayflyError(Exit.USAGE, "pools have no labels", "leave --label out")
+    host = hosts.find(context, namespace)
     if name:
-        pool.print_one(name, output)
+        pool.print_one(host, name, output)
     else:
-        pool.print_all(output)
+        pool.print_all(host, output)
 
 
 def _phase(report: Report) -> str:

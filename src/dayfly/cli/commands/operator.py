@@ -350,6 +350,7 @@ async def _operate(
     from dayfly.kube.transport import HttpTransport
     from dayfly.operator.hooks.extension import HooksExtension
     from dayfly.operator.main import operate
+    from dayfly.operator.pools.extension import PoolsExtension
     from dayfly.operator.route_groups.extension import RouteGroupsExtension
     from dayfly.operator.sandboxes.extension import SandboxesExtension
 
@@ -374,6 +375,7 @@ async def _operate(
             SandboxesExtension,
             HooksExtension,
             RouteGroupsExtension,
+            PoolsExtension,
             agent=agents,
             receivers=receivers,
             now=clock.now,

@@ -1,19 +1,20 @@
-"""`dayfly pool`: list, get, pause, resume, drain, explain and delete the resource pools of a server."""
+"""`dayfly pool`: list, get, pause, resume, drain, explain and delete resource pools."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from dayfly.cli import crud, options
-from dayfly.cli.backends import lookup
-from dayfly.cli.backends.target_server import ServerClient
+from dayfly.cli.backends import hosts
 from dayfly.cli.options import NounGroup
 from dayfly.cli.output import pools, show
 from dayfly.client import subject
+from dayfly.link.wire import PoolAction
 
-_PLURAL = "resourcepools"
+if TYPE_CHECKING:
+    from dayfly.cli.backends.protocol import Backend
 
 
 @click.group("pool", cls=NounGroup)
@@ -22,16 +23,16 @@ def command() -> None:
 
 
 @command.command("list")
-@options.server
+@options.backend_options
 @options.output
-def list_(output: str | None) -> None:
+def list_(context: str | None, namespace: str | None, output: str | None) -> None:
     """List all pools."""
-    print_all(output)
+    print_all(hosts.find(context, namespace), output)
 
 
-def print_all(output: str | None) -> None:
-    """Print all pools of the server."""
-    found: list[Any] = ServerClient.open().get(_PLURAL)
+def print_all(host: Backend, output: str | None) -> None:
+    """Print all pools of a server or a namespace."""
+    found = host.pools()
     if output:
         show.emit(found, output)
     elif found:
@@ -41,17 +42,17 @@ def print_all(output: str | None) -> None:
 
 
 @command.command("get")
-@options.server
+@options.backend_options
 @options.name_argument("name", "pools")
 @options.output
-def get(name: str, output: str | None) -> None:
+def get(name: str, context: str | None, namespace: str | None, output: str | None) -> None:
     """Show one pool and its members."""
-    print_one(name, output)
+    print_one(hosts.find(context, namespace), name, output)
 
 
-def print_one(name: str, output: str | None) -> None:
-    """Print a pool of the server and its members."""
-    found = lookup.fetch(ServerClient.open(), subject.pool_subject(name))
+def print_one(host: Backend, name: str, output: str | None) -> None:
+    """Print a pool and its members."""
+    found = host.pool(name)
     if output:
         show.emit(found, output)
     else:
@@ -59,72 +60,66 @@ def print_one(name: str, output: str | None) -> None:
 
 
 @command.command("pause")
-@options.server
+@options.backend_options
 @options.name_argument("name", "pools")
 @options.output
-def pause(name: str, output: str | None) -> None:
+def pause(name: str, context: str | None, namespace: str | None, output: str | None) -> None:
     """Create no further members until `dayfly pool resume`.
 
     Ready members stay and can be used. Sandboxes that find none create their resource themselves.
     """
-    _control(name, "pause", "is paused", output)
+    _control(hosts.find(context, namespace), name, PoolAction.PAUSE, "is paused", output)
 
 
 @command.command("resume")
-@options.server
+@options.backend_options
 @options.name_argument("name", "pools")
 @options.output
-def resume(name: str, output: str | None) -> None:
+def resume(name: str, context: str | None, namespace: str | None, output: str | None) -> None:
     """Create members again, also after several members have failed."""
-    _control(name, "resume", "creates members again", output)
+    _control(hosts.find(context, namespace), name, PoolAction.RESUME, "creates members again", output)
 
 
 @command.command("drain")
-@options.server
+@options.backend_options
 @options.name_argument("name", "pools")
 @options.output
-def drain(name: str, output: str | None) -> None:
+def drain(name: str, context: str | None, namespace: str | None, output: str | None) -> None:
     """Delete all unused members, and create none until `dayfly pool resume`. Sandboxes keep their members."""
-    _control(name, "drain", "is drained; its unused members are being deleted", output)
+    _control(
+        hosts.find(context, namespace),
+        name,
+        PoolAction.DRAIN,
+        "is drained; its unused members are being deleted",
+        output,
+    )
 
 
 @command.command("explain")
-@options.server
+@options.backend_options
 @options.name_argument("name", "pools")
 @options.output
-def explain(name: str, output: str | None) -> None:
+def explain(name: str, context: str | None, namespace: str | None, output: str | None) -> None:
     """Show how a pool is used, and the predicted misses for other sizes."""
-    found = lookup.fetch(ServerClient.open(), subject.pool_subject(name), "explain")
+    found = hosts.find(context, namespace).explain_pool(name)
     if output:
         show.emit(found, output)
     else:
         pools.print_explanation(found)
 
 
-@command.command("delete")
-@options.server
-@options.name_argument("name", "pools", required=False)
-@options.files(required=False)
-@options.variables_option
-@options.wait
-@options.timeout("5m")
-def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: float) -> int:
-    """Delete a pool, by name or by its file, and wait until its unused members are gone.
-
-    Sandboxes keep the members that they use.
-    """
-    from dayfly.cli.delete import delete_all
-
-    chosen = [subject.pool_subject(each) for each in crud.resolve_names(name, files, sets, "ResourcePool")]
-    return delete_all(chosen, wait=wait, timeout=timeout)
-
-
-def _control(name: str, action: str, done: str, output: str | None) -> None:
+def _control(host: Backend, name: str, action: PoolAction, done: str, output: str | None) -> None:
     """Send an action to a pool and print the result."""
-    client, target = ServerClient.open(), subject.pool_subject(name)
-    lookup.fetch(client, target)
-    found = client.post(*subject.path(target), action, body={})
+    found = host.control_pool(name, action)
     if output:
         show.emit(found, output)
     else:
-        show.print_message(f"{show.capitalize(subject.title(target))} {done}.")
+        show.print_message(f"{show.capitalize(subject.title(subject.pool_subject(name)))} {done}.")
+
+
+_KIND = crud.VerbKind("pool", "pools", "resourcepools", "ResourcePool", subject.pool_subject)
+_DELETE = """Delete a pool, by name or by its file, and wait until its unused members are gone.
+
+Sandboxes keep the members that they use.
+"""
+crud.add_delete(command, _KIND, _DELETE)

@@ -12,7 +12,9 @@ import msgspec
 from dayfly.embedded.executors import Companion
 from dayfly.embedded.ledger import MemberBirth, RunChange, SqliteLedger, StoredRun
 from dayfly.embedded.pool_tables import MemberRow
+from dayfly.execute.acquire.acquisition import find_acquisitions
 from dayfly.execute.acquire.facts import Member, acquire_facts, acquire_objections, lost_member, needs_member
+from dayfly.execute.acquire.holder_report import retried_attempts
 from dayfly.execute.acquire.members import Progress, is_held_by, join, leave
 from dayfly.execute.executor import Observations
 from dayfly.lib.clock import now_ms
@@ -266,13 +268,13 @@ class AcquireExecutor(Companion):
 
     def retries(self, uid: str, attempts: Mapping[str, int]) -> dict[str, dict[str, int]]:
         """Return, by member, its attempts whose back-off ends if these attempts of the holder are retried."""
-        stored = self._reader.load(uid)
+        if (stored := self._reader.load(uid)) is None:
+            return {}
         found: dict[str, dict[str, int]] = {}
-        for name in attempts:
-            record = stored.run.unit(name) if stored is not None else None
-            member = self._index.find(record.ref) if record is not None and record.kind == Kind.ACQUIRE else None
-            if member is not None:
-                found.setdefault(member.run.uid, {}).update(_retried(member, name.rpartition("/")[2]))
+        for acquisition in find_acquisitions(stored.documents).values():
+            member = self._index.find(acquisition.member(stored.run))
+            if member is not None and (retried := retried_attempts(acquisition, attempts, member.run)):
+                found[member.run.uid] = retried
         return found
 
     async def _leave(self, uid: str, holder: Run, resource: str = "") -> None:
@@ -292,14 +294,6 @@ class AcquireExecutor(Companion):
     def _stored_run(self, uid: str) -> Run | None:
         stored = self._reader.load(uid)
         return stored.run if stored is not None else None
-
-
-def _retried(member: PoolMember, name: str) -> dict[str, int]:
-    """Return the latest attempts of the steps that a holder's unit stands for: one create step, or all delete steps."""
-    steps = [step for step in member.plan.steps.values() if step.unit.name == name]
-    if not steps:
-        steps = [step for step in member.plan.steps.values() if not step.creates]
-    return {step.id: member.run.unit(step.id).attempt for step in steps if member.run.unit(step.id).attempt}
 
 
 def _change(member: Run, moves: tuple[Join | Leave, ...]) -> RunChange:

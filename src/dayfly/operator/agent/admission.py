@@ -59,7 +59,7 @@ class LocalKeys:
 
 
 def check_documents(documents: tuple[Lifecycle, ...], org: str) -> None:
-    """Refuse documents that cannot belong to a sandbox or route group of the organisation.
+    """Refuse documents that cannot belong to a sandbox, route group or pool of the organisation.
 
     The templates of pool members in them are checked by the same rules.
 
@@ -67,10 +67,10 @@ def check_documents(documents: tuple[Lifecycle, ...], org: str) -> None:
         DocumentsRefusedError: for the first problem.
     """
     kinds = {document.target.kind for document in documents}
-    if documents and kinds not in ({SANDBOXES.kind}, {GROUP}):
-        raise DocumentsRefusedError("the operator runs only sandboxes and route groups for a server")
+    if documents and kinds not in ({SANDBOXES.kind}, {GROUP}, {MEMBER_KIND}):
+        raise DocumentsRefusedError("the operator runs only sandboxes, route groups and pools for a server")
     _check_run(documents, org)
-    for found in templates(documents):
+    for found in (*((documents,) if kinds == {MEMBER_KIND} else ()), *templates(documents)):
         if any(document.target != MEMBER_TARGET for document in found):
             raise DocumentsRefusedError(f"a template of a pool member must have the kind {MEMBER_KIND} and no name")
         _check_run(found, org)

@@ -63,6 +63,7 @@ class Agent:
             seed=seed,
         )
         self.served.on_data_loss = self.dial.reset_session
+        cluster.holds.is_server_frozen = lambda: self.dial.is_frozen
         self._permits = StartPermits(self.dial.query_startable)
 
     async def run(self) -> None:

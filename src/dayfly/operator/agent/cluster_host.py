@@ -8,22 +8,23 @@ from typing import Any
 import msgspec
 
 from dayfly.execute.pod import names
+from dayfly.execute.pod.read import format_time
 from dayfly.kube.cache import ObjectChange
 from dayfly.kube.objects import Key
 from dayfly.link import run_queries, wire
 from dayfly.link.envelope import Session
 from dayfly.link.host_end import HostEnd
 from dayfly.link.wire import Verdict
-from dayfly.operator.agent import admission, offer_dedup, run_reads, served_sandboxes
+from dayfly.operator.agent import admission, offer_dedup, run_reads, served_runs, served_sandboxes
 from dayfly.operator.agent.admission import LocalKeys
 from dayfly.operator.agent.api_errors import unavailable_on_error
 from dayfly.operator.agent.release import ReleaseQueue
 from dayfly.operator.agent.report_log import ReportLog
-from dayfly.operator.cluster import births
 from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     FORGET_ANNOTATION,
+    POOL_REQUEST_ANNOTATION,
     RETRY_ANNOTATION,
     SANDBOXES,
     TARGET_FINALIZER,
@@ -51,7 +52,6 @@ class ClusterHost:
     """The host (`link.host_interface.Host`) of one organisation, over the objects in its namespace."""
 
     is_remote = True
-    pools = False
 
     def __init__(self, cluster: ClusterWatches, bound: Mapping[str, str], admit: Admit) -> None:
         """Create the host; `bound` has the namespace of each organisation, `admit` refuses what no executor can run."""
@@ -91,6 +91,11 @@ class ClusterHost:
     def routes(self) -> bool:
         """Whether the cluster routes requests by routing key, as far as is known."""
         return self._cluster.can_route
+
+    @property
+    def pools(self) -> bool:
+        """Return whether the operator has pools."""
+        return self._cluster.holds.is_enabled
 
     def begin_session(self) -> int:
         return self.session
@@ -145,6 +150,9 @@ class ClusterHost:
 
     @unavailable_on_error
     async def offer(self, offer: wire.Offer) -> Verdict:
+        if offer.pool is not None and not self.pools:
+            raise DocumentsRefusedError("this operator has no pools")
+        served_runs.check_kind(offer)
         if offer_dedup.is_carried_out(self._cluster, self._cached_sandbox(offer.uid), offer):
             return Verdict.TAKEN
         seen = await self._create(offer) or await self._find(offer.uid)
@@ -161,7 +169,7 @@ class ClusterHost:
             return Verdict.UNKNOWN
         else:
             # Another operator may have sealed the run since, from an earlier offer.
-            await self._revise(run := await self._seal(seen, offer), offer)
+            await self._revise(run := await served_runs.seal(self._cluster, seen, offer, self.org), offer)
         self._keys.setdefault(offer.uid, Key.from_object(seen))
         self._cluster.queue.add(run.metadata.name)
         return Verdict.TAKEN
@@ -220,8 +228,21 @@ class ClusterHost:
         await self._change(run, lambda offered: msgspec.structs.replace(offered, lease_until=until))
         return Verdict.TAKEN
 
-    async def control_pool(self, uid: str, action: wire.PoolAction, by: str) -> Verdict:  # noqa: ARG002 # the protocol
-        return Verdict.UNKNOWN  # it has no pools
+    @unavailable_on_error
+    async def control_pool(self, uid: str, action: wire.PoolAction, by: str) -> Verdict:
+        seen = await self._find(uid)
+        run = await self._read_run(seen) if seen is not None else None
+        if seen is None or run is None or run.spec.pool is None or run.spec.offered is None:
+            return Verdict.UNKNOWN
+        if served_sandboxes.has_ended(seen, run=True):
+            return self._report_end(uid, seen)
+        if run.ledger.closed is not None or run.spec.offered.stop is not None or seen.metadata.deletion_timestamp:
+            return Verdict.CLOSED
+        # With the time, an action is a new one although the author repeats it.
+        author = f"{by or 'the server'} at {format_time(self._cluster.now())}"
+        await self._annotate(seen, {POOL_REQUEST_ANNOTATION: f"{action.value} {author}"})
+        self._cluster.pooled.add(Key.from_object(seen))
+        return Verdict.TAKEN
 
     @unavailable_on_error
     async def acknowledge(self, uids: tuple[str, ...]) -> None:
@@ -353,35 +374,11 @@ class ClusterHost:
         wanted = served_sandboxes.manifest(self._key(offer.uid), offer.uid, self.org, self.cluster_name, offer)
         return await served_sandboxes.create(self._client, wanted)
 
-    async def _seal(self, seen: SandboxObject, offer: wire.Offer) -> RunObject:
-        """Seal the run with the Sandbox object as its target; the offered documents have the server's target."""
-        meta = seen.metadata
-        target = Target(
-            api_version=SANDBOXES.api_version,
-            kind=SANDBOXES.kind,
-            namespace=meta.namespace,
-            name=meta.name,
-            uid=meta.uid,
-        )
-        documents = tuple(msgspec.structs.replace(each, target=target) for each in offer.documents)
-        offered = ServerTarget(
-            uid=offer.uid,
-            org=self.org,
-            name=offer.name,
-            kind=offer.documents[-1].target.kind,
-            generation=offer.generation,
-            expires_at=offer.expires_at,
-            lease_until=offer.lease_until,
-        )
-        return await births.seal(self._cluster, meta, documents, RunSpec(forks=offer.forks, offered=offered))
-
     async def _revise(self, run: RunObject, offer: wire.Offer) -> None:
-        offered = run.spec.offered
-        if offered is None or offer.generation < offered.generation or run.ledger.closed is not None:
+        if (spec := served_runs.revise(run, offer, self.admit)) is None:
             return
-        admission.check_kept_units(offer.forks, group=offered.kind == GROUP, local_keys=self._local_keys)
-        newest = msgspec.structs.replace(offered, generation=offer.generation, expires_at=offer.expires_at)
-        spec = msgspec.structs.replace(run.spec, forks=offer.forks, offered=newest)
+        assert spec.offered is not None, "the run is a server's"
+        admission.check_kept_units(offer.forks, group=spec.offered.kind == GROUP, local_keys=self._local_keys)
         await self._write(run, spec)
 
     async def _change(self, run: RunObject, change: Callable[[ServerTarget], ServerTarget]) -> None:

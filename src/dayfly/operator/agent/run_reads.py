@@ -11,7 +11,8 @@ from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import DOCUMENTS, STEP_LOGS, RunObject
+from dayfly.operator.cluster.hold_index import members_of
+from dayfly.operator.cluster.objects import DOCUMENTS, STEP_LOGS, MemberRef, RunObject
 from dayfly.operator.outputs.attempt_secrets import verified_values
 from dayfly.operator.outputs.producers import find_producer
 from dayfly.spec.kinds import StepLog
@@ -99,16 +100,27 @@ def build_history(run: RunObject) -> tuple[HistoryEntry, ...]:
 
 
 async def read_logs(client: KubeClient, run: RunObject) -> Kept:
-    """Return the ends of the stored logs of a run's steps, by unit and attempt."""
+    """Return the ends of the stored logs of a run's steps, by unit and attempt.
+
+    The steps of a pool member have the names that they would have without a pool.
+    """
     target = run.ledger.target
-    label = f"{names.RUN_LABEL}={run.metadata.name}"
-    found: Kept = {}
-    for bundle in (await client.list_all(STEP_LOGS, target.namespace, labels=label)).items:
-        if bundle.spec.sandbox.uid == target.uid:
-            found |= {
-                (log.unit, log.attempt): KeptLog(_bytes(log), entries_from(log.times)) for log in bundle.spec.logs
-            }
+    found = await _read_stored(client, run.metadata.name, target.namespace, target.uid)
+    for resource, text in members_of(run.ledger):
+        member = MemberRef.parse(text)
+        for (unit, attempt), log in (await _read_stored(client, member.run, member.namespace, member.uid)).items():
+            found.setdefault((f"{resource}/{unit.rpartition('/')[2]}", attempt), log)
     return found
+
+
+async def _read_stored(client: KubeClient, run: str, namespace: str, target: str) -> Kept:
+    """Return the stored logs of a run by its name, and by the namespace and UID of its target."""
+    return {
+        (log.unit, log.attempt): KeptLog(_bytes(log), entries_from(log.times))
+        for bundle in (await client.list_all(STEP_LOGS, namespace, labels=f"{names.RUN_LABEL}={run}")).items
+        if bundle.spec.sandbox.uid == target
+        for log in bundle.spec.logs
+    }
 
 
 def list_logs(kept: Kept) -> tuple[LogInfo, ...]:

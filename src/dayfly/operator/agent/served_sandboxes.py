@@ -1,7 +1,7 @@
-"""Sandbox objects in this cluster for the sandboxes and route groups of a server.
+"""Sandbox objects in this cluster for the sandboxes, route groups and pools of a server.
 
-A route group of a server is a Sandbox object, too: an order for an unknown run contains only its UID, so all need the
-same kind of name.
+A route group or pool of a server is a Sandbox object, too. An order for an unknown run contains only its UID, so all
+need the same kind of name.
 
 The finalizer `dayfly.dev/served` keeps the object until the server has acknowledged the end. Until then nothing can be
 started again under the object's name, which is derived from the server's UID. The object's spec has no effect: the
@@ -41,7 +41,7 @@ from dayfly.plan.world import World
 from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.report import RunReport
-from dayfly.spec.route_group import KIND as GROUP
+from dayfly.spec.resource_pool import KIND as POOL
 from dayfly.spec.run import Phase, Run, decode
 
 UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -63,12 +63,16 @@ def object_name(uid: str) -> str:
     return names.derive_name("s", "", "served", uid)
 
 
+def kind(offer: Offer) -> str:
+    """Return the kind of what is offered."""
+    return POOL if offer.pool is not None else offer.documents[-1].target.kind
+
+
 def manifest(key: Key, uid: str, org: str, cluster: str, offer: Offer | None) -> dict[str, Any]:
     """Return the object to create. Without an offer it only blocks its name, and is deleted at once."""
     annotations = {SERVED_FOR_ANNOTATION: org}
     if offer is not None:
-        group = offer.documents[-1].target.kind == GROUP
-        name = f"{GROUP.lower()}/{offer.name}" if group else offer.name
+        name = offer.name if kind(offer) == SANDBOXES.kind else f"{kind(offer).lower()}/{offer.name}"
         annotations |= {SERVED_NAME_ANNOTATION: name, SERVED_KEY_ANNOTATION: offer.routing_key}
     return {
         "apiVersion": SANDBOXES.api_version,

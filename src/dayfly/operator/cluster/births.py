@@ -26,6 +26,7 @@ from dayfly.operator.cluster.objects import (
     TARGET_FINALIZER,
     DocumentObject,
     PoolMemberObject,
+    ResourcePoolObject,
     RouteGroupObject,
     RunObject,
     SandboxObject,
@@ -39,7 +40,7 @@ from dayfly.spec.run import Holder, Run
 MAX_INLINE_BYTES = 262_144
 TARGET_LABEL = f"{names.RUN_LABEL}-target"
 
-T = TypeVar("T", SandboxObject, RouteGroupObject, PoolMemberObject)
+T = TypeVar("T", SandboxObject, RouteGroupObject, ResourcePoolObject, PoolMemberObject)
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from dayfly.kube.watches import Watches
 from dayfly.lib.clock import now_ms
 from dayfly.lib.pace import Urgency
 from dayfly.lib.queue import WorkQueue
-from dayfly.operator.cluster.hold_index import HoldIndex
+from dayfly.operator.cluster.hold_index import HoldIndex, only_pool_changes
 from dayfly.operator.cluster.interning import share
 from dayfly.operator.cluster.objects import (
     DOCUMENTS,
@@ -112,7 +112,7 @@ class ClusterWatches(Watches):
         self.sandbox_queue: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, workers=WORKERS, seed=seed)
         self.published: WorkQueue[str] = WorkQueue(seed=seed)
         self.hooked: WorkQueue[str] = WorkQueue(seed=seed)
-        self.grouped, self.members = _queue_by_namespace(seed), _queue_by_namespace(seed)
+        self.grouped, self.pooled, self.members = (_queue_by_namespace(seed) for _ in range(3))
         self.pairs: WorkQueue[Pair] = WorkQueue(owner=lambda pair: pair.key.namespace, seed=seed)
         self.follow(RUNS, self.runs)
         self.follow(DOCUMENTS, self.documents)
@@ -183,7 +183,8 @@ class ClusterWatches(Watches):
     @property
     def queues(self) -> tuple[WorkQueue[Any], ...]:
         """The work queues."""
-        return self.queue, self.sandbox_queue, self.published, self.hooked, self.pairs, self.grouped, self.members
+        by_namespace = self.grouped, self.pooled, self.members
+        return self.queue, self.sandbox_queue, self.published, self.hooked, self.pairs, *by_namespace
 
     def close(self) -> None:
         """Close the queues."""
@@ -217,7 +218,7 @@ class ClusterWatches(Watches):
         self._target_index.update(change)
         for partner in self.holds.update(change):
             self.queue.add(partner)
-        if not self.ledger.is_own(change):
+        if not (self.ledger.is_own(change) or only_pool_changes(change)):
             self._queue_run(change)
 
     def _queue_run(self, change: ObjectChange[RunObject]) -> None:

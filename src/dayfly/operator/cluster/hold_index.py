@@ -1,13 +1,15 @@
 """Index of the runs of pool members and of their holders, from the cache of Runs."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
 from dayfly.execute.acquire.members import is_free
 from dayfly.execute.pod import names
 from dayfly.kube.cache import Cache, ObjectChange
-from dayfly.operator.cluster.objects import MemberRef, PoolMemberObject, RunObject
+from dayfly.kube.objects import Key
+from dayfly.operator.cluster.objects import POOL_LABEL, MemberRef, PoolMemberObject, ResourcePoolObject, RunObject
 from dayfly.spec.lifecycle import Kind
+from dayfly.spec.report import RunReport
 from dayfly.spec.run import Phase, Run
 
 K = TypeVar("K", bound=Hashable)
@@ -20,8 +22,21 @@ class HoldIndex:
     """
 
     def __init__(self) -> None:
-        self.members: Cache[PoolMemberObject] = Cache()
+        self.members: Cache[PoolMemberObject] = Cache(labels=(POOL_LABEL,))
         """The objects of members; empty if this process does not watch them."""
+        self.pools: Cache[ResourcePoolObject] = Cache()
+        """The same for pools."""
+        self.retries: dict[str, dict[str, int]] = {}
+        """By member: the attempts of its steps whose back-off ends because a person retries its holder's units."""
+        self.on_miss: Callable[[str, str], None] = lambda _namespace, _template: None
+        """Called after a member was created for a holder, with its namespace and the digest of its template."""
+        self.is_enabled = False
+        """Whether this process has pools."""
+        self.is_server_frozen: Callable[[], bool] = lambda: False
+        """Whether the server has frozen this cluster, so that its pools create nothing."""
+        self.pool_reports: dict[str, RunReport] = {}
+        """The newest reports of a server's pools, by the UIDs of their runs."""
+        self._pool_runs: dict[str, dict[Key, None]] = {}
         self._free: dict[tuple[str, str], dict[str, None]] = {}
         self._living: dict[tuple[str, str], dict[str, None]] = {}
         self._by_holder: dict[str, dict[str, None]] = {}
@@ -43,9 +58,29 @@ class HoldIndex:
         """Return the runs whose ledger claims a member."""
         return tuple(self._by_ref.get(str(member), ()))
 
+    def pool_runs(self, namespace: str) -> tuple[Key, ...]:
+        """Return the targets of the runs of pools in a namespace."""
+        return tuple(self._pool_runs.get(namespace, ()))
+
+    def _update_pool(self, change: ObjectChange[RunObject]) -> None:
+        run = change.latest
+        target = run.ledger.target
+        found = self._pool_runs.setdefault(target.namespace, {})
+        if change.new is not None:
+            found[Key(target.namespace, target.name)] = None
+            return
+        found.pop(Key(target.namespace, target.name), None)
+        self.pool_reports.pop(run.ledger.uid, None)
+        if not found:
+            del self._pool_runs[target.namespace]
+
     def update(self, change: ObjectChange[RunObject]) -> set[str]:
         """Apply a change of a run. Return the other runs that need a turn because of it."""
         name, old, new = change.key.name, change.old, change.new
+        if new is None:
+            self.retries.pop(name, None)
+        if change.latest.spec.pool is not None:
+            self._update_pool(change)
         if not any(run is not None and _takes_part(run.ledger) for run in (old, new)):
             # The run may have an entry in a member, which it never claims if it has ended or was closed.
             return set(self.held_by(change.latest.ledger.uid)) if _is_over(new) else set()
@@ -77,11 +112,23 @@ class HoldIndex:
 
 def refs_of(run: RunObject | None) -> tuple[str, ...]:
     """Return the members to which a run's ledger refers."""
-    if run is None:
-        return ()
-    records = run.ledger.units.values()
-    refs = (record.ref for record in records if record.kind == Kind.ACQUIRE)
-    return tuple(dict.fromkeys(ref for ref in refs if ref.count("/") == 2))
+    found = members_of(run.ledger) if run is not None else ()
+    return tuple(dict.fromkeys(ref for _, ref in found))
+
+
+def members_of(ledger: Run) -> tuple[tuple[str, str], ...]:
+    """Return the members to which a ledger refers, each after the resource that it provides."""
+    records = (item for item in ledger.units.items() if item[1].kind == Kind.ACQUIRE)
+    found = ((name.rpartition("/")[0], record.ref) for name, record in records if record.ref.count("/") == 2)
+    return tuple(dict.fromkeys(found))
+
+
+def only_pool_changes(change: ObjectChange[RunObject]) -> bool:
+    """Return whether only the ledger of a pool has changed, which the controller of pools handles."""
+    old, new = change.old, change.new
+    if old is None or new is None or new.spec.pool is None:
+        return False
+    return (old.ledger, old.spec.offered) == (new.ledger, new.spec.offered)
 
 
 def _takes_part(ledger: Run) -> bool:

@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from functools import partial
 
+from dayfly.execute.acquire.acquisition import find_acquisitions
 from dayfly.execute.acquire.facts import Member
+from dayfly.execute.acquire.holder_report import HeldMember, retried_attempts
+from dayfly.execute.turn import Scene
 from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
@@ -73,6 +76,27 @@ class MemberReader:
     async def _read_run(self, ref: MemberRef) -> RunObject | None:
         found = await self._cluster.ledger.read_current(ref.run)
         return found if found is not None and found.ledger.uid == ref.uid else None
+
+
+def held_member(cluster: ClusterWatches, text: str, report_of: ReportOf = lambda _run: None) -> HeldMember:
+    """Return the member that the ledger of a holder refers to, as the caches have it."""
+    ref = MemberRef.parse(text)
+    run, seen = cluster.ledger.get(ref.run), cluster.holds.members.get(ref.name, ref.namespace)
+    known = run is not None and run.ledger.uid == ref.uid
+    pool = seen.spec.pool if seen is not None and seen.metadata.uid == ref.uid else ""
+    return HeldMember(ref.name, pool, run.ledger if run is not None and known else None, partial(report_of, ref.run))
+
+
+def retry_members(cluster: ClusterWatches, scene: Scene) -> None:
+    """End the back-offs of members for whose steps the units of a run stand that a person retries."""
+    attempts = scene.world.intent.retry
+    for acquisition in find_acquisitions(scene.plan.documents).values() if attempts else ():
+        ref = acquisition.member(scene.world.run)
+        member = held_member(cluster, ref).run if ref else None
+        wanted = retried_attempts(acquisition, attempts, member) if member is not None else {}
+        if wanted and cluster.holds.retries.get(name := MemberRef.parse(ref).run) != wanted:
+            cluster.holds.retries[name] = wanted
+            cluster.queue.add(name)
 
 
 def _lost_ledger(ref: MemberRef) -> UnitRefusal:

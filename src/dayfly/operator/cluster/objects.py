@@ -17,6 +17,8 @@ from dayfly.spec.kinds import PoolMemberSpec, RunSpec, StepLogsSpec
 from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, Lifecycle, Target, digest
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
+from dayfly.spec.resource_pool import KIND as POOL_KIND
+from dayfly.spec.resource_pool import ResourcePool
 from dayfly.spec.route_group import RouteGroup
 from dayfly.spec.run import Run
 from dayfly.spec.scalars.numbers import parse_whole
@@ -31,6 +33,10 @@ HOOK_FINALIZER = f"{GROUP}/hook"
 HOOKED_PREFIX = f"lifecycle.{GROUP}/"
 # On objects of a hook's run. The value is the hook's UID.
 HOOK_LABEL = f"{GROUP}/hook"
+# On a pool member: the UID of its pool.
+POOL_LABEL = f"{GROUP}/pool"
+# On a pool: the latest request, as ACTION AUTHOR. The action is pause, resume or drain.
+POOL_REQUEST_ANNOTATION = f"{GROUP}/pool-request"
 ABANDON_ANNOTATION = f"{GROUP}/abandon"
 # On a document that does not name its target: the target's namespace, name and UID.
 TARGET_ANNOTATION = f"{GROUP}/target"
@@ -135,6 +141,7 @@ class WrittenUnit(KubeStruct, frozen=True):
     id: str
     state: str = ""
     attempt: int = 0
+    pod: str = ""
 
 
 class WrittenEndpoint(KubeStruct, frozen=True):
@@ -228,11 +235,39 @@ class RouteGroupObject(KubeStruct, frozen=True):
         return group
 
 
+class StoredMemberStatus(StoredStatus, frozen=True):
+    """The same of a pool member."""
+
+    state: str = ""
+    holder: str = ""
+
+
+class ResourcePoolObject(KubeStruct, frozen=True):
+    """A ResourcePool as its owner wrote it; `spec.documents` parses the spec. The status is output only."""
+
+    metadata: AnnotatedMeta
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: StoredStatus | None = None
+
+    def parsed(self) -> ResourcePool:
+        """Parse the spec.
+
+        Raises:
+            SpecError: the spec has a fault that the CRD's schema does not detect.
+        """
+        name = self.metadata.name
+        check_depth(self.spec)
+        pool = documents.from_wire({"name": name, "spec": self.spec}, POOL_KIND, name=name)
+        assert isinstance(pool, ResourcePool), "parsed as this kind"
+        return pool
+
+
 class PoolMemberObject(KubeStruct, frozen=True):
-    """A pool member, the target of its run."""
+    """A pool member, the target of its run. The status is output only."""
 
     metadata: AnnotatedMeta
     spec: PoolMemberSpec
+    status: StoredMemberStatus | None = None
     api_version: Literal["dayfly.dev/v1alpha1"] = API_VERSION
     kind: Literal["PoolMember"] = "PoolMember"
 
@@ -252,6 +287,7 @@ SANDBOXES = ApiResource(GROUP, VERSION, "sandboxes", "Sandbox", SandboxObject)
 STEP_LOGS = ApiResource(GROUP, VERSION, "steplogs", "StepLogs", StepLogsObject)
 PLUGINS = ApiResource(GROUP, VERSION, "resourceplugins", "ResourcePlugin", PluginObject, namespaced=False)
 GROUPS = ApiResource(GROUP, VERSION, "routegroups", "RouteGroup", RouteGroupObject)
+POOLS = ApiResource(GROUP, VERSION, "resourcepools", POOL_KIND, ResourcePoolObject)
 POOL_MEMBERS = ApiResource(GROUP, VERSION, "poolmembers", MEMBER_KIND, PoolMemberObject)
 HOOKS = ApiResource(GROUP, VERSION, "lifecyclehooks", "LifecycleHook", HookObject, namespaced=False)
 

@@ -198,7 +198,9 @@ class AcquireExecutor:
     async def _create_object(self, body: PoolMemberObject) -> PoolMemberObject:
         meta = body.metadata
         try:
-            return await self._cluster.client.create(POOL_MEMBERS, body, meta.namespace)
+            made = await self._cluster.client.create(POOL_MEMBERS, body, meta.namespace)
+            self._cluster.holds.on_miss(meta.namespace, body.spec.template)
+            return made
         except (errors.AlreadyExists, errors.OutcomeUnknown):
             return await self._cluster.client.get(POOL_MEMBERS, meta.name, meta.namespace)
 

@@ -39,10 +39,18 @@ _NO_SLOT = Reason.WAITING_FOR_SLOT
 
 
 class _SlotGroup(NamedTuple):
-    """Slots that the sandboxes of a namespace share. Create steps and cleanup steps have separate groups."""
+    """Slots that the sandboxes of a namespace share. Create steps and cleanup steps have separate groups.
+
+    Pool members that were never held have groups of half the size, so that a refill takes no slot of a sandbox.
+    """
 
     namespace: str
     is_cleanup: bool
+    is_refill: bool = False
+
+    @classmethod
+    def of_run(cls, run: RunObject, *, is_cleanup: bool) -> "_SlotGroup":
+        return cls(run.ledger.target.namespace, is_cleanup, run.ledger.is_member and not run.ledger.joins)
 
 
 class _UsedSlots:
@@ -110,7 +118,7 @@ class StepSlots:
         Raises:
             errors.ApiError: the limit of the namespace could not be read.
         """
-        group = _SlotGroup(run.ledger.target.namespace, is_cleanup)
+        group = _SlotGroup.of_run(run, is_cleanup=is_cleanup)
         await self._limits.refresh(group.namespace)
         self._recount(run, facts, blocked)
         mine = self._used[group].units_of(run.metadata.name)
@@ -125,7 +133,7 @@ class StepSlots:
 
     def reserve(self, run: RunObject, unit: str, *, is_cleanup: bool) -> bool:
         """Reserve a slot for a step whose pod will be created. If none is free, schedule a turn and return false."""
-        group, name = _SlotGroup(run.ledger.target.namespace, is_cleanup), run.metadata.name
+        group, name = _SlotGroup.of_run(run, is_cleanup=is_cleanup), run.metadata.name
         used = self._used[group]
         if unit in used.units_of(name):
             return True
@@ -138,7 +146,7 @@ class StepSlots:
     def release(self, run: RunObject, unit: str) -> None:
         """Release the slot of a unit whose pod was not created."""
         for is_cleanup in (False, True):
-            group = _SlotGroup(run.ledger.target.namespace, is_cleanup)
+            group = _SlotGroup.of_run(run, is_cleanup=is_cleanup)
             mine = self._used[group].units_of(run.metadata.name)
             if unit in mine:
                 self._used[group].put(run.metadata.name, {each: mine[each] for each in mine if each != unit})
@@ -149,7 +157,7 @@ class StepSlots:
 
         `end_turn` must follow, whether the moves are committed or not.
         """
-        group, name = _SlotGroup(run.ledger.target.namespace, is_cleanup), run.metadata.name
+        group, name = _SlotGroup.of_run(run, is_cleanup=is_cleanup), run.metadata.name
         mine = self._used[group].units_of(name)
         # An attempt that is claimed and voided at once starts nothing.
         exempt = {*mine, *(move.unit for move in moves if isinstance(move, Void))}
@@ -171,7 +179,7 @@ class StepSlots:
         self._recount(run, {}, {})
         given = decision.waits if decision is not None else ()
         for is_cleanup in (False, True):
-            group = _SlotGroup(run.ledger.target.namespace, is_cleanup)
+            group = _SlotGroup.of_run(run, is_cleanup=is_cleanup)
             if decision is not None:
                 self._release_unused(group, run, decision)
             waits = is_cleanup is (run.ledger.closed is not None) and _NO_SLOT in {wait.reason for wait in given}
@@ -197,21 +205,23 @@ class StepSlots:
         run = self._ledger.get(name)
         if run is None:
             self._forget(name)
-        elif name in self._used[_SlotGroup(run.ledger.target.namespace, is_cleanup=False)] or any(
+        elif name in self._used[_SlotGroup.of_run(run, is_cleanup=False)] or any(
             unit.state in ALIVE for unit in run.ledger.units.values()
         ):  # other cleanup slots are counted again at the end of each turn
             self._recount(run, {}, {})
-            self._wake(_SlotGroup(run.ledger.target.namespace, is_cleanup=False))
-            self._wake(_SlotGroup(run.ledger.target.namespace, is_cleanup=True))
+            self._wake(_SlotGroup.of_run(run, is_cleanup=False))
+            self._wake(_SlotGroup.of_run(run, is_cleanup=True))
 
     def _recount(self, run: RunObject, facts: Mapping[AttemptKey, Fact], blocked: Mapping[str, object]) -> None:
         """Count the slots of a run again: live attempts in the ledger, and reservations for prepared pods.
 
         A live attempt uses a cleanup slot if it was claimed after the run was closed.
         """
-        name, namespace, closed = run.metadata.name, run.ledger.target.namespace, run.ledger.closed
+        name, closed = run.metadata.name, run.ledger.closed
         for is_cleanup in (False, True):
-            group = _SlotGroup(namespace, is_cleanup)
+            group = _SlotGroup.of_run(run, is_cleanup=is_cleanup)
+            if run.ledger.joins:
+                self._move_from_refill(group, name)
             before = self._used[group].units_of(name)
             now: dict[str, bool] = {}
             for unit, record in run.ledger.units.items():
@@ -224,6 +234,16 @@ class StepSlots:
                 now |= {unit: False for unit in before if _keeps_reservation(run, unit, facts, blocked)}
             self._used[group].put(name, now)
 
+    def _move_from_refill(self, group: _SlotGroup, name: str) -> None:
+        """Count the steps of a pool member for its holder, which has just joined it."""
+        refill = group._replace(is_refill=True)
+        if refill in self._waiting:
+            self._waiting[refill].pop(name, None)
+        if refill in self._used and (units := self._used[refill].units_of(name)):
+            self._used[group].put(name, {**units, **self._used[group].units_of(name)})
+            self._used[refill].put(name, {})
+            self._wake(refill)
+
     def _free_slots_for(self, group: _SlotGroup, name: str) -> int:
         """Return the free slots for a run after each run that has waited longer has got one."""
         waiting = self._waiting[group]
@@ -231,7 +251,12 @@ class StepSlots:
         return self._free_slots(group) - before
 
     def _free_slots(self, group: _SlotGroup) -> int:
-        """Return the free slots of a group. A step that waits for its image does not count."""
+        """Return the free slots of a group. A step that waits for its image does not count.
+
+        A refill begins no step while sandboxes of its namespace wait for a slot.
+        """
+        if group.is_refill and self._waiting.get(group._replace(is_refill=False)):
+            return 0
         used = self._used[group]
         if used.image_waits >= MAX_IMAGE_WAITS:
             return 0
@@ -246,6 +271,9 @@ class StepSlots:
                 self._queue.add(name)
         for name in list(islice(self._waiting[group], max(self._free_slots(group), 0))):
             self._queue.add(name)
+        refill = group._replace(is_refill=True)
+        if not group.is_refill and not self._waiting[group] and self._waiting.get(refill):
+            self._wake(refill)
 
     def _wait_message(self, group: _SlotGroup) -> str:
         if (lacking := self._used[group].image_waits) >= MAX_IMAGE_WAITS:
@@ -293,6 +321,8 @@ class _Limits:
     def limit_of(self, group: _SlotGroup) -> int:
         known = self._known.get(group.namespace)
         limit = self._default if known is None else known[1]
+        if group.is_refill:
+            limit = -(-limit // 2)
         # A limit of 0 must not block cleanup.
         return max(limit, 1) if group.is_cleanup else limit
 

@@ -1,1 +1,1 @@
-"""Pool members in the cluster: those without a run are recovered or removed."""
+"""Pools in the cluster: their ledgers, the refill, and members that have no run or no pool."""

@@ -1,8 +1,9 @@
-"""The label that protects namespaces and plugins from deletion while sandboxes use them.
+"""The label that protects namespaces and plugins from deletion while sandboxes and pools use them.
 
 Admission policies in `deploy/` reject the deletion of labelled objects. That only prevents mistakes: plans are sealed
-and ledgers are elsewhere, so runs do not depend on it. The label is set before a run is born. A sweep removes it after
-it has found no use twice in a row: once a minute, and soon after a run has ended.
+and ledgers are elsewhere, so runs do not depend on it. The label is set before a run of a sandbox is born, and by the
+next sweep for pools. A sweep removes it after it has found no use twice in a row: once a minute, and soon after a run
+has ended.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.objects import NAMESPACES, ApiResource, ObjectMeta
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import PLUGINS, SandboxObject
+from dayfly.operator.cluster.objects import PLUGINS, ResourcePoolObject, SandboxObject
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +105,8 @@ class InUseLabels:
         self._checked_at[name] = now
 
     async def sweep(self) -> None:
-        """Remove the label from objects that no sandbox uses."""
+        """Label what pools use, and remove the label from objects that neither sandboxes nor pools use."""
+        await self._label_used_by_pools()
         listing = await self._cluster.client.list_all(NAMESPACES, labels=IN_USE)
         labelled = [_Labelled(NAMESPACES, each.metadata, each.metadata.name) for each in listing.items]
         plugins = [each for each in self._cluster.plugins if IN_USE in (each.metadata.labels or {})]
@@ -116,11 +118,20 @@ class InUseLabels:
                 await self._unlabel(each)
         self._idle = {each.meta.uid for each in idle}
 
+    async def _label_used_by_pools(self) -> None:
+        used = {_pool_plugin(pool) for pool in self._cluster.holds.pools}
+        for plugin in [each for each in self._cluster.plugins if _plugin_name(each.spec) in used]:
+            await self._label(PLUGINS, plugin.metadata)
+        for name in sorted({pool.metadata.namespace for pool in self._cluster.holds.pools}):
+            await self._label_namespace(name)
+
     def _used(self) -> dict[str, set[str]]:
         """Return the used namespaces, and the used plugins without their versions, according to the caches."""
         namespaces = {sandbox.metadata.namespace for sandbox in self._cluster.sandboxes}
         namespaces |= {pod.metadata.namespace for pod in self._cluster.pods}
+        namespaces |= {pool.metadata.namespace for pool in self._cluster.holds.pools}
         plugins = {name for sandbox in self._cluster.sandboxes for name in _plugins(sandbox)}
+        plugins |= {_pool_plugin(pool) for pool in self._cluster.holds.pools}
         return {NAMESPACES.plural: namespaces, PLUGINS.plural: plugins}
 
     async def _unlabel(self, idle: _Labelled) -> None:
@@ -151,6 +162,10 @@ def _plugins(sandbox: SandboxObject) -> set[str]:
     resources = sandbox.spec.get("resources")
     found = resources if isinstance(resources, list) else []
     return {str(resource.get("plugin", "")).partition("@")[0] for resource in found if isinstance(resource, dict)}
+
+
+def _pool_plugin(pool: ResourcePoolObject) -> str:
+    return str(pool.spec.get("plugin", "")).partition("@")[0]
 
 
 def _plugin_name(spec: dict[str, Any]) -> str:

@@ -4,7 +4,6 @@ Names are derived from the Sandbox's UID, and existing objects are used as they 
 when they are first written. A later version of the compiler does not change them.
 """
 
-import contextlib
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -14,6 +13,7 @@ from dayfly.compile import Compiled
 from dayfly.execute.pod import names, pod_precheck
 from dayfly.kube.cache import ObjectChange
 from dayfly.kube.objects import Key
+from dayfly.operator.catalog import CLUSTER, Catalog, PluginMissingError
 from dayfly.operator.cluster import births
 from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
 from dayfly.operator.cluster.objects import (
@@ -36,14 +36,9 @@ from dayfly.spec.identity import routing_key
 from dayfly.spec.kinds import RunSpec
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
-from dayfly.spec.scalars import semver
 from dayfly.spec.unsupported_fields import LocalRouting
 
-# The publisher of plugins that are objects of this cluster, as grants name it.
-CLUSTER = "cluster"
 REFUSALS = frozenset({Reason.REFUSED, Reason.PLUGIN_MISSING})
-# Versions of a plugin that an error message lists if the requested one does not exist.
-MAX_NAMED_VERSIONS = 8
 
 RoutingKeys = Mapping[str, tuple[str, ...]] | None
 
@@ -58,6 +53,7 @@ class SandboxController:
         self._cluster = cluster
         self._doubt = doubt
         self._in_use = in_use
+        self._catalog = Catalog(cluster)
         # By UID of an existing Sandbox: the generation that its run uses, the run's UID, and the additional keys that
         # lead to its forks.
         self._done: dict[str, tuple[int, str, RoutingKeys]] = {}
@@ -67,7 +63,6 @@ class SandboxController:
         cluster.plugins.listen(self._on_plugin_change)
         cluster.gateway.listen(self._on_routing_change)
         cluster.istio.listen(self._on_routing_change)
-        self._parsed: dict[tuple[str, int], Plugin | SpecError] = {}  # by UID and generation
 
     def _on_change(self, change: ObjectChange[SandboxObject]) -> None:
         if (gone := change.deleted) is not None:
@@ -184,15 +179,18 @@ class SandboxController:
         check_depth(seen.spec)
         sandbox = documents.from_wire({"name": meta.name, "spec": seen.spec}, "Sandbox", name=meta.name)
         assert isinstance(sandbox, Sandbox), "the document has that kind"
+        plugins = self._plugins(sandbox)
         compiled = compiler.compile(
             sandbox,
-            self._plugins(sandbox),
+            plugins,
             uid=meta.uid,
             routing_key=routing_key(meta.uid),
             namespace=meta.namespace,
             publisher=CLUSTER,
             routed=routed,
             local=LocalRouting.CLUSTER,
+            # An existing run keeps the documents that were sealed before.
+            pools=self._catalog.pools(meta.namespace, _pooled_plugins(sandbox)) if new else (),
         )
         if new:
             _check_pods(seen, compiled)
@@ -204,34 +202,13 @@ class SandboxController:
         An invalid plugin is an error only for Sandboxes that use it.
         """
         wanted = compiler.required_plugins(sandbox)
-        published = self._published({name for name, _ in wanted})
         for (name, version), place in wanted.items():
-            versions = sorted((v for n, v in published if n == name), key=semver.order)
-            if not versions or (version and version not in versions):
-                wanted_name = f"{name}@{version}" if version else name
-                raise SandboxNotReadyError(
-                    Reason.PLUGIN_MISSING,
-                    f"resource plugin {wanted_name} is not in this cluster ({_describe_versions(versions)})",
-                )
-            fault = published[name, version or versions[-1]]
-            if isinstance(fault, SpecError):
-                problem = f"the plugin {semver.join_name(name, version or versions[-1])} is wrong: {fault}"
-                raise SpecError(problem, ("spec", "resources", place, "plugin"))
+            try:
+                self._catalog.plugin(name, version, ("spec", "resources", place, "plugin"))
+            except PluginMissingError as missing:
+                raise SandboxNotReadyError(Reason.PLUGIN_MISSING, str(missing)) from None
+        published = self._catalog.published({name for name, _ in wanted})
         return {key: found for key, found in published.items() if isinstance(found, Plugin)}
-
-    def _published(self, wanted: set[str]) -> dict[tuple[str, str], Plugin | SpecError]:
-        """Return the versions of these plugins: each parsed, or the error in it."""
-        seen = {(each.metadata.uid, each.metadata.generation): each for each in self._cluster.plugins}
-        self._parsed = {key: found for key, found in self._parsed.items() if key in seen}
-        published: dict[tuple[str, str], Plugin | SpecError] = {}
-        for key, each in seen.items():
-            if str(each.spec.get("name", "")).partition("@")[0] not in wanted:
-                continue
-            if key not in self._parsed:
-                self._parsed[key] = _parse_plugin(each)
-            with contextlib.suppress(SpecError):  # a Sandbox cannot refer to an invalid name
-                published[semver.split_name(str(each.spec["name"]))] = self._parsed[key]
-        return published
 
     async def _seal(self, seen: SandboxObject, compiled: Compiled, routed: RoutingKeys) -> None:
         meta = seen.metadata
@@ -250,18 +227,11 @@ class SandboxController:
         self._cluster.queue.add(made.metadata.name)
 
 
-def _describe_versions(versions: list[str]) -> str:
-    """List the published versions, lowest first. The number is limited, because a status has a size limit."""
-    older = len(versions) - MAX_NAMED_VERSIONS
-    named = f"there are {', '.join(versions[-MAX_NAMED_VERSIONS:])}" if versions else "there is no version of it"
-    return f"{named} and {older} older one{'s' * (older > 1)}" if older > 0 else named
-
-
-def _parse_plugin(found: PluginObject) -> Plugin | SpecError:
-    try:
-        return found.parsed()
-    except SpecError as fault:
-        return fault
+def _pooled_plugins(sandbox: Sandbox) -> set[str] | None:
+    """Return the plugins that a Sandbox names; None if it contains one, which a pool of the same content has."""
+    if any(each.spec is not None for each in sandbox.spec.resources):
+        return None
+    return {name for name, _ in compiler.required_plugins(sandbox)}
 
 
 def _check_pods(seen: SandboxObject, compiled: Compiled) -> None:

@@ -31,6 +31,7 @@ from dayfly.operator.status.status_format import (
     condition,
     conditions,
     endpoints_of,
+    member_pods,
     message_of,
     pods_of,
     supported_row,
@@ -202,7 +203,8 @@ class SandboxStatusWriter:
         closed = (report is not None and report.closed is not None) or bool(meta.deletion_timestamp)
         begun = report is not None or bool(before.units)
         phase = phases.phase(begun=begun, closed=closed, ready=ready, reason=reason)
-        standing = tuple((unit.id, unit.state, unit.attempt) for unit in units)
+        pods = pods_of(*about) | member_pods(self._cluster, about[0]) if about else {}
+        standing = tuple((unit.id, unit.state, unit.attempt, pods.get(unit.id, "")) for unit in units)
         expiry = Expiry.from_world(about[0].world if about else None, seen.spec, now)
         deferred = (), message, progress, standing, bool(lacking), expiry.soon, urls
 
@@ -225,7 +227,7 @@ class SandboxStatusWriter:
                     condition(seen, supported_row(lacking), now),
                     *expiry.conditions(generation),
                 ],
-                **({"run": run, "units": units_of(units, pods_of(*about))} if about else {}),
+                **({"run": run, "units": units_of(units, pods)} if about else {}),
             }
 
         has_trouble = phases.has_trouble(units)
@@ -239,7 +241,7 @@ def _stored_throttle(seen: SandboxObject) -> StatusThrottle:
     if stored is None:
         return StatusThrottle()
     urgent = stored.ready, stored.reason, stored.phase, stored.observed_generation
-    standing = tuple((unit.id, unit.state, unit.attempt) for unit in stored.units)
+    standing = tuple((unit.id, unit.state, unit.attempt, unit.pod) for unit in stored.units)
     lacks = any(each.type == SUPPORTED and each.status == "False" for each in stored.conditions)
     urls = {each.name: each.url for each in stored.endpoints}
     deferred = (), stored.message, stored.progress, standing, lacks, Expiry.is_warned_in(stored), urls

@@ -8,16 +8,22 @@ that show durations.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from dayfly.execute.acquire.acquisition import find_acquisitions
+from dayfly.execute.acquire.holder_report import member_steps
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import format_time
 from dayfly.execute.turn import Scene
+from dayfly.operator.cluster.caches import ClusterWatches
+from dayfly.operator.cluster.member_reads import held_member
 from dayfly.operator.cluster.objects import RouteGroupObject, SandboxObject, StoredStatus
 from dayfly.plan import messages
 from dayfly.plan.messages import fill_clocks
 from dayfly.plan.reasons import Reason
+from dayfly.plan.sealed import SealedStep
 from dayfly.plan.status import unit_sentence
 from dayfly.spec.lifecycle import STEP_KINDS
 from dayfly.spec.report import RunReport, UnitReport
+from dayfly.spec.run import ALIVE
 from dayfly.spec.unsupported_fields import SUPPORTED
 
 
@@ -98,6 +104,9 @@ def units_of(units: Iterable[UnitReport], pods: Mapping[str, str]) -> list[dict[
                 ("endedAt", format_time(unit.ended_at, "milliseconds")),
                 ("reads", list(unit.reads)),
                 ("waitsOn", list(unit.waits_on)),
+                ("pool", unit.pool),
+                ("member", unit.member),
+                ("hit", unit.hit),
             )
             if value
         }
@@ -109,10 +118,29 @@ def pods_of(scene: Scene, report: RunReport) -> dict[str, str]:
     """Return the pods of running steps, as namespace/name."""
     steps = scene.plan.steps
     return {
-        unit.id: f"{names.namespace_of(steps[unit.id].unit)}/{names.pod_name(report.uid, unit.id, unit.attempt)}"
+        unit.id: _pod(steps[unit.id], report.uid, unit.attempt)
         for unit in report.units
         if unit.kind in STEP_KINDS and unit.state in ("running", "unknown")
     }
+
+
+def member_pods(cluster: ClusterWatches, scene: Scene) -> dict[str, str]:
+    """Return the pods of running steps of the pool members that a run holds, by the units that stand for them."""
+    found = {}
+    for acquisition in find_acquisitions(scene.plan.documents).values():
+        ref = acquisition.member(scene.world.run)
+        member = held_member(cluster, ref).run if ref else None
+        if member is None:
+            continue
+        for unit in (*acquisition.steps, *acquisition.releases):
+            for step in member_steps(acquisition, unit):
+                if step.unit.kind in STEP_KINDS and (record := member.unit(step.id)).state in ALIVE:
+                    found[unit] = _pod(step, member.uid, record.attempt)
+    return found
+
+
+def _pod(step: SealedStep, run: str, attempt: int) -> str:
+    return f"{names.namespace_of(step.unit)}/{names.pod_name(run, step.id, attempt)}"
 
 
 def endpoints_of(stored: StoredStatus | None, urls: Mapping[str, str]) -> dict[str, Any]:

@@ -11,7 +11,14 @@ from dayfly.kube.events import Recorder
 from dayfly.kube.objects import ApiResource
 from dayfly.kube.ownership import reference
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import HookObject, RouteGroupObject, SandboxObject, StoredStatus
+from dayfly.operator.cluster.objects import (
+    HookObject,
+    PoolMemberObject,
+    ResourcePoolObject,
+    RouteGroupObject,
+    SandboxObject,
+    StoredStatus,
+)
 from dayfly.operator.status.expiry_warning import Expiry
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan.reason_catalog import Severity, severity
@@ -20,7 +27,7 @@ from dayfly.plan.reasons import Reason
 CONFLICT_RETRY_S = 1.0
 FROZEN = frozenset({Reason.LEDGER_LOST, Reason.PLAN_LOST})
 
-T = TypeVar("T", SandboxObject, RouteGroupObject, HookObject)
+T = TypeVar("T", SandboxObject, RouteGroupObject, HookObject, ResourcePoolObject, PoolMemberObject)
 
 
 class StatusUpdate(NamedTuple):

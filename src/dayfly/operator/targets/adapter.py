@@ -4,6 +4,7 @@ To add a kind, write its adapter and hand it to `Targets.add`. That starts its w
 includes it in sweeps and status reports. `rights` returns the RBAC rule that the operator needs for it.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -14,11 +15,14 @@ from dayfly.kube.cache import Cache, ObjectChange
 from dayfly.kube.objects import AnnotatedMeta, ApiResource
 from dayfly.operator.cluster.caches import has_finalizer
 from dayfly.operator.cluster.objects import (
+    RETRY_ANNOTATION,
     TARGET_FINALIZER,
     PoolMemberObject,
+    ResourcePoolObject,
     RouteGroupObject,
     RunObject,
     SandboxObject,
+    parse_retries,
 )
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
@@ -78,8 +82,10 @@ class Adapter(StatusReporter, Protocol):
     resource: ApiResource[Any]
     """The kind, and the type of its objects, which are watched and kept in `cache`."""
     cache: Cache[Any]
-    copies: bool
-    """Whether Resources and logs of its steps are stored next to it, in its namespace."""
+    has_resources: bool
+    """Whether Resources are stored next to it, in its namespace."""
+    has_logs: bool
+    """Whether logs of its steps are stored next to it, in its namespace."""
     removes: bool
     """Whether the target is deleted at the end of its run."""
 
@@ -97,6 +103,9 @@ class Adapter(StatusReporter, Protocol):
 
     async def get_end_request(self, run: RunObject, /) -> EndRequest | None:
         """Return why the run must end although its target stays; None if it need not."""
+
+    def get_retries(self, run: RunObject, seen: CachedTarget, /) -> Mapping[str, int]:
+        """Return the attempts of units whose back-off ends because a person asks for it."""
 
     async def confirm_gone(self, run: RunObject, missing: errors.NotFound | errors.NotServed, /) -> None:
         """Return if the error `missing`, which a read of the target has raised, proves that the target is gone.
@@ -140,7 +149,7 @@ class Adapter(StatusReporter, Protocol):
 class BaseAdapter:
     """An adapter with defaults: targets stay after their run, nothing is stored next to them, nothing is reported."""
 
-    copies = removes = False
+    has_resources = has_logs = removes = False
 
     def __init__(self, resource: ApiResource[Any]) -> None:
         self.resource = resource
@@ -160,6 +169,9 @@ class BaseAdapter:
 
     async def get_end_request(self, _run: RunObject) -> EndRequest | None:
         return None
+
+    def get_retries(self, _run: RunObject, seen: CachedTarget) -> Mapping[str, int]:
+        return parse_retries((seen.meta.annotations or {}).get(RETRY_ANNOTATION, ""))
 
     async def confirm_gone(self, run: RunObject, missing: errors.NotFound | errors.NotServed) -> None:
         """Accept "not found" as proof, and "kind not served" not."""
@@ -216,7 +228,10 @@ def restarts_ttl_on_update(spec: dict[str, Any]) -> bool:
 
 
 def is_own_change(
-    change: ObjectChange[SandboxObject] | ObjectChange[RouteGroupObject] | ObjectChange[PoolMemberObject],
+    change: ObjectChange[SandboxObject]
+    | ObjectChange[RouteGroupObject]
+    | ObjectChange[ResourcePoolObject]
+    | ObjectChange[PoolMemberObject],
 ) -> bool:
     """Return whether only the status has changed or our finalizer was added: the operator does that itself."""
     old, new = change.old, change.new

@@ -29,6 +29,7 @@ from dayfly.operator.targets.adapter import (
     is_own_change,
     restarts_ttl_on_update,
 )
+from dayfly.operator.targets.resource_pool import has_members
 from dayfly.operator.targets.route_group import IMMEDIATELY_S, is_group_starting, read_group_state
 from dayfly.plan.world import TargetState
 from dayfly.spec.errors import SpecError
@@ -52,7 +53,7 @@ class ControlPlane(Protocol):
 class SandboxTarget(BaseAdapter):
     """Sandbox objects. They are deleted with their run. A change also queues the Sandbox for its controller."""
 
-    copies = removes = True
+    has_resources = has_logs = removes = True
 
     def __init__(self, cluster: ClusterWatches, reporter: StatusReporter, server: ControlPlane | None = None) -> None:
         """`server` owns some of the Sandboxes, which do not start without it."""
@@ -109,6 +110,10 @@ class SandboxTarget(BaseAdapter):
     async def read_state(self, run: RunObject) -> TargetState | None:
         return await read_group_state(self._cluster, run) if _is_group(run) else None
 
+    async def is_awaited(self, run: RunObject) -> bool:
+        """Return whether it is a server's pool, and unused members of it are still being cleaned up."""
+        return has_members(self._cluster, run)
+
     async def record_end(self, run: RunObject) -> bool:
         """Write the final ledger on a server's Sandbox, which stays until the server has acknowledged the end."""
         if run.spec.offered is not None:
@@ -121,9 +126,10 @@ class SandboxTarget(BaseAdapter):
         return False
 
     async def report_status(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
-        target = scene.world.run.target
+        target, pool = scene.world.run.target, self._cluster.holds.pool_reports.get(scene.world.run.uid)
         if self._server is not None:
-            self._server.record_report(target, report)
+            self._server.record_report(target, pool or report)
+        report = msgspec.structs.replace(pool, units=()) if pool is not None else report
         after = await self._reporter.report_status(scene, report, hindrance=hindrance)
         run = self._cluster.ledger.get(names.run_name(target.name, target.uid))
         return IMMEDIATELY_S if run is not None and _is_group(run) and is_group_starting(scene) else after

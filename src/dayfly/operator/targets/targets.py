@@ -18,7 +18,6 @@ from dayfly.operator.cluster.objects import (
     DOCUMENT_FINALIZER,
     DOCUMENTS,
     HOOK_LABEL,
-    RETRY_ANNOTATION,
     RUN_FINALIZER,
     RUNS,
     DocumentObject,
@@ -26,7 +25,6 @@ from dayfly.operator.cluster.objects import (
     dayfly_finalizers,
     finalizer_of,
     parse_abandonment,
-    parse_retries,
     target_of,
 )
 from dayfly.operator.targets.adapter import Adapter, BlockedError, CachedTarget, UnknownKind
@@ -196,7 +194,7 @@ class Targets:
             abandon=abandon,
             expires_at=times.expires_at,
             lease_until=times.lease_until,
-            retry=parse_retries((meta.annotations or {}).get(RETRY_ANNOTATION, "")),
+            retry=dict(adapter.get_retries(run, seen)),
             ignored=ignored,
         )
 

@@ -43,13 +43,20 @@ def hide_holders(report: RunReport, scope: Scope) -> RunReport:
 
 def describe(record: RunRecord[ResourcePoolSpec], report: RunReport) -> dict[str, Any]:
     """Return the API object of a pool, as its host reports it."""
-    numbers = report.pool or PoolReport()
-    counts = {name: getattr(numbers, name) for name in ("wanted", "ready", "creating", "held", "failed")}
     return {
         "name": record.name,
         "createdAt": rfc3339(record.created_at),
         "updatedAt": rfc3339(record.updated_at),
         "spec": documents.export(record.document)["spec"],
+        **describe_report(report),
+    }
+
+
+def describe_report(report: RunReport) -> dict[str, Any]:
+    """Return the status and the progress of a pool."""
+    numbers = report.pool or PoolReport()
+    counts = {name: getattr(numbers, name) for name in ("wanted", "ready", "creating", "held", "failed")}
+    return {
         "status": {
             "ready": report.ready,
             "reason": report.reason,

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import inspect as types
 
-from dayfly.spec import kinds
-from dayfly.spec.lifecycle import API_VERSION, Lifecycle, WireStruct
+from dayfly.spec import kinds, resource_pool
+from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, Lifecycle, WireStruct
 from dayfly.spec.lifecycle_hook import LifecycleHookSpec
 from dayfly.spec.route_group import RouteGroupSpec
 from dayfly.spec.sandbox import SandboxSpec
@@ -82,6 +82,39 @@ KINDS = (
             _AGE_COLUMN,
         ),
         rules=crd_rules.GROUP_RULES,
+    ),
+    _Kind(
+        kind=resource_pool.KIND,
+        plural="resourcepools",
+        short="dfpool",
+        about="A pool: resources of one plugin that exist before sandboxes of its namespace need them.",
+        namespaced=True,
+        fields={"spec": resource_pool.ResourcePoolSpec, "status": kinds.ResourcePoolStatus},
+        columns=(
+            ("PLUGIN", "string", ".spec.plugin", "The plugin of its members."),
+            ("READY", "string", ".status.size", "Ready members out of the wanted ones."),
+            ("CREATING", "integer", ".status.creating", "Number of members that are being created."),
+            ("HELD", "integer", ".status.held", "Number of members that sandboxes use."),
+            ("HITS", "string", ".status.hitRatio", "Share of requests that found a ready member."),
+            ("REASON", "string", ".status.reason", "The reason for its state, in one word."),
+            _AGE_COLUMN,
+        ),
+        rules=crd_rules.POOL_RULES,
+    ),
+    _Kind(
+        kind=MEMBER_KIND,
+        plural="poolmembers",
+        short="dfm",
+        about="A pool member: a resource that exists before a sandbox uses it. Only the operator writes it.",
+        namespaced=True,
+        fields={"spec": kinds.PoolMemberSpec, "status": kinds.PoolMemberStatus},
+        columns=(
+            ("POOL", "string", ".spec.pool", "Its pool; empty if it was created for a sandbox."),
+            ("STATE", "string", ".status.state", "creating, unschedulable, ready, held, ending or failed."),
+            ("HOLDER", "string", ".status.holder", "The sandbox and its resource that use it."),
+            ("REASON", "string", ".status.reason", "The reason for its state, in one word."),
+            _AGE_COLUMN,
+        ),
     ),
     _Kind(
         kind="ResourcePlugin",

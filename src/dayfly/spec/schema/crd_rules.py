@@ -17,6 +17,7 @@ from dayfly.spec.steps import kube_object, value_from
 Schema = dict[str, Any]
 
 _SANDBOX_FIXED = "cannot change while the sandbox lives; delete the sandbox and create it again"
+_POOL_FIXED = "cannot change while the pool lives; delete it and create it again"
 _GROUP_FIXED = "cannot change while the route group lives; delete it and create it again"
 
 
@@ -63,6 +64,13 @@ GROUP_RULES = (
         "size(self.metadata.name) <= 30 && self.metadata.name.matches('^[a-z]([a-z0-9-]*[a-z0-9])?$')",
         "metadata.name: a route group name has at most 30 letters, digits and -, a letter first and a letter or digit "
         "last",
+    ),
+)
+
+POOL_RULES = (
+    rule(
+        "size(self.metadata.name) <= 30 && self.metadata.name.matches('^[a-z]([a-z0-9-]*[a-z0-9])?$')",
+        "metadata.name: a pool name has at most 30 letters, digits and -, a letter first and a letter or digit last",
     ),
 )
 
@@ -316,11 +324,26 @@ STRUCTS: dict[type, Schema] = {
             )
         ),
     },
+    resource_pool.ResourcePoolSpec: rules(
+        rule(_exactly_one("ready auto"), "needs exactly one of ready and auto"),
+        rule(
+            "!has(self.auto) || !has(self.schedule) || self.schedule.all(w, w.ready <= self.auto.max)",
+            "a window has more ready members than auto.max; lower ready or raise auto.max",
+            fieldPath=".schedule",
+        ),
+        *(each for field in ("cluster", "plugin", "params") for each in _immutable(field, _POOL_FIXED)),
+    ),
+    resource_pool.PoolAuto: rules(
+        rule("self.?min.orValue(0) <= self.max", "min is more than max; lower min or raise max", fieldPath=".min")
+    ),
     lifecycle.Lifecycle: rules(rule("self == oldSelf", "a compiled document never changes")),
     kinds.ResourceSpec: rules(
         rule(
             "self.name == oldSelf.name && self.sandbox == oldSelf.sandbox", "a resource's name and sandbox never change"
         )
+    ),
+    kinds.PoolMemberSpec: rules(
+        rule("self == oldSelf", "a pool member never changes; delete it, and its pool replaces it")
     ),
     kinds.RunResource: rules(
         rule("self.uid == oldSelf.uid && self.target == oldSelf.target", "a ledger stays with its target"),

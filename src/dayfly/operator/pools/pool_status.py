@@ -1,0 +1,134 @@
+"""The status of ResourcePools. It is written on change and never read back."""
+
+from typing import Any, NamedTuple
+
+from dayfly.kube.events import Recorder
+from dayfly.operator.cluster.caches import ClusterWatches
+from dayfly.operator.cluster.objects import POOLS, ResourcePoolObject, RunObject
+from dayfly.operator.status.sandbox_status import SandboxNotReadyError
+from dayfly.operator.status.status_format import conditions
+from dayfly.operator.status.status_writer import ObjectStatusWriter, StatusUpdate
+from dayfly.operator.targets.adapter import UndecidableError
+from dayfly.plan.pools.refill import Member, PoolDecision
+from dayfly.plan.pools.status import describe_pool
+from dayfly.plan.reasons import Reason
+from dayfly.spec.report import PoolReport, RunReport, UnitReport
+from dayfly.spec.resource_pool import ResourcePoolSpec
+from dayfly.spec.run import EndRequest, Phase
+
+
+class PoolTurn(NamedTuple):
+    """One turn of a pool: what was observed and decided. `now` is unix milliseconds."""
+
+    spec: ResourcePoolSpec
+    decision: PoolDecision
+    members: tuple[Member, ...]
+    end: EndRequest | None
+    run: RunObject
+    now: int
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the pool has all wanted members."""
+        return self.end is None and self.decision.summary.ready >= self.decision.summary.target
+
+    @property
+    def next_turn_s(self) -> float:
+        """The seconds until the next turn; 0 if only an event can change anything."""
+        # One millisecond later, so that the time has certainly come.
+        return max(self.decision.wake_at - self.now, 0) / 1000 + 0.001 if self.decision.wake_at else 0.0
+
+    def run_report(self, uid: str, members: tuple[UnitReport, ...], generation: int) -> RunReport:
+        """Return the report for a server."""
+        summary = self.decision.summary
+        return RunReport(
+            uid=uid,
+            phase=Phase.OPEN if self.end is None else Phase.CLOSED,
+            ready=self.is_ready,
+            reason=summary.reason,
+            message=summary.message,
+            done=min(summary.ready, summary.target),
+            total=summary.target,
+            units=members,
+            closed=self.end,
+            pool=self.report(generation),
+        )
+
+    def report(self, generation: int) -> PoolReport:
+        """Return the numbers of the pool. `generation` is that of its spec and template."""
+        return describe_pool(self.decision, self.members, self.now, generation=generation)
+
+
+class PoolStatus:
+    """Writes the status of pools. It remembers the last one, so that the same status is not written twice."""
+
+    def __init__(self, cluster: ClusterWatches, events: Recorder) -> None:
+        self._cluster = cluster
+        self._writer = ObjectStatusWriter[ResourcePoolObject](cluster, POOLS, events)
+        self.frozen, self.forget, self.reset = self._writer.frozen, self._writer.forget, self._writer.reset
+
+    async def report_turn(
+        self, seen: ResourcePoolObject, turn: PoolTurn, refusal: SandboxNotReadyError | None
+    ) -> float:
+        """Report a turn; return the seconds until the next report, 0 if none is needed.
+
+        `refusal` is why the newest spec is not used. The pool then continues with the spec before.
+        """
+        summary, numbers = turn.decision.summary, turn.report(turn.run.spec.generation)
+        is_ready, reason, message = turn.is_ready, summary.reason, summary.message
+        if refusal is not None and turn.end is None:
+            is_ready, reason, message = False, refusal.reason, f"{refusal}; its members stay as they are"
+        asked = numbers.hits + numbers.misses
+        fields: dict[str, Any] = {
+            "size": f"{numbers.ready}/{numbers.wanted}",
+            "wanted": numbers.wanted,
+            "available": numbers.ready,
+            "creating": numbers.creating,
+            "held": numbers.held,
+            "failures": numbers.failed,
+            "paused": turn.decision.ledger.pause is not None,
+            "hits": numbers.hits,
+            "misses": numbers.misses,
+            "hitRatio": f"{100 * numbers.hits / asked:.1f} %" if asked else "",
+            "template": turn.decision.ledger.template,
+            "run": turn.run.metadata.name,
+        }
+        return await self._write(seen, is_ready, reason, message, fields)
+
+    async def report_waiting(self, seen: ResourcePoolObject, why: SandboxNotReadyError) -> None:
+        """Report why nothing is done for a pool."""
+        await self._write(seen, False, why.reason, str(why), {})
+
+    async def report_frozen(self, run: RunObject, why: UndecidableError) -> None:
+        """Report why nothing is done for the run of a pool."""
+        target = run.ledger.target
+        seen = self._cluster.holds.pools.get(target.name, target.namespace)
+        is_ready = seen is not None and seen.status is not None and seen.status.ready
+        if seen is not None and seen.metadata.uid == target.uid and not (is_ready and why.reason == Reason.BLOCKED):
+            await self.report_waiting(seen, SandboxNotReadyError(why.reason, str(why)))
+
+    async def _write(
+        self, seen: ResourcePoolObject, is_ready: bool, reason: str, message: str, fields: dict[str, Any]
+    ) -> float:
+        generation = seen.metadata.generation
+
+        def status(since: str) -> dict[str, Any]:
+            return {
+                "observedGeneration": generation,
+                "ready": is_ready,
+                "reason": reason,
+                "message": message,
+                "conditions": conditions(is_ready, reason, message, generation, since),
+                **fields,
+            }
+
+        update = StatusUpdate(
+            ready=is_ready,
+            reason=reason,
+            message=message,
+            urgent=(generation,),
+            deferred=(message, *fields.values()),
+            troubled=False,
+            status=status,
+        )
+        return await self._writer.write(seen, update, self._cluster.now())
