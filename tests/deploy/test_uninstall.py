@@ -42,7 +42,7 @@ case "$*" in
 "delete "*crds/sandboxes.yaml)
     for each in sandboxes/*:*; do [ -e "$each" ] && cleanup "${each#*/}"; done; rm -f kind ;;
 "delete "*base/operator.yaml) rm -f operator ;;
-"apply "*) grep -q 'operations: \[CREATE\], resources: \[sandboxes, routegroups, lifecyclehooks\]' && touch applied ;;
+"apply "*) grep -q 'operations: \[CREATE\], resources: \[sandboxes, routegroups, resourcepools, lifecyclehooks\]' && touch applied ;;
 "create --dry-run=server "*) if [ -e barred ]; then exit 1; elif [ -e applied ]; then mv applied barred; fi ;;
 "delete "*dayfly-uninstall) rm -f barred ;;
 esac
