@@ -78,7 +78,8 @@ def _pool_rows() -> Iterator[str]:
 
 def _rows() -> Iterator[str]:
     ledger = SimpleNamespace(phase=Phase.OPEN, units={})
-    cluster: Any = SimpleNamespace(runs=[SimpleNamespace(ledger=ledger)], queue=(), age=0, now=lambda: 0)
+    holds = SimpleNamespace(pools=[SimpleNamespace(status=SimpleNamespace(reason="Filling"))])
+    cluster: Any = SimpleNamespace(runs=[SimpleNamespace(ledger=ledger)], holds=holds, queue=(), age=0, now=lambda: 0)
     metrics = Metrics(cluster, **dict.fromkeys(GAUGE_HELP, lambda: 0))
     metrics.turns.labels("done")
     for metric in sorted(metrics.collect(), key=lambda each: each.name):

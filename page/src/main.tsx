@@ -106,7 +106,7 @@ function SignedIn({ session, place }: { session: Session; place: Place }): JSX.E
           <img src="/page/dayfly.svg" alt="" width="24" height="24" /> Dayfly
         </a>
         <nav aria-label="Views">
-          {VIEWS.filter(([path]) => !["hosts", "pools", "routegroups"].includes(path) || !session.place).map(([path, title]) => (
+          {VIEWS.filter(([path]) => !["hosts", "routegroups"].includes(path) || !session.place).map(([path, title]) => (
             <a key={path} href={href([path])} aria-current={path === view ? "page" : undefined}>
               {title}
               {path === "attention" && concerns.found?.length ? <span class="badge">{concerns.found.length}</span> : null}
@@ -150,7 +150,7 @@ function View({ view, place, live, concerns }: { view: string; place: Place; liv
   if (view === "sandboxes") return <List live={live} place={place} />;
   if (view === "routegroups" && name) return <GroupView key={`${name} ${uid}`} name={name} place={place} live={live} />;
   if (view === "routegroups") return <GroupList live={live} place={place} />;
-  if (view === "pools" && !plainCluster()) return name ? <PoolView key={name} name={name} live={live} /> : <PoolList live={live} place={place} />;
+  if (view === "pools") return name ? <PoolView key={name} name={name} live={live} /> : <PoolList live={live} place={place} />;
   if (view === "attention") return <Attention {...concerns} />;
   if (view === "plugins") return <Plugins place={place} />;
   if (view === "hosts" && !plainCluster()) return <Hosts live={live} concerns={concerns.found ?? []} />;

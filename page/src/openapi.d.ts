@@ -3057,6 +3057,11 @@ export interface components {
              */
             paused?: string;
             /**
+             * @description Beginning of the pause, in Unix milliseconds; 0 for none.
+             * @default 0
+             */
+            pausedAt?: number;
+            /**
              * @description Number of resources that found a ready member.
              * @default 0
              */

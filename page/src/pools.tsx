@@ -1,5 +1,6 @@
 /** The list of pools. */
 import type { JSX } from "preact";
+import { plainCluster } from "./api";
 import { Listing, type Column } from "./list";
 import type { Live } from "./live";
 import type { Place } from "./router";
@@ -30,7 +31,8 @@ export function PoolList({ live, place }: { live: Live; place: Place }): JSX.Ele
       help=""
       emptyMessage={
         <>
-          There are no pools. Create one with: <code>dayfly apply -f FILE</code>
+          There are no pools{plainCluster()?.namespace ? ` in namespace ${plainCluster()?.namespace}` : ""}. Create one with:{" "}
+          <code>{plainCluster() ? "kubectl" : "dayfly"} apply -f FILE</code>
         </>
       }
     />

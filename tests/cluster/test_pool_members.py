@@ -52,7 +52,7 @@ def test_two_sandboxes_use_members_as_any_other_resource(
     operator: Installed, wishes: Wishes, journal, ada: Person
 ) -> None:
     name = wishes.name
-    cold, first, second = f"{name}-c", f"{name}-1", f"{name}-2"
+    cold, first, second = "pooled-cold", "pooled-1", "pooled-2"
     operator.apply(plugin(name, journal), sandbox(wishes, cold, pool="never"))
     operator.wait_ready(cold, TEAM)
     operator.apply(pool(name))

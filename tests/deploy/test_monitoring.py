@@ -96,6 +96,7 @@ SERIES: dict[str, list[tuple[str, str]]] = {
     "DayflyClockSkew": [("dayfly_clock_ahead_seconds", "-61x60")],
     "DayflyServerUnreachable": [("dayfly_server_connected", "0x60")],
     "DayflyServerFrozen": [("dayfly_server_frozen", "1x60")],
+    "DayflyPoolsFailing": [('dayfly_pools{reason="Failing"}', "2x60")],
     "DayflyPoolFailing": [('dayfly_pool_failing{pool="a"}', "1x60")],
     "DayflyPoolMisses": [
         ('dayfly_pool_requests_total{pool="a", result="hit"}', "0+3x60"),
@@ -111,6 +112,7 @@ CALM = [
     ('dayfly_turns_total{result="failed"}', "0+1x60"),
     ("dayfly_clock_ahead_seconds", "-60x60"),
     ("dayfly_server_connected", "1x60"),
+    ('dayfly_pools{reason="PoolFull"}', "2x60"),
     ('dayfly_pool_failing{pool="a"}', "0x60"),
     ('dayfly_pool_requests_total{pool="a", result="hit"}', "0+9x60"),
     ('dayfly_pool_requests_total{pool="a", result="miss"}', "0+1x60"),

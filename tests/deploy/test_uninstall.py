@@ -33,16 +33,18 @@ case "$*" in
 "get rolebindings"*) cat bindings 2>/dev/null; true ;;
 "get runs"*hook*) cat owed 2>/dev/null; true ;;
 "get routegroups"*) cat groups 2>/dev/null; true ;;
+"get resourcepools"*) cat pools 2>/dev/null; true ;;
 "get "*) ;;
 "delete sandboxes"*)
     if [ -e stuck ]; then :
     elif [ -e "sandboxes/$4:$5" ]; then cleanup "$4:$5"
     else case "$*" in *--ignore-not-found*) ;; *) echo "NotFound" >&2; exit 1 ;; esac; fi ;;
 "delete routegroups"*) [ -e stuck ] || rm -f groups ;;
+"delete resourcepools"*) [ -e stuck ] || rm -f pools ;;
 "delete "*crds/sandboxes.yaml)
     for each in sandboxes/*:*; do [ -e "$each" ] && cleanup "${each#*/}"; done; rm -f kind ;;
 "delete "*base/operator.yaml) rm -f operator ;;
-"apply "*) grep -q 'operations: \[CREATE\], resources: \[sandboxes, routegroups, lifecyclehooks\]' && touch applied ;;
+"apply "*) grep -q 'operations: \[CREATE\], resources: \[sandboxes, routegroups, resourcepools, lifecyclehooks\]' && touch applied ;;
 "create --dry-run=server "*) if [ -e barred ]; then exit 1; elif [ -e applied ]; then mv applied barred; fi ;;
 "delete "*dayfly-uninstall) rm -f barred ;;
 esac
@@ -152,6 +154,11 @@ ADVICE = {
             "annotate routegroups.dayfly.dev -n 'pay' 'team' dayfly.dev/abandon=uninstall",
             "annotate routegroups.dayfly.dev -n 'shop' 'all' dayfly.dev/abandon=uninstall",
         ],
+    ),
+    "pools": (
+        "pools",
+        "shop/warm ",
+        ["annotate resourcepools.dayfly.dev -n 'shop' 'warm' dayfly.dev/abandon=uninstall"],
     ),
     "": ("-", "", ["annotate sandboxes.dayfly.dev -n 'shop' 'old' dayfly.dev/abandon=uninstall"]),
 }

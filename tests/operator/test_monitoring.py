@@ -114,7 +114,9 @@ def test_metrics_are_counted_and_served(monkeypatch):
         a_run("c", phase=Phase.CLOSED),
     ]
     monkeypatch.setattr(metrics, "now_ms", lambda: 5500)
-    seen = SimpleNamespace(runs=runs, queue=range(3), age=7.0, now=lambda: 3000)
+    statuses = (SimpleNamespace(reason="Failing"), SimpleNamespace(reason="Failing"), None)
+    holds = SimpleNamespace(pools=[SimpleNamespace(status=each) for each in statuses])
+    seen = SimpleNamespace(runs=runs, holds=holds, queue=range(3), age=7.0, now=lambda: 3000)
     figures = Metrics(seen, orphans=lambda: 4)
     figures.turns.labels("done").inc()
     figures.turn_seconds.observe(2.5)
@@ -128,6 +130,7 @@ def test_metrics_are_counted_and_served(monkeypatch):
         ("dayfly_turn_seconds_sum",): 2.5,
         ("dayfly_runs", "open"): 2,
         ("dayfly_runs", "closed"): 1,
+        ("dayfly_pools", "Failing"): 2,
         ("dayfly_units_unknown",): 2,
         ("dayfly_queue_depth",): 3,
         ("dayfly_watch_age_seconds",): 7,

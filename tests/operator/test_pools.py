@@ -137,6 +137,21 @@ class TestSize:
 
         at_work(story, make=Script(fails=99))
 
+    def test_unschedulable_member_is_no_failure(self):
+        async def story(world: World) -> None:
+            uid = pool(world)
+            await world.until(lambda: pool_status(world).get("reason") == "Unschedulable", "the report", 130)
+            assert "1 cannot be scheduled" in pool_status(world)["message"]
+            await world.rest(600)
+            assert not pool_ledger(world, uid).get("failures")
+            assert len(members(world)) == 1
+            world.kubelet.scripts["pg/make"].unschedulable = ""
+            await world.until(lambda: is_full(world), "a full pool", 600)
+            delete(world)
+            await gone(world)
+
+        at_work(story, make=Script(unschedulable="0/3 nodes are available"))
+
     def test_member_deleted_by_hand_is_replaced(self):
         async def story(world: World) -> None:
             pool(world)

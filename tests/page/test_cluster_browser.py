@@ -7,9 +7,12 @@ import re
 
 import pytest
 from tests.cli.frozen_cluster import FAILING, LIFE, SLOW, failing, running, still, up
+from tests.cli.test_cluster_pools import pool_cluster
 from tests.page import browser as driven
-from tests.page.clusters import SHOP, serving, stage
+from tests.page.clusters import SHOP, apart, serving, stage
 from tests.page.test_hostile import EVIL, SCRIPT, visible
+
+from dayfly.operator.cluster.objects import POOL_REQUEST_ANNOTATION
 
 __all__ = ["stage"]
 
@@ -130,3 +133,23 @@ def test_a_link_signs_in_once_and_the_end_of_the_process_is_said(browser):
                 assert "press Enter in the terminal of dayfly page" in other.text()
             visit.page.wait_for_selector("text=1 sandbox")
         visit.page.wait_for_selector("text=dayfly page is no longer running")
+
+
+def test_pools_of_a_cluster_show_members_and_can_be_paused(browser):
+    cluster = apart(pool_cluster)
+    with serving(cluster) as served, driven.visit(browser, served.url, served.link()) as visit:
+        page = visit.page
+        visit.open("/page/pools", "text=1 pool")
+        assert {"small", "1/2", "75.0"} <= set(page.locator("tbody tr").inner_text().split())
+        page.click("tbody a:has-text('small')")
+        page.wait_for_selector("text=Failed member")
+        assert visit.axe() == []
+        assert page.locator("dt", has_text="Namespace").count() == 1
+        page.click("a:has-text('box/db')")
+        page.wait_for_url("**/page/sandboxes/box")
+        visit.open("/page/pools/small", ".actions")
+        page.click(".actions button:has-text('Pause')")
+        page.click("dialog button:has-text('Pause')")
+        page.wait_for_selector("dialog", state="detached")
+        (pool,) = cluster.objects("resourcepools")
+        assert pool["metadata"]["annotations"][POOL_REQUEST_ANNOTATION].startswith("pause ")

@@ -74,6 +74,10 @@ class ChangeChecks:
         body = msgspec.json.decode(request.body) if request.body else {}
         now = self._cluster.store.get(kind, key)
         change = Change(request.method, kind.plural, subresource, body, request.content_type == JSON_PATCH, now)
+        if kind.custom and request.method == "POST" and not body.get("kind"):
+            self._broken(
+                f"{call.client}: {request.method} {request.path}: the real server refuses a body without a kind"
+            )
         user = request.headers.get("Impersonate-User")
         owned = self._owned(change) if user is None else self._by_account(change, request, key)
         for sentence in (*_carries(change), *owned):

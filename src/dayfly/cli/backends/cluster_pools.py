@@ -10,8 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from dayfly.plan.pools.demand import batch_size, request_rate
-from dayfly.plan.pools.refill import MemberState
-from dayfly.plan.pools.status import SECONDS_PER_HOUR
+from dayfly.plan.pools.status import SECONDS_PER_HOUR, UNIT_STATES
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import PoolReport, RunReport, UnitReport
 from dayfly.spec.run import EndRequest, Phase
@@ -22,16 +21,6 @@ if TYPE_CHECKING:
     from dayfly.spec.pool_ledger import PoolLedger
 
     Milliseconds = Callable[[str | None], int]
-
-# States of units by the states of members, as hosts report them to a server.
-_STATES = {
-    MemberState.CREATING: "running",
-    MemberState.UNSCHEDULABLE: "running",
-    MemberState.READY: "succeeded",
-    MemberState.HELD: "succeeded",
-    MemberState.FAILED: "failed",
-    MemberState.ENDING: "stopped",
-}
 
 
 def join_members(pools: Iterable[Any], members: Iterable[Any]) -> list[Any]:
@@ -129,7 +118,7 @@ def _member(member: Any, milliseconds: Milliseconds) -> UnitReport:
         name=name,
         event="start",
         kind="member",
-        state=_STATES.get(status.get("state", ""), "stopped" if meta.get("deletionTimestamp") else "running"),
+        state=UNIT_STATES.get(status.get("state", ""), "stopped" if meta.get("deletionTimestamp") else "running"),
         reason=status.get("reason", ""),
         message=status.get("message", ""),
         since=born,

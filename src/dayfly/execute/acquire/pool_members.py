@@ -5,30 +5,17 @@ from __future__ import annotations
 from dayfly.execute.acquire.members import Progress
 from dayfly.plan import messages
 from dayfly.plan.pools.refill import Member, MemberState
+from dayfly.plan.pools.status import UNIT_STATES
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run import Phase, Run
-
-_STATES = {
-    Progress.CREATING: MemberState.CREATING,
-    Progress.READY: MemberState.READY,
-    Progress.FAILED: MemberState.FAILED,
-    Progress.ENDING: MemberState.ENDING,
-}
-_REPORTED = {
-    MemberState.CREATING: "running",
-    MemberState.READY: "succeeded",
-    MemberState.HELD: "succeeded",
-    MemberState.FAILED: "failed",
-    MemberState.ENDING: "stopped",
-}
 
 
 def member_state(run: Run, progress: Progress) -> MemberState:
     """Return the state of a member whose run exists."""
     if run.phase is Phase.OPEN and run.joins:
         return MemberState.HELD
-    return _STATES[progress]
+    return MemberState(progress)
 
 
 def used_up(number: int, uid: str) -> Member:
@@ -69,7 +56,7 @@ def member_report(run: Run, state: MemberState, known: RunReport | None) -> Unit
         name=run.target.name,
         event="start",
         kind="member",
-        state=_REPORTED[state],
+        state=UNIT_STATES[state],
         reason=reason,
         message=message,
         since=run.born_at,

@@ -21,6 +21,7 @@ from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     DOCUMENT_FINALIZER,
     DOCUMENTS,
+    POOL_MEMBERS,
     RUN_FINALIZER,
     TARGET_ANNOTATION,
     TARGET_FINALIZER,
@@ -32,7 +33,7 @@ from dayfly.operator.cluster.objects import (
     SandboxObject,
     parse_abandonment,
 )
-from dayfly.spec.kinds import Pin, RunSpec
+from dayfly.spec.kinds import Pin, PoolMemberSpec, RunSpec
 from dayfly.spec.lifecycle import Lifecycle, Target, canonical, digest
 from dayfly.spec.run import Holder, Run
 
@@ -97,6 +98,21 @@ async def seal(
         spec=msgspec.structs.replace(spec, documents=pins, inline=inline),
     )
     return await cluster.ledger.create(body)
+
+
+async def create_member(
+    cluster: ClusterWatches, meta: AnnotatedMeta, spec: PoolMemberSpec
+) -> tuple[PoolMemberObject, bool]:
+    """Create a pool member, or return the existing one. Return also whether it is new.
+
+    Raises:
+        errors.ApiError: it was not created.
+    """
+    body = {"apiVersion": POOL_MEMBERS.api_version, "kind": POOL_MEMBERS.kind, "metadata": meta, "spec": spec}
+    try:
+        return await cluster.client.create(POOL_MEMBERS, body, meta.namespace), True
+    except (errors.AlreadyExists, errors.OutcomeUnknown):
+        return await cluster.client.get(POOL_MEMBERS, meta.name, meta.namespace), False
 
 
 def _inline(documents: tuple[Lifecycle, ...], target: Target | None) -> tuple[dict[str, Any], ...]:

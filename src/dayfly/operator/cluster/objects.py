@@ -281,8 +281,6 @@ class PoolMemberObject(KubeStruct, frozen=True):
     metadata: AnnotatedMeta
     spec: PoolMemberSpec
     status: StoredMemberStatus | None = None
-    api_version: Literal["dayfly.dev/v1alpha1"] = API_VERSION
-    kind: Literal["PoolMember"] = "PoolMember"
 
 
 class StepLogsObject(KubeStruct, frozen=True):

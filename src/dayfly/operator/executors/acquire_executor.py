@@ -26,7 +26,7 @@ from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.hold_index import refs_of
 from dayfly.operator.cluster.holders import PENDING_RECHECK_S
 from dayfly.operator.cluster.member_reads import ENDING_RECHECK_S, MemberReader, ReportOf
-from dayfly.operator.cluster.objects import POOL_MEMBERS, MemberRef, PoolMemberObject, RunObject
+from dayfly.operator.cluster.objects import POOL_MEMBERS, MemberRef, RunObject
 from dayfly.operator.run_memory import Sight
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
@@ -190,8 +190,12 @@ class AcquireExecutor:
         name = names.derive_name("", f"{owner.name}-{resource}", "member", ledger.uid, resource, str(attempt))
         holder = join(ledger, resource, sight.now, replaces=acquisition.member(ledger)).holder
         spec = PoolMemberSpec(template=acquisition.template.digest, holder=holder)
-        body = PoolMemberObject(metadata=AnnotatedMeta(name=name, namespace=owner.namespace), spec=spec)
-        meta = (await self._create_object(body)).metadata
+        born, is_new = await births.create_member(
+            self._cluster, AnnotatedMeta(name=name, namespace=owner.namespace), spec
+        )
+        meta = born.metadata
+        if is_new:
+            self._cluster.holds.on_miss(meta.namespace, spec.template)
         if meta.deletion_timestamp:
             return ""
         target = Target(api_version=API_VERSION, kind=MEMBER_KIND, namespace=owner.namespace, name=name, uid=meta.uid)
@@ -204,15 +208,6 @@ class AcquireExecutor:
             holder=holder,
         )
         return made.metadata.name if may_claim(made.ledger, ledger, resource, acquisition.member(ledger)) else ""
-
-    async def _create_object(self, body: PoolMemberObject) -> PoolMemberObject:
-        meta = body.metadata
-        try:
-            made = await self._cluster.client.create(POOL_MEMBERS, body, meta.namespace)
-            self._cluster.holds.on_miss(meta.namespace, body.spec.template)
-            return made
-        except (errors.AlreadyExists, errors.OutcomeUnknown):
-            return await self._cluster.client.get(POOL_MEMBERS, meta.name, meta.namespace)
 
     # --- the end of a hold ------------------------------------------------------------------------------------------
 

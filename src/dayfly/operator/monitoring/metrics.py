@@ -65,6 +65,11 @@ class _ClusterGauges(Collector):
         for phase, count in sorted(runs.items()):
             family.add_metric([phase], count)
         yield family
+        reasons = Tally(pool.status.reason for pool in self._cluster.holds.pools if pool.status is not None)
+        family = GaugeMetricFamily("dayfly_pools", "Resource pools by the reason in their status.", labels=["reason"])
+        for reason, count in sorted(reasons.items()):
+            family.add_metric([reason], count)
+        yield family
         yield GaugeMetricFamily("dayfly_units_unknown", "Steps whose outcome is unknown.", value=unknown)
         yield GaugeMetricFamily(
             "dayfly_queue_depth", "Runs that wait for a worker; 0 without leadership.", value=len(self._cluster.queue)

@@ -37,8 +37,6 @@ from dayfly.spec.run import EndRequest, Phase
 log = logging.getLogger(__name__)
 
 RESYNC_INTERVAL_S = 60.0
-# Time for which changes of members are collected before their pool has a turn.
-MEMBER_DELAY_S = 0.05
 
 
 class PoolsExtension:
@@ -117,7 +115,8 @@ class PoolsExtension:
 
     def _wake_pool(self, seen: PoolMemberObject) -> None:
         if seen.spec.pool:
-            self._cluster.pooled.add(Key(seen.metadata.namespace, seen.spec.pool), after=MEMBER_DELAY_S)
+            after = self.pools.member_delay(seen.spec.pool_uid)
+            self._cluster.pooled.add(Key(seen.metadata.namespace, seen.spec.pool), after=after)
 
     def _on_pool_change(self, change: ObjectChange[ResourcePoolObject]) -> None:
         """Forget a pool that is gone, and give others a turn that were refused because of it."""

@@ -5,6 +5,8 @@ compare-and-swap, and only then creates and closes members. Each of these may be
 operator: a member starts only while the ledger grants its number.
 """
 
+import time
+
 import msgspec
 
 from dayfly.execute.pod import names
@@ -37,6 +39,9 @@ from dayfly.spec.run import EndRequest
 
 CONFLICT_RETRY_S = 0.1
 STALE_CACHE_RETRY_S = 1.0
+# Time for which changes of members are collected. For a large pool it is this many times as long as its last decision.
+MEMBER_DELAY_S = 0.05
+MEMBER_DELAY_TURNS = 10
 _ACTIONS = ("pause", "resume", "drain")
 
 
@@ -53,6 +58,11 @@ class PoolController:
         self._status = status
         # Requests that found no member and are not in a ledger yet, by namespace and digest of the template.
         self._misses: dict[tuple[str, str], int] = {}
+        self._durations: dict[str, float] = {}  # of the latest decision for each pool, in seconds
+
+    def member_delay(self, pool: str) -> float:
+        """Return the seconds for which changes of members are collected before the pool with this UID has a turn."""
+        return max(MEMBER_DELAY_S, MEMBER_DELAY_TURNS * self._durations.get(pool, 0.0))
 
     def count_miss(self, namespace: str, template: str) -> None:
         """Count a request of a sandbox in the namespace for which a member was created."""
@@ -62,8 +72,9 @@ class PoolController:
             self._cluster.pooled.add(run)
 
     def reset(self) -> None:
-        """Forget the misses: another replica counts them."""
+        """Forget what only the active replica measures."""
         self._misses.clear()
+        self._durations.clear()
 
     async def reconcile(self, key: Key) -> float | None:
         """Take a turn for one pool; return the seconds until the next one.
@@ -161,7 +172,7 @@ class PoolController:
         abandoned = parse_abandonment(meta.annotations, closing=end is not None)
         if abandoned is not None and abandoned.applies:
             end = end or EndRequest(at=now, reason=Reason.ABANDONED, message=abandoned.reason)
-        documents = record.documents()
+        documents, began = record.documents(), time.monotonic()
         template, members = digest(documents), list(self._members.observe(meta.uid))
         misses = self._misses.get((meta.namespace, template), 0)
         decision = decide_pool(
@@ -175,6 +186,9 @@ class PoolController:
             end=end,
             is_frozen=run.spec.offered is not None and self._cluster.holds.is_server_frozen(),
         )
+        self._durations[meta.uid] = time.monotonic() - began
+        if decision.has_ended:
+            del self._durations[meta.uid]
         if decision.changes:
             written = await self._write(run, msgspec.structs.replace(record, ledger=decision.ledger))
             if written is None:

@@ -118,11 +118,7 @@ class PoolMembers:
         name = names.derive_name("", f"{visible}-{number}", "member", pool.uid, str(number))
         spec = PoolMemberSpec(pool=pool.name, pool_uid=pool.uid, number=number, template=digest(documents))
         meta = AnnotatedMeta(name=name, namespace=pool.namespace, labels={POOL_LABEL: pool.uid})
-        body = PoolMemberObject(metadata=meta, spec=spec)
-        try:
-            made = await self._cluster.client.create(POOL_MEMBERS, body, pool.namespace)
-        except (errors.AlreadyExists, errors.OutcomeUnknown):
-            made = await self._cluster.client.get(POOL_MEMBERS, name, pool.namespace)
+        made, _ = await births.create_member(self._cluster, meta, spec)
         # With our finalizer it has had a run. With another template, its birth began before the template changed.
         if made.metadata.deletion_timestamp or has_finalizer(made.metadata, TARGET_FINALIZER):
             return

@@ -5,7 +5,7 @@ A member is often ready within seconds, or held for seconds. So only a state tha
 
 from typing import Any, NamedTuple
 
-from dayfly.execute.acquire.members import Progress, progress
+from dayfly.execute.acquire.members import progress
 from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -22,13 +22,6 @@ from dayfly.spec.run import Run
 
 # Time for which a member must be in a state before that is written.
 SETTLED_MS = 5_000
-
-_STATES = {
-    Progress.CREATING: MemberState.CREATING,
-    Progress.READY: MemberState.READY,
-    Progress.FAILED: MemberState.FAILED,
-    Progress.ENDING: MemberState.ENDING,
-}
 
 
 class _Content(NamedTuple):
@@ -137,7 +130,7 @@ class PoolMemberStatus:
 def member_state(scene: Scene, report: RunReport) -> MemberState:
     """Return the state of a member after a turn of its run."""
     run = scene.world.run
-    state = _STATES[progress(scene.plan, run)]
+    state = MemberState(progress(scene.plan, run))
     if state is MemberState.READY and run.holders:
         return MemberState.HELD
     waits = any(unit.reason == Reason.UNSCHEDULABLE for unit in report.units)

@@ -2,12 +2,22 @@
 
 import math
 from collections.abc import Iterable
+from typing import Final
 
 from dayfly.plan.pools.demand import batch_size, request_rate
 from dayfly.plan.pools.refill import Member, MemberState, PoolDecision
-from dayfly.spec.report import PoolReport
+from dayfly.spec.report import PoolReport, UnitReport
 
 SECONDS_PER_HOUR = 3_600
+UNIT_STATES: Final = {
+    MemberState.CREATING: "running",
+    MemberState.UNSCHEDULABLE: "running",
+    MemberState.READY: "succeeded",
+    MemberState.HELD: "succeeded",
+    MemberState.FAILED: "failed",
+    MemberState.ENDING: "stopped",
+}
+"""The states of members as states of units, in the report of their pool."""
 
 
 def describe_pool(decision: PoolDecision, members: Iterable[Member], now: int, *, generation: int) -> PoolReport:
@@ -32,3 +42,16 @@ def describe_pool(decision: PoolDecision, members: Iterable[Member], now: int, *
         generation=generation,
         idle_ms=sum(unused),
     )
+
+
+def member_state(unit: UnitReport) -> MemberState:
+    """Return the state of a member from the report of its pool. One that cannot be scheduled is being created."""
+    match unit.state:
+        case "succeeded":
+            return MemberState.HELD if unit.holder else MemberState.READY
+        case "failed":
+            return MemberState.FAILED
+        case "stopped":
+            return MemberState.ENDING
+        case _:
+            return MemberState.CREATING

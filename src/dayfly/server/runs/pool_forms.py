@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dayfly.plan.pools.refill import MemberState
 from dayfly.plan.pools.size import miss_ratio
+from dayfly.plan.pools.status import member_state
 from dayfly.server.attention import severity
 from dayfly.server.http.request_data import rfc3339
 from dayfly.spec import documents
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
 
 MAX_SIZES = 22
 HIDDEN_HOLDER = "outside the scope of your key"
-
-_STATES = {"succeeded": "ready", "failed": "failed", "stopped": "ending"}
 
 
 def hide_holders(report: RunReport, scope: Scope) -> RunReport:
@@ -121,12 +121,6 @@ def _describe_member(member: UnitReport) -> dict[str, Any]:
     found: dict[str, Any] = {"name": member.name, "state": member_state(member)}
     if at := member.started_at or member.since:
         found["createdAt"] = rfc3339(at)
-    if found["state"] != "ready":
+    if found["state"] != MemberState.READY:
         found |= {"reason": member.reason, "message": member.message}
     return found | ({"holder": member.holder} if member.holder else {})
-
-
-def member_state(member: UnitReport) -> str:
-    """Return the state of a member: `creating`, `ready`, `held`, `failed` or `ending`."""
-    state = _STATES.get(member.state, "creating")
-    return "held" if member.holder and state == "ready" else state
