@@ -55,7 +55,7 @@ class TestFaults:
         at_work(story)
 
     def test_member_starts_only_with_a_grant(self):
-        """A member that no ledger grants is removed, whoever created it."""
+        """A member without a grant is removed."""
 
         async def story(world: World) -> None:
             uid = pool(world)
@@ -72,7 +72,7 @@ class TestFaults:
 
         at_work(story)
 
-    def test_operator_that_crashes_after_the_grant_creates_the_member(self):
+    def test_member_is_created_after_a_crash_between_grant_and_birth(self):
         async def story(world: World) -> None:
             crashed: list[int] = []
 
@@ -136,7 +136,7 @@ class TestFaults:
 
         at_work(story, operators=2)
 
-    def test_pool_deleted_during_a_claim_ends_after_the_holder_has_it(self):
+    def test_pool_deleted_during_a_claim_ends_without_the_held_member(self):
         async def story(world: World) -> None:
             pool(world)
             await world.until(lambda: is_full(world), "a full pool")

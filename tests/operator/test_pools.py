@@ -71,7 +71,7 @@ class TestSize:
             await world.rest(300)
             assert pool_ledger(world, uid)["failures"] == 3
             assert world.cloud.starts("pg/make") == 3
-            assert len(members(world)) == 1  # the one that failed last, for its logs
+            assert len(members(world)) == 1  # the latest failed one is kept for its logs
             delete(world)
             await gone(world)
 
