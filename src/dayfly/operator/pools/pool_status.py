@@ -21,7 +21,7 @@ REFILL_GRACE_MS = 10_000
 
 
 class PoolTurn(NamedTuple):
-    """One turn of a pool: what was observed and decided. `now` is unix milliseconds."""
+    """The observations and the decision of one turn of a pool. `now` is unix milliseconds."""
 
     spec: ResourcePoolSpec
     decision: PoolDecision
