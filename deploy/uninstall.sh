@@ -53,7 +53,7 @@ unhook() { # delete all hooks: their steps for existing objects are undone, and 
     fi
 }
 
-unmake() { # PLURAL WORDS: delete all objects of a kind after their cleanup; sandboxes are deleted later
+unmake() { # PLURAL WORDS: delete all objects of a kind after their cleanup
     found=$(names "$1" '{.metadata.namespace}/' 2>/dev/null || true)
     [ -n "$found" ] || return 0
     say "deleting $2 and waiting for their cleanup, at most $timeout: $found"

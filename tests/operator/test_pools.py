@@ -1,79 +1,19 @@
-"""Resource pools in a cluster: their size, their ledger, requests of people, and their end."""
+"""Resource pools in a cluster: their size, holders, requests of people, and what is refused."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-from tests.kube.fake import Call, Fault, Harm, Refusal
 from tests.operator.rig.kubelet import Script
+from tests.operator.rig.pool_stories import annotate, at_work, change, delete, is_full, take
 from tests.operator.rig.pools import (
     MEMBERS,
     PLUGIN,
-    POOLS,
     members,
     pool,
     pool_ledger,
     pool_status,
-    pool_world,
-    pooled_sandbox,
 )
 from tests.operator.rig.scenes import gone, ready
-from tests.operator.rig.world import API, World, live
-from tests.operator.test_step_slots import most_at_once
-
-from dayfly.operator.extensions import SandboxExtensionFactory
-from dayfly.operator.pods.step_slots import DEFAULT_LIMIT
-from dayfly.operator.sandboxes.extension import SandboxesExtension
-from dayfly.spec.lifecycle import Lifecycle
-
-MERGE = "application/merge-patch+json"
-
-
-def at_work(
-    story,
-    operators: int = 1,
-    *,
-    plugins: bool = True,
-    steps: int = DEFAULT_LIMIT,
-    front: SandboxExtensionFactory | None = None,
-    **scripts: Any,
-) -> World:
-    def make() -> World:
-        world = pool_world(claim_steps=False, **scripts)
-        world.steps, world.front = steps, front
-        if plugins:
-            world.plugin("pg", PLUGIN)
-        return world
-
-    async def begin(world: World) -> None:
-        world.start(operators)
-        await story(world)
-
-    return live(make, begin)
-
-
-def is_full(world: World, name: str = "warm") -> bool:
-    return bool(pool_status(world, name).get("ready"))
-
-
-def annotate(world: World, **annotations: str) -> None:
-    noted = {f"dayfly.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
-    world.ask("PATCH", f"{POOLS}/warm", {"metadata": {"annotations": noted}}, MERGE)
-
-
-def change(world: World, **spec: Any) -> None:
-    world.ask("PATCH", f"{POOLS}/warm", {"spec": spec}, MERGE)
-
-
-def delete(world: World, name: str = "warm") -> None:
-    world.ask("DELETE", f"{POOLS}/{name}")
-
-
-def take(world: World) -> None:
-    """Create a Sandbox whose resource has the template of the pool."""
-    [record] = [run["spec"]["pool"] for run in world.cluster.objects("runs") if run["spec"].get("pool")]
-    pooled_sandbox(world, documents=msgspec.convert(record["template"], tuple[Lifecycle, ...]))
+from tests.operator.rig.world import World
 
 
 class TestSize:
@@ -131,7 +71,7 @@ class TestSize:
             await world.rest(300)
             assert pool_ledger(world, uid)["failures"] == 3
             assert world.cloud.starts("pg/make") == 3
-            assert len(members(world)) == 1  # the one that failed last, for its logs
+            assert len(members(world)) == 1  # the latest failed one is kept for its logs
             delete(world)
             await gone(world)
 
@@ -356,188 +296,3 @@ class TestRefusals:
             await gone(world)
 
         at_work(story)
-
-
-class TestFaults:
-    def test_refused_member_is_reported_and_created_later(self):
-        """A quota of the namespace refuses the member for some time."""
-
-        async def story(world: World) -> None:
-            refusal = Refusal(403, "exceeded quota: few, requested: count/poolmembers.dayfly.dev=1")
-            world.cluster.refuses = lambda each: refusal if (each.method, each.path) == ("POST", MEMBERS) else None
-            pool(world)
-            await world.until(lambda: "exceeded quota" in pool_status(world).get("message", ""), "the report", 300)
-            world.cluster.refuses = lambda _request: None
-            await world.until(lambda: is_full(world), "a full pool", 900)
-            delete(world)
-            await gone(world)
-
-        at_work(story)
-
-    def test_lost_ledger_freezes_the_pool(self):
-        async def story(world: World) -> None:
-            uid = pool(world)
-            await world.until(lambda: is_full(world), "a full pool")
-            world.cloud.forgiven = True
-            [run] = [each for each in world.cluster.objects("runs") if each["ledger"]["uid"] == uid]
-            world.take_away(f"/apis/{API}/runs/{run['metadata']['name']}")
-            await world.until(lambda: pool_status(world).get("reason") == "LedgerLost", "the report", 300)
-            await world.rest(300)
-            assert len(members(world)) == 1
-            assert not pool_ledger(world, uid)
-            annotate(world, abandon="force: start again")
-            await world.until(lambda: not (members(world) or world.cluster.objects("resourcepools")), "the end", 900)
-
-        at_work(story)
-
-    def test_member_starts_only_with_a_grant(self):
-        """A member that no ledger grants is removed, whoever created it."""
-
-        async def story(world: World) -> None:
-            uid = pool(world)
-            await world.until(lambda: is_full(world), "a full pool")
-            [first] = members(world)
-            spec = {**first["spec"], "number": 99}
-            meta = {"name": "warm-99", "labels": {"dayfly.dev/pool": uid}}
-            body = {"apiVersion": API, "kind": "PoolMember", "metadata": meta, "spec": spec}
-            world.ask("POST", MEMBERS, body)
-            await world.until(lambda: len(members(world)) == 1, "the member to go", 300)
-            assert world.cloud.starts("pg/make") == 1
-            delete(world)
-            await gone(world)
-
-        at_work(story)
-
-    def test_operator_that_crashes_after_the_grant_creates_the_member(self):
-        async def story(world: World) -> None:
-            crashed: list[int] = []
-
-            def hook(number: int, call: Call) -> Fault | None:
-                if number and not crashed and call.request.method == "PUT" and b'"granted":[{' in call.request.body:
-                    crashed.append(number)
-                    return Fault(Harm.CRASH_AFTER)
-                return None
-
-            world.hook = hook
-            pool(world, ready=2)
-            await world.until(lambda: is_full(world), "a full pool")
-            assert crashed
-            assert len(members(world)) == world.cloud.starts("pg/make") == 2
-            delete(world)
-            await gone(world)
-
-        at_work(story)
-
-    def test_member_that_is_created_late_does_not_start(self):
-        """The operator is paused between the grant and the creation. Meanwhile another one withdraws the number."""
-
-        async def story(world: World) -> None:
-            late = world.processes[0]
-            late.transport.pause = lambda each: 60.0 if (each.method, each.path) == ("POST", MEMBERS) else 0.0
-            uid = pool(world)
-            await world.until(lambda: pool_ledger(world, uid).get("granted"), "the grant")
-            change(world, ready=0)
-            world.start()
-            await world.until(lambda: not pool_ledger(world, uid).get("granted"), "the withdrawal", 50)
-            for process in world.processes:
-                process.transport.view.delay = 90.0
-            await world.rest(300)
-            assert not members(world)
-            assert not world.cloud.starts("pg/make")
-            delete(world)
-            await gone(world)
-
-        at_work(story)
-
-    def test_two_operators_create_each_member_once(self):
-        async def story(world: World) -> None:
-            pool(world, ready=4)
-            await world.until(lambda: is_full(world), "a full pool")
-            await world.rest(100)
-            assert len(members(world)) == world.cloud.starts("pg/make") == 4
-            delete(world)
-            await gone(world)
-
-        at_work(story, operators=2)
-
-    def test_operator_with_an_old_cache_creates_nothing_more(self):
-        async def story(world: World) -> None:
-            world.processes[0].transport.view.delay = 40.0
-            pool(world, ready=2)
-            await world.until(lambda: is_full(world), "a full pool")
-            await world.rest(300)
-            assert len(members(world)) == world.cloud.starts("pg/make") == 2
-            delete(world)
-            await gone(world)
-
-        at_work(story, operators=2)
-
-    def test_pool_deleted_during_a_claim_ends_after_the_holder_has_it(self):
-        async def story(world: World) -> None:
-            pool(world)
-            await world.until(lambda: is_full(world), "a full pool")
-            take(world)
-            delete(world)
-            await world.until(lambda: ready(world), "ready")
-            world.delete()
-            await gone(world)
-
-        at_work(story, operators=2)
-
-
-class TestSlots:
-    def test_refill_uses_at_most_half_of_the_slots(self):
-        async def story(world: World) -> None:
-            pool(world, ready=6)
-            await world.until(lambda: is_full(world), "a full pool")
-            assert most_at_once(world, "pg/make") == 2
-            delete(world)
-            await gone(world)
-            assert most_at_once(world, "pg/drop") == 2
-
-        at_work(story, steps=4, make=Script(runs=30), drop=Script(runs=30))
-
-    def test_refill_takes_no_slot_of_a_sandbox(self):
-        async def story(world: World) -> None:
-            pool(world, ready=6)
-            await world.until(lambda: world.cloud.starts("pg/make"), "the refill")
-            pooled_sandbox(world, "other")  # its template differs, so it creates a member
-            await world.until(lambda: world.cloud.starts("pg/make") == 2, "its step", 20)
-            world.delete("other")
-            delete(world)
-            await gone(world)
-
-        at_work(story, steps=1, make=Script(runs=600))
-
-    def test_held_member_counts_for_its_holder(self):
-        """A sandbox joins the member that is being created. Then the refill has its slot again."""
-
-        async def story(world: World) -> None:
-            pool(world, ready=1)
-            await world.until(lambda: world.cloud.starts("pg/make"), "the refill")
-            take(world)
-            await world.until(lambda: world.cloud.starts("pg/make") == 2, "the step of the next member", 60)
-            world.delete()
-            delete(world)
-            await gone(world)
-
-        at_work(story, steps=1, make=Script(runs=600))
-
-
-class TestInUse:
-    def test_pool_protects_its_plugin_and_namespace(self):
-        async def story(world: World) -> None:
-            pool(world)
-            await world.until(lambda: is_full(world), "a full pool")
-            await world.until(lambda: {"pg", "shop"} <= labelled(world), "the labels", 130)
-            delete(world)
-            await gone(world)
-            await world.until(lambda: not {"pg", "shop"} & labelled(world), "the labels to go", 300)
-
-        at_work(story, front=SandboxesExtension)
-
-
-def labelled(world: World) -> set[str]:
-    """Return the names of the objects that are in use."""
-    found = [*world.cluster.objects("resourceplugins"), *world.cluster.objects("namespaces")]
-    return {each["metadata"]["name"] for each in found if "dayfly.dev/in-use" in each["metadata"].get("labels", {})}

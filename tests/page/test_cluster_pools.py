@@ -68,3 +68,15 @@ class TestPools:
             for path in ("", "/why", "/explain", "/attempts"):
                 assert served.call("GET", f"resourcepools/other{path}").status == 404
             assert served.call("POST", "resourcepools/other/pause", {}).status == 404
+
+    def test_pool_that_is_paused_by_failures_needs_attention(self):
+        cluster = pool_cluster()
+        with serving(cluster) as served:
+            served.sign_in()
+            wait_for(lambda: served.get("resourcepools"))
+            assert served.get("attention") == []
+            status = {"ready": False, "reason": "Failing", "message": "3 members failed in a row", "paused": True}
+            served.ask("PATCH", f"{BASE}/resourcepools/small/status", {"status": status})
+            wait_for(lambda: served.get("attention"))
+            (concern,) = served.get("attention")
+            assert (concern["pool"], concern["reason"]) == ("small", "Failing")

@@ -110,7 +110,7 @@ class ServerTarget(WireStruct, frozen=True, kw_only=True):
 
 
 class PoolRecord(WireStruct, frozen=True, kw_only=True):
-    """What the operator must remember of a pool: its ledger, and the newest spec that it accepted.
+    """The stored state of a pool: its ledger, the newest accepted spec, and the template of its members.
 
     The ledger changes only together with the resource version of the Run. `template` has the documents of new members.
     """

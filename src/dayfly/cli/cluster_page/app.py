@@ -51,7 +51,7 @@ class ClusterPage:
             LogRoutes(page, "sandboxes", page.find_sandbox),
             LogRoutes(page, "resourcepools", self._pools.find_async),
         )
-        routes = SandboxRoutes(page, Rights(client)), PoolRoutes(page, self._pools), OverviewRoutes(page)
+        routes = SandboxRoutes(page, Rights(client)), PoolRoutes(page, self._pools), OverviewRoutes(page, self._pools)
         self._parts = (self.sessions, *routes, *self._logs)
 
     async def serve(self, sock: socket.socket, stop: asyncio.Event) -> None:

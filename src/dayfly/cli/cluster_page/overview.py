@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dayfly.cli.cluster_page.handler import PageContext
+    from dayfly.cli.cluster_page.pools import PoolWatch
     from dayfly.spec.run_data import LogInfo
 
 
@@ -43,8 +44,8 @@ _ANNOTATED_PLUGINS = PLUGINS.read_as(_AnnotatedPlugin)
 class OverviewRoutes:
     """The routes for several sandboxes."""
 
-    def __init__(self, context: PageContext) -> None:
-        self._context = context
+    def __init__(self, context: PageContext, pools: PoolWatch) -> None:
+        self._context, self._pools = context, pools
         self._mute = MuteUnits()
 
     def routes(self) -> list[Route]:
@@ -68,6 +69,7 @@ class OverviewRoutes:
         """Return what needs attention, the worst first. Only candidates are examined, by their entries."""
         watch, at = self._context.watch, now()
         found = await lifecycle_hooks.find_concerns(self._context.client)
+        found += self._pools.find_concerns(self._context.flags, at)
         boxes: dict[str, Any] = {}
         for name, each in list(watch.entries.items()):
             soon = each.expires_at and at >= ttl.warning_time(each.begins_at, each.expires_at)

@@ -19,9 +19,13 @@ from dayfly.kube.reflector import Reflector
 from dayfly.link.wire import PoolAction
 from dayfly.operator.cluster.objects import POOL_MEMBERS, POOLS
 from dayfly.plan.why import units_without_output
+from dayfly.server import attention
+from dayfly.server.attention import AttentionSubject, Concern
 from dayfly.server.http.errors import RequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.requests import Request
     from starlette.routing import Route
 
@@ -80,6 +84,19 @@ class PoolWatch:
         """Return all pools as the REST API does, sorted by name."""
         found = (self._form(self._with_members(each)) for each in self._pools)
         return sorted(found, key=lambda each: str(each["name"]))
+
+    def find_concerns(self, flags: Callable[[str], str], at: int) -> list[Concern]:
+        """Return why pools need attention. `flags` returns the options that make a command use a namespace."""
+        found = []
+        for each in self._pools:
+            report = cluster_report.report(self._with_members(each), at)
+            pool = AttentionSubject(subject.pool_subject(self._feed.page_name(Key.from_object(each))), report, 0, 0)
+            options = flags(each.metadata.namespace)
+            found += [
+                msgspec.structs.replace(concern, next=cluster_report.add_flags(concern.next, options))
+                for concern in attention.find_concerns([pool], at)
+            ]
+        return found
 
     def _with_members(self, pool: PageSandbox) -> dict[str, Any]:
         members = map(decode, self._of_pool.get(Key.from_object(pool), {}).values())

@@ -19,7 +19,7 @@ def member_state(run: Run, progress: Progress) -> MemberState:
 
 
 def used_up(number: int, uid: str) -> Member:
-    """Return a member of which nothing is known: it is replaced, and its pool cannot end without it."""
+    """Return a member whose ledger is lost. The pool replaces it, and cannot end without it."""
     return Member(number=number, uid=uid, template="", state=MemberState.ENDING, born_at=0)
 
 

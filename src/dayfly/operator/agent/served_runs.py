@@ -56,7 +56,7 @@ def revise(
     """Return the spec of a run after a later offer; None if the offer changes nothing.
 
     Raises:
-        DocumentsRefusedError: it cannot change to what is offered.
+        DocumentsRefusedError: the offer has another kind, or documents that this host cannot run.
     """
     offered, record = run.spec.offered, run.spec.pool
     if offered is None or offer.generation < offered.generation or run.ledger.closed is not None:

@@ -64,7 +64,7 @@ def object_name(uid: str) -> str:
 
 
 def kind(offer: Offer) -> str:
-    """Return the kind of what is offered."""
+    """Return the kind of the offered object."""
     return POOL if offer.pool is not None else offer.documents[-1].target.kind
 
 

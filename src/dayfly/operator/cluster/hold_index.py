@@ -6,7 +6,6 @@ from typing import TypeVar
 from dayfly.execute.acquire.members import is_free
 from dayfly.execute.pod import names
 from dayfly.kube.cache import Cache, ObjectChange
-from dayfly.kube.objects import Key
 from dayfly.operator.cluster.objects import POOL_LABEL, MemberRef, PoolMemberObject, ResourcePoolObject, RunObject
 from dayfly.spec.lifecycle import Kind
 from dayfly.spec.report import RunReport
@@ -36,7 +35,7 @@ class HoldIndex:
         """Whether the server has frozen this cluster, so that its pools create nothing."""
         self.pool_reports: dict[str, RunReport] = {}
         """The newest reports of a server's pools, by the UIDs of their runs."""
-        self._pool_runs: dict[str, dict[Key, None]] = {}
+        self._pool_runs: dict[str, dict[str, None]] = {}
         self._free: dict[tuple[str, str], dict[str, None]] = {}
         self._living: dict[tuple[str, str], dict[str, None]] = {}
         self._by_holder: dict[str, dict[str, None]] = {}
@@ -58,21 +57,16 @@ class HoldIndex:
         """Return the runs whose ledger claims a member."""
         return tuple(self._by_ref.get(str(member), ()))
 
-    def pool_runs(self, namespace: str) -> tuple[Key, ...]:
-        """Return the targets of the runs of pools in a namespace."""
+    def pool_runs(self, namespace: str) -> tuple[str, ...]:
+        """Return the runs of the pools of a namespace."""
         return tuple(self._pool_runs.get(namespace, ()))
 
     def _update_pool(self, change: ObjectChange[RunObject]) -> None:
         run = change.latest
-        target = run.ledger.target
-        found = self._pool_runs.setdefault(target.namespace, {})
-        if change.new is not None:
-            found[Key(target.namespace, target.name)] = None
-            return
-        found.pop(Key(target.namespace, target.name), None)
-        self.pool_reports.pop(run.ledger.uid, None)
-        if not found:
-            del self._pool_runs[target.namespace]
+        key = (run.ledger.target.namespace,)
+        _replace(self._pool_runs, change.key.name, key if change.old else (), key if change.new else ())
+        if change.new is None:
+            self.pool_reports.pop(run.ledger.uid, None)
 
     def update(self, change: ObjectChange[RunObject]) -> set[str]:
         """Apply a change of a run. Return the other runs that need a turn because of it."""

@@ -56,8 +56,8 @@ class PoolController:
         self._catalog = Catalog(cluster)
         self._members = members
         self._status = status
-        # Requests that found no member and are not in a ledger yet, by namespace and digest of the template.
-        self._misses: dict[tuple[str, str], int] = {}
+        # By UID of a pool: requests that found no member and are not in its ledger yet.
+        self._misses: dict[str, int] = {}
         self._durations: dict[str, float] = {}  # of the latest decision for each pool, in seconds
 
     def member_delay(self, pool: str) -> float:
@@ -66,10 +66,12 @@ class PoolController:
 
     def count_miss(self, namespace: str, template: str) -> None:
         """Count a request of a sandbox in the namespace for which a member was created."""
-        key = namespace, template
-        self._misses[key] = self._misses.get(key, 0) + 1
-        for run in self._cluster.holds.pool_runs(namespace):
-            self._cluster.pooled.add(run)
+        for name in self._cluster.holds.pool_runs(namespace):
+            run = self._cluster.ledger.get(name)
+            if run is not None and run.spec.pool is not None and run.spec.pool.ledger.template == template:
+                uid = run.ledger.uid
+                self._misses[uid] = self._misses.get(uid, 0) + 1
+                self._cluster.pooled.add(Key(namespace, run.ledger.target.name))
 
     def reset(self) -> None:
         """Forget what only the active replica measures."""
@@ -174,7 +176,7 @@ class PoolController:
             end = end or EndRequest(at=now, reason=Reason.ABANDONED, message=abandoned.reason)
         documents, began = record.documents(), time.monotonic()
         template, members = digest(documents), list(self._members.observe(meta.uid))
-        misses = self._misses.get((meta.namespace, template), 0)
+        misses = self._misses.get(meta.uid, 0)
         decision = decide_pool(
             record.spec,
             template,
@@ -194,7 +196,7 @@ class PoolController:
             if written is None:
                 return None
             run = written
-            self._take_misses((meta.namespace, template), misses)
+            self._take_misses(meta.uid, misses)
             self._members.queue_ended(meta.uid)
         for number in decision.create:
             await self._members.create(run, number, documents)
@@ -217,11 +219,10 @@ class PoolController:
             self._cluster.holds.pool_reports[uid] = report
             self._cluster.queue.add(run.metadata.name)
 
-    def _take_misses(self, key: tuple[str, str], counted: int) -> None:
-        left = self._misses.get(key, counted) - counted
-        self._misses.pop(key, None)
+    def _take_misses(self, pool: str, counted: int) -> None:
+        left = self._misses.pop(pool, counted) - counted
         if left:
-            self._misses[key] = left
+            self._misses[pool] = left
 
     def _end_request(self, meta: AnnotatedMeta, run: RunObject) -> EndRequest | None:
         """Return why the pool ends; None if it does not."""

@@ -147,7 +147,7 @@ class PoolMembers:
             self._cluster.queue.add(run.metadata.name)
 
     async def abandon_unused(self, pool: str, reason: str) -> None:
-        """Give up the cleanup of all members without a holder, also of those whose ledgers are lost."""
+        """Abandon the cleanup of all members without a holder, including members with a lost ledger."""
         for seen in self.objects(pool):
             run = self.run_of(seen)
             if ABANDON_ANNOTATION in (seen.metadata.annotations or {}) or (run is not None and run.ledger.holders):

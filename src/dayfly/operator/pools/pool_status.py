@@ -16,9 +16,12 @@ from dayfly.spec.report import PoolReport, RunReport, UnitReport
 from dayfly.spec.resource_pool import ResourcePoolSpec
 from dayfly.spec.run import EndRequest, Phase
 
+# Time for which a refill is not reported. Otherwise, each sandbox that takes a member would cause two statuses.
+REFILL_GRACE_MS = 10_000
+
 
 class PoolTurn(NamedTuple):
-    """One turn of a pool: what was observed and decided. `now` is unix milliseconds."""
+    """The observations and the decision of one turn of a pool. `now` is unix milliseconds."""
 
     spec: ResourcePoolSpec
     decision: PoolDecision
@@ -65,7 +68,19 @@ class PoolStatus:
     def __init__(self, cluster: ClusterWatches, events: Recorder) -> None:
         self._cluster = cluster
         self._writer = ObjectStatusWriter[ResourcePoolObject](cluster, POOLS, events)
-        self.frozen, self.forget, self.reset = self._writer.frozen, self._writer.forget, self._writer.reset
+        self.frozen = self._writer.frozen
+        # By UID of a pool that was ready: since when it replaces members, in unix milliseconds.
+        self._filling: dict[str, int] = {}
+
+    def forget(self, uid: str) -> None:
+        """Forget a pool that was deleted."""
+        self._writer.forget(uid)
+        self._filling.pop(uid, None)
+
+    def reset(self) -> None:
+        """Forget all pools: another replica writes their statuses now."""
+        self._writer.reset()
+        self._filling.clear()
 
     async def report_turn(
         self, seen: ResourcePoolObject, turn: PoolTurn, refusal: SandboxNotReadyError | None
@@ -76,6 +91,8 @@ class PoolStatus:
         """
         summary, numbers = turn.decision.summary, turn.report(turn.run.spec.generation)
         is_ready, reason, message = turn.is_ready, summary.reason, summary.message
+        if left := self._grace(seen, turn):
+            return left
         if refusal is not None and turn.end is None:
             is_ready, reason, message = False, refusal.reason, f"{refusal}; its members stay as they are"
         asked = numbers.hits + numbers.misses
@@ -94,6 +111,16 @@ class PoolStatus:
             "run": turn.run.metadata.name,
         }
         return await self._write(seen, is_ready, reason, message, fields)
+
+    def _grace(self, seen: ResourcePoolObject, turn: PoolTurn) -> float:
+        """Return the seconds for which a ready pool that replaces used members is still reported as ready."""
+        uid, status = seen.metadata.uid, seen.status
+        was_ready = status is not None and status.ready and status.observed_generation == seen.metadata.generation
+        if not was_ready or turn.decision.summary.reason != Reason.FILLING:
+            self._filling.pop(uid, None)
+            return 0.0
+        begun = self._filling.setdefault(uid, turn.now)
+        return max(REFILL_GRACE_MS - max(turn.now - begun, 0), 0) / 1000
 
     async def report_waiting(self, seen: ResourcePoolObject, why: SandboxNotReadyError) -> None:
         """Report why nothing is done for a pool."""

@@ -56,7 +56,7 @@ class PoolMemberTarget(BaseAdapter):
         return {**super().get_retries(run, seen), **self._cluster.holds.retries.get(run.metadata.name, {})}
 
     async def permits(self, run: RunObject) -> bool | None:
-        """Return whether quorum reads confirm that the member may start: of its holder, or else of its pool."""
+        """Return whether the ledger of the holder, or else of the pool, permits the start, by quorum reads."""
         member = MemberRef.from_target(run.ledger.target)
         if run.ledger.holders:
             states = [await self._entries.read(member, entry) for entry in run.ledger.holders]
