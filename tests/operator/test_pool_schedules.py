@@ -16,6 +16,8 @@ from tests.operator.rig.scenes import gone, ready
 from tests.operator.rig.world import World, live
 from tests.selection import SELECTION
 
+from dayfly.operator.cluster.objects import MemberRef
+
 MOST, PARTS = 600, 100
 
 
@@ -64,9 +66,11 @@ class Schedule:
         action = self.dice.random()
         if action < 0.35:
             self._members.append(member(world, number).name)
-        elif action < 0.75:
+        elif action < 0.65:
             self._sandboxes.append(f"box{number}")
             pooled_sandbox(world, self._sandboxes[-1])
+        elif action < 0.75 and self._sandboxes:
+            _reset(world, self.dice.choice(self._sandboxes))
         elif action < 0.85 and self._sandboxes:
             _delete(world, "sandboxes", self.dice.choice(self._sandboxes))
         elif action < 0.92 and world.processes:
@@ -82,6 +86,17 @@ def _find(world: World, plural: str, name: str) -> Object | None:
 def _delete(world: World, plural: str, name: str) -> None:
     if _find(world, plural, name) is not None:
         world.ask("DELETE", f"{MEMBERS.removesuffix('poolmembers')}{plural}/{name}")
+
+
+def _reset(world: World, name: str) -> None:
+    """Reset the resource of a sandbox if it has a member."""
+    sandbox = _find(world, "sandboxes", name)
+    every = (run["ledger"] for run in world.cluster.objects("runs"))
+    ledger = next((each for each in every if sandbox and each["uid"] == sandbox["metadata"]["uid"]), {})
+    if ref := ledger.get("units", {}).get("db/make", {}).get("ref"):
+        note = {"dayfly.dev/reset": f"db={MemberRef.parse(ref).name}"}
+        path = f"{MEMBERS.removesuffix('poolmembers')}sandboxes/{name}"
+        world.ask("PATCH", path, {"metadata": {"annotations": note}}, "application/merge-patch+json")
 
 
 def _has_settled(world: World, name: str) -> bool:
