@@ -92,6 +92,23 @@ class TestFaults:
 
         at_work(story)
 
+    def test_pool_without_our_finalizer_creates_nothing(self):
+        async def story(world: World) -> None:
+            refusal = Refusal(403, "no")
+            world.cluster.refuses = lambda each: (
+                refusal if (each.method, each.path) == ("PATCH", f"{POOLS}/warm") else None
+            )
+            uid = pool(world)
+            await world.until(lambda: pool_ledger(world, uid), "its ledger")
+            await world.rest(100)
+            assert not members(world)
+            world.cluster.refuses = lambda _request: None
+            await world.until(lambda: is_full(world), "a full pool", 900)
+            delete(world)
+            await gone(world)
+
+        at_work(story)
+
     def test_member_that_is_created_late_does_not_start(self):
         """The operator is paused between the grant and the creation. Meanwhile another one withdraws the number."""
 

@@ -20,6 +20,7 @@ from dayfly.operator.cluster.objects import (
     PoolMemberObject,
     ResourcePoolObject,
     RunObject,
+    SandboxObject,
 )
 from dayfly.operator.pools.pool_controller import PoolController
 from dayfly.operator.pools.pool_members import PoolMembers
@@ -56,6 +57,8 @@ class PoolsExtension:
         cluster.holds.members.listen(self._on_member_change)
         cluster.holds.pools.listen(self._on_pool_change)
         cluster.plugins.listen(self._on_plugin_change)
+        for cache in (cluster.holds.pools, cluster.sandboxes):
+            cache.listen(self._on_finalizer_change)
 
     @property
     def frozen_count(self) -> int:
@@ -105,6 +108,15 @@ class PoolsExtension:
             seen = self._cluster.holds.members.get(target.name, target.namespace)
             if seen is not None and seen.metadata.uid == target.uid:
                 self._wake_pool(seen)
+
+    def _on_finalizer_change(self, change: ObjectChange[ResourcePoolObject] | ObjectChange[SandboxObject]) -> None:
+        """Queue a pool whose run has set our finalizer: its refill begins."""
+        old, new = change.old, change.new
+        if old is None or new is None or old.metadata.finalizers == new.metadata.finalizers:
+            return
+        run = self._cluster.ledger.get(names.run_name(new.metadata.name, new.metadata.uid))
+        if run is not None and run.spec.pool is not None:
+            self._cluster.pooled.add(change.key)
 
     def _on_member_change(self, change: ObjectChange[PoolMemberObject]) -> None:
         old, new = change.old, change.new

@@ -88,7 +88,7 @@ class PoolController:
         served = self._cluster.sandboxes.get(key.name, key.namespace)
         after = [await self._reconcile_applied(seen)] if seen is not None else []
         run = self._run_of(served.metadata) if served is not None else None
-        if served is not None and run is not None and run.spec.pool is not None:
+        if served is not None and run is not None and run.spec.pool is not None and _has_begun(served.metadata):
             turn = await self._turn(served.metadata, run)
             self._report_served(run, turn)
             after.append(turn.next_turn_s if turn is not None else CONFLICT_RETRY_S)
@@ -117,7 +117,7 @@ class PoolController:
                     return 0.0
         elif run is None:
             return 0.0
-        if run is None:
+        if run is None or not _has_begun(meta):
             return STALE_CACHE_RETRY_S
         try:
             turn = await self._turn(meta, run)
@@ -247,3 +247,8 @@ def pool_request(meta: AnnotatedMeta, ledger: PoolLedger, now: int) -> PoolReque
         {"action": action, "request": {"at": now, "reason": "", "by": by[:1024]}}, PoolRequest
     )
     return made
+
+
+def _has_begun(meta: AnnotatedMeta) -> bool:
+    """Return whether the object has our finalizer, which its run sets first. Without it, the run may be deleted."""
+    return has_finalizer(meta, TARGET_FINALIZER)
