@@ -35,7 +35,7 @@ HITS, MEMBERS = 60, 10
 REST_S, SETTLE_S = 60.0, 12.0
 RATES = (2, 4, 8, 16)
 RATE_S, LIFE_S, RATE_READY = 60.0, 5.0, 40
-AIM_WRITES, AIM_HOLD, AIM_CREATE, AIM_END, AIM_P99_MS = 8, 2, 17, 12, 250.0
+AIM_WRITES, AIM_CREATE, AIM_END, AIM_P99_MS = 8, 17, 12, 250.0
 POOL = "warm"
 _POOLS = POOLS.read_as(Spoken)
 _SANDBOXES = SANDBOXES.read_as(Spoken)
@@ -103,12 +103,12 @@ async def _hits(view: View, hits: int) -> list[Row]:
             p99 < AIM_P99_MS,
         ),
         Row(
-            "(o) stored writes of the operator for such a sandbox until it is ready (yardstick: for its hold)",
+            "(o) stored writes of the operator for such a sandbox until it is ready (yardstick: those of Runs)",
             f"{count:.1f}",
             f"{runs:.1f}",
             f"{count:.1f}, and {after:.1f} later for statuses and the ledger of the pool",
-            f"{AIM_WRITES}, {AIM_HOLD} for the hold",
-            count <= AIM_WRITES and runs <= AIM_HOLD,
+            f"{AIM_WRITES}",
+            count <= AIM_WRITES,
         ),
     ]
 
@@ -118,9 +118,9 @@ async def _members(view: View) -> list[Row]:
     for each in list(view.sandboxes.cache):
         await view.client.delete(SANDBOXES, each.metadata.name, HOME)
     await view.sandboxes.until_none()
+    await _resize(view, MEMBERS)  # a changed spec ends a pause
     await _request(view, "drain")
     await view.members.until_none()
-    await _resize(view, MEMBERS)
     await _writes_during(view, SETTLE_S)
     await _request(view, "resume")
     await _until_full(view)
