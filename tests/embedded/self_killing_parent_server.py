@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from tests.embedded import documents as doc
@@ -19,7 +20,8 @@ from tests.embedded.pool_documents import sandbox
 
 from dayfly.spec.run import EndRequest
 
-SECONDS = 120
+SECONDS = 240
+POLL_INTERVAL_S = 0.1  # shorter intervals for hundreds of children would take the time that the server needs
 STOP = EndRequest(at=1, reason="Deleted")
 
 
@@ -55,13 +57,19 @@ async def main(home, runner, journal, die_at, isolation="", **_others):
     made = child(outputs)
     names = [f"c{number}" for number in range(int(os.environ["CHILDREN"]))]
 
+    async def wait(name, done):
+        end = time.monotonic() + SECONDS
+        while not done():
+            assert time.monotonic() < end, host.report(name)
+            await asyncio.sleep(POLL_INTERVAL_S)
+
     async def begin(name):
         await host.offer(sandbox(name, made))
-        await until(lambda: host.has_ended(name) or host.report(name).ready or host.report(name).closed, name, SECONDS)
+        await wait(name, lambda: host.has_ended(name) or host.report(name).ready or host.report(name).closed)
 
     async def end(name):
         await host.stop(name, STOP)
-        await until(lambda: host.has_ended(name), f"{name} to end", SECONDS)
+        await wait(name, lambda: host.has_ended(name))
 
     async def live(name):
         await begin(name)

@@ -55,7 +55,7 @@ async def test_first_child_creates_the_parent_and_the_last_one_deletes_it(machin
         assert db.execute("SELECT count(*) FROM parent").fetchone() == (0,)
 
 
-async def test_child_has_an_id_of_its_own_and_the_outputs_of_its_parent(machine):
+async def test_child_has_its_own_id_and_the_outputs_of_its_parent(machine):
     await machine.host.offer(box("a"))
     await machine.ready("a")
     identity = resource_id("a", "db")
@@ -86,7 +86,7 @@ async def test_different_templates_have_different_parents(machine):
     assert words(machine).count("start") == 2
 
 
-async def test_parent_stays_for_its_linger_time_and_serves_the_next_child(machine):
+async def test_lingering_parent_serves_the_next_child(machine):
     above = server(linger_ms=600_000)
     await machine.host.offer(box("a", above))
     await machine.ready("a")
@@ -166,7 +166,7 @@ async def test_failed_parent_fails_its_children_and_frees_its_place(machine):
     assert "drop" not in words(machine), "a child that was never created has nothing to drop"
 
 
-async def test_place_of_a_failed_parent_is_free_while_its_children_exist(machine):
+async def test_failed_parent_frees_its_place_before_its_children_end(machine):
     mark = machine.journal.with_name("journal.broken")
     mark.touch()
     above = server(f'test ! -e "$JOURNAL.broken"; {START}'.replace("; ", " || exit 3; ", 1))
@@ -261,7 +261,7 @@ async def test_chain_of_parents_ends_from_the_child_to_the_top(machine):
     assert words(machine) == ["boot", "start", "clone", "clone", "drop", "drop", "stop", "halt"]
 
 
-async def test_members_of_a_pool_share_a_parent_and_pass_it_to_their_holders(machine):
+async def test_pool_members_share_a_parent_with_their_holders(machine):
     above = server(capacity=5)
     made = member(above)
     await machine.host.offer(pool("p", made, 2))

@@ -54,7 +54,7 @@ def test_copies_of_a_pool_share_one_template(home: Home, postgres: dict[str, str
     until(lambda: databases(postgres) == ["golden"], "the template lingers without its copies")
 
 
-def test_cold_copies_share_the_template_and_its_outputs_stay_hidden(home: Home, postgres: dict[str, str]):
+def test_copies_share_a_template_whose_outputs_stay_hidden(home: Home, postgres: dict[str, str]):
     home.dayfly("apply", *PLUGINS, "-f", str(HERE / "sandbox.yaml"))
     assert databases(postgres) == [DEMO, "golden"]
     assert set(home.outputs(DEMO)) == {"db/grant.database", "db/grant.url"}

@@ -285,7 +285,7 @@ class Search:
 
     @staticmethod
     def check_rest(state: State) -> None:
-        """Check a state in which nothing can happen any more: all is gone."""
+        """Check a state without successors: all runs have ended."""
         for kind, items in (("child", state.children), ("parent", state.parents)):
             for number, item in enumerate(items):
                 if item.exists:

@@ -41,7 +41,7 @@ def closes(decision):
     return [move.request.reason for move in decision.moves if isinstance(move, Close)]
 
 
-def test_last_leave_records_the_time_and_the_next_join_removes_it():
+def test_last_leave_records_a_time_that_the_next_join_removes():
     one = after(PLAN, MADE, join("a"), join("b"), leave("a"))
     assert (one.phase, one.idle_since) == (Phase.OPEN, 0)
     idle = after(PLAN, one, leave("b", at=7))

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the template under a private name, and renames it when it is complete. So an interrupted build never looks ready.
-# Nobody can connect to the template, because PostgreSQL copies no database that has connections.
+# The template accepts no connections, because PostgreSQL copies no database that has some.
 set -eu
 NAME="golden_$DAYFLY_RESOURCE_ID"
 BUILD="build_$DAYFLY_RESOURCE_ID"

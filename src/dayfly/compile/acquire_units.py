@@ -24,7 +24,7 @@ _NO_LIMITS = UnitTimeouts(run_ms=0, grace_ms=0)
 
 
 def stand_in(unit: Unit, *, parent: bool = False) -> Unit:
-    """Return the unit that ends as a step of another run does: of a pool member, or of a shared parent."""
+    """Return the unit that ends like this step of a pool member or shared parent."""
     prefix = PARENT_PREFIX if parent else ""
     return Unit(
         name=prefix + unit.name,

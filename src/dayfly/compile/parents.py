@@ -185,7 +185,7 @@ def _check_levels(parent: Parent, plugins: Plugins, keys: Path) -> None:
         if above.version in chain[:-1]:
             raise SpecError(f"the parents form a cycle: {path}; remove the parent of one of them", keys)
         if len(chain) >= MAX_LEVELS:
-            problem = f"too many parents: {path}; a plugin may have a parent and that one a parent, and no more"
+            problem = f"too many parents: {path}; a chain has at most {MAX_LEVELS} plugins"
             raise SpecError(problem, keys)
         above = plugins[above.version].spec.parent if above.version in plugins else None
 

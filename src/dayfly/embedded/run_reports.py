@@ -78,7 +78,7 @@ def live_endpoints(scene: Scene, baselines: BaselineProcesses, port: Callable[[s
 
 
 def recorded_values(reader: SqliteLedger, uid: str) -> tuple[Value, ...]:
-    """Return all recorded outputs of a live run. Those of a shared parent belong to other sandboxes, too."""
+    """Return all recorded outputs of a live run. Outputs of a shared parent are not among them."""
     stored = reader.load(uid)
     if stored is None:
         return ()

@@ -1,4 +1,4 @@
-"""The end of shared parents, which nobody requests: they close when they have failed, or when nobody has used them."""
+"""The end of shared parents: they close after a failure, or when no run has held them for their linger time."""
 
 from dayfly.plan import messages
 from dayfly.plan.actions import Close
@@ -14,7 +14,7 @@ def end_parent(draft: DecisionDraft) -> None:
         return
     failed = tuple(step.id for step in draft.plan.steps.values() if step.creates and draft.has_failed(step))
     if failed:
-        # Its holders can only fail. Those that stay must not block another parent of this kind.
+        # Its holders can only fail. While people keep these sandboxes, another parent can take its place.
         request = EndRequest(at=draft.now, reason=Reason.PARENT_FAILED, message=messages.parent_failed(failed))
         draft.add_move(Close(request=request))
     elif not draft.run.holders:

@@ -127,7 +127,7 @@ def _run_changes(
 
 
 def _has_failed(run: Run, creates: Callable[[str], bool]) -> bool:
-    """Return whether a create unit has failed, so that nobody can use the run."""
+    """Return whether a create unit has failed, so that no other run can use its outputs."""
     return any(record.outcome == "failed" and creates(name) for name, record in run.units.items())
 
 

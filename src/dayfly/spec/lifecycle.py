@@ -307,7 +307,7 @@ class AcquireUnit(WireStruct, frozen=True, kw_only=True):
 
 
 class Sharing(WireStruct, frozen=True, kw_only=True):
-    """How many runs share a parent, and how long it stays without them."""
+    """The limits of a shared parent: its number of holders, and the time for which it stays without one."""
 
     linger_ms: Annotated[int, doc("Milliseconds for which it stays without holders.", minimum=0)] = 0
     capacity: Annotated[int, doc("Maximum number of holders of one parent.", minimum=1)] = 1
@@ -398,7 +398,7 @@ PARENT_KIND: Final = "SharedParent"
 PARENT_TARGET: Final = Target(kind=PARENT_KIND, name="", uid="")
 """The target in the documents of a parent, which is the same for all parents."""
 PARENT_PREFIX: Final = "parent."
-"""The names of units that stand for the steps of a parent begin with this. The names of steps have no dots."""
+"""Prefix of the units of kind acquire for the steps of a parent. The names of steps have no dots."""
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 
@@ -422,7 +422,7 @@ _FORK: Final = f"{Kind.FORK}:"
 
 
 def is_parent_unit(name: str) -> bool:
-    """Return whether a name in a run is that of a unit that stands for a step of a shared parent."""
+    """Return whether a name in a run belongs to a unit of kind acquire for a step of a shared parent."""
     return name.rpartition("/")[2].startswith(PARENT_PREFIX)
 
 

@@ -69,7 +69,7 @@ class ParentSelection:
         return UnitRefusal(reason=Reason.WAITING_FOR_PARENT, message=message)
 
     def follow(self, change: RunChange) -> set[str]:
-        """Return the runs whose turns depend on a change of a parent: those whose facts it changes, or that may join.
+        """Return the runs whose turns depend on a change of a parent: its holders, and runs that may join it.
 
         The other holders of a parent are not woken when a run joins or leaves it.
         """
