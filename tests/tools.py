@@ -38,6 +38,12 @@ def kwok() -> None:
     build.kwok()
 
 
+def health() -> None:
+    """Build the program that computes the health of objects as GitOps tools do."""
+    build.check_go("the health checks of GitOps tools")
+    external_services.health()
+
+
 def image() -> None:
     """Build the operator's image from this checkout."""
     build.check_machine()
@@ -68,6 +74,7 @@ TOOLS: dict[str, Callable[[], object]] = {
     for each in (
         kubernetes,
         kwok,
+        health,
         runner,
         image,
         sdk,
