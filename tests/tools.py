@@ -38,6 +38,12 @@ def kwok() -> None:
     build.kwok()
 
 
+def helm() -> None:
+    """Build Helm."""
+    build.check_go("Helm")
+    build.helm()
+
+
 def health() -> None:
     """Build the program that computes the health of objects as GitOps tools do."""
     build.check_go("the health checks of GitOps tools")
@@ -74,6 +80,7 @@ TOOLS: dict[str, Callable[[], object]] = {
     for each in (
         kubernetes,
         kwok,
+        helm,
         health,
         runner,
         image,
