@@ -88,16 +88,17 @@ def _documents(source: Path, out: Path, version: str) -> None:
 def _inventories(source: Path, out: Path, version: str, image: Path) -> None:
     """Write the bills of materials of wheel, image and chart, and the licences of what they contain."""
     page = sbom.page_packages(json.loads((source / "page" / "package-lock.json").read_text()))
-    python = sbom.python_packages(image)
+    runner = [sbom.Package("generic", "musl", "", "MIT")]  # linked into the runner programs by its compiler
+    image_packages = [*sbom.python_packages(image), *sbom.system_packages(image)]
     parts = {
-        "wheel": (page, sbom.locked((source / "requirements" / "run.txt").read_text())),
-        "image": ([*python, *page], []),
+        "wheel": ([*runner, *page], sbom.locked((source / "requirements" / "run.txt").read_text())),
+        "image": ([*image_packages, *runner, *page], []),
         "chart": ([], [sbom.Package("oci", "dayfly.invalid/operator", version, "Apache-2.0")]),
     }
     for name, (contained, needed) in parts.items():
         text = json.dumps(sbom.document(f"dayfly {name}", version, contained, needed), indent=1, sort_keys=True)
         (out / f"dayfly-{version}-{name}.cdx.json").write_text(f"{text}\n")
-    (out / f"dayfly-{version}-licences.txt").write_text(sbom.licences([*python, *page]))
+    (out / f"dayfly-{version}-licences.txt").write_text(sbom.licences([*image_packages, *runner, *page]))
 
 
 def changes(changelog: str, version: str) -> str:

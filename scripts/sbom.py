@@ -4,9 +4,11 @@ import dataclasses
 import email
 import io
 import json
+import platform
 import re
+import subprocess
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,8 @@ class Package:
     @property
     def purl(self) -> str:
         """The package URL, which identifies it."""
-        return f"pkg:{self.ecosystem}/{self.name.replace('@', '%40')}@{self.version}"
+        version = f"@{self.version}" if self.version else ""
+        return f"pkg:{self.ecosystem}/{self.name.replace('@', '%40')}{version}"
 
 
 def page_packages(lock: Mapping[str, Any]) -> list[Package]:
@@ -42,13 +45,45 @@ def locked(requirements: str) -> list[Package]:
 
 
 def python_packages(image: Path) -> list[Package]:
-    """Return the Python packages in the layers of an OCI archive, with their licences, and Python itself."""
-    found = []
+    """Return the Python packages in the layers of an OCI archive, and Python itself, with their licences."""
+    return sorted({each for files in _opened_layers(image) for each in _installed(files)}, key=lambda each: each.purl)
+
+
+def system_packages(image: Path) -> list[Package]:
+    """Return the Debian packages of this machine whose libraries deploy/image.py has copied into an image.
+
+    A library of another system is listed by its name.
+    """
+    names = [name for files in _opened_layers(image) for name in files.getnames()]
+    libraries = [name for name in names if name.startswith(("lib/", "lib64/", "usr/lib/")) and ".so" in name]
+    return sorted({_debian_package(name) for name in libraries}, key=lambda each: each.purl)
+
+
+def _debian_package(library: str) -> Package:
+    path = Path("/", library)
+    for candidate in (path, path.resolve(), Path("/usr", library)):
+        owner = _output("dpkg-query", "-S", str(candidate)).partition(":")[0]
+        if owner:
+            version = _output("dpkg-query", "-W", "-f", "${Version}\n", owner).partition("\n")[0]
+            copyright_ = Path("/usr/share/doc", owner, "copyright")
+            texts = (copyright_.read_text(),) if copyright_.exists() else ()
+            return Package("deb", f"debian/{owner}", version, "see its text" if texts else "", texts)
+    return Package("generic", path.name, "")
+
+
+def _output(*command: str) -> str:
+    """Return the output of a command; empty if it failed or is missing."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    except FileNotFoundError:
+        return ""
+
+
+def _opened_layers(image: Path) -> Iterator[tarfile.TarFile]:
     with tarfile.open(image) as archive:
         for layer in _layers(archive):
             with tarfile.open(fileobj=layer) as files:
-                found += _installed(files)
-    return sorted(found, key=lambda each: each.purl)
+                yield files
 
 
 def _layers(archive: tarfile.TarFile) -> list[io.BytesIO]:
@@ -82,7 +117,9 @@ def _installed(files: tarfile.TarFile) -> list[Package]:
                 )
             )
         elif re.fullmatch(r"usr/local/lib/python3\.\d+/LICENSE\.txt", name):
-            found.append(Package("generic", "python", "", "PSF-2.0", (_read(files, name).decode(),)))
+            found.append(
+                Package("generic", "python", platform.python_version(), "PSF-2.0", (_read(files, name).decode(),))
+            )
     return found
 
 
