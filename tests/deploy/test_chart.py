@@ -145,6 +145,14 @@ def test_values_reach_the_pods_of_their_part(rendered):
     assert found["ResourceQuota", "dayfly-runners", "dayfly-cleanup"]["spec"]["hard"] == {"pods": "100"}
 
 
+def test_values_of_the_page_about_proxies_are_valid(helm, packed, tmp_path):
+    page = (ROOT / "docs" / "guides" / "proxies.md").read_text()
+    (tmp_path / "values.yaml").write_text(page.partition("```yaml\n")[2].partition("```")[0])
+    ended = helm("template", "dayfly", packed[0], *KUBERNETES, "--values", tmp_path / "values.yaml")
+    assert ended.returncode == 0, ended.stderr
+    assert "proxy.example.com" in ended.stdout
+
+
 def test_namespace_of_the_release_is_not_part_of_it(helm, packed):
     """`--create-namespace` creates it before the release, and Helm would refuse to adopt it."""
     ended = helm("template", "dayfly", packed[0], *KUBERNETES, "--namespace", "dayfly-system")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.abc
 import os
 import runpy
+import select
 import signal
 import sys
 import sysconfig
@@ -31,7 +32,7 @@ def main() -> None:
     for name in MODULES:
         sys.modules.pop(name, None)
     sys.meta_path.insert(0, Absent())
-    for module, names in ((os, OF_OS), (signal, OF_SIGNAL)):
+    for module, names in ((os, OF_OS), (signal, OF_SIGNAL), (select, "poll")):
         for name in names.split():
             if hasattr(module, name):
                 delattr(module, name)
