@@ -75,7 +75,7 @@ class TestFile:
             assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
         asked = ("journal_mode", "synchronous", "secure_delete", "busy_timeout", "user_version")
         found = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in asked]
-        assert found == ["wal", 2, 1, 10_000, 5]
+        assert found == ["wal", 2, 1, 10_000, 6]
 
     def test_damaged_file_is_reported(self, tmp_path):
         path = tmp_path / "ledger.db"
