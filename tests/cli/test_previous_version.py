@@ -82,7 +82,7 @@ def test_home_of_the_previous_version_continues_after_an_upgrade(cli, previous, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("newer", ["server", "client"])
-def test_neighbouring_versions_of_client_and_server_work_together(cli, previous, tmp_path, newer):
+def test_neighbouring_client_and_server_work_together(cli, previous, tmp_path, newer):
     of_server, of_client = ({}, previous) if newer == "server" else (previous, {})
     journal = tmp_path / "journal"
     write_specs(cli, journal)

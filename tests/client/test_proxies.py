@@ -152,7 +152,7 @@ def test_invalid_proxy_variable_is_refused(connect, monkeypatch, value):
         ("http://127.0.0.1:8080", "", False),
     ],
 )
-def test_proxy_is_used_only_with_tls_and_outside_of_no_proxy(monkeypatch, url, excluded, used):
+def test_proxy_is_used_only_with_tls_outside_of_no_proxy(monkeypatch, url, excluded, used):
     for name in ("https_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HTTPS_PROXY", "proxy.example.com:3128")

@@ -1,16 +1,13 @@
 """The Helm chart, with the real Helm: equal to the manifests, strict about values, and safe to upgrade and remove."""
 
 import json
-import os
-import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from scripts import archives, chart
-from testcluster import build
 from tests.deploy.conftest import thing
-from tests.examples.external_services import missing
+from tests.helm import Helm
 from tests.manifests import documents
 from tests.policy.apiserver import ROOT, established, eventually, start
 
@@ -33,20 +30,7 @@ HOOK = {
 
 @pytest.fixture(scope="module")
 def helm(tmp_path_factory):
-    """Run Helm without settings of this machine's user, and return its completed process."""
-    try:
-        program = build.helm()
-    except build.UnavailableError as problem:
-        missing(str(problem))
-    home = tmp_path_factory.mktemp("helm")
-    kept = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME"}}
-    folders = {f"HELM_{kind}_HOME": str(home / kind) for kind in ("CACHE", "CONFIG", "DATA")}
-
-    def run(*arguments, kubeconfig=os.devnull):
-        env = kept | folders | {"KUBECONFIG": str(kubeconfig)}
-        return subprocess.run([program, *map(str, arguments)], env=env, capture_output=True, text=True)
-
-    return run
+    return Helm(tmp_path_factory.mktemp("helm"))
 
 
 @pytest.fixture(scope="module")

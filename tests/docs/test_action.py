@@ -141,7 +141,7 @@ def names(act):
 
 
 @pytest.mark.slow
-def test_pull_request_has_a_sandbox_and_one_comment_until_it_is_closed(act, github):
+def test_open_pull_request_has_a_sandbox_and_one_comment(act, github):
     opened = {"action": "opened", "pull_request": {"number": 7}}
     ended, output = act(opened)
     assert ended.returncode == 0, ended.stderr
@@ -158,7 +158,7 @@ def test_pull_request_has_a_sandbox_and_one_comment_until_it_is_closed(act, gith
 
 
 @pytest.mark.slow
-def test_schedule_deletes_sandboxes_of_closed_pull_requests_and_fails(act, github):
+def test_schedule_deletes_leftovers_and_fails(act, github):
     for number in (7, 8, 9):
         ended, _ = act({"action": "opened", "pull_request": {"number": number}}, comment="false")
         assert ended.returncode == 0, ended.stderr
@@ -178,7 +178,7 @@ def test_name_without_the_number_is_refused(act):
     assert names(act) == set()
 
 
-def test_texts_of_other_people_are_no_part_of_scripts():
+def test_action_scripts_contain_no_expressions():
     """GitHub replaces `${{ }}` before the shell reads the script."""
     assert not any("${{" in step["run"] for step in ACTION["runs"]["steps"])
     assert all(each.get("required") or "default" in each for each in ACTION["inputs"].values())

@@ -47,7 +47,7 @@ def newest(world, plural, name):
 
 
 @pytest.mark.parametrize("kind", crd.written_by_users())
-def test_new_object_is_not_complete_before_the_operator_sees_it(kind):
+def test_new_object_is_in_progress_until_it_is_seen(kind):
     [definition] = [each for each in crd.definitions() if each["spec"]["names"]["kind"] == kind]
     [version] = definition["spec"]["versions"]
     status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["default"]
@@ -102,7 +102,7 @@ def test_plugin_is_ready_only_if_it_is_accepted(create, state):
     live(CHAIN_LIFE.world, story)
 
 
-def test_hook_without_its_grant_is_degraded_and_later_ready():
+def test_hook_is_degraded_until_its_kind_is_granted():
     async def story(world: World) -> None:
         world.cluster.denied = {("list", "machines.cluster.example.org")}
         machine(world)

@@ -53,7 +53,7 @@ def server(tmp_path):
         yield {"DAYFLY_URL": f"http://127.0.0.1:{found.port}", "DAYFLY_API_KEY": KEY}
 
 
-def test_every_module_of_client_and_command_line_is_imported(run, tmp_path):
+def test_modules_of_client_and_cli_are_imported(run, tmp_path):
     (tmp_path / "modules.py").write_text(EVERY_MODULE)
     ended = run(tmp_path / "modules.py")
     assert ended.returncode == 0, ended.stderr
@@ -82,7 +82,7 @@ def test_client_lists_sandboxes(run, server, tmp_path):
 @pytest.mark.parametrize(
     "command", [["up"], ["with", "-f", "plugin.yaml", "--", "true"], ["plugin", "test", "-f", PLUGIN]]
 )
-def test_commands_of_the_embedded_host_are_refused_with_alternatives(run, command):
+def test_embedded_host_is_refused_with_alternatives(run, command):
     ended = run("dayfly", *command)
     assert ended.returncode == 2
     assert "Linux" in ended.stderr

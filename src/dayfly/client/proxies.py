@@ -84,7 +84,7 @@ def open_tunnel(proxy: Proxy, to: ServerAddress, timeout: float) -> socket.socke
         head = bytearray()
         while not head.endswith(_HEAD_END) and len(head) < _MAX_HEAD_BYTES:
             connected.settimeout(max(until - time.monotonic(), 0.001))
-            if not (more := connected.recv(1)):  # one byte at a time: what follows the head belongs to the server
+            if not (more := connected.recv(1)):  # byte by byte, because the bytes after the head belong to TLS
                 break
             head += more
         connected.settimeout(timeout)
