@@ -87,6 +87,9 @@ image: operator-setup  ## build the image as an OCI archive in dist/ (deploy/Doc
 	@mkdir -p dist
 	$(PY) deploy/image.py dist/dayfly-$$(uname -m).tar
 
+release: operator-setup  ## build the files of a release in dist/release from the tag of the version; REF=HEAD rehearses
+	$(PY) scripts/release.py dist/release $(if $(REF),--ref $(REF))
+
 uninstall: setup  ## drain the cluster of `make cluster`, uninstall Dayfly from it, and delete it
 	$(PY) deploy/trial.py down
 
@@ -98,4 +101,4 @@ check: lint  ## run lint and the quick tests
 lock: dev  ## update requirements/*.txt from pyproject.toml (versions and hashes, no addresses)
 	scripts/lock.sh
 
-.PHONY: help setup dev run page docs recording test proof mutants bench bench-cluster bench-server bench-pools cluster operator-setup image uninstall lint format check lock
+.PHONY: help setup dev run page docs recording test proof mutants bench bench-cluster bench-server bench-pools cluster operator-setup image release uninstall lint format check lock

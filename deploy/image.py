@@ -180,8 +180,8 @@ def _dayfly(root: Path) -> None:
     """Install our wheel, which contains the runner."""
     with tempfile.TemporaryDirectory(dir=CACHE) as wheels:
         _pip("wheel", "--no-deps", "--wheel-dir", wheels, str(ROOT))
-        (wheel,) = Path(wheels).glob("*.whl")
-        _pip("install", "--no-deps", "--target", str(root / SITE), str(wheel))
+        # By its name: pip records the path of a file that it installs, which differs each time.
+        _pip("install", "--no-deps", "--no-index", "--find-links", wheels, "--target", str(root / SITE), "dayfly")
     shutil.rmtree(root / SITE / "bin", ignore_errors=True)
     _compile(root / SITE)
 

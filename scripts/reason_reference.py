@@ -61,7 +61,9 @@ Objects in a cluster have these conditions. `kubectl wait --for=condition=Ready`
 
 | condition | objects | `True` | `False` |
 |---|---|---|---|
-| `Ready` | Sandbox, Resource, RouteGroup, LifecycleHook | It is ready. | The reason is one of this page. |
+| `Ready` | Sandbox, RouteGroup, LifecycleHook, ResourcePlugin, Resource | It is ready. | The message has the reason. |
+| `Reconciling` | Sandbox, RouteGroup, LifecycleHook | It is not ready yet. | The condition is absent. |
+| `Stalled` | Sandbox, RouteGroup, LifecycleHook, ResourcePlugin | A person must act. | The condition is absent. |
 | `Accepted` | ResourcePlugin | Sandboxes can use it. | The message names the mistake. |
 | `Supported` | Sandbox, RouteGroup | The host supports the whole file. | The message names the parts without effect. |
 | `ExpiresSoon` | Sandbox, RouteGroup | Its time to live ends soon. | The condition is absent. |

@@ -173,6 +173,11 @@ def istiod() -> Path:
     return _build("pilot-discovery", HERE / "istio", "istio.io/istio/pilot/cmd/pilot-discovery", "-s -w")
 
 
+def helm() -> Path:
+    """Return Helm, built at the first call."""
+    return _build("helm", HERE / "helm", "helm.sh/helm/v3/cmd/helm", "-s -w", compiler=_QUICKLY)
+
+
 def pause() -> Path:
     """Return the program of a pod's own container, which waits for SIGTERM."""
     source = HERE / "pause.c"

@@ -70,7 +70,7 @@ def build(name: str, layers: Sequence[Path], settings: Settings, *, to: Path) ->
         part = to.with_name(f"{to.name}.part")
         with tarfile.open(part, "w") as archive:
             for path in ("oci-layout", "index.json", "blobs"):
-                archive.add(Path(scratch, path), path)
+                archive.add(Path(scratch, path), path, filter=_without_time)
         part.rename(to)
     return to
 
@@ -132,19 +132,19 @@ def readable() -> Iterator[None]:
 
 def _pack(root: Path, blobs: Path) -> dict[str, Any]:
     """Pack a folder as a layer. The same files give the same digest."""
-
-    def without_time(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-        entry.mtime = 0
-        return entry
-
     part = blobs / "layer.part"
     with tarfile.open(part, "w", format=tarfile.PAX_FORMAT) as archive:
         for path in sorted(root.iterdir()):
-            archive.add(path, path.name, filter=without_time)
+            archive.add(path, path.name, filter=_without_time)
     with part.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     part.rename(blobs / digest)
     return {"mediaType": _LAYER, "digest": f"sha256:{digest}", "size": (blobs / digest).stat().st_size}
+
+
+def _without_time(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.mtime = 0
+    return entry
 
 
 def _store(document: dict[str, Any], kind: str, blobs: Path) -> dict[str, Any]:

@@ -38,6 +38,18 @@ def kwok() -> None:
     build.kwok()
 
 
+def helm() -> None:
+    """Build Helm."""
+    build.check_go("Helm")
+    build.helm()
+
+
+def health() -> None:
+    """Build the program that computes the health of objects as GitOps tools do."""
+    build.check_go("the health checks of GitOps tools")
+    external_services.health()
+
+
 def image() -> None:
     """Build the operator's image from this checkout."""
     build.check_machine()
@@ -68,6 +80,8 @@ TOOLS: dict[str, Callable[[], object]] = {
     for each in (
         kubernetes,
         kwok,
+        helm,
+        health,
         runner,
         image,
         sdk,

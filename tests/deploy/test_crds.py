@@ -604,7 +604,8 @@ class TestServer:
         """Columns, short names, the category, conditions and descriptions as people use them."""
         kubectl = served.cluster.kubectl
         body = sandbox("seen")
-        assert served.ask("POST", place(body), body).status == 201
+        created = served.ask("POST", place(body), body)
+        assert (created.status, created.body["status"]) == (201, {"observedGeneration": -1}), "not seen by an operator"
         condition = {
             "type": "Ready",
             "status": "True",
@@ -613,6 +614,7 @@ class TestServer:
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }
         status = {"phase": "Ready", "ready": True, "reason": "Ready", "progress": "2/5", "conditions": [condition]}
+        status["observedGeneration"] = created.body["metadata"]["generation"]
         path = f"{BASE}/namespaces/default/sandboxes/seen/status"
         assert served.ask("PATCH", path, {"status": status}, kind="application/merge-patch+json").status == 200
         lines = kubectl("get", "dfs", "seen").splitlines()

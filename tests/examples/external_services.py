@@ -41,6 +41,13 @@ def cache() -> Path:
     return folder
 
 
+def health() -> Path:
+    """Return our program with kstatus and a Lua interpreter, built once (seconds)."""
+    folder = HERE.parent / "gitops" / "health"
+    target = cache() / f"health-{_digest(*(folder / name for name in ('go.mod', 'go.sum', 'main.go')))}"
+    return _built(target, folder, ".")
+
+
 def versitygw() -> Path:
     """The S3 gateway, built once (a minute or two)."""
     return _built(_cached("versitygw"), HERE / "versitygw", "github.com/versity/versitygw/cmd/versitygw")

@@ -25,7 +25,7 @@ def each_step(test: Callable[..., None]) -> Callable[..., None]:
 
 
 def test_every_example_is_tested():
-    assert sorted([*ALL, *IN_A_CLUSTER, *WITH_A_POOL, "controllers"]) == sorted(
+    assert sorted([*ALL, *IN_A_CLUSTER, *WITH_A_POOL, "controllers", "notifications"]) == sorted(
         entry.name for entry in FOLDER.iterdir() if entry.is_dir()
     )
 

@@ -40,8 +40,10 @@ def test_without_the_grant_its_condition_says_the_line_to_type(verb):
         await world.until(lambda: hook_status(world).get("reason") == "TargetsNotGranted", "the status message", 60)
         assert hook_status(world)["message"].endswith(LINE)
         assert hook_status(world)["ready"] is False
-        [condition] = hook_status(world)["conditions"]
-        assert (condition["type"], condition["status"], condition["reason"]) == ("Ready", "False", "TargetsNotGranted")
+        assert {each["type"]: (each["status"], each["reason"]) for each in hook_status(world)["conditions"]} == {
+            "Ready": ("False", "TargetsNotGranted"),
+            "Stalled": ("True", "TargetsNotGranted"),
+        }
         await world.rest(120)
         assert not world.cluster.objects("runs")
         assert not world.cluster.objects("objectlifecyclemethods")

@@ -54,11 +54,17 @@ class TestPlugins:
             status = published(world, "new")
             assert (status["accepted"], status["message"].startswith(said)) == (accepted, True)
             assert status["reason"] == (Reason.ACCEPTED if accepted else Reason.REFUSED)
-            [condition] = status["conditions"]
-            assert (condition["type"], condition["status"]) == ("Accepted", str(accepted))
+            found = {each["type"]: each["status"] for each in status["conditions"]}
+            assert found == {
+                "Accepted": str(accepted),
+                "Ready": str(accepted),
+                **({} if accepted else {"Stalled": "True"}),
+            }
             [meta] = [each["metadata"] for each in world.cluster.objects("resourceplugins") if "new" in str(each)]
-            assert condition["lastTransitionTime"] == meta["creationTimestamp"], "it holds from the first moment on"
-            assert status["observedGeneration"] == condition["observedGeneration"] == meta["generation"]
+            assert status["observedGeneration"] == meta["generation"]
+            for condition in status["conditions"]:
+                assert condition["lastTransitionTime"] == meta["creationTimestamp"], "it holds from the first moment on"
+                assert condition["observedGeneration"] == meta["generation"]
             await world.quiet()
 
         play(story)

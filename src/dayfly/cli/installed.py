@@ -22,6 +22,18 @@ def packaged_runner() -> Path | None:
     return program if os.access(program, os.X_OK) else None
 
 
+def require_linux() -> None:
+    """Refuse a command that runs processes of sandboxes on a machine that cannot.
+
+    Raises:
+        DayflyError: this is not Linux.
+    """
+    if sys.platform != "linux":
+        message = f"this command runs on Linux only, and this machine has another system ({sys.platform})"
+        advice = "use a server (--server) or a cluster (--context), or run Dayfly in a Linux container"
+        raise DayflyError(Exit.USAGE, message, advice)
+
+
 def find_runner() -> str:
     """Return the path of the runner: `$DAYFLY_RUNNER`, or the checkout's, or the package's.
 

@@ -145,7 +145,7 @@ def _invoke(arguments: list[str]) -> int:
     """Invoke the verb. Return the exit code of its result, of an interrupt, of a closed pipe or of its error."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # both are text files
-    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+    if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         # The parent process ignored SIGCHLD. Then the kernel would discard the exit statuses of our children.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if instruction := os.environ.get(COMPLETION):

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from dayfly.client.connection import TlsContexts
+from dayfly.client.proxies import find_proxy, open_tunnel
 
 if TYPE_CHECKING:
     import ssl
@@ -32,7 +33,9 @@ class BlockingPipe:
         return self._socket.recv(_PIECE)
 
     def is_quiet(self) -> bool:
-        poll = select.poll()  # `select.select` is limited to descriptors below 1024
+        if not hasattr(select, "poll"):
+            return not select.select([self._socket], [], [], 0)[0]
+        poll = select.poll()  # on POSIX, `select.select` is limited to descriptors below 1024
         poll.register(self._socket, select.POLLIN)
         return not poll.poll(0)
 
@@ -47,7 +50,8 @@ class BlockingIo:
         self._trust = TlsContexts(tls)
 
     async def connect(self, to: ServerAddress, timeout: float) -> BlockingPipe:
-        connected = socket.create_connection((to.name, to.port), timeout)
+        proxy = find_proxy(to)
+        connected = open_tunnel(proxy, to, timeout) if proxy else socket.create_connection((to.name, to.port), timeout)
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if to.tls:

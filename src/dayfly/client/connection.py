@@ -12,6 +12,7 @@ import h11
 
 from dayfly.client.address import START, Address, ServerAddress, resolve
 from dayfly.client.errors import UnreachableError
+from dayfly.client.proxies import ProxyError
 
 if TYPE_CHECKING:
     import ssl
@@ -204,6 +205,9 @@ class Connection:
             if problem := getattr(fault, "verify_message", ""):
                 message = f"the certificate of {self.address.url} is not trusted ({problem})"
                 raise UnreachableError(message, _CA_ADVICE) from None
+            if isinstance(fault, ProxyError):
+                advice = "correct HTTPS_PROXY, or add the server to NO_PROXY"
+                raise UnreachableError(f"{self.address.url} cannot be reached: {fault.strerror}", advice) from None
             reason = (fault.strerror or str(fault)).lower()
             advice = self.address.advice(START)
             raise UnreachableError(f"no server answers at {self.address.url} ({reason})", advice) from None

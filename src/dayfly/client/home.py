@@ -147,7 +147,10 @@ class Home(NamedTuple):
         Raises:
             DayflyError: the folder cannot be read, or is not trusted.
         """
-        import fcntl
+        try:
+            import fcntl
+        except ImportError:
+            return None  # the server of a home needs Linux
 
         self.check()
         try:
@@ -173,6 +176,8 @@ class Home(NamedTuple):
 
 def _check(what: str, found: os.stat_result, *, secret: bool = False) -> None:
     """Refuse a file that belongs to another user (except root), or that other users can change or read."""
+    if not hasattr(os, "geteuid"):
+        return  # Windows has access control lists, and protects the folder of a user
     if found.st_uid not in (os.geteuid(), 0):
         message = f"{what} belongs to another user ({_name(found.st_uid)}), who could misuse it"
         raise DayflyError(Exit.DENIED, message, "run it as that user, or set DAYFLY_HOME to your own folder")

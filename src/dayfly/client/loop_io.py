@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from dayfly.client.connection import TlsContexts
+from dayfly.client.proxies import find_proxy, open_tunnel
 
 if TYPE_CHECKING:
     import ssl
@@ -68,7 +69,7 @@ class LoopIo:
     async def connect(self, to: ServerAddress, timeout: float) -> LoopPipe:
         tls = self._trust.context(to.ca) if to.tls else None
         async with asyncio.timeout(timeout):
-            return await _opened(to, tls)
+            return await _opened(to, tls, timeout)
 
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -77,10 +78,15 @@ class LoopIo:
         return asyncio.get_running_loop().time()
 
 
-async def _opened(to: ServerAddress, tls: ssl.SSLContext | None) -> LoopPipe:
+async def _opened(to: ServerAddress, tls: ssl.SSLContext | None, timeout: float) -> LoopPipe:
     """Do the same as `asyncio.open_connection`, with our reader class."""
     loop = asyncio.get_running_loop()
     reader = _Reader(loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-    transport, _ = await loop.create_connection(lambda: protocol, to.name, to.port, ssl=tls)
+    if proxy := find_proxy(to):
+        tunnel = await asyncio.to_thread(open_tunnel, proxy, to, timeout)
+        where: dict[str, Any] = {"sock": tunnel, "server_hostname": to.name}
+    else:
+        where = {"host": to.name, "port": to.port}
+    transport, _ = await loop.create_connection(lambda: protocol, **where, ssl=tls)
     return LoopPipe(reader, asyncio.StreamWriter(transport, protocol, reader, loop))

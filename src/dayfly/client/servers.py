@@ -68,8 +68,11 @@ def names(home: Home) -> list[str]:
 @contextlib.contextmanager
 def _exclusive_lock(home: Home) -> Iterator[None]:
     """Lock the file against changes by other processes, so that no entry is lost."""
-    import fcntl
-
+    try:
+        import fcntl
+    except ImportError:
+        yield  # Windows: concurrent logins are not protected
+        return
     folder = os.open(home.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with contextlib.suppress(OSError):  # the file system may have no locks

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import http
 import json
-import resource
 import secrets
 import socket
 from typing import TYPE_CHECKING, Any, Literal
@@ -291,4 +290,8 @@ class BoundedHttp(HttpToolsProtocol):
 
 def max_connections() -> int:
     """Half of the descriptors that this process may have: the rest is for the work."""
+    try:
+        import resource  # noqa: PLC0415 - Windows has no such limit, and no such module
+    except ImportError:
+        return MAX_CONNECTIONS
     return min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, MAX_CONNECTIONS)

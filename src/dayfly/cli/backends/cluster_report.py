@@ -89,7 +89,7 @@ def why(sandbox: Any, now: int, flags: str, name: str = "", mute: Collection[str
         since, message = overdue
         kubectl = f"kubectl{flags.partition(' -n ')[0]} -n dayfly-system"
         advice = f"check that the operator runs: {kubectl} get pods"
-        if not status and TARGET_FINALIZER in (meta.get("finalizers") or ()):
+        if not status.get("reason") and TARGET_FINALIZER in (meta.get("finalizers") or ()):
             advice = f"check that it runs and read its log: {kubectl} logs deployment/dayfly-operator"
         return Obstacle(
             subject=obstacle_subject(name),
@@ -121,11 +121,13 @@ def why_published(found: Any, now: int, flags: str, name: str) -> Obstacle | Non
 def _overdue(meta: Any, status: Any, now: int) -> tuple[int, str] | None:
     """Return a request without a reaction of an operator: since when, and what it is."""
     born, dying = milliseconds(meta["creationTimestamp"]), milliseconds(meta.get("deletionTimestamp"))
-    if not status and TARGET_FINALIZER in (meta.get("finalizers") or ()) and now - max(born, dying) > _REACTS_WITHIN_MS:
+    is_reported = bool(status.get("reason"))
+    is_picked_up = TARGET_FINALIZER in (meta.get("finalizers") or ())
+    if not is_reported and is_picked_up and now - max(born, dying) > _REACTS_WITHIN_MS:
         return max(born, dying), "the operator has picked it up, but could not store a status yet"
     if dying and status.get("phase") != "Deleting" and now - dying > _REACTS_WITHIN_MS:
         return dying, "its deletion was requested, but no operator has picked that up"
-    if not status and now - born > _REACTS_WITHIN_MS:
+    if not is_reported and now - born > _REACTS_WITHIN_MS:
         return born, "no operator has picked it up"
     return None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dayfly.cli import options
+from dayfly.cli import installed, options
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.options import NounGroup
 from dayfly.cli.output import show
@@ -199,6 +199,8 @@ def test(
     given = plugin_params(plugin, params)
     if context is None and namespace is None and not publish:
         from dayfly.cli import secret_files
+
+        installed.require_linux()
         from dayfly.cli.plugin_test import local_host
 
         bench = local_host.bench(plugin, timeout, webhooks, secret_files.choose_for_plugin(plugin, secrets_file))

@@ -112,6 +112,7 @@ def command(
     A sandbox names its cluster. This machine serves the cluster `local`, each --cluster, and the clusters of the
     sandboxes that it already has.
     """
+    installed.require_linux()
     home = Home.find()
     _check_cluster_names(clusters)
     servers = options.parse_webhook_servers(webhooks)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dayfly.cli import apply_spec, options, outputs, secret_files, temporary_spec, watch
+from dayfly.cli import apply_spec, installed, options, outputs, secret_files, temporary_spec, watch
 from dayfly.cli.backends import lookup
 from dayfly.cli.backends.target_server import CLUSTER, ServerClient, is_remote
 from dayfly.cli.local.child import Interrupted, Signals
@@ -96,6 +96,7 @@ def command(
     Outputs are named as by `dayfly env`: <RESOURCE>_<STEP>_<OUTPUT>. A plugin's resource has the plugin's name. The
     cleanup also runs after Ctrl-C. If no server runs, one is started, and stopped at the end.
     """
+    installed.require_linux()
     spec = temporary_spec.read(files, sets, params, param_files, renames)
     if cluster and spec.is_sandbox:
         raise DayflyError(Exit.USAGE, "a sandbox's file names its cluster", "remove --cluster")

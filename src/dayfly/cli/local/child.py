@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
     Pause = Callable[[], AbstractContextManager[None]]
 
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+# By name, because the command line also imports this module on Windows, which lacks two of them.
+FORWARDED = tuple(each for each in signal.Signals if each.name in {"SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"})
 
-_KILLED = 128 + signal.SIGKILL
+_KILLED = 128 + 9
 """The exit code after SIGKILL, also of a shell that waited for the killed process."""
 _REMIND_AFTER_S = 1.0
 _MAX_NAMES = 5

@@ -37,8 +37,9 @@ def start(home: Home, arguments: Sequence[str]) -> ServerClient:
     It outlives a CI job that starts it: its environment has no mark of the job, and its parent ends when it answers.
 
     Raises:
-        DayflyError: the server ended, with its last message; or it does not answer in time.
+        DayflyError: the server ended, with its last message, or it does not answer in time. Or this is not Linux.
     """
+    installed.require_linux()
     home.make()
     installed.find_runner()  # may build the runner, which takes time and prints messages
     with home.log.open("ab") as log:

@@ -13,7 +13,7 @@ from dayfly.kube.objects import Key, ObjectReference
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import HOOKS, HookObject, RunObject
 from dayfly.operator.hooks import target_grants
-from dayfly.operator.status.status_format import conditions, message_of
+from dayfly.operator.status.status_format import message_of, readiness
 from dayfly.operator.status.status_writer import FROZEN as LOST
 from dayfly.operator.status.status_writer import ObjectStatusWriter, StatusUpdate
 from dayfly.operator.targets.adapter import UndecidableError
@@ -185,7 +185,7 @@ class HookStatus:
                 "reason": reason,
                 "message": message,
                 **counts._asdict(),
-                "conditions": conditions(ready, reason, message, meta.generation, since),
+                "conditions": readiness(ready, reason, message, meta.generation, since),
             }
 
         rest = (), message, counts

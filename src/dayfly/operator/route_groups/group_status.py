@@ -17,10 +17,10 @@ from dayfly.operator.status.expiry_warning import Expiry
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
 from dayfly.operator.status.status_format import (
     condition,
-    conditions,
     endpoints_of,
     message_of,
     pods_of,
+    readiness,
     supported_row,
     units_of,
     with_unsupported_parts,
@@ -83,7 +83,7 @@ class _GroupMessage(NamedTuple):
             "conflicts": _listed(state.conflicts),
             **endpoints_of(seen.status, self.urls),
             "conditions": [
-                *conditions(state.ready, state.reason, self.message, meta.generation, since),
+                *readiness(state.ready, state.reason, self.message, meta.generation, since),
                 *_other_conditions(seen, state, self.lacking, now),
                 *self.expiry.conditions(meta.generation),
             ],

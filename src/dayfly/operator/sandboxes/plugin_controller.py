@@ -9,7 +9,7 @@ from dayfly.execute.pod import pod_precheck
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import PLUGINS, PluginObject
-from dayfly.operator.status.status_format import conditions
+from dayfly.operator.status.status_format import conditions, readiness
 from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import SpecError
 
@@ -46,7 +46,10 @@ class PluginController:
             "accepted": accepted,
             "reason": reason,
             "message": message,
-            "conditions": conditions(accepted, reason, message, meta.generation, born, name="Accepted"),
+            "conditions": [
+                *conditions(accepted, reason, message, meta.generation, born, name="Accepted"),
+                *readiness(accepted, reason, message, meta.generation, born),
+            ],
         }
         patch = {"metadata": {"uid": meta.uid}, "status": status}
         try:

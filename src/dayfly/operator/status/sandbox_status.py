@@ -29,11 +29,11 @@ from dayfly.operator.cluster.objects import (
 from dayfly.operator.status.expiry_warning import Expiry
 from dayfly.operator.status.status_format import (
     condition,
-    conditions,
     endpoints_of,
     member_pods,
     message_of,
     pods_of,
+    readiness,
     supported_row,
     units_of,
     with_unsupported_parts,
@@ -223,7 +223,7 @@ class SandboxStatusWriter:
                 **endpoints_of(seen.status, urls),
                 "expiresAt": format_time(expiry.at) or None,
                 "conditions": [
-                    *conditions(ready, reason, message, generation, since),
+                    *readiness(ready, reason, message, generation, since),
                     condition(seen, supported_row(lacking), now),
                     *expiry.conditions(generation),
                 ],

@@ -18,6 +18,7 @@ from dayfly.operator.cluster.member_reads import held_member
 from dayfly.operator.cluster.objects import RouteGroupObject, SandboxObject, StoredStatus
 from dayfly.plan import messages
 from dayfly.plan.messages import fill_clocks
+from dayfly.plan.reason_catalog import Severity, severity
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import SealedStep
 from dayfly.plan.status import unit_sentence
@@ -41,6 +42,20 @@ def conditions(
             "lastTransitionTime": since,
         }
     ]
+
+
+def readiness(ready: bool, reason: str, message: str, generation: int, since: str) -> list[dict[str, Any]]:
+    """Return the condition `Ready`. If it is false, also `Stalled` or `Reconciling`, as kstatus defines them.
+
+    An object is stalled if it does not become ready until a person acts. A missing plugin does not count: GitOps tools
+    apply objects in any order.
+    """
+    found = conditions(ready, reason, message, generation, since)
+    if ready:
+        return found
+    is_stalled = severity(reason) >= Severity.WARNING and reason != Reason.PLUGIN_MISSING
+    name = "Stalled" if is_stalled else "Reconciling"
+    return found + conditions(True, reason, message, generation, since, name=name)
 
 
 def condition(seen: SandboxObject | RouteGroupObject, row: tuple[str, bool, str, str], now: int) -> dict[str, Any]:

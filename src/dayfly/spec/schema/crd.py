@@ -40,8 +40,10 @@ class _Kind(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[tuple[str, str, str, str], ...]
     rules: tuple[_Schema, ...] = ()
     namespaced: bool = False
+    is_written_by_operator: bool = False
 
 
+UNOBSERVED = -1  # the generation of a spec that the operator has not seen yet
 _AGE_COLUMN = ("AGE", "date", ".metadata.creationTimestamp", "Creation time.")
 _STATUS_COLUMNS = (
     ("READY", "boolean", ".status.ready", "Whether it can be used."),
@@ -134,6 +136,7 @@ KINDS = (
         kind="Resource",
         plural="resources",
         short="dfr",
+        is_written_by_operator=True,
         about="One instance of a plugin in a sandbox. The operator creates and removes it with its sandbox.",
         fields={"spec": kinds.ResourceSpec, "status": kinds.ResourceStatus},
         columns=(
@@ -234,6 +237,9 @@ def _definition(kind: _Kind) -> dict[str, Any]:
     if "status" in kind.fields:
         columns.insert(-1, _MESSAGE)
         served["subresources"] = {"status": {}}
+        if not kind.is_written_by_operator:
+            # Without a status, tools that wait for objects take them for complete.
+            root["properties"]["status"]["default"] = {"observedGeneration": UNOBSERVED}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -316,3 +322,8 @@ def _type_schema(type_: Any) -> _Schema:  # noqa: C901 - one row for each kind o
         case types.StrType():
             return {"type": "string", "maxLength": _MAX_STRING_LENGTH}
     raise AssertionError(f"no schema for {type_}")
+
+
+def written_by_users() -> list[str]:
+    """Return the kinds with a status that users apply."""
+    return [kind.kind for kind in KINDS if "status" in kind.fields and not kind.is_written_by_operator]
