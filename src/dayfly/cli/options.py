@@ -203,34 +203,3 @@ def parse_routing_forms(headers: tuple[str, ...], query: str) -> Forms:
         return check_forms(headers, query)
     except SpecError as fault:
         raise DayflyError(Exit.USAGE, str(fault), "see --routing-header and --routing-query") from None
-
-
-# Verbs of other tools, and Dayfly's verbs for the same.
-_VERBS_OF_OTHER_TOOLS = {
-    "rm": "delete",
-    "remove": "delete",
-    "destroy": "delete",
-    "ls": "list",
-    "create": "apply",
-    "update": "apply",
-    "show": "get",
-    "describe": "get",
-    "status": "get",
-}
-
-
-class NounGroup(click.Group):
-    """A group that suggests a verb for an unknown command: by its name in other tools, or by similar spelling."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        wanted = args[0]
-        if not ctx.resilient_parsing and not wanted.startswith("-") and self.get_command(ctx, wanted) is None:
-            import difflib
-
-            meant = _VERBS_OF_OTHER_TOOLS.get(wanted)
-            close = [meant] if meant in self.commands else difflib.get_close_matches(wanted, self.commands, 1, 0.5)
-            hint = f"; did you mean: {ctx.command_path} {close[0]}" if close else ""
-            ctx.fail(f'no such command "{wanted}"{hint}')
-        return super().resolve_command(ctx, args)

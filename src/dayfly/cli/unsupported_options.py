@@ -14,6 +14,7 @@ CONTEXT, SERVER = "--context", "--server"
 _OPTIONS = {CONTEXT: CONTEXT, SERVER: SERVER, "-n": CONTEXT, "--namespace": CONTEXT}
 
 _FILES_ONLY = "only reads files; remove {option}"
+_HELP = "only prints text; remove {option}"
 _KUBECTL = "is for a server; in a cluster, type: "
 _APPLY = f"{_KUBECTL}dayfly manifest -f FILE | kubectl apply --context NAME -f -"
 _POOLS = f"{_KUBECTL}kubectl get resourcepools --context NAME"
@@ -50,6 +51,7 @@ MESSAGES: dict[str, dict[str, str]] = {
     **{f"cluster token {verb}": {CONTEXT: _AGENTS} for verb in ("create", "list", "delete")},
     "operator": {SERVER: "connects to its server with --server-url URL"},
     **{verb: {CONTEXT: _FILES_ONLY, SERVER: _FILES_ONLY} for verb in ("manifest", "explain", "schema", "completion")},
+    "help": {CONTEXT: _HELP, SERVER: _HELP},
     **{f"plugin {verb}": {CONTEXT: _FILES_ONLY, SERVER: _FILES_ONLY} for verb in ("init", "lint")},
     **{
         verb: {CONTEXT: _DATABASE, SERVER: _DATABASE}

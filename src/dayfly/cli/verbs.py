@@ -19,41 +19,60 @@ from dayfly.spec.errors import SpecError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from click.shell_completion import CompletionItem
+
 PROGRAM = "dayfly"
 COMPLETION = "_DAYFLY_COMPLETE"
 """The environment variable with which a shell requests completions."""
 
-_VERBS = {
-    "up": "Run the server of this home.",
-    "down": "Stop the server; the next one takes over its running steps.",
-    "status": "Show the state of the server and all sandboxes, worst first.",
-    "apply": "Apply plugins, baselines, pools, sandboxes and groups.",
-    "plan": "Show what files would do, without doing it.",
-    "manifest": "Print files as Kubernetes objects for kubectl.",
-    "explain": "Explain a kind of file, or one of its fields.",
-    "schema": "Print the JSON Schema of a kind of file, for editors.",
-    "sandbox": "Apply, get, list, extend and delete sandboxes (sb).",
-    "routegroup": "Apply, get, list, extend and delete route groups (rg).",
-    "pool": "List, get, pause, resume, drain, explain, delete pools.",
-    "plugin": "Start, check, test, apply, get, list, delete plugins (rp).",
-    "get": "Show the state of sandboxes, resources, groups or pools.",
-    "logs": "Show the logs of a sandbox's steps and forks.",
-    "why": "Explain what a sandbox is waiting for, down to the root cause.",
-    "env": "Print a sandbox's outputs as a dotenv file.",
-    "state": "List the stored Terraform states, or print one.",
-    "with": "Provision a plugin, run a command with its outputs, clean up.",
-    "retry": "Retry now, without waiting for the next scheduled retry.",
-    "abandon": "Give up a running cleanup; your reason is recorded.",
-    "server": "Run a server for many users and clusters.",
-    "login": "Store a server's address and key, for --server NAME.",
-    "key": "Create, list and delete API keys.",
-    "cluster": "Add, list and remove clusters, and the tokens of their agents.",
-    "audit": "Show or verify the audit log of changes.",
-    "page": "Open the page of the server in a browser.",
-    "operator": "Run the operator of a Kubernetes cluster.",
-    "routeserver": "Serve routing rules to programs.",
-    "completion": "Print the completion script of a shell.",
+GROUPS = {
+    "Sandboxes": {
+        "apply": "Apply plugins, baselines, pools, sandboxes and groups.",
+        "plan": "Show what files would do, without doing it.",
+        "get": "Show the state of sandboxes, resources, groups or pools.",
+        "why": "Explain what a sandbox is waiting for, down to the root cause.",
+        "logs": "Show the logs of a sandbox's steps and forks.",
+        "env": "Print a sandbox's outputs as a dotenv file.",
+        "sandbox": "Apply, get, list, extend and delete sandboxes (sb).",
+        "routegroup": "Apply, get, list, extend and delete route groups (rg).",
+        "with": "Provision a plugin, run a command with its outputs, clean up.",
+        "retry": "Retry now, without waiting for the next scheduled retry.",
+        "abandon": "Give up a running cleanup; your reason is recorded.",
+    },
+    "Plugins and files": {
+        "plugin": "Start, check, test, apply, get, list, delete plugins (rp).",
+        "manifest": "Print files as Kubernetes objects for kubectl.",
+        "explain": "Explain a kind of file, or one of its fields.",
+        "schema": "Print the JSON Schema of a kind of file, for editors.",
+        "state": "List the stored Terraform states, or print one.",
+    },
+    "Pools": {
+        "pool": "List, get, pause, resume, drain, explain, delete pools.",
+    },
+    "This machine": {
+        "up": "Run the server of this home.",
+        "down": "Stop the server; the next one takes over its running steps.",
+        "status": "Show the state of the server and all sandboxes, worst first.",
+        "page": "Open the page of the server in a browser.",
+    },
+    "Shared servers": {
+        "login": "Store a server's address and key, for --server NAME.",
+        "server": "Run a server for many users and clusters.",
+        "key": "Create, list and delete API keys.",
+        "cluster": "Add, list and remove clusters, and the tokens of their agents.",
+        "audit": "Show or verify the audit log of changes.",
+    },
+    "Kubernetes": {
+        "operator": "Run the operator of a Kubernetes cluster.",
+        "routeserver": "Serve routing rules to programs.",
+    },
+    "Other": {
+        "completion": "Print the completion script of a shell.",
+        "help": "Show the help of a command.",
+    },
 }
+"""The verbs with their summaries, in the groups of the help."""
+_VERBS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
 _EXIT_CODES = (
     "Exit codes: 0 done, 1 failed, 2 the command line or a file is wrong, "
     "3 not found, 4 timed out, 5 denied, 6 no server."
@@ -111,8 +130,16 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 # click's signature
-        with formatter.section("Commands"):
-            formatter.write_dl(list(self.modules.items()))
+        for title, verbs in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(verbs.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete verbs with their summaries, without an import of their modules."""
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name, help=text) for name, text in self.modules.items() if name.startswith(incomplete)]
+        return found or super().shell_complete(ctx, incomplete)
 
 
 root: click.Group = LazyGroup(

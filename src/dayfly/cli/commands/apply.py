@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from dayfly.cli import apply_spec, options, watch
 from dayfly.cli.backends.target_server import ServerClient
+from dayfly.cli.command_classes import verb
 from dayfly.cli.output import show
 from dayfly.client import files as reading
 from dayfly.client.errors import DayflyError, Exit
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@click.command("apply")
+@verb("apply")
 @options.server
 @options.files()
 @options.variables_option

@@ -8,11 +8,12 @@ import click
 
 from dayfly.cli import options, outputs
 from dayfly.cli.backends import hosts
+from dayfly.cli.command_classes import verb
 from dayfly.cli.output import show
 from dayfly.client.errors import Exit
 
 
-@click.command("env")
+@verb("env")
 @options.name_argument("sandbox", "sandboxes")
 @options.backend_options
 @click.option(

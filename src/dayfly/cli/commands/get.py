@@ -9,6 +9,7 @@ import click
 
 from dayfly.cli import options
 from dayfly.cli.backends import hosts
+from dayfly.cli.command_classes import verb
 from dayfly.cli.output import show
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit, unknown_name_error
@@ -41,7 +42,7 @@ _KINDS = {
 _UNLIMITED = 1000
 
 
-@click.command("get")
+@verb("get")
 @options.name_argument("kind", "kinds", required=False, default="sandboxes")
 @options.name_argument("name", "names_of_kind", required=False, default="")
 @options.labels
@@ -178,7 +179,7 @@ def _print_one(found: RunView, output: str | None, kind: str = "Sandbox") -> Non
     show.print_line()
     now = int(time.time() * 1000)
     for line in frame.frame(found.name, report, now, width=_UNLIMITED, height=_UNLIMITED):
-        show.print_line(line.text)
+        show.print_line(line.text, line.style)
 
 
 def _end_rows(report: Report) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ import click
 
 from dayfly.cli import options
 from dayfly.cli.backends.target_server import ServerClient
-from dayfly.cli.options import NounGroup
+from dayfly.cli.command_classes import NounGroup
 from dayfly.cli.output import show
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import click
 from dayfly.cli import options
 from dayfly.cli.backends import hosts
 from dayfly.cli.backends.protocol import NO_TIMES, LogTimeOptions
+from dayfly.cli.command_classes import verb
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec import log_times
@@ -45,7 +46,7 @@ class LogSelection(NamedTuple):
         return unit == self.resource or unit.startswith(f"{self.resource}/")
 
 
-@click.command("logs")
+@verb("logs")
 @options.name_argument("sandbox", "subjects")
 @options.name_argument("resource", "resources", required=False, default="")
 @options.name_argument("step", "steps", required=False, default="")

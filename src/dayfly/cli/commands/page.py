@@ -10,11 +10,12 @@ import click
 from dayfly.cli import installed, options
 from dayfly.cli.backends import hosts
 from dayfly.cli.backends.target_server import ServerClient
+from dayfly.cli.command_classes import verb
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
 
 
-@click.command("page")
+@verb("page")
 @options.backend_options
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Show all namespaces of the cluster.")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port of a cluster's page; any free one by default.")

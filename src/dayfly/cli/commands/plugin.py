@@ -10,7 +10,7 @@ import click
 
 from dayfly.cli import options
 from dayfly.cli.backends.target_server import ServerClient
-from dayfly.cli.options import NounGroup
+from dayfly.cli.command_classes import NounGroup
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit, unknown_name_error
 from dayfly.spec.plugin import Plugin

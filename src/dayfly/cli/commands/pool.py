@@ -9,7 +9,7 @@ import click
 from dayfly.cli import crud, options
 from dayfly.cli.backends import lookup
 from dayfly.cli.backends.target_server import ServerClient
-from dayfly.cli.options import NounGroup
+from dayfly.cli.command_classes import NounGroup
 from dayfly.cli.output import pools, show
 from dayfly.client import subject
 

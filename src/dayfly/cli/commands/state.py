@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from dayfly.cli import options
-from dayfly.cli.options import NounGroup
+from dayfly.cli.command_classes import NounGroup
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.home import Home

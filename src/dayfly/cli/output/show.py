@@ -13,6 +13,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from dayfly.cli.output import style
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import TextIO
@@ -39,9 +41,14 @@ def emit(data: Any, output: str) -> None:
     sys.stdout.write(text)
 
 
-def print_line(text: str = "") -> None:
-    """Print one line of text."""
-    sys.stdout.write(escape_line(text) + "\n")
+def print_line(text: str = "", look: str = "") -> None:
+    """Print one line of text, on a terminal in the style `look`."""
+    sys.stdout.write(style.apply(escape_line(text), look) + "\n")
+
+
+def print_difference(line: str) -> None:
+    """Print a line of a difference."""
+    sys.stdout.write(style.apply_to_difference(escape_controls(line)) + "\n")
 
 
 def print_block(text: str) -> None:
@@ -120,9 +127,12 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, elastic
         widths[column] = max(widths[column] - max(excess, 0), len(elastic))
         for line in lines:
             line[column] = truncate(line[column], widths[column])
-    for line in lines:
-        filled = [cell + " " * (width - display_width(cell)) for cell, width in zip(line, widths, strict=True)]
-        sys.stdout.write(GAP.join(filled).rstrip() + "\n")
+    states = {column for column, title in enumerate(header) if title in style.STATE_COLUMNS}
+    for number, line in enumerate(lines):
+        padded = [cell + " " * (width - display_width(cell)) for cell, width in zip(line, widths, strict=True)]
+        padded[-1] = padded[-1].rstrip()
+        colored = [style.apply_to_state(cell) if at in states and number else cell for at, cell in enumerate(padded)]
+        sys.stdout.write(GAP.join(colored).rstrip() + "\n")
 
 
 def print_facts(pairs: Iterable[tuple[str, str]]) -> None:
@@ -130,7 +140,8 @@ def print_facts(pairs: Iterable[tuple[str, str]]) -> None:
     given = [(f"{name}:", escape_line(value)) for name, value in pairs if value]
     width = max((len(name) for name, _ in given), default=0)
     for name, value in given:
-        sys.stdout.write(f"{name.ljust(width)}{GAP}{value}\n")
+        shown = style.apply_to_state(value) if name.rstrip(":") in style.STATE_COLUMNS else value
+        sys.stdout.write(f"{name.ljust(width)}{GAP}{shown}\n")
 
 
 def truncate(text: str, width: int) -> str:
