@@ -40,14 +40,14 @@ def test_from_a_folder_to_ready_to_gone(served: Cli, journal: Path):
     plugins = served("plugin", "list").out.splitlines()
     assert [line.split()[:2] for line in plugins] == [["NAME", "VERSION"], ["notes", "1.0.0"]]
     assert plugins[1].endswith("1 resource")
-    assert "Status:" in served("sb", "get", "demo").out
+    assert "Phase:         Ready" in served("sb", "get", "demo").out
     assert "demo" in served("rp", "get", "notes").out
 
     done = served("sandbox", "delete", "demo")
     assert done.code == 0, done.err
     assert done.err.splitlines()[-1] == 'Sandbox "demo" is gone.'
     assert journal.read_text().split() == ["provision", "seed", "drop"]
-    refused(served("sandbox", "get", "demo"), 3, 'no sandbox "demo"', "it has ended; see: dayfly get sandbox demo")
+    refused(served("env", "demo"), 3, 'no sandbox "demo"', "it has ended; see: dayfly get sandbox demo")
 
 
 def test_applying_again_changes_nothing(served: Cli, journal: Path):
@@ -416,4 +416,4 @@ def test_ready_sandbox_with_ignored_parts_is_listed_as_unsupported(served: Cli):
     assert rows == [["s", "Ready", "Unsupported"], ["t", "Ready", "AllDesiredWorkloadsReady"]]
     listed = served("sandbox", "list").out.splitlines()[1:]
     assert [line.rpartition("  ")[2] for line in listed] == ["Ready (Unsupported)", "Ready"]
-    assert "Status:        Ready (Unsupported)" in served("sandbox", "get", "s").out.splitlines()
+    assert "Reason:        Unsupported" in served("sandbox", "get", "s").out.splitlines()

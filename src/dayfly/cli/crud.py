@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from dayfly.spec.documents import Kind
 
 
+_WIDE_COLUMNS = 2
+"""The columns of a list that only `-o wide` shows: the expiry time and the labels."""
+
+
 class VerbKind(NamedTuple):
     """Sandbox or route group: its title, and its names in the API, in documents and in the client."""
 
@@ -45,15 +49,16 @@ def add_list(
     @group.command("list", help=f"List all {kind.titles}, or those whose labels match.")
     @options.backend_options
     @options.labels
-    @options.output
+    @options.list_output
     def list_(labels: tuple[str, ...], context: str | None, namespace: str | None, output: str | None) -> None:
         found = wire.list_all(kind.plural, labels, context, namespace)
         if output:
             show.emit(found, output)
         elif found:
-            show.print_table(header, map(row, found), elastic=elastic)
+            show.print_table(header, map(row, found), elastic=elastic, wide=_WIDE_COLUMNS)
         elif labels:
-            show.print_message(f"No {kind.title} has matching labels.")
+            others = len(wire.list_all(kind.plural, (), context, namespace))
+            show.print_message(show.describe_empty(kind.title, kind.titles, others))
         else:
             show.print_message(f"There are no {kind.titles}; create one with: dayfly apply -f FILE")
 
@@ -120,11 +125,12 @@ def _extend(name: str, seconds: float | None, until: str | None, context: str | 
     show.print_message(f"{show.capitalize(subject.title(name))} expires at {end}.")
 
 
-def expiry(status: Any) -> str:
-    """Return the expiry time, with a hint if it is soon."""
-    end: str = status.get("scheduledDeleteTime", "")
-    soon = any(each["type"] == "ExpiresSoon" and each["status"] == "True" for each in status.get("conditions") or ())
-    return f"{end} (soon; extend it if it is still needed)" if soon else end
+def print_one(name: str, output: str | None, context: str | None = None, namespace: str | None = None) -> None:
+    """Print a sandbox or `routegroup/NAME` with its endpoints, outputs and steps."""
+    from dayfly.cli.backends import hosts
+    from dayfly.cli.output import run_view
+
+    run_view.print_one(hosts.find(context, namespace), name, output)
 
 
 def resolve_names(name: str | None, files: tuple[str, ...], sets: tuple[str, ...], kind: Kind) -> list[str]:

@@ -23,7 +23,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "schema": ("dayfly schema plugin >plugin.schema.json",),
     "sandbox apply": ("dayfly sandbox apply -f sandbox.yaml", "dayfly sandbox apply -f - --set pr=42 <sandbox.yaml"),
     "sandbox get": ("dayfly sandbox get demo", "dayfly sandbox get demo -o yaml"),
-    "sandbox list": ("dayfly sandbox list", "dayfly sandbox list -l team=pay -o json"),
+    "sandbox list": ("dayfly sandbox list", "dayfly sandbox list -l team=pay -o wide"),
     "sandbox extend": (
         "dayfly sandbox extend demo --for 2h",
         "dayfly sandbox extend demo --until 2026-01-02T15:00:00Z",
@@ -55,6 +55,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "dayfly get",
         "dayfly get sandbox demo",
         "dayfly get resources -l team=pay",
+        "dayfly get -w",
+        "dayfly get sandbox demo -o 'jsonpath={.endpoints[0].url}'",
     ),
     "logs": (
         "dayfly logs demo",

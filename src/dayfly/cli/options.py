@@ -15,10 +15,14 @@ from dayfly.spec.scalars import numbers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from click.shell_completion import CompletionItem
+
     from dayfly.spec.routing.routing_keys import Forms
 
     Decorator = Callable[[Any], Any]
 
+WIDE, NO_HEADERS = "dayfly.wide", "dayfly.no-headers"
+"""Keys in click's `Context.meta`: whether `-o wide` and `--no-headers` are given."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -84,10 +88,75 @@ secrets_file: Decorator = click.option(
     shell_complete=_complete_with("file_paths"),
     help="A file with secrets of the plugins, as lines of NAME=VALUE. Only you may have access to it.",
 )
+
+
+class OutputFormat(click.ParamType[str]):
+    """`json`, `yaml`, `name`, `wide`, or `jsonpath=` and a query such as `$.status.ready`."""
+
+    name = "format"
+    words = ("json", "yaml", "name", "wide")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value in self.words:
+            return str(value)
+        head, _, query = value.partition("=")
+        if head != "jsonpath":
+            self.fail(f"{value!r} is not one of {', '.join(self.words)} and jsonpath=QUERY", param, ctx)
+        from dayfly.spec.errors import SpecError
+        from dayfly.spec.scalars import jsonpath
+
+        query = query.removeprefix("{").removesuffix("}")  # as kubectl writes it
+        query = f"${query}" if query.startswith((".", "[")) else query
+        try:
+            jsonpath.check(query, regex=False)
+        except SpecError as fault:
+            self.fail(fault.problem, param, ctx)
+        return f"jsonpath={query}"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:  # noqa: ARG002 # click's signature
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(each) for each in (*self.words, "jsonpath=") if each.startswith(incomplete)]
+
+
+def _note_wide(ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """Return the format, or None for text. `wide` is text with more columns."""
+    ctx.meta[WIDE] = value == "wide"
+    return None if value == "wide" else value
+
+
+def _store_in_meta(key: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """Return a callback that stores the value of an option in click's `Context.meta`."""
+
+    def store(ctx: click.Context, _param: click.Parameter, value: Any) -> None:
+        if value is not None:
+            ctx.meta[key] = value
+
+    return store
+
+
 output: Decorator = click.option(
-    "-o", "--output", type=click.Choice(["json", "yaml"]), help="Print data instead of text."
+    "-o",
+    "--output",
+    type=OutputFormat(),
+    callback=_note_wide,
+    metavar="FORMAT",
+    help="Print json, yaml, only the name, text with more columns (wide), or the values of jsonpath=QUERY.",
 )
-json_only: Decorator = click.option("-o", "--output", type=click.Choice(["json"]), help="Print data instead of text.")
+_no_headers: Decorator = click.option(
+    "--no-headers",
+    is_flag=True,
+    expose_value=False,
+    callback=_store_in_meta(NO_HEADERS),
+    help="Print tables without their header.",
+)
+
+
+def list_output(command: Any) -> Any:
+    """Add `-o` and `--no-headers`."""
+    return output(_no_headers(command))
+
+
 variables_option: Decorator = click.option(
     "--set", "sets", multiple=True, metavar="NAME=VALUE", help="The value of @{NAME} in the files. Repeatable."
 )
@@ -103,16 +172,11 @@ labels: Decorator = click.option(
 )
 
 
-def _store_server(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        ctx.meta["dayfly.server"] = value
-
-
 server: Decorator = click.option(
     "--server",
     metavar="NAME",
     expose_value=False,
-    callback=_store_server,
+    callback=_store_in_meta("dayfly.server"),
     shell_complete=_complete_with("servers"),
     help="Use this server, which `dayfly login` has stored.",
 )

@@ -78,6 +78,7 @@ class ServerBackend:
     def __init__(self, client: ServerClient) -> None:
         self._client = client
         self.flags = client.flags
+        self._views: dict[str, tuple[Any, RunView]] = {}
 
     def sandboxes(self) -> list[RunView]:
         return [self._view(each, each["name"]) for each in self._client.get("sandboxes")]
@@ -94,7 +95,7 @@ class ServerBackend:
             report = self.report(name)  # the server keeps the report of an ended run for a week
             if not report.get("closed"):
                 raise
-            return RunView(name, "", report.get("routingKey", ""), {}, report)
+            return RunView(subject.bare_name(name), "", report.get("routingKey", ""), {}, report)
 
     def report(self, name: str) -> Report:
         from dayfly.client.errors import RefusedError
@@ -180,9 +181,17 @@ class ServerBackend:
         return plugin
 
     def _view(self, found: Any, name: str) -> RunView:
-        """Return a run with its report. `name` is as on the command line."""
-        key, report = found.get("routingKey", ""), self.report(name)
-        return RunView(found["name"], found["createdAt"], key, found["spec"], report, found["status"])
+        """Return a run with its report. `name` is as on the command line.
+
+        The report of an unchanged object is not fetched again.
+        """
+        before, view = self._views.get(name, (None, None))
+        if view is None or before != found:
+            key, report = found.get("routingKey", ""), self.report(name)
+            status = {**found["status"], "endpoints": found["endpoints"]}
+            view = RunView(found["name"], found["createdAt"], key, found["spec"], report, status)
+            self._views[name] = found, view
+        return view
 
     def _fetch(self, name: str, *what: str) -> Any:
         from dayfly.cli.backends import lookup

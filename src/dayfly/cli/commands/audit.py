@@ -24,7 +24,7 @@ _PAGE = 500
 @options.server
 @click.option("--verify", is_flag=True, help="Verify the chain, and print its head.")
 @click.option("--since", metavar="NUMBER:DIGEST", help="Only entries after this head, which --verify has printed.")
-@options.output
+@options.list_output
 def command(verify: bool, since: str | None, output: str | None) -> int:
     """Show who changed what, oldest first, or verify that no entry was changed or removed.
 

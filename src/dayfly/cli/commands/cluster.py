@@ -31,7 +31,7 @@ def add(name: str) -> None:
 
 @command.command("list")
 @options.server
-@options.output
+@options.list_output
 def list_(output: str | None) -> None:
     """List all clusters."""
     found = ServerClient.open().get("clusters")
@@ -111,7 +111,7 @@ def create(cluster: str, output: str | None) -> None:
 @token.command("list")
 @options.server
 @click.argument("cluster")
-@options.output
+@options.list_output
 def list_tokens(cluster: str, output: str | None) -> None:
     """List a cluster's tokens, without their secrets."""
     found = ServerClient.open().get("clusters", cluster, "tokens")

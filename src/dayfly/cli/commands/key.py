@@ -61,7 +61,7 @@ def create(name: str, role: str, expires: float | None, scope: tuple[str, ...], 
 
 @command.command("list")
 @options.server
-@options.output
+@options.list_output
 def list_(output: str | None) -> None:
     """List all keys, without their secrets."""
     found = ServerClient.open().get("keys")

@@ -80,7 +80,7 @@ def get(name: str, output: str | None, *, readme: bool) -> None:
 @command.command("list")
 @options.server
 @click.option("-A", "--all-versions", is_flag=True, help="List all versions, not only the highest.")
-@options.output
+@options.list_output
 def list_(all_versions: bool, output: str | None) -> None:
     """List plugins."""
     found = ServerClient.open().get("resource-plugins", version="all" if all_versions else "latest")

@@ -23,7 +23,7 @@ def command() -> None:
 
 @command.command("list")
 @options.server
-@options.output
+@options.list_output
 def list_(output: str | None) -> None:
     """List all pools."""
     print_all(output)

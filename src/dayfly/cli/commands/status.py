@@ -31,7 +31,7 @@ _ORDER = ("stuck", "unknown", "failed", "deleting", "starting", "ready")
 
 @verb("status")
 @options.server
-@options.output
+@options.list_output
 def command(output: str | None) -> None:
     """Show the state of the server and all sandboxes, worst first."""
     home = Home.find()
