@@ -61,7 +61,7 @@ def test_example_is_a_valid_command_line(verb: str, line: str):
 def test_help_verb_prints_the_help_of_each_level(cli: Cli):
     assert cli("help").out == cli("--help").out
     assert cli("help", "sandbox", "delete").out == cli("sandbox", "delete", "--help").out
-    assert "\nExamples:\n  dayfly sandbox delete demo\n" in cli("help", "sandbox", "delete").out
+    assert "\nExamples:\n  dayfly sandbox delete demo other\n" in cli("help", "sandbox", "delete").out
     refused(cli("help", "sandbox", "lsit"), 2, 'no such command "lsit"')
     refused(cli("help", "apply", "more"), 2, '"dayfly apply" has no commands below it')
 

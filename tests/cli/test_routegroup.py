@@ -126,7 +126,9 @@ def test_a_life_is_extended(served: Cli, journal: Path):
     (said,) = done.err.splitlines()
     end = json.loads(served("sb", "get", "demo", "-o", "json").out)["status"]["scheduledDeleteTime"]
     assert said == f'Sandbox "demo" expires at {end}.'
-    assert served("sandbox", "extend", "demo", "--for", "1m").err == f"{said}\n"  # never cut short
+    unchanged = f'Sandbox "demo" already expires at {end}, which is later; it is unchanged.\n'
+    assert served("sandbox", "extend", "demo", "--for", "1m").err == unchanged  # never cut short
+    refused(served("sandbox", "extend", "demo", "--for", "2"), 2, "'2' has no unit", "like 2h")
     assert "2031-01-01T" in served("sandbox", "extend", "demo", "--until", "2031-01-01T00:00:00Z").err
     refused(served("rg", "extend", "pay"), 1, "ends 10m after its last sandbox, and it has sandboxes")
     refused(served("sandbox", "extend", "other"), 3, 'no sandbox "other"')

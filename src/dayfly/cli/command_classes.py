@@ -31,6 +31,13 @@ _VERBS_OF_OTHER_TOOLS = {
 class Verb(click.Command):
     """A command whose help ends with examples."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as fault:
+            fault.ctx = fault.ctx or ctx  # the parser does not know it, and the message names the help of this command
+            raise
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from dayfly.cli.examples import EXAMPLES
 

@@ -23,18 +23,24 @@ if TYPE_CHECKING:
 
 WIDE, NO_HEADERS = "dayfly.wide", "dayfly.no-headers"
 """Keys in click's `Context.meta`: whether `-o wide` and `--no-headers` are given."""
+_NO_WAIT = "dayfly.no-wait"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Duration(click.ParamType[float]):
-    """`90s`, `3m`, `1h`, `2d`, or a plain number of seconds."""
+    """`90s`, `3m`, `1h` or `2d`, and unless a unit is required a plain number of seconds."""
 
     name = "duration"
+
+    def __init__(self, *, needs_unit: bool = False) -> None:
+        self._needs_unit = needs_unit
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, int | float):
             return float(value)
         number, unit = (value[:-1], value[-1:]) if value[-1:] in _UNITS else (value, "s")
+        if self._needs_unit and number == value:
+            self.fail(f"{value!r} has no unit: write s, m, h or d after the number, like 2h", param, ctx)
         if (count := numbers.parse_whole(number, 9_999_999)) is None:
             self.fail(f"{value!r} is not a duration: write a whole number and s, m, h or d, like 90s", param, ctx)
         return float(count * _UNITS[unit])
@@ -54,7 +60,7 @@ def _complete_with(name: str) -> Callable[..., Any]:
 def _strip_kind(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
     from dayfly.client import subject
 
-    return subject.normalize(value) if isinstance(value, str) else value
+    return tuple(map(subject.normalize, value)) if isinstance(value, tuple) else subject.normalize(value)
 
 
 def name_argument(name: str, completion: str, **more: Any) -> Decorator:
@@ -74,14 +80,30 @@ def timeout(default: str) -> Decorator:
     )
 
 
-wait: Decorator = click.option(
-    "--wait",
-    type=click.BOOL,
-    default=True,
-    show_default=True,
-    metavar="BOOLEAN",
-    help="Wait until it is done; --wait=false returns at once.",
-)
+def wait(command: Any) -> Any:
+    """Add `--wait`, and `--no-wait` for `--wait=false`."""
+    waits = click.option(
+        "--wait",
+        is_flag=False,
+        flag_value="true",
+        type=click.BOOL,
+        default=True,
+        show_default=True,
+        metavar="BOOLEAN",
+        callback=lambda ctx, _param, value: value and not ctx.meta.get(_NO_WAIT),
+        help="Wait until it is done; --wait=false or --no-wait returns at once.",
+    )
+    returns = click.option(
+        "--no-wait",
+        is_flag=True,
+        is_eager=True,
+        hidden=True,
+        expose_value=False,
+        callback=_store_in_meta(_NO_WAIT),
+    )
+    return waits(returns(command))
+
+
 secrets_file: Decorator = click.option(
     "--secrets-file",
     metavar="PATH",

@@ -41,6 +41,8 @@ MESSAGES: dict[str, dict[str, str]] = {
     "plugin list": {CONTEXT: f"{_KUBECTL}kubectl get resourceplugins --context NAME"},
     "plugin delete": {CONTEXT: f"{_KUBECTL}kubectl delete resourceplugins NAME.VERSION --context NAME"},
     **{f"pool {verb}": {CONTEXT: _POOLS} for verb in ("list", "get", "pause", "resume", "drain", "explain", "delete")},
+    "history": {CONTEXT: f"{_KUBECTL}kubectl events --for sandbox.dayfly.dev/NAME --context NAME"},
+    "open": {CONTEXT: "is for a server; for a cluster, type: dayfly page --context NAME"},
     "plugin test": {SERVER: _HOME_OR_CLUSTER},
     "state list": {SERVER: _STATES},
     "state show": {SERVER: _STATES},

@@ -31,6 +31,8 @@ GROUPS = {
         "plan": "Show what files would do, without doing it.",
         "get": "Show the state of sandboxes, resources, groups or pools.",
         "why": "Explain what a sandbox is waiting for, down to the root cause.",
+        "wait": "Wait until sandboxes are ready, or gone.",
+        "history": "Show what happened to a sandbox, step by step.",
         "logs": "Show the logs of a sandbox's steps and forks.",
         "env": "Print a sandbox's outputs as a dotenv file.",
         "sandbox": "Apply, get, list, extend and delete sandboxes (sb).",
@@ -53,6 +55,7 @@ GROUPS = {
         "up": "Run the server of this home.",
         "down": "Stop the server; the next one takes over its running steps.",
         "status": "Show the state of the server and all sandboxes, worst first.",
+        "open": "Open the page of the server at a sandbox.",
         "page": "Open the page of the server in a browser.",
     },
     "Shared servers": {

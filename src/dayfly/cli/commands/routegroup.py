@@ -63,7 +63,7 @@ def _row(group: Any) -> tuple[str, ...]:
 
 _KIND = crud.VerbKind("route group", "route groups", "routegroups", "RouteGroup", subject.group_subject)
 _HEADER = ("NAME", "ROUTING KEY", "CLUSTER", "CREATED", "SANDBOXES", "STATUS", "EXPIRES", "LABELS")
-_DELETE = "Delete a route group, by name or by its file, and wait until its hooks have run. Its sandboxes are kept."
+_DELETE = "Delete route groups, by name, label or file, and wait until their hooks have run. Sandboxes are kept."
 crud.add_list(command, _KIND, _HEADER, _row, elastic="SANDBOXES")
 crud.add_delete(command, _KIND, _DELETE)
 crud.add_extend(command, _KIND)

@@ -78,5 +78,7 @@ def _row(sandbox: Any) -> tuple[str, ...]:
 _KIND = crud.VerbKind("sandbox", "sandboxes", "sandboxes", "Sandbox", str)
 _HEADER = ("NAME", "ROUTING KEY", "DESCRIPTION", "CLUSTER", "CREATED", "STATUS", "EXPIRES", "LABELS")
 crud.add_list(command, _KIND, _HEADER, _row, elastic="DESCRIPTION")
-crud.add_delete(command, _KIND, "Delete a sandbox, by name or by its file, and wait until all its resources are gone.")
+crud.add_delete(
+    command, _KIND, "Delete sandboxes, by name, label or file, and wait until all their resources are gone."
+)
 crud.add_extend(command, _KIND)
