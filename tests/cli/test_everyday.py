@@ -109,3 +109,15 @@ def test_logs_begin_with_the_last_lines(served: Cli):
     refused(served("logs", "chatty", "-n", "5"), 2, "for the last 5 lines of each log, type: --tail 5")
     refused(served("logs"), 2, "give either a sandbox or --label")
     refused(served("logs", "-l", "team=talk", "-f"), 2, "--follow only with a sandbox")
+
+
+def test_apply_recreates_only_a_sandbox_that_cannot_change(three: Cli, journal: Path):
+    three.write("a.yaml", sample_specs.sandbox("a").replace("owner: me", "owner: you"))
+    unchanged = three("apply", "-f", "a.yaml")
+    assert unchanged.code == 2
+    assert journal.read_text().count("drop") == 0
+    done = three("apply", "-f", "a.yaml", "-f", "b.yaml", "--recreate")
+    assert done.code == 0, done.err
+    assert 'Recreating sandbox "a", because resources cannot be changed.' in done.err
+    assert 'Unchanged: sandbox "b"' in done.err
+    assert journal.read_text().count("drop") == 1

@@ -12,7 +12,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "apply": (
         "dayfly apply -f sandbox.yaml",
         "dayfly apply -f . --set pr=42 --timeout 10m",
-        "dayfly apply -f sandbox.yaml --secrets-file .env",
+        "dayfly apply -f sandbox.yaml --recreate",
     ),
     "plan": (
         "dayfly plan -f .",

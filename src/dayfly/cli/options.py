@@ -104,6 +104,11 @@ def wait(command: Any) -> Any:
     return waits(returns(command))
 
 
+recreate: Decorator = click.option(
+    "--recreate",
+    is_flag=True,
+    help="If a sandbox cannot change as its file requires, delete it with its resources and create it again.",
+)
 secrets_file: Decorator = click.option(
     "--secrets-file",
     metavar="PATH",

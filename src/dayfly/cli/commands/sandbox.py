@@ -24,6 +24,7 @@ def command() -> None:
 @options.files()
 @options.variables_option
 @options.secrets_file
+@options.recreate
 @options.wait
 @options.timeout("3m")
 @options.output
@@ -31,6 +32,8 @@ def apply(
     files: tuple[str, ...],
     sets: tuple[str, ...],
     secrets_file: str | None,
+    *,
+    recreate: bool,
     wait: bool,
     timeout: float,
     output: str | None,
@@ -46,7 +49,7 @@ def apply(
         from dayfly.cli import secret_files
 
         secrets = secret_files.choose_for_files([wished], secrets_file, client)[wished.name]
-    sandbox = apply_spec.apply_one(client, wished, secrets)
+    sandbox = apply_spec.apply_one(client, wished, secrets, timeout if recreate else None)
     code = watch.report_until_ready(client, wished.subject, sandbox, timeout)[0] if wait else Exit.OK
     crud.print_one(wished.subject, output)
     return code

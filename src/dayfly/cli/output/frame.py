@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dayfly.cli.output.show import escape_line, truncate
 from dayfly.plan.messages import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Report: TypeAlias = "dict[str, Any]"
 """A run's report from the server: `spec.report.RunReport` as JSON."""
@@ -46,8 +49,20 @@ class Line(NamedTuple):
     style: str
 
 
-def frame(name: str, report: Report, now: int, *, width: int, height: int, unicode: bool = True) -> list[Line]:
-    """Return the display of a report at `now` (Unix milliseconds) in at most `height` lines of `width` cells."""
+def frame(
+    name: str,
+    report: Report,
+    now: int,
+    *,
+    width: int,
+    height: int,
+    unicode: bool = True,
+    log: Sequence[str] = (),
+) -> list[Line]:
+    """Return the display of a report at `now` (Unix milliseconds) in at most `height` lines of `width` cells.
+
+    `log` has the last lines of a running step, which follow if there is room.
+    """
     closed = report.get("closed")
     since = (closed or {}).get("at") or report.get("bornAt", now)
     done = f"{report.get('done', 0)}/{report.get('total', 0)}"
@@ -64,6 +79,7 @@ def frame(name: str, report: Report, now: int, *, width: int, height: int, unico
         lines += [_line(unit, now, shown, width, unicode=unicode) for unit in shown]
     else:
         lines += _folded_lines(shown, folded, now, width, unicode=unicode)
+    lines += [Line(truncate(f"  | {escape_line(text)}", width), "dim") for text in log]
     return lines[: room + 1]
 
 
