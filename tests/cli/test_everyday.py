@@ -70,7 +70,7 @@ def test_history_lists_attempts_and_the_deletion(three: Cli):
     header, *rows = three("history", "a").out.splitlines()
     assert header.split() == ["TIME", "UNIT", "ATTEMPT", "EVENT", "REASON", "MESSAGE"]
     assert any("deletion requested" in row and "(by " in row for row in rows)
-    refused(three("history", "none"), 3, 'no sandbox "none"')
+    refused(three("history", "missing"), 3, 'no sandbox "missing"')
 
 
 def test_open_prints_a_link_to_the_sandbox(three: Cli):
@@ -121,3 +121,36 @@ def test_apply_recreates_only_a_sandbox_that_cannot_change(three: Cli, journal: 
     assert 'Recreating sandbox "a", because resources cannot be changed.' in done.err
     assert 'Unchanged: sandbox "b"' in done.err
     assert journal.read_text().count("drop") == 1
+
+
+SENSITIVE = """\
+name: keeper
+spec:
+  cluster: local
+  resources:
+  - name: db
+    spec:
+      create:
+      - name: make
+        script: "#!/bin/sh\\nprintf hidden >/tmp/password; printf shown >/tmp/url"
+        outputs:
+        - {name: password, valueFromPath: /tmp/password, sensitive: true}
+        - {name: url, valueFromPath: /tmp/url}
+"""
+
+
+def test_env_masks_sensitive_values_only_in_github_actions(served: Cli):
+    served.write("s.yaml", SENSITIVE)
+    assert served("apply", "-f", "s.yaml").code == 0
+    assert served("env", "keeper", "db.url").out == "shown"
+    assert served("env", "keeper", "-o", "docker").out.splitlines() == ["DB_MAKE_PASSWORD=hidden", "DB_MAKE_URL=shown"]
+    assert served("env", "keeper", "-o", "dotenv").out == served("env", "keeper").out
+    done = served("env", "keeper", "-o", "github", GITHUB_ACTIONS="true")
+    assert (done.err, "DB_MAKE_PASSWORD=hidden" in done.out) == ("::add-mask::hidden\n", True)
+    assert served("env", "keeper", "-o", "github", GITHUB_ACTIONS="").err == ""
+    done = served("env", "keeper", "-o", "gitlab")
+    assert (done.out, "DB_MAKE_PASSWORD is sensitive" in done.err) == ("DB_MAKE_URL=shown\n", True)
+    shown = served("get", "sandbox", "keeper").out
+    assert "hidden" not in shown
+    assert "db/make.password   (sensitive)\n" in shown
+    refused(served("env", "keeper", "db.none"), 3, 'no output "db.none"')

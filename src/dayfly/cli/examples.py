@@ -71,7 +71,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "wait": ("dayfly wait demo", "dayfly wait demo other --for deleted --timeout 10m"),
     "history": ("dayfly history demo", "dayfly history routegroup/shop -o json"),
     "open": ("dayfly open demo",),
-    "env": ('vars=$(dayfly env demo) && eval "$vars"', 'dayfly env demo -o github >>"$GITHUB_ENV"'),
+    "env": (
+        'vars=$(dayfly env demo) && eval "$vars"',
+        "dayfly env demo db.url",
+        'dayfly env demo -o github >>"$GITHUB_ENV"',
+    ),
     "state list": ("dayfly state list", "dayfly state list demo --context staging"),
     "state show": ("dayfly state show demo db >terraform.tfstate",),
     "with": (

@@ -34,7 +34,7 @@ GROUPS = {
         "wait": "Wait until sandboxes are ready, or gone.",
         "history": "Show what happened to a sandbox, step by step.",
         "logs": "Show the logs of a sandbox's steps and forks.",
-        "env": "Print a sandbox's outputs as a dotenv file.",
+        "env": "Print a sandbox's outputs as variables, or one of them.",
         "sandbox": "Apply, get, list, extend and delete sandboxes (sb).",
         "routegroup": "Apply, get, list, extend and delete route groups (rg).",
         "with": "Provision a plugin, run a command with its outputs, clean up.",
