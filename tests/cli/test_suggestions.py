@@ -45,10 +45,21 @@ def test_sandboxes_resources_plugins_and_versions(served: Cli, journal: Path):
 
 @pytest.mark.parametrize(
     ("words", "meant"),
-    [("aply", "apply"), ("snadbox list", "sandbox"), ("sandbox lsit", "list"), ("plugins", "plugin")],
+    [("snadbox list", "sandbox"), ("sandbox extnd", "extend"), ("plugins", "plugin"), ("histroy", "history")],
 )
 def test_commands(cli: Cli, words: str, meant: str):
     refused(cli(*words.split()), 2, "id you mean", meant, "--help")
+
+
+@pytest.mark.parametrize("word", ["ps", "ls", "show", "describe", "output", "ui", "test", "restart", "scale", "exec"])
+def test_habits_of_other_tools_lead_to_a_command(cli: Cli, word: str):
+    line = cli(word).err.partition("did you mean: ")[2].partition(";")[0]
+    assert cli(*line.split()[1:3], "--help").code == 0 or cli(*line.split()[1:2], "--help").code == 0
+
+
+@pytest.mark.parametrize("words", ["aply", "lst", "doun", "downs", "abandn", "sandbox delte", "pool drian"])
+def test_short_words_and_verbs_that_destroy_are_not_guessed(cli: Cli, words: str):
+    refused(cli(*words.split()), 2, f'no such command "{words.rsplit(maxsplit=1)[-1]}"; see: dayfly')
 
 
 def test_a_command_like_none(cli: Cli):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from click.shell_completion import CompletionItem
 
@@ -26,6 +26,9 @@ _VERBS_OF_OTHER_TOOLS = {
     "describe": "get",
     "status": "get",
 }
+_MIN_GUESSED = 5
+"""The shortest word for which a similar command is suggested, in characters."""
+_NEVER_GUESSED = frozenset({"abandon", "delete", "down", "drain", "remove", "reset"})
 
 
 class Verb(click.Command):
@@ -62,11 +65,9 @@ class NounGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         wanted = args[0]
         if not ctx.resilient_parsing and not wanted.startswith("-") and self.get_command(ctx, wanted) is None:
-            import difflib
-
-            meant = _VERBS_OF_OTHER_TOOLS.get(wanted)
-            close = [meant] if meant in self.commands else difflib.get_close_matches(wanted, self.commands, 1, 0.5)
-            hint = f"; did you mean: {ctx.command_path} {close[0]}" if close else ""
+            meant = _VERBS_OF_OTHER_TOOLS.get(wanted, "")
+            close = meant if meant in self.commands else similar_command(wanted, self.commands)
+            hint = f"; did you mean: {ctx.command_path} {close}" if close else ""
             ctx.fail(f'no such command "{wanted}"{hint}')
         return super().resolve_command(ctx, args)
 
@@ -84,6 +85,19 @@ class NounGroup(click.Group):
             if name.startswith(incomplete)
         ]
         return found or super().shell_complete(ctx, incomplete)
+
+
+def similar_command(wanted: str, known: Iterable[str]) -> str:
+    """Return the command with the most similar name, or an empty string.
+
+    Short words are similar to too many others, and a command that deletes or stops something is never a guess.
+    """
+    import difflib
+
+    if len(wanted) < _MIN_GUESSED:
+        return ""
+    safe = [name for name in known if name not in _NEVER_GUESSED]
+    return next(iter(difflib.get_close_matches(wanted, safe, 1, 0.6)), "")
 
 
 def summary(command: click.Command) -> str:

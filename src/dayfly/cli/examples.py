@@ -107,6 +107,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "operator": ("dayfly operator --context staging --runner dayfly-runner",),
     "routeserver": ("dayfly routeserver", "dayfly routeserver --context staging -n shop"),
     "completion": ('eval "$(dayfly completion bash)"    # in ~/.bashrc',),
+    "doctor": ("dayfly doctor", "dayfly doctor --context staging"),
+    "bug-report": ("dayfly bug-report", "dayfly bug-report demo --to report.tar.gz"),
+    "reset": ("dayfly reset", "dayfly reset --yes --timeout 30m"),
+    "version": ("dayfly version", "dayfly version -o json"),
     "help": ("dayfly help", "dayfly help sandbox delete"),
 }
 """By verb: command lines, which may end with a comment."""

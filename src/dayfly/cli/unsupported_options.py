@@ -15,6 +15,7 @@ _OPTIONS = {CONTEXT: CONTEXT, SERVER: SERVER, "-n": CONTEXT, "--namespace": CONT
 
 _FILES_ONLY = "only reads files; remove {option}"
 _HELP = "only prints text; remove {option}"
+_RESET = "removes the home on this machine; remove {option}"
 _KUBECTL = "is for a server; in a cluster, type: "
 _APPLY = f"{_KUBECTL}dayfly manifest -f FILE | kubectl apply --context NAME -f -"
 _POOLS = f"{_KUBECTL}kubectl get resourcepools --context NAME"
@@ -35,6 +36,9 @@ _LEASED = "is for a server, which deletes the sandbox of a killed command; in a 
 MESSAGES: dict[str, dict[str, str]] = {
     "up": {CONTEXT: _OPERATOR, SERVER: _SHARED},
     "down": {CONTEXT: _OPERATOR, SERVER: _SHARED},
+    "reset": {CONTEXT: _RESET, SERVER: _RESET},
+    "bug-report": {CONTEXT: "is for a server; for a cluster, send the operator's log: see docs/guides/troubleshoot.md"},
+    "version": {CONTEXT: f"{_KUBECTL}kubectl -n dayfly-system get deployments -o wide --context NAME"},
     "status": {CONTEXT: f"{_KUBECTL}dayfly get --context NAME"},
     **{verb: {CONTEXT: _APPLY} for verb in ("apply", "sandbox apply", "routegroup apply", "plugin apply")},
     "plugin get": {CONTEXT: f"{_KUBECTL}kubectl get resourceplugins NAME.VERSION -o yaml --context NAME"},

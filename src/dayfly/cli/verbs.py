@@ -54,6 +54,7 @@ GROUPS = {
     "This machine": {
         "up": "Run the server of this home.",
         "down": "Stop the server; the next one takes over its running steps.",
+        "reset": "Delete all sandboxes of this home, and the home.",
         "status": "Show the state of the server and all sandboxes, worst first.",
         "open": "Open the page of the server at a sandbox.",
         "page": "Open the page of the server in a browser.",
@@ -70,6 +71,9 @@ GROUPS = {
         "routeserver": "Serve routing rules to programs.",
     },
     "Other": {
+        "doctor": "Check what is installed, reachable and permitted.",
+        "bug-report": "Write a file for a bug report, without sensitive values.",
+        "version": "Show the versions of client, server, operators and API.",
         "completion": "Print the completion script of a shell.",
         "help": "Show the help of a command.",
     },
@@ -81,21 +85,32 @@ _EXIT_CODES = (
     "3 not found, 4 timed out, 5 denied, 6 no server."
 )
 _COMMON_NAMES = {
+    "create": "apply -f FILE",
     "delete": "sandbox delete",
-    "rm": "sandbox delete",
-    "list": "sandbox list",
-    "ls": "sandbox list",
-    "create": "apply -f",
-    "describe": "get",
-    "diff": "plan -f",
+    "describe": "get sandbox NAME",
+    "destroy": "sandbox delete",
+    "diff": "plan -f FILE --diff",
+    "exec": "with -f FILE -- COMMAND",
     "init": "plugin init",
     "lint": "plugin lint",
+    "list": "get",
+    "ls": "get",
+    "output": "env SANDBOX",
+    "outputs": "env SANDBOX",
+    "ps": "get",
+    "restart": "apply -f FILE --recreate",
+    "rm": "sandbox delete",
+    "run": "with -f FILE -- COMMAND",
+    "scale": "explain pool.ready",
+    "show": "get sandbox NAME",
     "start": "up",
     "stop": "down",
+    "test": "plugin test",
+    "ui": "page",
 }
 """Commands for names that other tools use."""
-_MODULES = {"with": "with_command"}
-"""The modules of verbs that are keywords of Python."""
+_MODULES = {"with": "with_command", "bug-report": "bug_report"}
+"""The modules of verbs whose names cannot be names of modules."""
 _ALIASES = {"sb": "sandbox", "rg": "routegroup", "rp": "plugin", "resourceplugin": "plugin", "resourcepool": "pool"}
 
 
@@ -124,12 +139,11 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         wanted = args[0]
         if not ctx.resilient_parsing and not wanted.startswith("-") and self.get_command(ctx, wanted) is None:
-            import difflib
+            from dayfly.cli.command_classes import similar_command
 
-            if ctx.parent is None and wanted in _COMMON_NAMES:
-                ctx.fail(f'no such command "{wanted}"; did you mean: {PROGRAM} {_COMMON_NAMES[wanted]}')
-            close = difflib.get_close_matches(wanted, [*self.modules, *self.aliases], n=1, cutoff=0.5)
-            ctx.fail(f'no such command "{wanted}"{f"; did you mean {close[0]}?" if close else ""}')
+            meant = _COMMON_NAMES.get(wanted) or similar_command(wanted, [*self.modules, *self.aliases])
+            hint = f"; did you mean: {PROGRAM} {meant}" if meant else ""
+            ctx.fail(f'no such command "{wanted}"{hint}')
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 # click's signature

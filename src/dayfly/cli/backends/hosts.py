@@ -191,7 +191,7 @@ class ServerBackend:
         before, view = self._views.get(name, (None, None))
         if view is None or before != found:
             key, report = found.get("routingKey", ""), self.report(name)
-            status = {**found["status"], "endpoints": found["endpoints"]}
+            status = {**found["status"], "endpoints": found.get("endpoints", [])}
             view = RunView(found["name"], found["createdAt"], key, found["spec"], report, status)
             self._views[name] = found, view
         return view

@@ -39,7 +39,7 @@ def command(
 
     All files are read and checked before anything is changed. With -o, the objects are printed as a list.
     """
-    wishes = reading.load(files, sets)
+    wishes = reading.load(files, sets, show.print_message)
     _reject_hooks(wishes)
     client = ServerClient.open()
     secrets: dict[str, Any] = {}

@@ -30,7 +30,7 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -
 
     Variables are filled in and scripts are included from their files. You choose the namespace with kubectl.
     """
-    wishes = reading.load(files, sets)
+    wishes = reading.load(files, sets, show.print_message)
     items = [_object(wished.content) for wished in wishes if not isinstance(wished.content, Workload)]
     if not items:
         message = f"{', '.join(files)}: contains nothing for a cluster"

@@ -62,7 +62,7 @@ def command(
     host = functools.cache(lambda: _find_backend(context, namespace))
     find = functools.partial(_fetch_plugin, host)
     local = LocalRouting.CLUSTER if context else LocalRouting.UNKNOWN
-    wishes = reading.load(files, sets)
+    wishes = reading.load(files, sets, show.print_message)
     plugins = {(w.content.name, w.content.version): w.content for w in wishes if isinstance(w.content, Plugin)}
     sources = {(w.content.name, w.content.version): w.document for w in wishes if isinstance(w.content, Plugin)}
     pools = _compile_pools(wishes, plugins, find)

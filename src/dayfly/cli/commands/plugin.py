@@ -32,7 +32,7 @@ def apply(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -> 
     from dayfly.cli import apply_spec
     from dayfly.client import files as reading
 
-    wished = reading.load_one(files, sets, "plugin")
+    wished = reading.load_one(files, sets, "plugin", show.print_message)
     stored = apply_spec.apply_one(ServerClient.open(), wished)
     if output:
         show.emit(stored, output)
@@ -191,7 +191,7 @@ def test(
     from dayfly.cli.temporary_spec import plugin_params
     from dayfly.client import files as reading
 
-    plugin = reading.load_one(files, sets, "plugin").content
+    plugin = reading.load_one(files, sets, "plugin", show.print_message).content
     assert isinstance(plugin, Plugin), "the kind is an argument"
     given = plugin_params(plugin, params)
     if context is None and namespace is None and not publish:

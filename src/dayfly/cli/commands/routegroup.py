@@ -31,7 +31,7 @@ def apply(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: fl
     from dayfly.cli import apply_spec, watch
     from dayfly.client import files as reading
 
-    wished = reading.load_one(files, sets, "route group")
+    wished = reading.load_one(files, sets, "route group", show.print_message)
     client = ServerClient.open()
     group = apply_spec.apply_one(client, wished)
     code = watch.report_until_ready(client, wished.subject, group, timeout)[0] if wait else Exit.OK

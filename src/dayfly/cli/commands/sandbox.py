@@ -42,7 +42,7 @@ def apply(
     from dayfly.cli import apply_spec, watch
     from dayfly.client import files as reading
 
-    wished = reading.load_one(files, sets, "sandbox")
+    wished = reading.load_one(files, sets, "sandbox", show.print_message)
     client = ServerClient.open()
     secrets = None
     if secrets_file is not None:

@@ -120,6 +120,9 @@ def command(
     forms, proxy = options.parse_routing_forms(headers, query), _proxy(routing=routing)
     declared = _baselines(baselines)
     containers = _containers(engine)
+    if detach and (pid := home.server_process()) is not None:
+        show.print_message(f"dayfly is already up at {home.read(home.url)} (process {pid}); its options are unchanged")
+        return
     _check_free(home)
     if detach:
         words = ["--port", str(port), "--parallel", str(parallel), "--engine", engine]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dayfly.cli.output.show import escape_line, truncate
 from dayfly.plan.messages import format_duration
+from dayfly.spec.report import with_reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,7 +154,7 @@ def _remark(unit: Unit) -> str:
     """Return the last column: the error, what the unit waits for, or which units it reads."""
     is_expected = unit["state"] in ("succeeded", "skipped", "stopped") or unit.get("reason") == "Running"
     if unit["state"] == "failed":
-        return ": ".join(filter(None, (unit.get("reason"), unit.get("message"))))
+        return with_reason(unit.get("reason", ""), unit.get("message", ""))
     if not is_expected and unit.get("message"):
         return str(unit["message"])
     parts = []

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dayfly.cli.output.frame import Report, duration, frame, ordered
 from dayfly.cli.output.show import discard_output, escape_line, print_message
+from dayfly.spec.report import with_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,8 +74,9 @@ class ChangeLog:
     @staticmethod
     def _describe(unit: dict[str, object]) -> str:
         state = str(unit["state"])
-        words = (unit.get("reason"), unit.get("message")) if state == "failed" else (unit.get("message"),)
-        message = ": ".join(str(word) for word in words if word)
+        message = str(unit.get("message") or "")
+        if state == "failed":
+            message = with_reason(str(unit.get("reason") or ""), message)
         if state == "succeeded":
             took = duration(unit, 0)
             return f"{state} after {took}" if took else state

@@ -60,6 +60,7 @@ def data(run: RunView) -> dict[str, Any]:
     """Return a run as data: its object as in the REST API, with the fields of its report."""
     status = run.status or {}
     unsupported = {"unsupported": run.report["unsupported"]} if run.report.get("unsupported") else {}
+    pooled = [each for each in status.get("resources") or () if "pool" in each]
     found = {
         "name": run.name,
         "routingKey": run.routing_key,
@@ -71,6 +72,7 @@ def data(run: RunView) -> dict[str, Any]:
         "status": {
             **{key: status[key] for key in _STATUS if key in status},
             **unsupported,
+            **({"resources": pooled} if pooled else {}),
             **{key: run.report.get(key) for key in ("ready", "reason", "message")},
         },
     }
