@@ -38,7 +38,7 @@ def apply_one(
     """
     try:
         if isinstance(wished.content, Plugin):
-            return _publish(client, wished.content)
+            return _publish(client, wished.content, wished.document.file)
         if isinstance(wished.content, Workload):
             return _declare_baseline(client, wished.content)
         if recreate_within is not None:
@@ -48,7 +48,7 @@ def apply_one(
         raise refusal_with_places(fault, wished.document) from None
 
 
-def _publish(client: ServerClient, plugin: Plugin) -> Any:
+def _publish(client: ServerClient, plugin: Plugin, file: str) -> Any:
     at = ("resource-plugins", plugin.name)
     before = _find_existing(client, *at, version=plugin.version) if plugin.readme is not None else None
     try:
@@ -59,7 +59,7 @@ def _publish(client: ServerClient, plugin: Plugin) -> Any:
         stored = client.get(*at, version=plugin.version)
         published = documents.from_wire(stored, "ResourcePlugin")
         if not isinstance(published, Plugin) or published.spec != plugin.spec:
-            raise _immutable(plugin) from None
+            raise _immutable(plugin, file) from None
         print_message(f'Resource plugin "{plugin.name}@{plugin.version}" is unchanged.')
         return stored
     done = "Created" if before is None else "Changed the README of"
@@ -67,7 +67,7 @@ def _publish(client: ServerClient, plugin: Plugin) -> Any:
     return client.get(*at, version=plugin.version)
 
 
-def _immutable(plugin: Plugin) -> DayflyError:
+def _immutable(plugin: Plugin, file: str) -> DayflyError:
     if plugin.version == semver.UNVERSIONED:
         which, advice = f"default version ({plugin.version})", "add an @<semver> suffix to publish a new revision"
         example = f"{plugin.name}@0.0.1"
@@ -76,7 +76,9 @@ def _immutable(plugin: Plugin) -> DayflyError:
         major, minor, patch = plugin.version.partition("-")[0].partition("+")[0].split(".")
         example = f"{plugin.name}@{major}.{minor}.{int(patch) + 1}"
     message = f'resource plugin "{plugin.name}" {which} already exists with other content; versions are immutable'
-    return DayflyError(Exit.FAILED, message, f"{advice} (e.g. {example})")
+    return DayflyError(
+        Exit.FAILED, f"{file}: {message}", f"{advice} (e.g. {example}); compare: dayfly plugin diff {file}"
+    )
 
 
 def _declare_baseline(client: ServerClient, workload: Workload) -> Any:

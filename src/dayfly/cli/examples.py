@@ -47,8 +47,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "pool delete": ("dayfly pool delete postgres", "dayfly pool delete -f pool.yaml"),
     "plugin init": ("dayfly plugin init postgres", "dayfly plugin init bucket --from s3-bucket"),
     "plugin lint": ("dayfly plugin lint .", "dayfly plugin lint plugin.yaml --ignore DF502"),
+    "plugin plan": ("dayfly plugin plan plugin.yaml", "dayfly plugin plan plugin.yaml -p size=large -o json"),
+    "plugin diff": ("dayfly plugin diff plugin.yaml",),
     "plugin test": (
-        "dayfly plugin test -f plugin.yaml -p folder=/tmp",
+        "dayfly plugin test plugin.yaml -p folder=/tmp",
+        "dayfly plugin test plugin.yaml --only killed --skip twice --keep-going",
         "dayfly plugin test -f plugin.yaml --context staging -n plugins",
     ),
     "plugin apply": ("dayfly plugin apply -f plugin.yaml",),

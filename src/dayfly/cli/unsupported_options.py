@@ -43,6 +43,7 @@ MESSAGES: dict[str, dict[str, str]] = {
     **{verb: {CONTEXT: _APPLY} for verb in ("apply", "sandbox apply", "routegroup apply", "plugin apply")},
     "plugin get": {CONTEXT: f"{_KUBECTL}kubectl get resourceplugins NAME.VERSION -o yaml --context NAME"},
     "plugin list": {CONTEXT: f"{_KUBECTL}kubectl get resourceplugins --context NAME"},
+    "plugin diff": {CONTEXT: f"{_KUBECTL}dayfly manifest -f FILE | kubectl diff --context NAME -f -"},
     "plugin delete": {CONTEXT: f"{_KUBECTL}kubectl delete resourceplugins NAME.VERSION --context NAME"},
     **{f"pool {verb}": {CONTEXT: _POOLS} for verb in ("list", "get", "pause", "resume", "drain", "explain", "delete")},
     "history": {CONTEXT: f"{_KUBECTL}kubectl events --for sandbox.dayfly.dev/NAME --context NAME"},
@@ -58,7 +59,7 @@ MESSAGES: dict[str, dict[str, str]] = {
     "operator": {SERVER: "connects to its server with --server-url URL"},
     **{verb: {CONTEXT: _FILES_ONLY, SERVER: _FILES_ONLY} for verb in ("manifest", "explain", "schema", "completion")},
     "help": {CONTEXT: _HELP, SERVER: _HELP},
-    **{f"plugin {verb}": {CONTEXT: _FILES_ONLY, SERVER: _FILES_ONLY} for verb in ("init", "lint")},
+    **{f"plugin {verb}": {CONTEXT: _FILES_ONLY, SERVER: _FILES_ONLY} for verb in ("init", "lint", "plan")},
     **{
         verb: {CONTEXT: _DATABASE, SERVER: _DATABASE}
         for verb in ("server", "server init", "server admin-key", "server migrate")

@@ -42,7 +42,7 @@ GROUPS = {
         "abandon": "Give up a running cleanup; your reason is recorded.",
     },
     "Plugins and files": {
-        "plugin": "Start, check, test, apply, get, list, delete plugins (rp).",
+        "plugin": "Start, check, compare, test, apply, get, list, delete plugins (rp).",
         "manifest": "Print files as Kubernetes objects for kubectl.",
         "explain": "Explain a kind of file, or one of its fields.",
         "schema": "Print the JSON Schema of a kind of file, for editors.",

@@ -40,9 +40,9 @@ def command(names: tuple[str, ...], target: str) -> None:
     """
     for name in names:
         subject.check(name)
+    files = dict(_files(names))
     if Path(target).exists():
         raise DayflyError(Exit.USAGE, f"{target} already exists", "remove it, or choose another file with --to")
-    files = dict(_files(names))
     with tarfile.open(target, "w:gz") as archive:
         for name, text in files.items():
             data = text.encode(errors="backslashreplace")

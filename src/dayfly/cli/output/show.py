@@ -276,6 +276,11 @@ def age(timestamp: str) -> str:
     return f"{seconds}s"
 
 
+def yaml_lines(data: Any) -> list[str]:
+    """Return data as lines of YAML."""
+    return _yaml(data, unicode=True).splitlines()
+
+
 def _json(data: Any, *, unicode: bool) -> str:
     import json
 
