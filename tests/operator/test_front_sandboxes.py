@@ -275,7 +275,9 @@ class TestBirth:
         assert bench.looked == [bench.run_name]
 
     def test_compiler_warnings_are_reported(self):
-        spec = {"hooks": {"preStop": [{"name": "late", "webhook": {"method": "POST", "url": "https://hooks.example.com/"}}]}}
+        spec = {
+            "hooks": {"preStop": [{"name": "late", "webhook": {"method": "POST", "url": "https://hooks.example.com/"}}]}
+        }
         [doubt] = run(self.create_run(spec)).doubts
         assert doubt.startswith("spec.hooks.preStop")
 

@@ -177,8 +177,8 @@ def _extend(name: str, seconds: float | None, until: str | None, context: str | 
 
 def print_one(name: str, output: str | None, context: str | None = None, namespace: str | None = None) -> None:
     """Print a sandbox or `routegroup/NAME` with its endpoints, outputs and steps."""
+    from dayfly.cli import run_view
     from dayfly.cli.backends import hosts
-    from dayfly.cli.output import run_view
 
     run_view.print_one(hosts.find(context, namespace), name, output)
 

@@ -70,7 +70,7 @@ def _files(names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         report = client.get(plural, bare, "report")
         units = [{key: value for key, value in unit.items() if key not in _FREE_TEXT} for unit in report["units"]]
         kept: dict[str, Any] = {key: value for key, value in report.items() if key in _REPORT}
-        data = formats.with_times({**kept, "units": units, "history": _history(client, plural, bare)})
+        data = formats.with_times({**kept, "units": units, "history": _history(client, plural, bare)}, show.timestamp)
         yield f"{plural}-{bare}.json", _without_credentials(json.dumps(data, indent=2))
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dayfly.cli import options
+from dayfly.cli import options, run_view
 from dayfly.cli.backends import hosts
 from dayfly.cli.command_classes import verb
-from dayfly.cli.output import run_view, show
+from dayfly.cli.output import show
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit, unknown_name_error
 from dayfly.spec.scalars.label_selector import matches, parse

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dayfly.client.errors import DayflyError, Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _NAMES = ("name", "id", "number")
 """The field that identifies an object, the first that it has."""
@@ -37,19 +37,17 @@ def values(data: Any, query: str) -> Iterator[str]:
         yield each if isinstance(each, str) else json.dumps(each, ensure_ascii=False)
 
 
-def with_times(data: Any) -> Any:
-    """Return the data with times in RFC 3339, except in specs, which users write; a missing time is left out."""
-    from dayfly.cli.output.show import timestamp
-
+def with_times(data: Any, format_time: Callable[[int], str]) -> Any:
+    """Return the data with formatted times, except in specs, which users write; a missing time is left out."""
     if isinstance(data, list | tuple):
-        return [with_times(each) for each in data]
+        return [with_times(each, format_time) for each in data]
     if not isinstance(data, dict):
         return data
     found = {}
     for key, value in data.items():
         is_time = key in _TIMES and isinstance(value, int)
         if not is_time:
-            found[key] = value if key == "spec" else with_times(value)
+            found[key] = value if key == "spec" else with_times(value, format_time)
         elif value:
-            found[key] = timestamp(value)
+            found[key] = format_time(value)
     return found

@@ -39,7 +39,7 @@ def emit(data: Any, output: str) -> None:
         for each in formats.names(data):
             print_line(each)
         return
-    data = formats.with_times(data)
+    data = formats.with_times(data, timestamp)
     if output.startswith("jsonpath="):
         for each in formats.values(data, output.partition("=")[2]):
             print_block(each)
