@@ -154,3 +154,8 @@ def test_env_masks_sensitive_values_only_in_github_actions(served: Cli):
     assert "hidden" not in shown
     assert "db/make.password   (sensitive)\n" in shown
     refused(served("env", "keeper", "db.none"), 3, 'no output "db.none"')
+
+
+def test_with_names_the_resource_of_a_missing_plugin(served: Cli):
+    served.write("s.yaml", "name: t\nspec: {cluster: local, resources: [{name: a, plugin: nosuch}]}\n")
+    refused(served("with", "-f", "s.yaml", "--", "true"), 3, 'resource "a": ', "add the plugin's file with -f")
