@@ -1,4 +1,4 @@
-"""What is installed, reachable and permitted on this machine, for `doctor` and `bug-report`."""
+"""Checks of this machine, of a server or of a cluster, for `doctor` and `bug-report`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dayfly plugin plan` and `plugin diff`: what a plugin does, and how it differs from its published version."""
+"""`dayfly plugin plan` and `plugin diff`: the steps of a plugin, and its differences from the published version."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _MEANINGS = {
     "Join": "taken from a pool",
     "Finish": "is over",
 }
-"""What each move of a ledger means."""
+"""The events that the moves of a ledger stand for."""
 
 
 @verb("history")

@@ -31,7 +31,7 @@ _GOALS = {_READY: _READY, _DELETED: _DELETED, "condition=Ready": _READY, "delete
     type=click.Choice(list(_GOALS)),
     default=_READY,
     show_default=True,
-    help="What to wait for. The last two are other words for the first two.",
+    help="The awaited state. The last two values are other words for the first two.",
 )
 @options.timeout("3m")
 @options.backend_options

@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 
 
 class Selection(NamedTuple):
-    """The scenarios to run: those whose names contain a text of `only` (empty for all) and none of `skip`.
+    """The scenarios to run. The first scenario, which has no fault, is always run.
 
-    The first scenario, which has no fault, is always run. If the plugin does not work in it, the test stops unless
-    `keep_going` is set.
+    Attributes:
+        only: Texts of which the name of a scenario must contain one; empty for all scenarios.
+        skip: Texts that the name must not contain.
+        keep_going: Whether to continue if the plugin does not work in the first scenario.
     """
 
     only: tuple[str, ...] = ()
