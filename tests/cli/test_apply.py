@@ -314,7 +314,7 @@ def test_variable_without_use_is_a_warning(cli: Cli):
 def test_missing_file_suggests_its_other_ending(cli: Cli):
     cli.write("fail.yaml", "name: demo\nspec: {cluster: local}\n")
     refused(cli("apply", "-f", "fail.yml"), 2, "fail.yml: no such file or directory; did you mean fail.yaml?")
-    refused(cli("apply", "-f", "https://example.com/a.yaml"), 2, "files are not downloaded: curl -fsS")
+    refused(cli("apply", "-f", "https://files.example.com/a.yaml"), 2, "files are not downloaded: curl -fsS")
     cli.write("fail.yaml", "name: demo\nspec: {cluster: local, resource: []}\n")
     refused(cli("apply", "-f", "fail.yaml"), 2, 'unknown field "resource"; did you mean resources? known here: ')
 
