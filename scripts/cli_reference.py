@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 import click
 
 from dayfly.cli import unsupported_options
+from dayfly.cli.examples import EXAMPLES
 from dayfly.cli.unsupported_options import CONTEXT, SERVER
 from dayfly.cli.verbs import PROGRAM, root
 
@@ -88,6 +89,8 @@ def _section(context: click.Context) -> str:
     if options:
         parts.append("| option | meaning | default | environment |\n|---|---|---|---|\n")
         parts[-1] += "".join(_row(option, context) for option in options)
+    if examples := EXAMPLES.get(context.command_path.removeprefix(f"{PROGRAM} ")):
+        parts.append("Examples:\n\n```text\n" + "".join(f"{line}\n" for line in examples) + "```\n")
     return "\n".join(parts)
 
 

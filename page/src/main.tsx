@@ -40,11 +40,12 @@ function App(): JSX.Element {
   return <main id="main">{fault && <SignIn fault={fault} />}</main>;
 }
 
-/** Load the session. If the address contains a sign-in code (after the #), use it first and remove it from the address immediately. */
+/** Load the session. If the address contains a sign-in code (after the #), use it first and remove it from the address immediately. `?to=` names the view to show. */
 async function enter(): Promise<Session> {
   const code = location.pathname === "/page/enter" ? location.hash.slice(1) : "";
   if (!code) return request<Session>("GET", "/page/session");
-  go(href(["sandboxes"]), "replace");
+  const to = new URLSearchParams(location.search).get("to") ?? "sandboxes";
+  go(href(to.split("/")), "replace");
   return request<Session>("POST", "/page/enter", { code });
 }
 

@@ -655,6 +655,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/orgs/{org}/sandboxes/{name}/reset": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Give a resource another pool member. */
+        post: operations["post-orgs-org-sandboxes-name-reset"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/orgs/{org}/sandboxes/{name}/lease": {
         parameters: {
             query?: never;
@@ -2779,6 +2801,16 @@ export interface components {
             received: number;
         };
         /**
+         * Replaced
+         * @description A resource that gets another pool member.
+         */
+        Replaced: {
+            /** @description Name of the resource. */
+            resource: string;
+            /** @description Name of the pool member that is replaced. */
+            replaced: string;
+        };
+        /**
          * Report
          * @description The state of each unit of a run. A run that the server no longer knows has the defaults.
          */
@@ -2993,6 +3025,11 @@ export interface components {
              */
             hit?: boolean;
             /**
+             * @description For a step of a shared parent: the name of the parent.
+             * @default
+             */
+            parent?: string;
+            /**
              * @description For a pool member: the resource that uses it, as `sandbox/resource`.
              * @default
              */
@@ -3101,6 +3138,14 @@ export interface components {
              * @default 0
              */
             idleMs?: number;
+        };
+        /**
+         * ResourceName
+         * @description A resource of a sandbox.
+         */
+        ResourceName: {
+            /** @description Name of the resource. */
+            resource: string;
         };
         /**
          * Retried
@@ -5124,6 +5169,45 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Retried"];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            412: components["responses"]["412"];
+            413: components["responses"]["413"];
+            415: components["responses"]["415"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "post-orgs-org-sandboxes-name-reset": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ResourceName"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Replaced"];
                 };
             };
             400: components["responses"]["400"];

@@ -40,14 +40,14 @@ def test_from_a_folder_to_ready_to_gone(served: Cli, journal: Path):
     plugins = served("plugin", "list").out.splitlines()
     assert [line.split()[:2] for line in plugins] == [["NAME", "VERSION"], ["notes", "1.0.0"]]
     assert plugins[1].endswith("1 resource")
-    assert "Status:" in served("sb", "get", "demo").out
+    assert "Phase:         Ready" in served("sb", "get", "demo").out
     assert "demo" in served("rp", "get", "notes").out
 
     done = served("sandbox", "delete", "demo")
     assert done.code == 0, done.err
     assert done.err.splitlines()[-1] == 'Sandbox "demo" is gone.'
     assert journal.read_text().split() == ["provision", "seed", "drop"]
-    refused(served("sandbox", "get", "demo"), 3, 'no sandbox "demo"', "it has ended; see: dayfly get sandbox demo")
+    refused(served("env", "demo"), 3, 'no sandbox "demo"', "it has ended; see: dayfly get sandbox demo")
 
 
 def test_applying_again_changes_nothing(served: Cli, journal: Path):
@@ -277,16 +277,46 @@ BAD = [
 
 
 def test_server_warnings_are_printed_with_file_and_line(served: Cli, journal: Path):
-    served.write("p.yaml", sample_specs.plugin(journal))
-    served.write("s.yaml", sample_specs.sandbox().replace("owner: me", "owner: me, ovner: you"))
+    served.write(
+        "s.yaml", "name: demo\nspec:\n  cluster: local\n  hooks: {preStop: [{name: a, script: '#!/bin/sh'}]}\n"
+    )
     for arguments in (("plan",), ("apply", "--wait=false")):
         done = served(*arguments, "-f", ".")
         assert done.code == 0, done.err
         (warning,) = (line for line in done.err.splitlines() if line.startswith("warning: "))
-        assert "s.yaml:" in warning
-        assert warning.endswith(
-            'spec.resources[0].params.ovner: no step of the plugin notes@1.0.0 reads it; did you mean "owner"?'
-        )
+        assert "s.yaml:4:" in warning
+        assert "spec.hooks.preStop: runs only after a fork has been started" in warning
+
+
+def test_unknown_param_is_refused_before_the_sandbox_exists(served: Cli, journal: Path):
+    served.write("p.yaml", sample_specs.plugin(journal))
+    assert served("apply", "-f", "p.yaml").code == 0
+    served.write("s.yaml", sample_specs.sandbox().replace("owner: me", "owner: me, ovner: you"))
+    for verb in ("plan", "apply"):
+        refused(served(verb, "-f", "s.yaml"), 2, "s.yaml:", 'reads it; did you mean "owner"?')
+    assert served.sandboxes() == []
+
+
+def test_ttl_may_be_only_a_duration(cli: Cli):
+    cli.write("s.yaml", "name: demo\nspec: {cluster: local, ttl: 2h}\n")
+    (item,) = yaml.safe_load(cli("manifest", "-f", "s.yaml").out)["items"]
+    assert item["spec"]["ttl"] == {"duration": "2h", "offsetFrom": "createdAt"}
+    cli.write("s.yaml", "name: demo\nspec: {cluster: local, ttl: soon}\n")
+    refused(cli("manifest", "-f", "s.yaml"), 2, "s.yaml:2:", "spec.ttl.duration")
+
+
+def test_variable_without_use_is_a_warning(cli: Cli):
+    cli.write("s.yaml", "name: demo\nspec: {cluster: '@{where}'}\n")
+    done = cli("manifest", "-f", "s.yaml", "--set", "where=local", "--set", "other=b")
+    assert (done.code, done.err) == (0, "warning: --set other has no effect: no file contains @{other}\n")
+
+
+def test_missing_file_suggests_its_other_ending(cli: Cli):
+    cli.write("fail.yaml", "name: demo\nspec: {cluster: local}\n")
+    refused(cli("apply", "-f", "fail.yml"), 2, "fail.yml: no such file or directory; did you mean fail.yaml?")
+    refused(cli("apply", "-f", "https://files.example.com/a.yaml"), 2, "files are not downloaded: curl -fsS")
+    cli.write("fail.yaml", "name: demo\nspec: {cluster: local, resource: []}\n")
+    refused(cli("apply", "-f", "fail.yaml"), 2, 'unknown field "resource"; did you mean resources? known here: ')
 
 
 @pytest.mark.parametrize(("text", "message"), BAD, ids=[message[:24] for _, message in BAD])
@@ -416,4 +446,4 @@ def test_ready_sandbox_with_ignored_parts_is_listed_as_unsupported(served: Cli):
     assert rows == [["s", "Ready", "Unsupported"], ["t", "Ready", "AllDesiredWorkloadsReady"]]
     listed = served("sandbox", "list").out.splitlines()[1:]
     assert [line.rpartition("  ")[2] for line in listed] == ["Ready (Unsupported)", "Ready"]
-    assert "Status:        Ready (Unsupported)" in served("sandbox", "get", "s").out.splitlines()
+    assert "Reason:        Unsupported" in served("sandbox", "get", "s").out.splitlines()

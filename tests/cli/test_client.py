@@ -262,9 +262,9 @@ def test_data_is_whole_json_and_yaml_in_every_encoding(cli: Cli, fake: Fake, enc
 def test_usage_errors_name_the_help_to_read(cli: Cli):
     assert cli().code == 2
     assert cli().err.startswith("Usage: dayfly")
-    refused(cli("aply"), 2, 'no such command "aply"; did you mean apply?', "dayfly --help")
+    refused(cli("applly"), 2, 'no such command "applly"; did you mean: dayfly apply', "dayfly --help")
     refused(cli("sandbox", "get"), 2, "Missing argument 'NAME'", "dayfly sandbox get --help")
-    refused(cli("sandbox", "delete"), 2, "either a name or -f", "dayfly sandbox delete --help")
+    refused(cli("sandbox", "delete"), 2, "either names, -f FILE", "dayfly sandbox delete --help")
     refused(cli("apply"), 2, "'-f'", "dayfly apply --help")
     refused(cli("apply", "-f", "x", "--timeout", "soon"), 2, "'soon' is not a duration")
     refused(cli("apply", "-f", "x", "--wait=perhaps"), 2, "perhaps")

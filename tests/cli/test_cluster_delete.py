@@ -111,7 +111,7 @@ def test_a_route_group_too(stage: Stage):
     asked = stage(LIFE, group)
     [listed] = json.loads(asked("routegroup", "list", "-o", "json").out)
     assert asked("routegroup", "list").out.splitlines()[1].split()[:2] == ["all", listed["routingKey"]]
-    assert json.loads(asked("rg", "get", "all", "-o", "json").out) == listed
+    assert listed.items() <= json.loads(asked("rg", "get", "all", "-o", "json").out).items()
     done = asked("routegroup", "delete", "all")
     assert done.code == 0
     assert done.err.endswith('Route group "all" is gone.\n')

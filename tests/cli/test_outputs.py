@@ -210,7 +210,7 @@ def test_env_for_ci_skips_and_reports_too_long_values(served: Cli, journal: Path
     done = served("env", "demo", "-o", "github")
     assert (done.code, done.err) == (0, f"DB_SEED_BYTES has {longest} bytes, which is more than a variable can hold\n")
     assert _read_by_github(done.out) == {"DB_PROVISION_PATH": "/data/demo", "DB_PROVISION_SECRET": "it's a $ecret"}
-    assert served("env", "demo", "-o", "gitlab").out == done.out
+    assert served("env", "demo", "-o", "gitlab").out == "DB_PROVISION_PATH=/data/demo\n"
 
 
 def test_env_and_a_shell(served: Cli, journal: Path):
@@ -228,3 +228,38 @@ def test_env_and_a_shell(served: Cli, journal: Path):
     assert (values["bytes"]["value"], values["bytes"]["encoding"]) == ("AP8=", "base64")
     assert values["secret"]["sensitive"] is True
     assert shlex.split(done.out, comments=True)[0] == "DB_PROVISION_PATH=/data/demo"
+
+
+SECRET = {"resource": "db", "step": "make", "output": "password", "value": "p%w\nnext", "sensitive": True}
+URL = {"resource": "db", "step": "make", "output": "url", "value": "db://1"}
+BINARY = {"resource": "db", "step": "seed", "output": "url", "value": "AP8=", "encoding": "base64"}
+
+
+def test_github_masks_each_line_of_sensitive_values():
+    assert outputs.github_masks(outputs.variables([SECRET, URL])) == ["::add-mask::p%25w", "::add-mask::next"]
+
+
+def test_gitlab_report_omits_sensitive_outputs():
+    assert outputs.format_gitlab(outputs.variables([SECRET, URL])) == "DB_MAKE_URL=db://1\n"
+
+
+def test_docker_file_holds_values_of_one_line():
+    spaced = {**URL, "value": " a 'b' $c "}
+    assert outputs.format_docker(outputs.variables([spaced])) == "DB_MAKE_URL= a 'b' $c \n"
+    with pytest.raises(DayflyError, match="DB_MAKE_PASSWORD: docker --env-file cannot hold"):
+        outputs.format_docker(outputs.variables([SECRET]))
+
+
+@pytest.mark.parametrize("name", ["db.password", "make.password", "db/make.password", "DB_MAKE_PASSWORD"])
+def test_one_output_is_found_by_each_of_its_names(name: str):
+    assert outputs.find_output([SECRET, URL, BINARY], name) == b"p%w\nnext"
+
+
+def test_unknown_ambiguous_and_withheld_output_are_refused():
+    with pytest.raises(DayflyError, match=r'no output "db.pasword"; did you mean "db/make.password"\?'):
+        outputs.find_output([SECRET, URL], "db.pasword")
+    with pytest.raises(DayflyError, match=r"several outputs; use one of db/make.url, db/seed.url"):
+        outputs.find_output([URL, BINARY], "db.url")
+    with pytest.raises(DayflyError, match="never leaves its cluster"):
+        outputs.find_output([{**SECRET, "value": "", "withheld": True}], "db.password")
+    assert outputs.find_output([URL, BINARY], "seed.url") == b"\x00\xff"

@@ -200,7 +200,7 @@ PLANTED_PLUGIN = Plugin(name="planted", version="1.0.0", spec=PluginSpec())
 
 def test_rejected_scenario_does_not_end_the_test(capsys: pytest.CaptureFixture[str]):
     bench = Refusing(Exit.OK, Exit.USAGE, Exit.OK)
-    assert session.run_scenarios(PLANTED_PLUGIN, {}, bench, only="", output=None) == Exit.OK
+    assert session.run_scenarios(PLANTED_PLUGIN, {}, bench, chosen=session.Selection(), output=None) == Exit.OK
     shown = capsys.readouterr()
     assert "(skipped)     scenario 1: rejected before anything runs: no such value" in shown.out
     assert "2 scenarios, no findings. 1 more skipped." in shown.err
@@ -213,7 +213,9 @@ def test_aborted_plugin_test_prints_finished_scenarios(
     capsys: pytest.CaptureFixture[str], output: str | None, form: str
 ):
     with pytest.raises(DayflyError, match="no such value"):
-        session.run_scenarios(PLANTED_PLUGIN, {}, Refusing(Exit.OK, Exit.FAILED), only="", output=output)
+        session.run_scenarios(
+            PLANTED_PLUGIN, {}, Refusing(Exit.OK, Exit.FAILED), chosen=session.Selection(), output=output
+        )
     shown = capsys.readouterr()
     assert form in shown.out
     assert "Aborted after 1 scenario, no findings." in shown.err
@@ -221,5 +223,11 @@ def test_aborted_plugin_test_prints_finished_scenarios(
 
 def test_test_that_ran_nothing_prints_no_summary(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(DayflyError, match="no such value"):
-        session.run_scenarios(PLANTED_PLUGIN, {}, Refusing(Exit.USAGE), only="", output=None)
+        session.run_scenarios(PLANTED_PLUGIN, {}, Refusing(Exit.USAGE), chosen=session.Selection(), output=None)
     assert capsys.readouterr() == ("", "")
+
+
+def test_scenarios_are_selected_by_several_texts():
+    chosen = session.Selection(only=("killed", "quotes"), skip=("make",))
+    names = ("drop is killed", "make is killed", "a param has quotes", "two sandboxes")
+    assert [name for name in names if chosen.selects(name)] == ["drop is killed", "a param has quotes"]

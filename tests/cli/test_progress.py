@@ -84,3 +84,12 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(files: Cli, journal: 
     assert screen.styles == set()
     assert "demo: db/provision: succeeded after T" in _steady(screen.text()).replace("afterT", "after T")
     assert "demo: db/provision: running" in screen.text()
+
+
+def test_terminal_shows_last_lines_of_a_running_step(files: Cli, journal: Path, gate: Path):
+    chatty = f"seq 1 9; {sample_specs.waiting(gate)}"
+    files.write("p.yaml", sample_specs.plugin(journal, create=chatty))
+    code, screen, _ = terminal.run(files, "apply", "-f", ".", gate=("  | 9", gate))
+    assert code == 0
+    assert any("| 5\n  | 6\n  | 7\n  | 8\n  | 9" in frame and "| 4" not in frame for frame in screen.frames)
+    assert "  | 9" not in screen.text()

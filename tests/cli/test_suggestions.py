@@ -31,20 +31,35 @@ def test_sandboxes_resources_plugins_and_versions(served: Cli, journal: Path):
     assert served("get", "-l", "team=pay").out.splitlines()[1].startswith("demo ")
     assert served("get", "resources", "-l", "team").out.splitlines()[1].startswith("db ")
     for selector in ("!team", "team=nope", "team==", "team!=pay"):
-        assert served("get", "-l", selector).err == "No sandbox has matching labels.\n"
-    assert served("get", "resources", "-l", "!team").err == "No sandbox with matching labels has a resource.\n"
-    assert served("get", "routegroups", "-l", "team").err == "No route group has matching labels.\n"
-    assert served("sandbox", "list", "-l", "team!=pay").err == "No sandbox has matching labels.\n"
+        assert served("get", "-l", selector).err == "No sandbox has matching labels; there is 1 without --label.\n"
+    assert (
+        served("get", "resources", "-l", "!team").err
+        == "No resource has matching labels; there is 1 without --label.\n"
+    )
+    assert served("get", "routegroups", "-l", "team").err == "There are no route groups.\n"
+    unmatched = served("sandbox", "list", "-l", "team!=pay").err
+    assert unmatched == "No sandbox has matching labels; there is 1 without --label.\n"
     refused(served("get", "-l", "=x"), 2, "is not a label selector")
     refused(served("get", "sandbox", "demo", "-l", "team"), 2, "either a name or --label")
 
 
 @pytest.mark.parametrize(
     ("words", "meant"),
-    [("aply", "apply"), ("snadbox list", "sandbox"), ("sandbox lsit", "list"), ("plugins", "plugin")],
+    [("snadbox list", "sandbox"), ("sandbox extnd", "extend"), ("plugins", "plugin"), ("histroy", "history")],
 )
 def test_commands(cli: Cli, words: str, meant: str):
     refused(cli(*words.split()), 2, "id you mean", meant, "--help")
+
+
+@pytest.mark.parametrize("word", ["ps", "ls", "show", "describe", "output", "ui", "test", "restart", "scale", "exec"])
+def test_habits_of_other_tools_lead_to_a_command(cli: Cli, word: str):
+    line = cli(word).err.partition("did you mean: ")[2].partition(";")[0]
+    assert cli(*line.split()[1:3], "--help").code == 0 or cli(*line.split()[1:2], "--help").code == 0
+
+
+@pytest.mark.parametrize("words", ["aply", "lst", "doun", "downs", "abandn", "sandbox delte", "pool drian"])
+def test_short_words_and_verbs_that_destroy_are_not_guessed(cli: Cli, words: str):
+    refused(cli(*words.split()), 2, f'no such command "{words.rsplit(maxsplit=1)[-1]}"; see: dayfly')
 
 
 def test_a_command_like_none(cli: Cli):
@@ -70,9 +85,10 @@ def test_sandbox_with_expired_ttl_is_reported_as_ended(served: Cli, journal: Pat
     assert served("sandbox", "delete", "demo").code == 0
     until(lambda: served.sandboxes() == [])
     shown = served("get", "sandbox", "demo").out
+    assert served("sandbox", "get", "demo").out == shown
     assert "Phase:         Ended\n" in shown
     assert "Ended:         Deleted: deleted (by " in shown
     said = served("why", "demo").out
     assert re.match(r"sandbox demo: Cleaned: it has ended: deleted by .*; every delete step has succeeded", said)
     assert json.loads(served("why", "demo", "-o", "json").out)["reason"] == "Cleaned"
-    refused(served("sandbox", "get", "demo"), 3, 'no sandbox "demo": it has ended; see: dayfly get sandbox demo')
+    refused(served("retry", "demo"), 3, 'no sandbox "demo": it has ended; see: dayfly get sandbox demo')

@@ -22,7 +22,7 @@ FILES = {
     "plugin": "name: thing\nspec: {runner: {image: busybox}, create: [{name: a, script: '#!/bin/sh'}]}\n",
 }
 FILES["plan"] = "name: thing\nspec: {cluster: local, resources: [{name: db, plugin: of-the-place}]}\n"
-MORE = {"abandon": ["--reason", "why"], "with": ["true"], "operator": ["--runner", "/bin/true"]}
+MORE = {"logs": ["thing"], "abandon": ["--reason", "why"], "with": ["true"], "operator": ["--runner", "/bin/true"]}
 """Further arguments that a verb needs."""
 ASKED = {unsupported_options.SERVER: 'no server "none" is known here', unsupported_options.CONTEXT: "context"}
 """The errors for an unknown server and an unknown context."""
@@ -50,7 +50,8 @@ def _typed(verb: str, folder: Path) -> list[str]:
     """A command line that has all that the verb requires."""
     words = verb.split()
     for param in VERBS[verb].params:
-        if not param.required or "command_line" in (param.name or ""):
+        needs_file = "-f" in param.opts and verb in ("plugin test", "plugin plan", "plugin diff")
+        if not (param.required or needs_file) or "command_line" in (param.name or ""):
             continue
         if isinstance(param, click.Argument):
             words.append("thing")
@@ -67,6 +68,7 @@ def _typed(verb: str, folder: Path) -> list[str]:
 def test_verb_reaches_the_chosen_host_or_names_an_alternative(verb, option, tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("DAYFLY_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "index.html").touch()
     monkeypatch.setattr("dayfly.page.files.STATIC", tmp_path)  # a checkout need not have its page built
     typed, more = _typed(verb, tmp_path), MORE.get(verb, [])

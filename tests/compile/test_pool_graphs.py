@@ -79,7 +79,7 @@ def sandbox(name, params):
 
 
 def compiled(plugin, name, fixed, pools=()):
-    params = {key: "fixed" if key in fixed else f"of-{name}" for key in PARAMS}
+    params = {key: "fixed" if key in fixed else f"of-{name}" for key in plugin.spec.params()}
     known = {(plugin.name, plugin.version): plugin}
     return dayfly.compile.compile(sandbox(name, params), known, uid=name, routing_key="k", pools=pools)
 

@@ -67,7 +67,7 @@ spec:
     script: "#!/bin/bash"
 """
 
-BUCKETS = box("resources:\n- {name: files, plugin: bucket, params: {region: eu-1, zone: a}}\n")
+BUCKETS = box("resources:\n- {name: files, plugin: bucket, params: {region: eu-1}}\n")
 EVERYTHING = box(
     """\
 resources:

@@ -5,6 +5,7 @@ import pytest
 from tests.compile.builders import PG, QUEUE, box, plugin, run, sandbox
 
 import dayfly.compile
+from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import (
     As,
     Baseline,
@@ -336,16 +337,16 @@ def test_latest_version_among_build_metadata_ignores_order(versions):
     assert units(compiled, "db")["seed"].exec.image == "1.0.0+b"
 
 
-def test_param_that_no_step_reads_is_a_warning():
-    assert run(box("resources:\n- {name: db, plugin: pg, params: {size: s, sise: m}}\n"), PG).warnings == (
-        'box.yaml:5:46: spec.resources[0].params.sise: no step of the plugin pg@1.2.0 reads it; did you mean "size"?',
-    )
+def test_param_that_no_step_reads_is_refused():
+    text = box("resources:\n- {name: db, plugin: pg, params: {size: s, sise: m}}\n")
+    place = r"box\.yaml:5:46: spec\.resources\[0\]\.params\.sise"
+    with pytest.raises(SpecError, match=place + r': no step of the plugin pg@1\.2\.0 reads it; did you mean "size"\?'):
+        run(text, PG)
     place = (
         "resources:\n- name: r\n  params: {extra: value}\n  spec:\n    create:\n    - {name: s, script: '#!/bin/sh'}\n"
     )
-    assert run(box(place)).warnings == (
-        "box.yaml:6:14: spec.resources[0].params.extra: no step of this resource reads it; there is none",
-    )
+    with pytest.raises(SpecError, match=r"params\.extra: no step of this resource reads it; there is none"):
+        run(box(place))
 
 
 def test_fields_without_effect_are_warned_about():

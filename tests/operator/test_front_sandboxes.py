@@ -275,9 +275,11 @@ class TestBirth:
         assert bench.looked == [bench.run_name]
 
     def test_compiler_warnings_are_reported(self):
-        spec = {"resources": [{"name": "db", "plugin": "pg", "params": {"nosuch": "x"}}]}
+        spec = {
+            "hooks": {"preStop": [{"name": "late", "webhook": {"method": "POST", "url": "https://hooks.example.com/"}}]}
+        }
         [doubt] = run(self.create_run(spec)).doubts
-        assert doubt.startswith("spec.resources[0].params.nosuch")
+        assert doubt.startswith("spec.hooks.preStop")
 
     @pytest.mark.parametrize(
         "box", [{"finalizers": (TARGET_FINALIZER,)}, {"finalizers": ("x/y",), "deleted": True}, {"deleted": True}]

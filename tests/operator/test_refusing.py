@@ -149,17 +149,18 @@ class TestSandboxes:
 
         play(story)
 
-    def test_unused_param_is_warned_about_once(self):
-        """A param that no step takes is legal, and probably not meant."""
+    def test_hook_that_never_runs_is_warned_about_once(self):
+        """A preStop hook without forks is legal, and probably not meant."""
 
         async def story(world: World) -> None:
-            world.sandbox({"resources": [{"name": "db", "plugin": "pg", "params": {"nosuch": "x"}}]})
+            hooks = {"preStop": [{"name": "late", "webhook": {"method": "POST", "url": "https://hooks.example.com/"}}]}
+            world.sandbox({"resources": [{"name": "db", "plugin": "pg"}], "hooks": hooks})
             await world.until(lambda: ready(world), "ready")
             await world.rest(3600)
             doubts = [each for each in world.cluster.objects("events") if each["reason"] == "PartlyApplied"]
             [doubt] = doubts
             assert doubt["type"] == "Warning"
-            assert doubt["note"].startswith("spec.resources[0].params.nosuch")
+            assert doubt["note"].startswith("spec.hooks.preStop")
             world.delete()
             await gone(world)
 

@@ -278,7 +278,7 @@ def test_unit_started_at_time_one_has_a_log():
 
 def test_unit_that_cannot_be_retried_gives_its_state():
     told = report(unit("db/make", "failed"), unit("db/drop", "failed", event="postStop"), unit("db/seed", "running"))
-    assert explain_no_retry(told) == "nothing in it is waiting for a retry: m"
+    assert explain_no_retry(told) == "nothing in it is waiting for a retry: m; delete the sandbox and apply it again"
     assert "never runs again in its sandbox; delete the sandbox" in explain_no_retry(told, "db/make")
     assert explain_no_retry(told, "db/drop") == "db/drop is not waiting for a retry: its state is failed"
     assert explain_no_retry(told, "db/seed") == "db/seed is not waiting for a retry: its state is running"

@@ -249,10 +249,12 @@ def test_sandbox_its_host_cannot_run_is_not_stored(db, host):
     assert db.get("sandboxes/sb1")["updatedAt"] == made["updatedAt"]
 
 
-def test_unused_param_is_a_warning(db):
+def test_unused_param_is_refused_before_the_sandbox_exists(db):
     odd = specs.empty(resources=[{"name": "mydb", "plugin": "db", "params": {"sise": "small"}}])
-    (warning,) = db.put("sandboxes/sb1", odd)["warnings"]
-    assert "sise" in warning
+    answer = db.call("PUT", "sandboxes/sb1", odd)
+    assert answer.status == 400
+    assert answer.error.startswith("spec.resources[0].params.sise: ")
+    assert db.get("sandboxes") == []
 
 
 def test_deletion_is_visible_until_the_run_has_ended(db, host):

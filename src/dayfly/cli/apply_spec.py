@@ -10,6 +10,7 @@ from dayfly.client.errors import DayflyError, Exit, RefusedError
 from dayfly.client.files import LoadedDocument, refusal_with_places, with_place
 from dayfly.spec import documents
 from dayfly.spec.plugin import Plugin
+from dayfly.spec.sandbox import Sandbox
 from dayfly.spec.scalars import semver
 from dayfly.spec.workload import Workload
 
@@ -20,23 +21,34 @@ _CONFLICT = 409
 _NOT_FOUND = 404
 
 
-def apply_one(client: ServerClient, wished: LoadedDocument, secrets: Any = None) -> Any:
-    """Apply one spec, print the result and return the stored object. `secrets` are those of a sandbox.
+def apply_one(
+    client: ServerClient, wished: LoadedDocument, secrets: Any = None, recreate_within: float | None = None
+) -> Any:
+    """Apply one spec, print the result and return the stored object.
+
+    Args:
+        client: A client of the server.
+        wished: The document.
+        secrets: The secrets of a sandbox.
+        recreate_within: Delete a sandbox whose changes are not allowed, wait at most these seconds until it is gone,
+            and create it again; None to refuse such changes.
 
     Raises:
         DayflyError: the server rejects it. The message has the position in the file if the server names a field.
     """
     try:
         if isinstance(wished.content, Plugin):
-            return _publish(client, wished.content)
+            return _publish(client, wished.content, wished.document.file)
         if isinstance(wished.content, Workload):
             return _declare_baseline(client, wished.content)
+        if recreate_within is not None:
+            _delete_if_immutable(client, wished, recreate_within)
         return _apply_run(client, wished, {"secrets": secrets} if secrets else {})
     except RefusedError as fault:
         raise refusal_with_places(fault, wished.document) from None
 
 
-def _publish(client: ServerClient, plugin: Plugin) -> Any:
+def _publish(client: ServerClient, plugin: Plugin, file: str) -> Any:
     at = ("resource-plugins", plugin.name)
     before = _find_existing(client, *at, version=plugin.version) if plugin.readme is not None else None
     try:
@@ -47,7 +59,7 @@ def _publish(client: ServerClient, plugin: Plugin) -> Any:
         stored = client.get(*at, version=plugin.version)
         published = documents.from_wire(stored, "ResourcePlugin")
         if not isinstance(published, Plugin) or published.spec != plugin.spec:
-            raise _immutable(plugin) from None
+            raise _immutable(plugin, file) from None
         print_message(f'Resource plugin "{plugin.name}@{plugin.version}" is unchanged.')
         return stored
     done = "Created" if before is None else "Changed the README of"
@@ -55,7 +67,7 @@ def _publish(client: ServerClient, plugin: Plugin) -> Any:
     return client.get(*at, version=plugin.version)
 
 
-def _immutable(plugin: Plugin) -> DayflyError:
+def _immutable(plugin: Plugin, file: str) -> DayflyError:
     if plugin.version == semver.UNVERSIONED:
         which, advice = f"default version ({plugin.version})", "add an @<semver> suffix to publish a new revision"
         example = f"{plugin.name}@0.0.1"
@@ -64,7 +76,9 @@ def _immutable(plugin: Plugin) -> DayflyError:
         major, minor, patch = plugin.version.partition("-")[0].partition("+")[0].split(".")
         example = f"{plugin.name}@{major}.{minor}.{int(patch) + 1}"
     message = f'resource plugin "{plugin.name}" {which} already exists with other content; versions are immutable'
-    return DayflyError(Exit.FAILED, message, f"{advice} (e.g. {example})")
+    return DayflyError(
+        Exit.FAILED, f"{file}: {message}", f"{advice} (e.g. {example}); compare: dayfly plugin diff {file}"
+    )
 
 
 def _declare_baseline(client: ServerClient, workload: Workload) -> Any:
@@ -91,6 +105,24 @@ def _apply_run(client: ServerClient, wished: LoadedDocument, more: dict[str, Any
     for warning in stored.get("warnings", ()):
         print_message(f"warning: {with_place(warning, wished.document)}")
     return stored
+
+
+def _delete_if_immutable(client: ServerClient, wished: LoadedDocument, seconds: float) -> None:
+    """Delete the sandbox of this name if the file changes what cannot change, and wait until it is gone."""
+    from dayfly.cli import watch
+    from dayfly.cli.output import plan_diff
+
+    existing = _find_existing(client, *subject.path(wished.subject)) if wished.kind == "sandbox" else None
+    if existing is None:
+        return
+    assert isinstance(wished.content, Sandbox), "the kind was checked"
+    fixed = plan_diff.find_difference(plan_diff.parse_existing(existing["spec"], wished.name), wished.content).immutable
+    if not fixed:
+        return
+    print_message(f"Recreating {subject.title(wished.subject)}, because {', '.join(fixed)} cannot be changed.")
+    uid = client.get(*subject.path(wished.subject), "report").get("uid", "")
+    client.delete(*subject.path(wished.subject))
+    watch.until_gone(client, wished.subject, uid, seconds)
 
 
 def _find_existing(client: ServerClient, *at: str, **query: str) -> Any:

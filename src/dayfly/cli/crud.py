@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from dayfly.spec.documents import Kind
 
 
+_WIDE_COLUMNS = 2
+"""The columns of a list that only `-o wide` shows: the expiry time and the labels."""
+
+
 class VerbKind(NamedTuple):
     """Sandbox or route group: its title, and its names in the API, in documents and in the client."""
 
@@ -31,7 +35,10 @@ class VerbKind(NamedTuple):
 def _lifetime_options(command: Any) -> Any:
     """Add `--for` and `--until`."""
     span = click.option(
-        "--for", "seconds", type=options.Duration(), help="The new lifetime from now on, like 90m, 2h or 3d."
+        "--for",
+        "seconds",
+        type=options.Duration(needs_unit=True),
+        help="The new lifetime from now on, like 90m, 2h or 3d.",
     )
     moment = click.option("--until", metavar="TIME", help="The new expiry time, like 2026-01-02T15:00:00Z.")
     return span(moment(command))
@@ -45,15 +52,16 @@ def add_list(
     @group.command("list", help=f"List all {kind.titles}, or those whose labels match.")
     @options.backend_options
     @options.labels
-    @options.output
+    @options.list_output
     def list_(labels: tuple[str, ...], context: str | None, namespace: str | None, output: str | None) -> None:
         found = wire.list_all(kind.plural, labels, context, namespace)
         if output:
             show.emit(found, output)
         elif found:
-            show.print_table(header, map(row, found), elastic=elastic)
+            show.print_table(header, map(row, found), elastic=elastic, wide=_WIDE_COLUMNS)
         elif labels:
-            show.print_message(f"No {kind.title} has matching labels.")
+            others = len(wire.list_all(kind.plural, (), context, namespace))
+            show.print_message(show.describe_empty(kind.title, kind.titles, others))
         else:
             show.print_message(f"There are no {kind.titles}; create one with: dayfly apply -f FILE")
 
@@ -62,25 +70,67 @@ def add_delete(group: click.Group, kind: VerbKind, text: str) -> None:
     """Add the verb `delete`, with `text` as its help."""
 
     @group.command("delete", help=text)
-    @options.name_argument("name", kind.plural, required=False)
+    @options.name_argument("names", kind.plural, nargs=-1, metavar="[NAME]...")
     @options.files(required=False)
     @options.variables_option
+    @options.labels
+    @click.option("--all", "everything", is_flag=True, help=f"Delete all {kind.titles}.")
+    @click.option("-y", "--yes", is_flag=True, help="Do not ask before --label or --all deletes, on a terminal.")
+    @click.option("--ignore-not-found", is_flag=True, help="Missing names are not an error.")
     @options.wait
     @options.timeout("5m")
     @options.backend_options
     def delete(
-        name: str | None,
+        names: tuple[str, ...],
         files: tuple[str, ...],
         sets: tuple[str, ...],
+        labels: tuple[str, ...],
+        *,
+        everything: bool,
+        yes: bool,
+        ignore_not_found: bool,
         wait: bool,
         timeout: float,
         context: str | None,
         namespace: str | None,
     ) -> int:
         from dayfly.cli.delete import delete_all
+        from dayfly.client import subject
 
-        chosen = [kind.subject(each) for each in resolve_names(name, files, sets, kind.kind)]
-        return delete_all(chosen, wait=wait, timeout=timeout, context=context, namespace=namespace)
+        if sum(map(bool, (names, files, labels, everything))) != 1:
+            raise click.UsageError("give either names, -f FILE, --label or --all", click.get_current_context())
+        if labels or everything:
+            chosen = _select(kind, labels, context, namespace, yes=yes)
+        else:
+            bare = [subject.bare_name(subject.normalize(each)) for each in names]
+            chosen = bare or resolve_names(None, files, sets, kind.kind)
+        return delete_all(
+            [kind.subject(each) for each in chosen],
+            wait=wait,
+            timeout=timeout,
+            context=context,
+            namespace=namespace,
+            ignore_not_found=ignore_not_found,
+        )
+
+
+def _select(
+    kind: VerbKind, labels: tuple[str, ...], context: str | None, namespace: str | None, *, yes: bool
+) -> list[str]:
+    """Return the names that labels select, or all names; on a terminal, ask first.
+
+    Raises:
+        Abort: the user does not agree.
+    """
+    import sys
+
+    found = [each["name"] for each in wire.list_all(kind.plural, labels, context, namespace)]
+    if not found:
+        others = len(wire.list_all(kind.plural, (), context, namespace)) if labels else 0
+        show.print_message(show.describe_empty(kind.title, kind.titles, others))
+    elif not yes and sys.stdin.isatty():
+        click.confirm(f"Delete {', '.join(found)}?", abort=True, err=True)
+    return found
 
 
 def add_extend(group: click.Group, kind: VerbKind) -> None:
@@ -116,15 +166,21 @@ def _extend(name: str, seconds: float | None, until: str | None, context: str | 
     if seconds is not None and seconds < 1:
         raise click.UsageError("--for must be at least 1s", click.get_current_context())
     host = hosts.find(context, namespace)
+    before = host.sandbox(name).status or {}
     end = host.extend(name, int(seconds or 0), until or "")
-    show.print_message(f"{show.capitalize(subject.title(name))} expires at {end}.")
+    is_unchanged = end in (before.get("scheduledDeleteTime"), before.get("expiresAt"))
+    remark = ", which is later; it is unchanged" if is_unchanged else ""
+    show.print_message(
+        f"{show.capitalize(subject.title(name))} {'already expires' if is_unchanged else 'expires'} at {end}{remark}."
+    )
 
 
-def expiry(status: Any) -> str:
-    """Return the expiry time, with a hint if it is soon."""
-    end: str = status.get("scheduledDeleteTime", "")
-    soon = any(each["type"] == "ExpiresSoon" and each["status"] == "True" for each in status.get("conditions") or ())
-    return f"{end} (soon; extend it if it is still needed)" if soon else end
+def print_one(name: str, output: str | None, context: str | None = None, namespace: str | None = None) -> None:
+    """Print a sandbox or `routegroup/NAME` with its endpoints, outputs and steps."""
+    from dayfly.cli import run_view
+    from dayfly.cli.backends import hosts
+
+    run_view.print_one(hosts.find(context, namespace), name, output)
 
 
 def resolve_names(name: str | None, files: tuple[str, ...], sets: tuple[str, ...], kind: Kind) -> list[str]:

@@ -36,11 +36,17 @@ class _DeletionBackend(Protocol):
 
 
 def delete_all(
-    chosen: Sequence[str], *, wait: bool, timeout: float, context: str | None = None, namespace: str | None = None
+    chosen: Sequence[str],
+    *,
+    wait: bool,
+    timeout: float,
+    context: str | None = None,
+    namespace: str | None = None,
+    ignore_not_found: bool = False,
 ) -> int:
     """Delete sandboxes, route groups and pools; `chosen` has subjects as in `client.subject`.
 
-    Return the exit code of the first failure, or `Exit.OK`.
+    Return the exit code of the first failure, or `Exit.OK`. With `ignore_not_found`, a missing run is no failure.
     """
     for each in chosen:
         subject.check(each)
@@ -51,7 +57,8 @@ def delete_all(
         try:
             found = backend.request(each)
         except DayflyError as fault:
-            code = _report_failure(fault, code)
+            if not (ignore_not_found and fault.code == Exit.NOT_FOUND):
+                code = _report_failure(fault, code)
         else:
             told = f" (routing key: {found.routing_key})" if found.routing_key else ""
             show.print_message(f"Deleting {subject.title(each)}{told}.")

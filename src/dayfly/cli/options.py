@@ -15,22 +15,32 @@ from dayfly.spec.scalars import numbers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from click.shell_completion import CompletionItem
+
     from dayfly.spec.routing.routing_keys import Forms
 
     Decorator = Callable[[Any], Any]
 
+WIDE, NO_HEADERS = "dayfly.wide", "dayfly.no-headers"
+"""Keys in click's `Context.meta`: whether `-o wide` and `--no-headers` are given."""
+_NO_WAIT = "dayfly.no-wait"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Duration(click.ParamType[float]):
-    """`90s`, `3m`, `1h`, `2d`, or a plain number of seconds."""
+    """`90s`, `3m`, `1h` or `2d`, and unless a unit is required a plain number of seconds."""
 
     name = "duration"
+
+    def __init__(self, *, needs_unit: bool = False) -> None:
+        self._needs_unit = needs_unit
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, int | float):
             return float(value)
         number, unit = (value[:-1], value[-1:]) if value[-1:] in _UNITS else (value, "s")
+        if self._needs_unit and number == value:
+            self.fail(f"{value!r} has no unit: write s, m, h or d after the number, like 2h", param, ctx)
         if (count := numbers.parse_whole(number, 9_999_999)) is None:
             self.fail(f"{value!r} is not a duration: write a whole number and s, m, h or d, like 90s", param, ctx)
         return float(count * _UNITS[unit])
@@ -50,7 +60,7 @@ def _complete_with(name: str) -> Callable[..., Any]:
 def _strip_kind(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
     from dayfly.client import subject
 
-    return subject.normalize(value) if isinstance(value, str) else value
+    return tuple(map(subject.normalize, value)) if isinstance(value, tuple) else subject.normalize(value)
 
 
 def name_argument(name: str, completion: str, **more: Any) -> Decorator:
@@ -70,13 +80,34 @@ def timeout(default: str) -> Decorator:
     )
 
 
-wait: Decorator = click.option(
-    "--wait",
-    type=click.BOOL,
-    default=True,
-    show_default=True,
-    metavar="BOOLEAN",
-    help="Wait until it is done; --wait=false returns at once.",
+def wait(command: Any) -> Any:
+    """Add `--wait`, and `--no-wait` for `--wait=false`."""
+    waits = click.option(
+        "--wait",
+        is_flag=False,
+        flag_value="true",
+        type=click.BOOL,
+        default=True,
+        show_default=True,
+        metavar="BOOLEAN",
+        callback=lambda ctx, _param, value: value and not ctx.meta.get(_NO_WAIT),
+        help="Wait until it is done; --wait=false or --no-wait returns at once.",
+    )
+    returns = click.option(
+        "--no-wait",
+        is_flag=True,
+        is_eager=True,
+        hidden=True,
+        expose_value=False,
+        callback=_store_in_meta(_NO_WAIT),
+    )
+    return waits(returns(command))
+
+
+recreate: Decorator = click.option(
+    "--recreate",
+    is_flag=True,
+    help="If a sandbox cannot change as its file requires, delete it with its resources and create it again.",
 )
 secrets_file: Decorator = click.option(
     "--secrets-file",
@@ -84,10 +115,75 @@ secrets_file: Decorator = click.option(
     shell_complete=_complete_with("file_paths"),
     help="A file with secrets of the plugins, as lines of NAME=VALUE. Only you may have access to it.",
 )
+
+
+class OutputFormat(click.ParamType[str]):
+    """`json`, `yaml`, `name`, `wide`, or `jsonpath=` and a query such as `$.status.ready`."""
+
+    name = "format"
+    words = ("json", "yaml", "name", "wide")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value in self.words:
+            return str(value)
+        head, _, query = value.partition("=")
+        if head != "jsonpath":
+            self.fail(f"{value!r} is not one of {', '.join(self.words)} and jsonpath=QUERY", param, ctx)
+        from dayfly.spec.errors import SpecError
+        from dayfly.spec.scalars import jsonpath
+
+        query = query.removeprefix("{").removesuffix("}")  # as kubectl writes it
+        query = f"${query}" if query.startswith((".", "[")) else query
+        try:
+            jsonpath.check(query, regex=False)
+        except SpecError as fault:
+            self.fail(fault.problem, param, ctx)
+        return f"jsonpath={query}"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:  # noqa: ARG002 # click's signature
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(each) for each in (*self.words, "jsonpath=") if each.startswith(incomplete)]
+
+
+def _note_wide(ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """Return the format, or None for text. `wide` is text with more columns."""
+    ctx.meta[WIDE] = value == "wide"
+    return None if value == "wide" else value
+
+
+def _store_in_meta(key: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """Return a callback that stores the value of an option in click's `Context.meta`."""
+
+    def store(ctx: click.Context, _param: click.Parameter, value: Any) -> None:
+        if value is not None:
+            ctx.meta[key] = value
+
+    return store
+
+
 output: Decorator = click.option(
-    "-o", "--output", type=click.Choice(["json", "yaml"]), help="Print data instead of text."
+    "-o",
+    "--output",
+    type=OutputFormat(),
+    callback=_note_wide,
+    metavar="FORMAT",
+    help="Print json, yaml, only the name, text with more columns (wide), or the values of jsonpath=QUERY.",
 )
-json_only: Decorator = click.option("-o", "--output", type=click.Choice(["json"]), help="Print data instead of text.")
+_no_headers: Decorator = click.option(
+    "--no-headers",
+    is_flag=True,
+    expose_value=False,
+    callback=_store_in_meta(NO_HEADERS),
+    help="Print tables without their header.",
+)
+
+
+def list_output(command: Any) -> Any:
+    """Add `-o` and `--no-headers`."""
+    return output(_no_headers(command))
+
+
 variables_option: Decorator = click.option(
     "--set", "sets", multiple=True, metavar="NAME=VALUE", help="The value of @{NAME} in the files. Repeatable."
 )
@@ -103,16 +199,11 @@ labels: Decorator = click.option(
 )
 
 
-def _store_server(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        ctx.meta["dayfly.server"] = value
-
-
 server: Decorator = click.option(
     "--server",
     metavar="NAME",
     expose_value=False,
-    callback=_store_server,
+    callback=_store_in_meta("dayfly.server"),
     shell_complete=_complete_with("servers"),
     help="Use this server, which `dayfly login` has stored.",
 )
@@ -203,34 +294,3 @@ def parse_routing_forms(headers: tuple[str, ...], query: str) -> Forms:
         return check_forms(headers, query)
     except SpecError as fault:
         raise DayflyError(Exit.USAGE, str(fault), "see --routing-header and --routing-query") from None
-
-
-# Verbs of other tools, and Dayfly's verbs for the same.
-_VERBS_OF_OTHER_TOOLS = {
-    "rm": "delete",
-    "remove": "delete",
-    "destroy": "delete",
-    "ls": "list",
-    "create": "apply",
-    "update": "apply",
-    "show": "get",
-    "describe": "get",
-    "status": "get",
-}
-
-
-class NounGroup(click.Group):
-    """A group that suggests a verb for an unknown command: by its name in other tools, or by similar spelling."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        wanted = args[0]
-        if not ctx.resilient_parsing and not wanted.startswith("-") and self.get_command(ctx, wanted) is None:
-            import difflib
-
-            meant = _VERBS_OF_OTHER_TOOLS.get(wanted)
-            close = [meant] if meant in self.commands else difflib.get_close_matches(wanted, self.commands, 1, 0.5)
-            hint = f"; did you mean: {ctx.command_path} {close[0]}" if close else ""
-            ctx.fail(f'no such command "{wanted}"{hint}')
-        return super().resolve_command(ctx, args)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _MAX_VARIABLE_BYTES = 32 * os.sysconf("SC_PAGE_SIZE") - len("=\0")
 """Limit of a variable's name and value in bytes: with a longer variable the kernel starts no program."""
-GITHUB, GITLAB = "github", "gitlab"
+GITHUB, GITLAB, DOCKER = "github", "gitlab", "docker"
 _PREFIXES = {GITHUB: ("GITHUB_", "RUNNER_", "ACTIONS_"), GITLAB: ("GITLAB_", "CI_")}
 """Variables by which these systems control a job."""
 _SAFE = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
@@ -34,6 +34,7 @@ class Variable(NamedTuple):
     output: str
     size: int
     withheld: bool = False
+    sensitive: bool = False
 
     @property
     def missing_reason(self) -> str:
@@ -60,7 +61,8 @@ def variables(found: list[Any], form: str = "") -> list[Variable]:
         name = variable_name(resource, step, output)
         value, size = _decode(each)
         withheld = bool(each.get("withheld"))
-        variable = Variable(name, None if withheld else value, resource, step, output, size, withheld)
+        sensitive = bool(each.get("sensitive"))
+        variable = Variable(name, None if withheld else value, resource, step, output, size, withheld, sensitive)
         if twin := named.get(name):
             message = f"{_full_name(twin)} and {_full_name(variable)} have the same variable name, {name}"
             raise DayflyError(Exit.FAILED, message, "read them with: dayfly env SANDBOX -o json")
@@ -112,12 +114,13 @@ def format_github(variable: Variable) -> str:
 def format_gitlab(found: list[Variable]) -> str:
     """Return the lines of a dotenv report. GitLab reads the values verbatim, except for spaces at both ends.
 
+    Sensitive outputs are left out: GitLab cannot mask them, and everyone who may read the job can read its reports.
     Line breaks at the end of a value are left out, as in a shell's `$(...)`.
 
     Raises:
         DayflyError: GitLab would read a value differently.
     """
-    plain = [(each.name, (each.value or "").rstrip("\n")) for each in found]
+    plain = [(each.name, (each.value or "").rstrip("\n")) for each in found if not each.sensitive]
     if wrong := [name for name, value in plain if _LINE_BREAK.search(value) or value != value.strip()]:
         have = "has" if len(wrong) == 1 else "have"
         message = (
@@ -127,6 +130,53 @@ def format_gitlab(found: list[Variable]) -> str:
             Exit.FAILED, message, 'use it in the same job, with: vars=$(dayfly env SANDBOX) && eval "$vars"'
         )
     return "".join(f"{name}={value}\n" for name, value in plain)
+
+
+def format_docker(found: list[Variable]) -> str:
+    """Return the lines of a file for `docker run --env-file`, which reads the values verbatim.
+
+    Raises:
+        DayflyError: a value has several lines.
+    """
+    if wrong := [each.name for each in found if _LINE_BREAK.search(each.value or "")]:
+        message = f"{', '.join(wrong)}: docker --env-file cannot hold values with several lines"
+        raise DayflyError(Exit.FAILED, message, 'pass them one by one: -e NAME="$(dayfly env SANDBOX STEP.OUTPUT)"')
+    return "".join(f"{each.name}={each.value}\n" for each in found)
+
+
+def github_masks(found: list[Variable]) -> list[str]:
+    """Return the commands with which GitHub masks each line of the sensitive values in the log of a job."""
+    lines = (line for each in found if each.sensitive for line in (each.value or "").splitlines())
+    return [f"::add-mask::{line.replace('%', '%25')}" for line in dict.fromkeys(lines) if line.strip()]
+
+
+def find_output(found: list[Any], wanted: str) -> bytes:
+    """Return the value of one output, which is named RESOURCE.OUTPUT, STEP.OUTPUT or RESOURCE/STEP.OUTPUT.
+
+    Raises:
+        DayflyError: there is no such output, there are several, or the value stays in its cluster.
+    """
+    import base64
+
+    from dayfly.client.errors import unknown_name_error
+
+    full = {f"{each.get('resource', '')}/{each['step']}.{each['output']}".lstrip("/"): each for each in found}
+    chosen = [name for name, each in full.items() if wanted in _short_names(each) or wanted == name]
+    if not chosen:
+        raise unknown_name_error(f'no output "{wanted}"', wanted, full, "dayfly env SANDBOX")
+    if len(chosen) > 1:
+        raise DayflyError(Exit.USAGE, f'"{wanted}" is the name of several outputs', f"use one of {', '.join(chosen)}")
+    each = full[chosen[0]]
+    if each.get("withheld"):
+        message = f"{chosen[0]} is sensitive and never leaves its cluster"
+        raise DayflyError(Exit.DENIED, message, "read it with the option --context of that cluster")
+    is_binary = each.get("encoding", "utf-8") != "utf-8"
+    return base64.b64decode(each["value"]) if is_binary else each["value"].encode()
+
+
+def _short_names(each: Any) -> tuple[str, ...]:
+    resource, step, output = each.get("resource", ""), each["step"], each["output"]
+    return f"{resource}.{output}", f"{step}.{output}", variable_name(resource, step, output)
 
 
 def _escape(match: re.Match[str]) -> str:

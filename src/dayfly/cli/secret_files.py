@@ -170,6 +170,21 @@ def _fetch_plugin(client: ServerClient, reference: str) -> PluginSpec:
     return plugin.spec
 
 
+def _fetch_plugin_of(client: ServerClient, resource: Any) -> PluginSpec:
+    """Return the spec of the plugin that a resource names.
+
+    Raises:
+        DayflyError: it is not published.
+    """
+    try:
+        return _fetch_plugin(client, resource["plugin"])
+    except DayflyError as fault:
+        if fault.code != Exit.NOT_FOUND:
+            raise
+        advice = f"add the plugin's file with -f, or see: dayfly plugin list -A{client.flags}"
+        raise DayflyError(Exit.NOT_FOUND, f'resource "{resource["name"]}": {fault.message}', advice) from None
+
+
 def _required_secrets(body: Any, client: ServerClient | None) -> dict[str, list[str]]:
     """Return the names of the secrets that a sandbox needs, by resource.
 
@@ -183,7 +198,7 @@ def _required_secrets(body: Any, client: ServerClient | None) -> dict[str, list[
             spec = plugin.spec
         else:
             assert client is not None, "published plugins need a client"
-            spec = _fetch_plugin(client, resource["plugin"])
+            spec = _fetch_plugin_of(client, resource)
         if names := sorted(spec.secrets() - resource.get("params", {}).keys()):
             found[resource["name"]] = names
     return found

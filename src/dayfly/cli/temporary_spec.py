@@ -86,7 +86,7 @@ def read(
                 f"is a {wished.kind}, which cannot be created for one command: {wished.apply_command}"
             )
     plugins = [wished.content for wished in found if isinstance(wished.content, Plugin)]
-    given = [*_pairs("-p", params), *_contents(param_files)]
+    given = [*pairs("-p", params), *_contents(param_files)]
     is_sandbox = any(wished.kind == "sandbox" for wished in found)
     if is_sandbox:
         if given:
@@ -111,10 +111,15 @@ def plugin_params(plugin: Plugin, params: tuple[str, ...]) -> dict[str, str]:
     Raises:
         DayflyError: a pair is malformed, its name is unknown, or a required param is missing.
     """
-    return temporary.params_by_plugin([plugin], _pairs("-p", params))[plugin.name]
+    return temporary.params_by_plugin([plugin], pairs("-p", params))[plugin.name]
 
 
-def _pairs(option: str, given: Iterable[str]) -> list[tuple[str, str]]:
+def pairs(option: str, given: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the names and values of a repeatable option with `NAME=VALUE`.
+
+    Raises:
+        DayflyError: a value has no `=`.
+    """
     found = []
     for pair in given:
         name, equals, value = pair.partition("=")
@@ -129,7 +134,7 @@ def _pairs(option: str, given: Iterable[str]) -> list[tuple[str, str]]:
 def _contents(given: Iterable[str]) -> list[tuple[str, str]]:
     """Return the text of each file, without a byte order mark."""
     found = []
-    for name, path in _pairs("--param-file", given):
+    for name, path in pairs("--param-file", given):
         try:
             found.append((name, text.decode(reading.read(path))))
         except text.NotTextError as fault:

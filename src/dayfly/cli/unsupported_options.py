@@ -14,6 +14,7 @@ CONTEXT, SERVER = "--context", "--server"
 _OPTIONS = {CONTEXT: CONTEXT, SERVER: SERVER, "-n": CONTEXT, "--namespace": CONTEXT}
 
 _FILES_ONLY = "only reads files; remove {option}"
+_HELP = "only prints text; remove {option}"
 _KUBECTL = "is for a server; in a cluster, type: "
 _APPLY = f"{_KUBECTL}dayfly manifest -f FILE | kubectl apply --context NAME -f -"
 _POOLS = f"{_KUBECTL}kubectl get resourcepools --context NAME"
@@ -34,12 +35,17 @@ _LEASED = "is for a server, which deletes the sandbox of a killed command; in a 
 MESSAGES: dict[str, dict[str, str]] = {
     "up": {CONTEXT: _OPERATOR, SERVER: _SHARED},
     "down": {CONTEXT: _OPERATOR, SERVER: _SHARED},
+    "bug-report": {CONTEXT: "is for a server; for a cluster, send the operator's log: see docs/guides/troubleshoot.md"},
+    "version": {CONTEXT: f"{_KUBECTL}kubectl -n dayfly-system get deployments -o wide --context NAME"},
     "status": {CONTEXT: f"{_KUBECTL}dayfly get --context NAME"},
     **{verb: {CONTEXT: _APPLY} for verb in ("apply", "sandbox apply", "routegroup apply", "plugin apply")},
     "plugin get": {CONTEXT: f"{_KUBECTL}kubectl get resourceplugins NAME.VERSION -o yaml --context NAME"},
     "plugin list": {CONTEXT: f"{_KUBECTL}kubectl get resourceplugins --context NAME"},
+    "plugin diff": {CONTEXT: f"{_KUBECTL}dayfly manifest -f FILE | kubectl diff --context NAME -f -"},
     "plugin delete": {CONTEXT: f"{_KUBECTL}kubectl delete resourceplugins NAME.VERSION --context NAME"},
     **{f"pool {verb}": {CONTEXT: _POOLS} for verb in ("list", "get", "pause", "resume", "drain", "explain", "delete")},
+    "history": {CONTEXT: f"{_KUBECTL}kubectl events --for sandbox.dayfly.dev/NAME --context NAME"},
+    "open": {CONTEXT: "is for a server; for a cluster, type: dayfly page --context NAME"},
     "plugin test": {SERVER: _HOME_OR_CLUSTER},
     "state list": {SERVER: _STATES},
     "state show": {SERVER: _STATES},
@@ -50,7 +56,8 @@ MESSAGES: dict[str, dict[str, str]] = {
     **{f"cluster token {verb}": {CONTEXT: _AGENTS} for verb in ("create", "list", "delete")},
     "operator": {SERVER: "connects to its server with --server-url URL"},
     **{verb: {CONTEXT: _FILES_ONLY, SERVER: _FILES_ONLY} for verb in ("manifest", "explain", "schema", "completion")},
-    **{f"plugin {verb}": {CONTEXT: _FILES_ONLY, SERVER: _FILES_ONLY} for verb in ("init", "lint")},
+    "help": {CONTEXT: _HELP, SERVER: _HELP},
+    **{f"plugin {verb}": {CONTEXT: _FILES_ONLY, SERVER: _FILES_ONLY} for verb in ("init", "lint", "plan")},
     **{
         verb: {CONTEXT: _DATABASE, SERVER: _DATABASE}
         for verb in ("server", "server init", "server admin-key", "server migrate")

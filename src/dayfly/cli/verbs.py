@@ -19,62 +19,98 @@ from dayfly.spec.errors import SpecError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from click.shell_completion import CompletionItem
+
 PROGRAM = "dayfly"
 COMPLETION = "_DAYFLY_COMPLETE"
 """The environment variable with which a shell requests completions."""
 
-_VERBS = {
-    "up": "Run the server of this home.",
-    "down": "Stop the server; the next one takes over its running steps.",
-    "status": "Show the state of the server and all sandboxes, worst first.",
-    "apply": "Apply plugins, baselines, pools, sandboxes and groups.",
-    "plan": "Show what files would do, without doing it.",
-    "manifest": "Print files as Kubernetes objects for kubectl.",
-    "explain": "Explain a kind of file, or one of its fields.",
-    "schema": "Print the JSON Schema of a kind of file, for editors.",
-    "sandbox": "Apply, get, list, extend and delete sandboxes (sb).",
-    "routegroup": "Apply, get, list, extend and delete route groups (rg).",
-    "pool": "List, get, pause, resume, drain, explain, delete pools.",
-    "plugin": "Start, check, test, apply, get, list, delete plugins (rp).",
-    "get": "Show the state of sandboxes, resources, groups or pools.",
-    "logs": "Show the logs of a sandbox's steps and forks.",
-    "why": "Explain what a sandbox is waiting for, down to the root cause.",
-    "env": "Print a sandbox's outputs as a dotenv file.",
-    "state": "List the stored Terraform states, or print one.",
-    "with": "Provision a plugin, run a command with its outputs, clean up.",
-    "reset": "Give a resource of a sandbox another pool member.",
-    "retry": "Retry now, without waiting for the next scheduled retry.",
-    "abandon": "Give up a running cleanup; your reason is recorded.",
-    "server": "Run a server for many users and clusters.",
-    "login": "Store a server's address and key, for --server NAME.",
-    "key": "Create, list and delete API keys.",
-    "cluster": "Add, list and remove clusters, and the tokens of their agents.",
-    "audit": "Show or verify the audit log of changes.",
-    "page": "Open the page of the server in a browser.",
-    "operator": "Run the operator of a Kubernetes cluster.",
-    "routeserver": "Serve routing rules to programs.",
-    "completion": "Print the completion script of a shell.",
+GROUPS = {
+    "Sandboxes": {
+        "apply": "Apply plugins, baselines, pools, sandboxes and groups.",
+        "plan": "Show what files would do, without doing it.",
+        "get": "Show the state of sandboxes, resources, groups or pools.",
+        "why": "Explain what a sandbox is waiting for, down to the root cause.",
+        "wait": "Wait until sandboxes are ready, or gone.",
+        "history": "Show what happened to a sandbox, step by step.",
+        "logs": "Show the logs of a sandbox's steps and forks.",
+        "env": "Print a sandbox's outputs as variables, or one of them.",
+        "sandbox": "Apply, get, list, extend and delete sandboxes (sb).",
+        "routegroup": "Apply, get, list, extend and delete route groups (rg).",
+        "with": "Provision a plugin, run a command with its outputs, clean up.",
+        "retry": "Retry now, without waiting for the next scheduled retry.",
+        "abandon": "Give up a running cleanup; your reason is recorded.",
+    },
+    "Plugins and files": {
+        "plugin": "Start, check, compare, test, apply, get, list, delete plugins (rp).",
+        "manifest": "Print files as Kubernetes objects for kubectl.",
+        "explain": "Explain a kind of file, or one of its fields.",
+        "schema": "Print the JSON Schema of a kind of file, for editors.",
+        "state": "List the stored Terraform states, or print one.",
+    },
+    "Pools": {
+        "pool": "List, get, pause, resume, drain, explain, delete pools.",
+    },
+    "This machine": {
+        "up": "Run the server of this home.",
+        "down": "Stop the server; the next one takes over its running steps.",
+        "reset": "Give a resource another pool member, or remove this home.",
+        "status": "Show the state of the server and all sandboxes, worst first.",
+        "open": "Open the page of the server at a sandbox.",
+        "page": "Open the page of the server in a browser.",
+    },
+    "Shared servers": {
+        "login": "Store a server's address and key, for --server NAME.",
+        "server": "Run a server for many users and clusters.",
+        "key": "Create, list and delete API keys.",
+        "cluster": "Add, list and remove clusters, and the tokens of their agents.",
+        "audit": "Show or verify the audit log of changes.",
+    },
+    "Kubernetes": {
+        "operator": "Run the operator of a Kubernetes cluster.",
+        "routeserver": "Serve routing rules to programs.",
+    },
+    "Other": {
+        "doctor": "Check what is installed, reachable and permitted.",
+        "bug-report": "Write a file for a bug report, without sensitive values.",
+        "version": "Show the versions of client, server, operators and API.",
+        "completion": "Print the completion script of a shell.",
+        "help": "Show the help of a command.",
+    },
 }
+"""The verbs with their summaries, in the groups of the help."""
+_VERBS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
 _EXIT_CODES = (
     "Exit codes: 0 done, 1 failed, 2 the command line or a file is wrong, "
     "3 not found, 4 timed out, 5 denied, 6 no server."
 )
 _COMMON_NAMES = {
+    "create": "apply -f FILE",
     "delete": "sandbox delete",
-    "rm": "sandbox delete",
-    "list": "sandbox list",
-    "ls": "sandbox list",
-    "create": "apply -f",
-    "describe": "get",
-    "diff": "plan -f",
+    "describe": "get sandbox NAME",
+    "destroy": "sandbox delete",
+    "diff": "plan -f FILE --diff",
+    "exec": "with -f FILE -- COMMAND",
     "init": "plugin init",
     "lint": "plugin lint",
+    "list": "get",
+    "ls": "get",
+    "output": "env SANDBOX",
+    "outputs": "env SANDBOX",
+    "ps": "get",
+    "restart": "apply -f FILE --recreate",
+    "rm": "sandbox delete",
+    "run": "with -f FILE -- COMMAND",
+    "scale": "explain pool.ready",
+    "show": "get sandbox NAME",
     "start": "up",
     "stop": "down",
+    "test": "plugin test",
+    "ui": "page",
 }
 """Commands for names that other tools use."""
-_MODULES = {"with": "with_command"}
-"""The modules of verbs that are keywords of Python."""
+_MODULES = {"with": "with_command", "bug-report": "bug_report"}
+"""The modules of verbs whose names cannot be names of modules."""
 _ALIASES = {"sb": "sandbox", "rg": "routegroup", "rp": "plugin", "resourceplugin": "plugin", "resourcepool": "pool"}
 
 
@@ -103,17 +139,24 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         wanted = args[0]
         if not ctx.resilient_parsing and not wanted.startswith("-") and self.get_command(ctx, wanted) is None:
-            import difflib
+            from dayfly.cli.command_classes import similar_command
 
-            if ctx.parent is None and wanted in _COMMON_NAMES:
-                ctx.fail(f'no such command "{wanted}"; did you mean: {PROGRAM} {_COMMON_NAMES[wanted]}')
-            close = difflib.get_close_matches(wanted, [*self.modules, *self.aliases], n=1, cutoff=0.5)
-            ctx.fail(f'no such command "{wanted}"{f"; did you mean {close[0]}?" if close else ""}')
+            meant = _COMMON_NAMES.get(wanted) or similar_command(wanted, [*self.modules, *self.aliases])
+            hint = f"; did you mean: {PROGRAM} {meant}" if meant else ""
+            ctx.fail(f'no such command "{wanted}"{hint}')
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 # click's signature
-        with formatter.section("Commands"):
-            formatter.write_dl(list(self.modules.items()))
+        for title, verbs in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(verbs.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete verbs with their summaries, without an import of their modules."""
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name, help=text) for name, text in self.modules.items() if name.startswith(incomplete)]
+        return found or super().shell_complete(ctx, incomplete)
 
 
 root: click.Group = LazyGroup(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 GONE = 404
 _TAIL_LINES = 10
+_RUNNING_LINES = 5
 
 
 def until_ready(client: ServerClient, name: str, seconds: float, *, first: str = "") -> None:
@@ -35,12 +36,28 @@ def until_ready(client: ServerClient, name: str, seconds: float, *, first: str =
     run_ = waiting.WaitedRun(client.json, name, is_patient=False, before=first)
     try:
         with progress.begin(name) as shown:
-            run(waiting.until_ready(run_, seconds, lambda report: shown.show(to_builtins(report)), shown.pause))
+
+            def show(report: Any) -> None:
+                shown.show(to_builtins(report), _running_log(run_, report) if shown.shows_logs else ())
+
+            run(waiting.until_ready(run_, seconds, show, shown.pause))
     except FailedError as fault:
         for line in fault.log.splitlines()[-_TAIL_LINES:]:
             print_message(f"{fault.unit} | {line}")
         fault.log = ""
         raise
+
+
+def _running_log(run_: waiting.WaitedRun, report: Any) -> list[str]:
+    """Return the last lines of the running step that started last; empty if there is none or it has no log."""
+    running = [unit for unit in report.units if unit.state == "running" and unit.kind != "fork"]
+    if not running:
+        return []
+    latest = max(running, key=lambda unit: unit.started_at)
+    try:
+        return (run(run_.tail(latest.id, latest.attempt)) or [])[-_RUNNING_LINES:]
+    except DayflyError:
+        return []  # the display goes on without the log
 
 
 def report_until_ready(client: ServerClient, name: str, applied: Any, seconds: float) -> tuple[Exit, Any]:

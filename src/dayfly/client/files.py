@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -77,10 +78,17 @@ class LoadedDocument(NamedTuple):
         )
 
 
-def load(files: Iterable[str], sets: Iterable[str]) -> list[LoadedDocument]:
+def load(
+    files: Iterable[str], sets: Iterable[str], warn: Callable[[str], None] = lambda _: None
+) -> list[LoadedDocument]:
     """Return all documents of files, sorted by kind: plugins, baselines, pools, sandboxes, groups, hooks.
 
     A plugin follows its parent.
+
+    Args:
+        files: Files, folders, or `-` for standard input.
+        sets: Variables as `NAME=VALUE`.
+        warn: Called for each variable that no file uses.
 
     Raises:
         SpecError: some documents are invalid; the error has all problems with their places.
@@ -88,7 +96,10 @@ def load(files: Iterable[str], sets: Iterable[str]) -> list[LoadedDocument]:
     """
     variables = template.parse_sets(sets)
     faults, found = Faults(), []
-    for document in parse(files):
+    parsed = parse(files)
+    for name in template.unused_variables(variables, parsed):
+        warn(f"warning: --set {name} has no effect: no file contains @{{{name}}}")
+    for document in parsed:
         with faults:
             filled = template.expand(document, variables, reader(document.file))
             wished = LoadedDocument(_with_readme(documents.load(filled), document.file), filled)
@@ -118,14 +129,16 @@ def _level(content: object, plugins: Mapping[tuple[str, str], Plugin]) -> int:
     return level
 
 
-def load_one(files: Iterable[str], sets: Iterable[str], kind: str) -> LoadedDocument:
-    """Return the only document of some files, which must be of one kind.
+def load_one(
+    files: Iterable[str], sets: Iterable[str], kind: str, warn: Callable[[str], None] = lambda _: None
+) -> LoadedDocument:
+    """Return the only document of some files, which must be of one kind. All else is as in `load`.
 
     Raises:
         SpecError: as `load`, or the document is of another kind.
         DayflyError: as `load`, or there are several documents.
     """
-    found = load(files, sets)
+    found = load(files, sets, warn)
     for wished in found:
         if wished.kind != kind:
             raise wished.document.error(f"is a {wished.kind}, not a {kind}; apply it with: {wished.apply_command}")
@@ -256,7 +269,25 @@ def read(path: str) -> bytes:
 
 def _unreadable(path: str, fault: OSError | ValueError) -> DayflyError:
     reason = (getattr(fault, "strerror", None) or "cannot be read").lower()
-    return DayflyError(Exit.USAGE, f"{path}: {reason}", "give -f a file or folder that can be read")
+    advice = "give -f a file or folder that can be read"
+    if path.startswith(("http://", "https://")):
+        advice = f"files are not downloaded: curl -fsS {quote(path)} | dayfly ... -f -"
+    elif isinstance(fault, FileNotFoundError) and (twin := _twin(path)):
+        advice = f"did you mean {twin}?"
+    return DayflyError(Exit.USAGE, f"{path}: {reason}", advice)
+
+
+def _twin(path: str) -> str:
+    """Return the file of the same name with another ending, or of a similar name in the same folder; or nothing."""
+    import difflib
+
+    with contextlib.suppress(OSError, ValueError):
+        here = Path(path)
+        names = sorted(each.name for each in here.parent.iterdir())
+        same = [name for name in names if Path(name).stem == here.stem and Path(name).suffix in ENDINGS]
+        if close := same or difflib.get_close_matches(here.name, names, n=1, cutoff=0.7):
+            return str(here.with_name(close[0]))
+    return ""
 
 
 def _refuse_duplicates(found: list[LoadedDocument]) -> None:

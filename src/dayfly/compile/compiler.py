@@ -28,7 +28,7 @@ from dayfly.spec.sandbox import Endpoint, Fork, Hooks, Sandbox
 from dayfly.spec.unsupported_fields import LocalRouting, fields_without_effect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from dayfly.compile.pools import CompiledPool
     from dayfly.compile.resources import Instance, PluginVersion
@@ -117,7 +117,7 @@ def compile(  # noqa: A001  -- the field's word for it
             check_document_size(made, found[made.resource].keys if made.resource else ("spec", "hooks"))
     except SpecError as fault:
         raise with_position(fault, source) from None
-    doubts = _warnings(sandbox, found.values(), local=local)
+    doubts = _warnings(sandbox, local=local)
     used = {name: pool.name for name, pool in matched.items()}
     shown = tuple(str(with_position(doubt, source)) for doubt in doubts)
     above = {name: each.spec.parent.plugin for name, each in found.items() if each.spec.parent is not None}
@@ -220,9 +220,8 @@ def _routes_and_previews(
     return (*ways, *routes.preview_units(_endpoints(sandbox), key, ways))
 
 
-def _warnings(sandbox: Sandbox, found: Iterable[Instance], *, local: LocalRouting) -> Iterator[SpecError]:
+def _warnings(sandbox: Sandbox, *, local: LocalRouting) -> Iterator[SpecError]:
     """Return warnings about parts that are valid and probably unintended."""
-    yield from (SpecError(*doubt) for instance in found for doubt in resources.unused_params(instance))
     if sandbox.spec.hooks and sandbox.spec.hooks.pre_stop and not sandbox.spec.forks:
         problem = "runs only after a fork has been started, but this sandbox has no forks; write it under postStop"
         yield SpecError(problem, ("spec", "hooks", "preStop"))

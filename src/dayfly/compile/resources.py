@@ -127,7 +127,7 @@ def _why_ambiguous(wanted: ResourceOutput, spec: PluginSpec) -> str:
 
 
 def check_params(instances: Mapping[str, Instance]) -> None:
-    """Check that required params are set, that references to other resources exist, and that there is no cycle.
+    """Check that all params are known, required ones are set, references exist, and that there is no cycle.
 
     There are two kinds of dependencies. A step waits for the steps whose outputs it reads. A resource's delete steps
     wait for those of its readers, so two resources that read each other could never be deleted.
@@ -136,6 +136,7 @@ def check_params(instances: Mapping[str, Instance]) -> None:
         SpecError: At the faulty param, or at the first param of a cycle.
     """
     for instance in instances.values():
+        _check_unused(instance)
         _check_required(instance)
         _check_secret(instance)
         for _, wanted, keys in instance.output_params():
@@ -165,6 +166,15 @@ def _check_required(instance: Instance) -> None:
             raise SpecError(problem, (*instance.keys, "params") if given else instance.keys)
 
 
+def _check_unused(instance: Instance) -> None:
+    """Refuse a param that no step reads."""
+    taken = dict(instance.read_params())
+    for name in instance.resource.params:
+        if name not in taken:
+            problem = f"no step of {_described(instance)} reads it; {suggest(name, taken)}"
+            raise SpecError(problem, (*instance.keys, "params", name))
+
+
 def _check_secret(instance: Instance) -> None:
     """Refuse a secret in the sandbox's document. It may be another resource's output."""
     for name in sorted(instance.spec.secrets()):
@@ -178,17 +188,6 @@ def _check_secret(instance: Instance) -> None:
 
 def _described(instance: Instance) -> str:
     return f"the plugin {instance.plugin.wire_name}" if instance.plugin else "this resource"
-
-
-def unused_params(instance: Instance) -> Iterator[tuple[str, Path]]:
-    """Return a warning for each param that no step reads, with its path."""
-    taken = instance.spec.params()
-    for name in instance.resource.params:
-        if name not in taken:
-            yield (
-                f"no step of {_described(instance)} reads it; {suggest(name, taken)}",
-                (*instance.keys, "params", name),
-            )
 
 
 def requested_version(reference: str, keys: Path) -> PluginVersion:

@@ -120,7 +120,7 @@ class ProcessStepExecutor(AttemptExecutor):
             given = " ".join(f"{variable}=..." for variable in unset)
             raise DocumentsRefusedError(
                 f"{name}: the pod template takes {', '.join(unset)} from a cluster, and this host is not a cluster; "
-                f"start it with a value for each: {given} dayfly up"
+                f"set each in the environment of the command that starts this host, such as: {given} dayfly up"
             )
 
     def order(self, live: LiveRun, key: UnitAttempt, unit: Unit, inputs: Inputs | None = None) -> bytes:

@@ -170,7 +170,9 @@ def explain_no_retry(report: RunReport, wanted: str = "", kind: str = "sandbox")
     """Return why the unit, or any unit, has no back-off to skip. `kind` is the kind of the run's target."""
     unit = next((unit for unit in report.units if unit.id == wanted), None)
     if unit is None:
-        return f"nothing in it is waiting for a retry: {report.message}"
+        has_failed = any(unit.state == "failed" and unit.event in CREATE_EVENTS for unit in report.units)
+        advice = f"; delete the {kind} and apply it again" if has_failed else ""
+        return f"nothing in it is waiting for a retry: {report.message}{advice}"
     if unit.state == "failed" and unit.event in CREATE_EVENTS:
         text = f"it failed, and a failed create step never runs again in its {kind}"
         return f"{unit.id} is not waiting for a retry: {text}; delete the {kind} and apply it again"

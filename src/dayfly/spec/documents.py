@@ -206,7 +206,9 @@ def _build(kind: Kind, data: dict[str, Any], spelled: Mapping[Path, str]) -> Typ
         check_resource_pool(pool, keys)
         return pool
     ttl = spec.get("ttl") if isinstance(spec, dict) else None
-    if isinstance(ttl, dict) and ttl.get("offsetFrom") == "":
+    if isinstance(ttl, str):  # the short form of {duration: ...}
+        spec = spec | {"ttl": {"duration": ttl}}
+    elif isinstance(ttl, dict) and ttl.get("offsetFrom") == "":
         spec = spec | {"ttl": {key: value for key, value in ttl.items() if key != "offsetFrom"}}
     if kind == "RouteGroup":
         group = RouteGroup(name=name, spec=convert(spec, RouteGroupSpec, ("spec",), spelled))

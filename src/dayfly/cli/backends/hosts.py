@@ -78,14 +78,15 @@ class ServerBackend:
     """The server of this home, or one stored by `dayfly login`."""
 
     def __init__(self, client: ServerClient) -> None:
-        self._client = client
+        self.client = client
         self.flags = client.flags
+        self._views: dict[str, tuple[Any, RunView]] = {}
 
     def sandboxes(self) -> list[RunView]:
-        return [self._view(each, each["name"]) for each in self._client.get("sandboxes")]
+        return [self._view(each, each["name"]) for each in self.client.get("sandboxes")]
 
     def groups(self) -> list[RunView]:
-        return [self._view(each, subject.group_subject(each["name"])) for each in self._client.get("routegroups")]
+        return [self._view(each, subject.group_subject(each["name"])) for each in self.client.get("routegroups")]
 
     def sandbox(self, name: str) -> RunView:
         try:
@@ -96,14 +97,14 @@ class ServerBackend:
             report = self.report(name)  # the server keeps the report of an ended run for a week
             if not report.get("closed"):
                 raise
-            return RunView(name, "", report.get("routingKey", ""), {}, report)
+            return RunView(subject.bare_name(name), "", report.get("routingKey", ""), {}, report)
 
     def report(self, name: str) -> Report:
         from dayfly.client.errors import RefusedError
 
         subject.check(name)
         try:
-            return {**_ENDED_REPORT, **self._client.get(*subject.path(name), "report")}
+            return {**_ENDED_REPORT, **self.client.get(*subject.path(name), "report")}
         except RefusedError as fault:
             if fault.status != _NOT_FOUND:
                 raise
@@ -122,13 +123,16 @@ class ServerBackend:
     def attempts(self, name: str, *, follow: bool) -> list[Any]:  # noqa: ARG002 # the server always knows the length of a log
         return [{**info, "cut": 0} for info in self._fetch(name, "attempts")]
 
+    def reset_logs(self) -> None:
+        pass  # the server has the logs of all sandboxes
+
     def read(self, name: str, unit: str, attempt: int, offset: int, times: LogTimeOptions = NO_TIMES) -> LogPart:
         where: dict[str, Any] = {"unit": unit, "attempt": attempt, "offset": offset}
-        if times != NO_TIMES:
+        if times.shown or times.since:
             where["timestamps"] = "true"
         if times.since:
             where["sinceTime"] = show.timestamp(times.since)
-        answer = self._client.get(*subject.path(name), "log", **where)
+        answer = self.client.get(*subject.path(name), "log", **where)
         data: str = answer["data"]
         found = base64.b64decode(data) if answer["encoding"] == "base64" else data.encode()
         return LogPart(answer["offset"], found, [_entry(each) for each in answer.get("times") or ()])
@@ -143,14 +147,14 @@ class ServerBackend:
 
     def outputs(self, name: str) -> list[Any]:
         self._fetch(name)
-        found: list[Any] = self._client.get(*subject.path(name), "outputs")
+        found: list[Any] = self.client.get(*subject.path(name), "outputs")
         return found
 
     def abandon(self, name: str, reason: str, *, force: bool) -> None:
         from dayfly.client.errors import RefusedError
 
         try:
-            self._client.post(*subject.path(name), "abandon", body={"reason": reason, "force": force})
+            self.client.post(*subject.path(name), "abandon", body={"reason": reason, "force": force})
         except RefusedError as fault:
             if fault.status != _CONFLICT:
                 raise
@@ -160,22 +164,22 @@ class ServerBackend:
         if subject.is_pool(name):
             raise pool_retry_error(name, self.flags)
         self._fetch(name)
-        answer = self._client.post(*subject.path(name), "retry", body={"unit": unit} if unit else {})
+        answer = self.client.post(*subject.path(name), "retry", body={"unit": unit} if unit else {})
         return {each["unit"]: each["attempt"] for each in answer["retried"]}
 
     def reset(self, name: str, resource: str) -> str:
-        replaced: str = self._client.post(*subject.path(name), "reset", body={"resource": resource})["replaced"]
+        replaced: str = self.client.post(*subject.path(name), "reset", body={"resource": resource})["replaced"]
         return replaced
 
     def extend(self, name: str, seconds: int, until: str) -> str:
         self._fetch(name)
         body = {"until": until} if until else {"seconds": seconds} if seconds else {}
-        answer = self._client.post(*subject.path(name), "extend", body=body)
+        answer = self.client.post(*subject.path(name), "extend", body=body)
         end: str = answer["status"]["scheduledDeleteTime"]
         return end
 
     def pools(self) -> list[Any]:
-        found: list[Any] = self._client.get("resourcepools")
+        found: list[Any] = self.client.get("resourcepools")
         return found
 
     def pool(self, name: str) -> Any:
@@ -186,27 +190,35 @@ class ServerBackend:
 
     def control_pool(self, name: str, action: PoolAction) -> Any:
         self.pool(name)
-        return self._client.post("resourcepools", name, action, body={})
+        return self.client.post("resourcepools", name, action, body={})
 
     def plugin(self, name: str, version: str) -> Plugin:
         from dayfly.spec import documents
         from dayfly.spec.plugin import Plugin
         from dayfly.spec.scalars import semver
 
-        body = self._client.get("resource-plugins", name, version=version or semver.LATEST)
+        body = self.client.get("resource-plugins", name, version=version or semver.LATEST)
         plugin = documents.from_wire(body, "ResourcePlugin")
         assert isinstance(plugin, Plugin), "the kind is an argument"
         return plugin
 
     def _view(self, found: Any, name: str) -> RunView:
-        """Return a run with its report. `name` is as on the command line."""
-        key, report = found.get("routingKey", ""), self.report(name)
-        return RunView(found["name"], found["createdAt"], key, found["spec"], report, found["status"])
+        """Return a run with its report. `name` is as on the command line.
+
+        The report of an unchanged object is not fetched again.
+        """
+        before, view = self._views.get(name, (None, None))
+        if view is None or before != found:
+            key, report = found.get("routingKey", ""), self.report(name)
+            status = {**found["status"], "endpoints": found.get("endpoints", [])}
+            view = RunView(found["name"], found["createdAt"], key, found["spec"], report, status)
+            self._views[name] = found, view
+        return view
 
     def _fetch(self, name: str, *what: str) -> Any:
         from dayfly.cli.backends import lookup
 
-        return lookup.fetch(self._client, name, *what)
+        return lookup.fetch(self.client, name, *what)
 
 
 def _entry(line: dict[str, Any]) -> tuple[int, int]:

@@ -32,7 +32,8 @@ def extend_duration(found: Any, name: str, seconds: int, until: str, now: int) -
     if meta.get("deletionTimestamp"):
         raise DayflyError(Exit.FAILED, f"{title} is being deleted", f"follow it with: dayfly why {name}")
     if not ttl_spec:
-        raise DayflyError(Exit.FAILED, f"{title} has no time to live: it lives until it is deleted")
+        advice = "add ttl to its file and apply it again"
+        raise DayflyError(Exit.FAILED, f"{title} has no time to live: it lives until it is deleted", advice)
     length = ttl_seconds(ttl_spec["duration"]) * 1000
     offset = ttl_spec.get("offsetFrom") or ("noMatchedSandboxes" if subject.is_group(name) else "createdAt")
     end = milliseconds(status.get("expiresAt"))

@@ -28,10 +28,17 @@ class RunView(NamedTuple):
 
 
 class LogTimeOptions(NamedTuple):
-    """Whether to return the times of lines, and the time of the first line to show (Unix milliseconds; 0: all)."""
+    """The lines of a log to show.
+
+    Attributes:
+        shown: Whether to return the times of lines.
+        since: The time of the first line, in Unix milliseconds; 0 for all.
+        tail: The number of lines at the end to begin with; None for all.
+    """
 
     shown: bool = False
     since: int = 0
+    tail: int | None = None
 
 
 NO_TIMES = LogTimeOptions()
@@ -75,6 +82,9 @@ class Backend(Protocol):
         `cut` is the number of bytes missing at the beginning, which `size` includes. If that number is unknown, `cut`
         is -1 and `size` is the number of available bytes.
         """
+
+    def reset_logs(self) -> None:
+        """Forget the logs of the current sandbox, before those of another one are read."""
 
     def read(self, name: str, unit: str, attempt: int, offset: int, times: LogTimeOptions = NO_TIMES) -> LogPart:
         """Return the next chunk of a log from `offset` (at least `cut`) on; empty at its current end."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli.backends import lookup
 from dayfly.cli.backends.target_server import ServerClient
-from dayfly.client import subject
 
 if TYPE_CHECKING:
     from dayfly.cli.backends.protocol import RunView
@@ -27,20 +25,6 @@ def list_all(plural: str, labels: tuple[str, ...], context: str | None, namespac
     host = hosts.find(context, namespace)
     runs = host.groups() if plural == "routegroups" else host.sandboxes()
     return [_wire(one) for one in runs if matches(terms, one.spec.get("labels") or {})]
-
-
-def fetch(name: str, context: str | None, namespace: str | None) -> Any:
-    """Return a sandbox or `routegroup/NAME`.
-
-    Raises:
-        DayflyError: it does not exist.
-    """
-    subject.check(name)
-    if context is None and namespace is None:
-        return lookup.fetch(ServerClient.open(), name)
-    from dayfly.cli.backends import hosts
-
-    return _wire(hosts.find(context, namespace).sandbox(name))
 
 
 def _wire(one: RunView) -> dict[str, Any]:

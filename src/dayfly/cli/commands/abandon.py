@@ -8,6 +8,7 @@ import click
 
 from dayfly.cli import options
 from dayfly.cli.backends import hosts, lookup
+from dayfly.cli.command_classes import verb
 from dayfly.cli.output import show
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _MAX_VALUE_CELLS = 200
 
 
-@click.command("abandon")
+@verb("abandon")
 @options.name_argument("sandbox", "subjects")
 @click.option("--reason", required=True, help="The reason, which is recorded with your name and the time.")
 @click.option("--force", is_flag=True, help="Abandon a sandbox that is not being deleted, and leave everything behind.")

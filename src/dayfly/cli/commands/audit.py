@@ -9,6 +9,7 @@ import click
 
 from dayfly.cli import options
 from dayfly.cli.backends.target_server import ServerClient
+from dayfly.cli.command_classes import verb
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec.scalars import numbers
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 _PAGE = 500
 
 
-@click.command("audit")
+@verb("audit")
 @options.server
 @click.option("--verify", is_flag=True, help="Verify the chain, and print its head.")
 @click.option("--since", metavar="NUMBER:DIGEST", help="Only entries after this head, which --verify has printed.")
-@options.output
+@options.list_output
 def command(verify: bool, since: str | None, output: str | None) -> int:
     """Show who changed what, oldest first, or verify that no entry was changed or removed.
 

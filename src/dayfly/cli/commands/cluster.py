@@ -8,7 +8,7 @@ import click
 
 from dayfly.cli import options
 from dayfly.cli.backends.target_server import ServerClient
-from dayfly.cli.options import NounGroup
+from dayfly.cli.command_classes import NounGroup
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
 
@@ -31,7 +31,7 @@ def add(name: str) -> None:
 
 @command.command("list")
 @options.server
-@options.output
+@options.list_output
 def list_(output: str | None) -> None:
     """List all clusters."""
     found = ServerClient.open().get("clusters")
@@ -111,7 +111,7 @@ def create(cluster: str, output: str | None) -> None:
 @token.command("list")
 @options.server
 @click.argument("cluster")
-@options.output
+@options.list_output
 def list_tokens(cluster: str, output: str | None) -> None:
     """List a cluster's tokens, without their secrets."""
     found = ServerClient.open().get("clusters", cluster, "tokens")

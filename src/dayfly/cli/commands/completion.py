@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from dayfly.cli.command_classes import verb
 from dayfly.cli.output import show
 from dayfly.cli.verbs import COMPLETION, PROGRAM
 
 
-@click.command("completion")
+@verb("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:

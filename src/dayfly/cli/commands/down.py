@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import click
-
 from dayfly.cli import options
+from dayfly.cli.command_classes import verb
 from dayfly.cli.local import server_process
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.home import Home
 
 
-@click.command("down")
+@verb("down")
 @options.timeout("1m")
 def command(timeout: float) -> None:
     """Stop the server of this home and wait until it has stopped.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from dayfly.cli.command_classes import verb
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit, unknown_name_error
 from dayfly.spec.schema import json_schema, reference
 
 
-@click.command("explain")
+@verb("explain")
 @click.argument("field", metavar="KIND[.FIELD...]")
 def command(field: str) -> None:
     """Explain a kind of file, or a field such as plugin.create.retry, and list the fields that it contains."""

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dayfly.cli import options
+from dayfly.cli import options, run_view
 from dayfly.cli.backends import hosts
+from dayfly.cli.command_classes import verb
 from dayfly.cli.output import show
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit, unknown_name_error
 from dayfly.spec.scalars.label_selector import matches, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
-    from dayfly.cli.backends.protocol import RunView
-    from dayfly.cli.output.frame import Report
+    from dayfly.cli.backends.protocol import Backend, RunView
+    from dayfly.spec.scalars.label_selector import Term
 
 _KINDS = {
     "sandbox": "sandboxes",
@@ -37,183 +37,207 @@ _KINDS = {
     "resourcepool": "pools",
     "resourcepools": "pools",
 }
-# A width and height, in cells of a terminal, that no frame reaches.
-_UNLIMITED = 1000
+_POLL_INTERVAL_S = 1.0
 
 
-@click.command("get")
+class _Listing:
+    """The list of one kind: the selected objects and their table.
+
+    Args:
+        terms: The label selector.
+        name: The only object to select; empty for all.
+    """
+
+    title, titles = "sandbox", "sandboxes"
+    header: tuple[str, ...] = (
+        *("SANDBOX", "PHASE", "REASON", "PROGRESS", "AGE"),
+        *("ROUTING KEY", "CLUSTER", "EXPIRES", "LABELS"),
+    )
+    elastic = ""
+    wide = 4
+    """The number of columns at the end that only `-o wide` shows."""
+    keys = 1
+    """The number of columns at the beginning that identify an object."""
+
+    def __init__(self, terms: tuple[Term, ...], name: str) -> None:
+        self.terms = terms
+        self.name = name
+
+    @property
+    def subject(self) -> str:
+        """The subject of the name."""
+        return self.name
+
+    def fetch(self, host: Backend) -> list[RunView]:
+        """Return all runs of the kind."""
+        return host.sandboxes()
+
+    def rows_of(self, runs: Iterable[RunView]) -> list[Any]:
+        """Return the objects that are listed for some runs."""
+        return [{"name": one.name, "run": one} for one in runs]
+
+    def select(self, runs: Iterable[RunView]) -> list[Any]:
+        """Return the selected objects."""
+        chosen = [one for one in runs if matches(self.terms, one.spec.get("labels") or {})]
+        return [each for each in self.rows_of(chosen) if self.name in ("", each["name"])]
+
+    def data(self, each: Any) -> Any:
+        """Return an object as data."""
+        return run_view.data(each["run"])
+
+    def row(self, each: Any) -> tuple[str, ...]:
+        """Return the cells of an object."""
+        one: RunView = each["run"]
+        report = one.report
+        state = (run_view.phase(report), run_view.reason(report), run_view.progress(report))
+        more = (one.routing_key, one.spec.get("cluster", ""), run_view.expiry(one.status or {}), run_view.labels(one))
+        return (one.name, *state, show.age(one.created), *more)
+
+
+class _Groups(_Listing):
+    title, titles = "route group", "route groups"
+    header = ("ROUTE GROUP", "PHASE", "REASON", "SANDBOXES", "AGE", "ROUTING KEY", "CLUSTER", "LABELS")
+    elastic = "SANDBOXES"
+    wide = 3
+
+    @property
+    def subject(self) -> str:
+        return subject.group_subject(self.name)
+
+    def fetch(self, host: Backend) -> list[RunView]:
+        return host.groups()
+
+    def row(self, each: Any) -> tuple[str, ...]:
+        one: RunView = each["run"]
+        matched = ", ".join(run_view.matched_sandboxes(one))
+        state = (run_view.phase(one.report), run_view.reason(one.report), matched, show.age(one.created))
+        return (one.name, *state, one.routing_key, one.spec.get("cluster", ""), run_view.labels(one))
+
+
+class _Resources(_Listing):
+    title, titles = "resource", "resources"
+    header = ("RESOURCE", "SANDBOX", "PLUGIN", "PHASE", "PROGRESS", "MESSAGE")
+    elastic = "MESSAGE"
+    wide = 0
+    keys = 2
+
+    def rows_of(self, runs: Iterable[RunView]) -> list[Any]:
+        return [each for one in runs for each in _resources_of(one)]
+
+    def data(self, each: Any) -> Any:
+        return each
+
+    def row(self, each: Any) -> tuple[str, ...]:
+        return tuple(each[key] for key in ("name", "sandbox", "plugin", "phase", "progress", "message"))
+
+
+_LISTINGS = {"sandboxes": _Listing, "routegroups": _Groups, "resources": _Resources}
+
+
+@verb("get")
 @options.name_argument("kind", "kinds", required=False, default="sandboxes")
 @options.name_argument("name", "names_of_kind", required=False, default="")
 @options.labels
+@click.option("-w", "--watch", is_flag=True, help="Print the table, then each row that changes, until Ctrl-C.")
 @options.backend_options
-@options.output
+@options.list_output
 def command(
-    kind: str, name: str, labels: tuple[str, ...], context: str | None, namespace: str | None, output: str | None
+    kind: str,
+    name: str,
+    labels: tuple[str, ...],
+    *,
+    watch: bool,
+    context: str | None,
+    namespace: str | None,
+    output: str | None,
 ) -> None:
     """Show the state of sandboxes, resources, route groups or pools, or of NAME with all its steps.
 
-    KIND is sandboxes (the default), resources, routegroups or pools.
+    KIND is sandboxes (the default), resources, routegroups or pools. KIND/NAME is the same as KIND NAME.
     """
+    kind, name = _parse_kind(kind, name)
+    if name and labels and kind != "resources":
+        raise click.UsageError("give either a name or --label", click.get_current_context())
+    if kind == "pools":
+        _print_pools(name, labels, context, namespace, output, watch=watch)
+        return
+    listing = _LISTINGS[kind](parse(labels), name)
+    host = hosts.find(context, namespace)
+    if watch:
+        _watch(host, listing, output)
+    elif name and kind != "resources":
+        run_view.print_one(host, listing.subject, output)
+    else:
+        _print_list(host, listing, output)
+
+
+def _parse_kind(kind: str, name: str) -> tuple[str, str]:
+    """Return the plural of the kind, and the name. `kind` may be `KIND/NAME`."""
+    if "/" in kind and not name:
+        kind, _, name = kind.partition("/")
     if kind not in _KINDS:
         message = f"unknown kind {kind!r}: the kinds are sandboxes, resources, routegroups and pools"
         raise DayflyError(Exit.USAGE, message, f"for one sandbox: dayfly get sandbox {kind}")
-    if name and labels and _KINDS[kind] != "resources":
-        raise click.UsageError("give either a name or --label", click.get_current_context())
-    if _KINDS[kind] == "pools":
-        _print_pools(name, labels, context, namespace, output)
-        return
-    terms = parse(labels)
-    host = hosts.find(context, namespace)
-    if name and _KINDS[kind] == "sandboxes":
-        _print_one(host.sandbox(name), output)
-        return
-    if _KINDS[kind] == "routegroups":
-        if name:
-            _print_one(host.sandbox(subject.group_subject(name)), output, "Route group")
-            return
-        _print_groups([one for one in host.groups() if matches(terms, one.spec.get("labels") or {})], output, labels)
-        return
-    found = [one for one in host.sandboxes() if matches(terms, one.spec.get("labels") or {})]
-    if _KINDS[kind] == "resources":
-        _print_resources(found, name, host.flags, output, labels)
+    return _KINDS[kind], name
+
+
+def _print_list(host: Backend, listing: _Listing, output: str | None) -> None:
+    every = listing.fetch(host)
+    found = listing.select(every)
+    if listing.name and not found:
+        known = [each["name"] for each in listing.rows_of(every)]
+        see = f"dayfly get resources{host.flags}"
+        raise unknown_name_error(f'no resource "{listing.name}"', listing.name, known, see)
+    if output:
+        show.emit([listing.data(each) for each in found], output)
+    elif found:
+        show.print_table(listing.header, map(listing.row, found), elastic=listing.elastic, wide=listing.wide)
     else:
-        _print_sandboxes(found, output, labels)
+        show.print_message(show.describe_empty(listing.title, listing.titles, len(every) if listing.terms else 0))
+
+
+def _watch(host: Backend, listing: _Listing, output: str | None) -> None:
+    """Print all rows, then each row that changes, until the user interrupts."""
+    if output not in (None, "name"):
+        raise click.UsageError("--watch prints a table: give -o wide, or no -o", click.get_current_context())
+    if listing.name and listing.keys == 1:
+        host.sandbox(listing.subject)  # reports an unknown name
+    phase = listing.header.index("PHASE")
+    aging = listing.header.index("AGE") if "AGE" in listing.header else None
+    known: dict[tuple[str, ...], tuple[str, ...]] = {}
+    widths: list[int] = []
+    while True:
+        rows = {row[: listing.keys]: row for row in map(listing.row, listing.select(listing.fetch(host)))}
+        gone = [(*row[:phase], "Gone", *row[phase + 1 :]) for key, row in known.items() if key not in rows]
+        changed = [row for key, row in rows.items() if _without(known.get(key, ()), aging) != _without(row, aging)]
+        known = rows
+        if output == "name":
+            for row in changed:
+                show.print_line(row[0])
+        elif changed or gone:
+            show.print_table(listing.header, [*changed, *gone], wide=listing.wide, widths=widths)
+        show.flush()
+        host.pause(_POLL_INTERVAL_S)
+
+
+def _without(row: tuple[str, ...], column: int | None) -> tuple[str, ...]:
+    """Return a row without the cell of a column."""
+    return row if column is None else (*row[:column], *row[column + 1 :])
 
 
 def _print_pools(
-    name: str, labels: tuple[str, ...], context: str | None, namespace: str | None, output: str | None
+    name: str, labels: tuple[str, ...], context: str | None, namespace: str | None, output: str | None, *, watch: bool
 ) -> None:
     from dayfly.cli.commands import pool
 
-    if labels:
-        raise DayflyError(Exit.USAGE, "pools have no labels", "leave --label out")
+    if labels or watch:
+        option, problem = ("--label", "have no labels") if labels else ("--watch", "cannot be watched")
+        raise DayflyError(Exit.USAGE, f"pools {problem}", f"leave {option} out")
     host = hosts.find(context, namespace)
     if name:
         pool.print_one(host, name, output)
     else:
         pool.print_all(host, output)
-
-
-def _phase(report: Report) -> str:
-    from dayfly.plan import phases
-
-    if report["phase"] in ("cleaned", "abandoned"):
-        return "Ended"
-    begun, closed = bool(report["units"]), bool(report.get("closed"))
-    return phases.phase(begun=begun, closed=closed, ready=bool(report.get("ready")), reason=report["reason"])
-
-
-def _reason(report: Report) -> str:
-    """Return the reason of the run's state; `Unsupported` for a ready run with unsupported parts."""
-    from dayfly.plan.reasons import Reason
-
-    unsupported = report.get("ready") and report.get("unsupported")
-    return Reason.UNSUPPORTED if unsupported else report["reason"]
-
-
-def _print_sandboxes(found: list[RunView], output: str | None, labels: Sequence[str]) -> None:
-    if output:
-        show.emit([_data(each) for each in found], output)
-    elif found:
-        rows = [
-            (one.name, _phase(one.report), _reason(one.report), _progress(one.report), show.age(one.created))
-            for one in found
-        ]
-        show.print_table(("SANDBOX", "PHASE", "REASON", "PROGRESS", "AGE"), rows)
-    else:
-        show.print_message("No sandbox has matching labels." if labels else "There are no sandboxes.")
-
-
-def _print_groups(found: list[RunView], output: str | None, labels: Sequence[str]) -> None:
-    if output:
-        show.emit([_data(each) for each in found], output)
-    elif found:
-        rows = [
-            (
-                one.name,
-                _phase(one.report),
-                _reason(one.report),
-                ", ".join(_matched_sandboxes(one)),
-                show.age(one.created),
-            )
-            for one in found
-        ]
-        show.print_table(("ROUTE GROUP", "PHASE", "REASON", "SANDBOXES", "AGE"), rows, elastic="SANDBOXES")
-    else:
-        show.print_message("No route group has matching labels." if labels else "There are no route groups.")
-
-
-def _matched_sandboxes(one: RunView) -> list[str]:
-    found: list[str] = (one.status or {}).get("matchedSandboxes") or []
-    return found
-
-
-def _endpoints_with_url(one: RunView) -> list[Any]:
-    return [each for each in (one.status or {}).get("endpoints") or [] if each.get("url")]
-
-
-def _print_one(found: RunView, output: str | None, kind: str = "Sandbox") -> None:
-    from dayfly.cli.output import frame
-
-    report = found.report
-    if output:
-        show.emit(_data(found), output)
-        return
-    show.print_facts(
-        [
-            (kind, found.name),
-            ("Phase", _phase(report)),
-            ("Reason", _reason(report)),
-            ("Message", report["message"]),
-            ("Sandboxes", ", ".join(_matched_sandboxes(found))),
-            ("Routing key", found.routing_key),
-            *(("Endpoint", f"{each['name']}: {each['url']}") for each in _endpoints_with_url(found)),
-            ("Created", f"{found.created} ({show.age(found.created)} ago)" if found.created else ""),
-            *_end_rows(report),
-        ]
-    )
-    if not report["units"]:
-        return
-    show.print_line()
-    now = int(time.time() * 1000)
-    for line in frame.frame(found.name, report, now, width=_UNLIMITED, height=_UNLIMITED):
-        show.print_line(line.text)
-
-
-def _end_rows(report: Report) -> list[tuple[str, str]]:
-    """Return rows with the reason and the author of a run's end, and of a request to abandon its cleanup."""
-    rows = []
-    if (closed := report.get("closed")) and _phase(report) == "Ended":
-        rows.append(("Ended", f"{closed['reason']}: {closed['message']}{_author(closed)}"))
-    if abandon := report.get("abandon"):
-        rows.append(("Abandoned", f"{abandon['message']}{_author(abandon)}"))
-    return rows
-
-
-def _author(request: Any) -> str:
-    return f" (by {request['by']})" if request.get("by") else ""
-
-
-def _print_resources(
-    sandboxes: list[RunView], name: str, flags: str, output: str | None, labels: Sequence[str]
-) -> None:
-    every = [each for one in sandboxes for each in _resources_of(one)]
-    found = [each for each in every if name in ("", each["name"])]
-    if name and not found:
-        raise unknown_name_error(
-            f'no resource "{name}"', name, [each["name"] for each in every], f"dayfly get resources{flags}"
-        )
-    if output:
-        show.emit(found, output)
-    elif found:
-        rows = [
-            (each["name"], each["sandbox"], each["plugin"], each["phase"], each["progress"], each["message"])
-            for each in found
-        ]
-        header = ("RESOURCE", "SANDBOX", "PLUGIN", "PHASE", "PROGRESS", "MESSAGE")
-        show.print_table(header, rows, elastic="MESSAGE")
-    else:
-        show.print_message("No sandbox with matching labels has a resource." if labels else "There are no resources.")
 
 
 def _resources_of(one: RunView) -> Iterator[dict[str, Any]]:
@@ -231,16 +255,7 @@ def _resources_of(one: RunView) -> Iterator[dict[str, Any]]:
             "name": resource["name"],
             "sandbox": one.name,
             "plugin": resource.get("plugin") or "(its own steps)",
-            "phase": status.phase if units else _phase(one.report),
+            "phase": status.phase if units else run_view.phase(one.report),
             "progress": f"{status.done}/{status.total}",
             "message": f"{worst.name}: {describe_unit(worst, worst.message)}" if worst and status.has_trouble else "",
         }
-
-
-def _progress(report: Report) -> str:
-    return f"{report.get('done', 0)}/{report.get('total', 0)}"
-
-
-def _data(one: RunView) -> dict[str, Any]:
-    data = {"name": one.name, "createdAt": one.created, **one.report, "phase": _phase(one.report)}
-    return data | ({"matchedSandboxes": _matched_sandboxes(one)} if "matchedSandboxes" in (one.status or {}) else {})

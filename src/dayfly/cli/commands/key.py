@@ -8,7 +8,7 @@ import click
 
 from dayfly.cli import options
 from dayfly.cli.backends.target_server import ServerClient
-from dayfly.cli.options import NounGroup
+from dayfly.cli.command_classes import NounGroup
 from dayfly.cli.output import show
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def create(name: str, role: str, expires: float | None, scope: tuple[str, ...], 
 
 @command.command("list")
 @options.server
-@options.output
+@options.list_output
 def list_(output: str | None) -> None:
     """List all keys, without their secrets."""
     found = ServerClient.open().get("keys")

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import click
 
 from dayfly.cli.backends.target_server import ServerClient
+from dayfly.cli.command_classes import verb
 from dayfly.cli.commands.key import describe_rights
 from dayfly.cli.output import show
 from dayfly.client import servers
@@ -20,7 +21,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _MAX_NAME_LENGTH = 63
 
 
-@click.command("login")
+@verb("login")
 @click.argument("url")
 @click.option("--name", help="The name for --server; by default the host name.")
 @click.option("--ca", metavar="FILE", help="Trust only these CA certificates (PEM), such as those of a private CA.")

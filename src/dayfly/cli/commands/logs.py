@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +12,7 @@ import click
 from dayfly.cli import options
 from dayfly.cli.backends import hosts
 from dayfly.cli.backends.protocol import NO_TIMES, LogTimeOptions
+from dayfly.cli.command_classes import verb
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec import log_times
@@ -45,14 +47,16 @@ class LogSelection(NamedTuple):
         return unit == self.resource or unit.startswith(f"{self.resource}/")
 
 
-@click.command("logs")
-@options.name_argument("sandbox", "subjects")
+@verb("logs")
+@options.name_argument("sandbox", "subjects", required=False, default="")
 @options.name_argument("resource", "resources", required=False, default="")
 @options.name_argument("step", "steps", required=False, default="")
 @click.option("-f", "--follow", is_flag=True, help="Follow the log to its end.")
 @click.option("--timestamps", is_flag=True, help="Start each line with the time at which it was printed.")
 @click.option("--since", metavar="DURATION", help="Omit lines older than this, such as 10m or 1h30m.")
 @click.option("--since-time", metavar="TIME", help="Omit lines printed before this time (RFC 3339).")
+@click.option("--tail", type=click.IntRange(min=0), help="Begin with the last lines of each log, this many.")
+@options.labels
 @click.option("--attempt", type=click.IntRange(min=1), help="Show this attempt, not the latest.")
 @options.backend_options
 def command(
@@ -64,6 +68,8 @@ def command(
     timestamps: bool,
     since: str | None,
     since_time: str | None,
+    tail: int | None,
+    labels: tuple[str, ...],
     attempt: int | None,
     context: str | None,
     namespace: str | None,
@@ -71,26 +77,56 @@ def command(
     """Show the logs of a sandbox's steps and forks, also after their end.
 
     RESOURCE may also be the name of a hook or of a forked workload. If there are several logs, each line begins with
-    the name of its unit.
+    the name of its unit. With --label, the logs of all these sandboxes are shown.
     """
-    times = _parse_times(timestamps=timestamps, since=since, since_time=since_time)
+    if context is None and namespace is not None and namespace.isdecimal():
+        advice = f"for the last {namespace} lines of each log, type: --tail {namespace}"
+        raise DayflyError(Exit.USAGE, "-n is the namespace of a cluster", advice)
+    if bool(sandbox) == bool(labels) or (labels and follow):
+        rule = "give either a sandbox or --label, and --follow only with a sandbox"
+        raise click.UsageError(rule, click.get_current_context())
+    times = _parse_times(timestamps=timestamps, since=since, since_time=since_time)._replace(tail=tail)
     host = hosts.find(context, namespace)
     chosen = LogSelection(resource, step)
+    if not labels:
+        _show_logs(host, sandbox, chosen, attempt, times, follow=follow)
+        return
+    from dayfly.spec.scalars.label_selector import matches, parse
+
+    terms, every = parse(labels), host.sandboxes()
+    names = [one.name for one in every if matches(terms, one.spec.get("labels") or {})]
+    if not names:
+        show.print_message(show.describe_empty("sandbox", "sandboxes", len(every)))
+    for name in names:
+        host.reset_logs()
+        _show_logs(host, name, chosen, attempt, times, head=f"{name}/")
+
+
+def _show_logs(
+    host: Backend,
+    sandbox: str,
+    chosen: LogSelection,
+    attempt: int | None,
+    times: LogTimeOptions,
+    *,
+    follow: bool = False,
+    head: str = "",
+) -> None:
+    """Print the selected logs of a sandbox. With a `head`, each line begins with it and with the name of its unit."""
     report = host.report(sandbox)
     found = _attempts(host, sandbox, chosen, attempt, follow=follow)
     if not found:
         _explain_missing_logs(host, sandbox, chosen, report, attempt, times)
     # Whether lines get a prefix depends on the selection, not on the progress of the run.
-    several = (
-        max(sum(chosen.selects(unit["id"]) for unit in report["units"]), len({info["unit"] for info in found})) > 1
-    )
+    selected = sum(chosen.selects(unit["id"]) for unit in report["units"])
+    several = bool(head) or max(selected, len({info["unit"] for info in found})) > 1
     if follow:
         _follow(host, sandbox, chosen, attempt, times, prefixed=several)
         show.flush_terminal()
         return
     latest = {info["unit"]: info for info in found}
     for info in latest.values():
-        prefix = f"{info['unit']} | " if several else ""
+        prefix = f"{head}{info['unit']} | " if several else ""
         LogPrinter(info, times).print_new(host, sandbox, prefix, {**info, "sealed": True})
         show.flush_terminal()
 
@@ -197,7 +233,9 @@ class LogPrinter:
         self.offset = 0
         self._times = times
         self._lines = log_times.LineSplitter()
-        self._is_time_checked = times == NO_TIMES
+        self._is_time_checked = not times.shown and not times.since
+        self._tail = None if times.tail is None else collections.deque[tuple[int, bytes]](maxlen=times.tail)
+        """The last lines of the log so far; None after they were printed."""
 
     @property
     def has_partial_line(self) -> bool:
@@ -223,11 +261,16 @@ class LogPrinter:
             self._check_time(chunk)
             self.offset = begin = chunk.offset + len(chunk.data)
             self._write(chunk, prefix)
-        if info["sealed"]:
-            self._print_lines(self._lines.flush(), prefix)
+        last = list(self._lines.flush()) if info["sealed"] else []
+        if self._tail is not None:
+            self._tail.extend(last)
+            last, self._tail = list(self._tail), None
+        self._print_lines(last, prefix)
 
     def _write(self, chunk: LogPart, prefix: str) -> None:
-        if prefix or self._times.shown:
+        if self._tail is not None:
+            self._tail.extend(self._lines.feed(*chunk))
+        elif prefix or self._times.shown or self._times.tail is not None:
             self._print_lines(self._lines.feed(*chunk), prefix)
         else:
             show.print_bytes(chunk.data)

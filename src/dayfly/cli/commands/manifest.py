@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from dayfly.cli import options
+from dayfly.cli.command_classes import verb
 from dayfly.cli.output import show
 from dayfly.client import files as reading
 from dayfly.client.errors import DayflyError, Exit
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from dayfly.spec.documents import TypedDocument
 
 
-@click.command("manifest")
+@verb("manifest")
 @options.files()
 @options.variables_option
 @options.output
@@ -31,7 +30,7 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -
 
     Variables are filled in and scripts are included from their files. You choose the namespace with kubectl.
     """
-    wishes = reading.load(files, sets)
+    wishes = reading.load(files, sets, show.print_message)
     items = [_object(wished.content) for wished in wishes if not isinstance(wished.content, Workload)]
     if not items:
         message = f"{', '.join(files)}: contains nothing for a cluster"

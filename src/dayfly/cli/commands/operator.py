@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from dayfly.cli import installed, options
+from dayfly.cli.command_classes import verb
 from dayfly.client.errors import DayflyError, Exit
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _SYSTEM = "dayfly-system"
 
 
-@click.command("operator")
+@verb("operator")
 @click.option(
     "--context", metavar="NAME", help="A context of the kubeconfig. In a pod, the default is its service account."
 )

@@ -10,11 +10,12 @@ import click
 from dayfly.cli import installed, options
 from dayfly.cli.backends import hosts
 from dayfly.cli.backends.target_server import ServerClient
+from dayfly.cli.command_classes import verb
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
 
 
-@click.command("page")
+@verb("page")
 @options.backend_options
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Show all namespaces of the cluster.")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port of a cluster's page; any free one by default.")
@@ -31,7 +32,7 @@ def command(context: str | None, namespace: str | None, *, everywhere: bool, por
         if namespace is not None or everywhere or port is not None:
             message = "-n, --all-namespaces and --port need a cluster"
             raise DayflyError(Exit.USAGE, message, "add --context NAME")
-        _print_server_link(no_open=no_open)
+        print_server_link(ServerClient.open(), no_open=no_open)
         return
     hosts.reject_server_option()
     if namespace is not None and everywhere:
@@ -44,11 +45,12 @@ def command(context: str | None, namespace: str | None, *, everywhere: bool, por
     serving.serve(context, namespace, everywhere=everywhere, port=port or 0, open_link=open_link)
 
 
-def _print_server_link(*, no_open: bool) -> None:
-    client = ServerClient.open()
+def print_server_link(client: ServerClient, *, target: str = "", no_open: bool) -> None:
+    """Print a link that signs in on the page of a server and shows `target`, such as `sandboxes/NAME`."""
     made = client.request("POST", "/api/v2/page/links", {}, {})
     client.close()
-    link = client.address.url + made["path"]
+    path, _, code = made["path"].partition("#")
+    link = f"{client.address.url}{path}{f'?to={target}' if target else ''}#{code}"
     show.print_message(f"This link signs one browser in, within {made['expiresInSeconds']} seconds:")
     show.print_line(link)
     if not no_open:

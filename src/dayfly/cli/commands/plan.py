@@ -12,6 +12,7 @@ from dayfly import compile as compiler
 from dayfly.cli import options
 from dayfly.cli.backends import hosts
 from dayfly.cli.backends import target_server as api
+from dayfly.cli.command_classes import verb
 from dayfly.cli.output import plan_diff, plan_lines, show
 from dayfly.client import files as reading
 from dayfly.client.address import START
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 _GENERATED = "drawn-at-apply"
 
 
-@click.command("plan")
+@verb("plan")
 @options.files()
 @options.variables_option
 @click.option("--diff", is_flag=True, help="Compare with the existing sandboxes of these names.")
@@ -61,7 +62,7 @@ def command(
     host = functools.cache(lambda: _find_backend(context, namespace))
     find = functools.partial(_fetch_plugin, host)
     local = LocalRouting.CLUSTER if context else LocalRouting.UNKNOWN
-    wishes = reading.load(files, sets)
+    wishes = reading.load(files, sets, show.print_message)
     plugins = {(w.content.name, w.content.version): w.content for w in wishes if isinstance(w.content, Plugin)}
     sources = {(w.content.name, w.content.version): w.document for w in wishes if isinstance(w.content, Plugin)}
     pools = _compile_pools(wishes, plugins, find)
@@ -91,6 +92,7 @@ class _Planned(NamedTuple):
     name: dict[str, Any]
     preview: CompilePreview
     lines: Iterable[str]
+    is_difference: bool = False
 
 
 def _print(found: list[_Planned]) -> None:
@@ -98,7 +100,7 @@ def _print(found: list[_Planned]) -> None:
         if number:
             show.print_line()
         for line in each.lines:
-            show.print_block(line)
+            (show.print_difference if each.is_difference else show.print_block)(line)
         for warning in each.preview.warnings:
             show.print_message(f"warning: {warning}")
 
@@ -123,7 +125,7 @@ def _compare(
     between = plan_diff.find_difference(now, wish)
     lines = plan_diff.diff_lines(plan_lines.sandbox_lines(now, preview), planned.lines)
     data = {**planned.name, "changes": between.changes, "refused": between.immutable}
-    return _Planned(data, planned.preview, [*lines, "", between.sentence(wish.name)])
+    return _Planned(data, planned.preview, [*lines, "", between.sentence(wish.name)], is_difference=True)
 
 
 def _plan_hooks(wish: LifecycleHook | RouteGroup, document: ParsedDocument) -> _Planned:

@@ -10,7 +10,7 @@ import click
 
 from dayfly.cli import installed, options
 from dayfly.cli.backends.target_server import ServerClient
-from dayfly.cli.options import NounGroup
+from dayfly.cli.command_classes import NounGroup
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit, unknown_name_error
 from dayfly.spec.plugin import Plugin
@@ -32,7 +32,7 @@ def apply(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -> 
     from dayfly.cli import apply_spec
     from dayfly.client import files as reading
 
-    wished = reading.load_one(files, sets, "plugin")
+    wished = reading.load_one(files, sets, "plugin", show.print_message)
     stored = apply_spec.apply_one(ServerClient.open(), wished)
     if output:
         show.emit(stored, output)
@@ -80,7 +80,7 @@ def get(name: str, output: str | None, *, readme: bool) -> None:
 @command.command("list")
 @options.server
 @click.option("-A", "--all-versions", is_flag=True, help="List all versions, not only the highest.")
-@options.output
+@options.list_output
 def list_(all_versions: bool, output: str | None) -> None:
     """List plugins."""
     found = ServerClient.open().get("resource-plugins", version="all" if all_versions else "latest")
@@ -154,28 +154,83 @@ def lint(
     return linter.report((*paths, *files) or (".",), sets, select, ignore, output)
 
 
-@command.command("test")
-@options.files()
+_paths = click.argument("paths", metavar="[FILE]...", nargs=-1)
+_params_option = click.option(
+    "-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="A param of the plugin. Repeatable."
+)
+
+
+def _load_plugin(paths: tuple[str, ...], files: tuple[str, ...], sets: tuple[str, ...]) -> Plugin:
+    """Return the only plugin of the files."""
+    from dayfly.client import files as reading
+
+    if not (paths or files):
+        raise click.UsageError("give the file of a plugin", click.get_current_context())
+    plugin = reading.load_one((*paths, *files), sets, "plugin", show.print_message).content
+    assert isinstance(plugin, Plugin), "the kind is an argument"
+    return plugin
+
+
+@command.command("plan")
+@_paths
+@options.files(required=False)
 @options.variables_option
-@click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="A param of the plugin. Repeatable.")
+@_params_option
+@options.output
+def plan(
+    paths: tuple[str, ...], files: tuple[str, ...], sets: tuple[str, ...], params: tuple[str, ...], output: str | None
+) -> None:
+    """Show the steps of a plugin in the order in which they run, with their inputs and outputs. It needs no server."""
+    from dayfly.cli import plugin_preview
+    from dayfly.cli.temporary_spec import pairs
+
+    plugin_preview.print_plan(_load_plugin(paths, files, sets), dict(pairs("-p", params)), output)
+
+
+@command.command("diff")
+@options.server
+@_paths
+@options.files(required=False)
+@options.variables_option
+def diff(paths: tuple[str, ...], files: tuple[str, ...], sets: tuple[str, ...]) -> int:
+    """Compare a plugin with its published version, or with the highest one if the version is new.
+
+    The exit code is 1 if they differ.
+    """
+    from dayfly.cli import plugin_preview
+
+    differs = plugin_preview.print_difference(ServerClient.open(), _load_plugin(paths, files, sets))
+    return Exit.FAILED if differs else Exit.OK
+
+
+@command.command("test")
+@_paths
+@options.files(required=False)
+@options.variables_option
+@_params_option
 @options.secrets_file
-@click.option("--only", default="", metavar="TEXT", help="Run only scenarios whose names contain this text.")
+@click.option("--only", multiple=True, metavar="TEXT", help="Run only scenarios whose names contain it. Repeatable.")
+@click.option("--skip", multiple=True, metavar="TEXT", help="Skip scenarios whose names contain it. Repeatable.")
+@click.option("--keep-going", is_flag=True, help="Continue if the plugin does not work even without a fault.")
 @options.timeout("1m")
 @options.allow_webhook
 @options.cluster_options
 @click.option("--publish", is_flag=True, help="Publish the plugin for the test, which needs the right to publish.")
 @click.option("-o", "--output", type=click.Choice(["json", "junit"]), help="Print data instead of text.")
 def test(
+    paths: tuple[str, ...],
     files: tuple[str, ...],
     sets: tuple[str, ...],
     params: tuple[str, ...],
     secrets_file: str | None,
-    only: str,
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
     timeout: float,
     webhooks: tuple[str, ...],
     context: str | None,
     namespace: str | None,
     *,
+    keep_going: bool,
     publish: bool,
     output: str | None,
 ) -> int:
@@ -189,13 +244,12 @@ def test(
     """
     from dayfly.cli.plugin_test import session
     from dayfly.cli.temporary_spec import plugin_params
-    from dayfly.client import files as reading
 
-    plugin = reading.load_one(files, sets, "plugin").content
-    assert isinstance(plugin, Plugin), "the kind is an argument"
+    plugin = _load_plugin(paths, files, sets)
     if plugin.spec.parent is not None:
         message = f"{plugin.wire_name} has a shared parent, which this command cannot create"
         raise DayflyError(Exit.USAGE, message, "test the parent's own file, and this plugin with a sandbox")
+    chosen = session.Selection(only, skip, keep_going=keep_going)
     given = plugin_params(plugin, params)
     if context is None and namespace is None and not publish:
         from dayfly.cli import secret_files
@@ -204,9 +258,9 @@ def test(
         from dayfly.cli.plugin_test import local_host
 
         bench = local_host.bench(plugin, timeout, webhooks, secret_files.choose_for_plugin(plugin, secrets_file))
-        return session.run_scenarios(plugin, given, bench, only=only, output=output)
+        return session.run_scenarios(plugin, given, bench, chosen=chosen, output=output)
     bench = _in_cluster(plugin, context, namespace, timeout, publish=publish)
-    return session.run_scenarios(plugin, given, bench, only=only, output=output)
+    return session.run_scenarios(plugin, given, bench, chosen=chosen, output=output)
 
 
 def _in_cluster(plugin: Plugin, context: str | None, namespace: str | None, timeout: float, *, publish: bool) -> Any:

@@ -8,7 +8,7 @@ import click
 
 from dayfly.cli import crud, options
 from dayfly.cli.backends import hosts
-from dayfly.cli.options import NounGroup
+from dayfly.cli.command_classes import NounGroup
 from dayfly.cli.output import pools, show
 from dayfly.client import subject
 from dayfly.link.wire import PoolAction
@@ -24,7 +24,7 @@ def command() -> None:
 
 @command.command("list")
 @options.backend_options
-@options.output
+@options.list_output
 def list_(context: str | None, namespace: str | None, output: str | None) -> None:
     """List all pools."""
     print_all(hosts.find(context, namespace), output)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import click
-
 from dayfly.cli import options
 from dayfly.cli.backends import hosts
+from dayfly.cli.command_classes import verb
 from dayfly.cli.output import show
 
 
-@click.command("retry")
+@verb("retry")
 @options.name_argument("sandbox", "subjects")
 @options.name_argument("unit", "units", required=False, default="")
 @options.backend_options

@@ -7,9 +7,8 @@ from typing import Any
 import click
 
 from dayfly.cli import crud, options
-from dayfly.cli.backends import wire
 from dayfly.cli.backends.target_server import ServerClient
-from dayfly.cli.options import NounGroup
+from dayfly.cli.command_classes import NounGroup
 from dayfly.cli.output import show
 from dayfly.client import subject
 from dayfly.client.errors import Exit
@@ -32,13 +31,11 @@ def apply(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: fl
     from dayfly.cli import apply_spec, watch
     from dayfly.client import files as reading
 
-    wished = reading.load_one(files, sets, "route group")
+    wished = reading.load_one(files, sets, "route group", show.print_message)
     client = ServerClient.open()
     group = apply_spec.apply_one(client, wished)
-    code = Exit.OK
-    if wait:
-        code, group = watch.report_until_ready(client, wished.subject, group, timeout)
-    _print(group, output)
+    code = watch.report_until_ready(client, wished.subject, group, timeout)[0] if wait else Exit.OK
+    crud.print_one(wished.subject, output)
     return code
 
 
@@ -47,37 +44,8 @@ def apply(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: fl
 @options.name_argument("name", "routegroups")
 @options.output
 def get(name: str, context: str | None, namespace: str | None, output: str | None) -> None:
-    """Show one route group and its present sandboxes."""
-    _print(wire.fetch(subject.group_subject(name), context, namespace), output)
-
-
-def _print(group: Any, output: str | None) -> None:
-    if output:
-        show.emit(group, output)
-        return
-    spec, status = group["spec"], group["status"]
-    show.print_facts(
-        [
-            ("Name", group["name"]),
-            ("Cluster", spec.get("cluster", "")),
-            ("Routing key", group.get("routingKey", "")),
-            ("Description", spec.get("description", "")),
-            ("Created", f"{group['createdAt']} ({show.age(group['createdAt'])} ago)"),
-            ("Expires", crud.expiry(status) or _unmatched_expiry(spec)),
-            ("Sandboxes", ", ".join(status.get("matchedSandboxes") or ())),
-            ("Status", crud.short_state(group)),
-            ("Message", status.get("message", "")),
-        ]
-    )
-    if endpoints := group.get("endpoints"):
-        show.print_line()
-        rows = [(each["name"], each["target"], each.get("url", "")) for each in endpoints]
-        show.print_table(("ROUTE GROUP ENDPOINT", "TARGET", "URL"), rows)
-
-
-def _unmatched_expiry(spec: Any) -> str:
-    ttl = spec.get("ttl")
-    return f"{ttl['duration']} after its last sandbox" if ttl else ""
+    """Show one route group with its present sandboxes, endpoints and hooks."""
+    crud.print_one(subject.group_subject(name), output, context, namespace)
 
 
 def _row(group: Any) -> tuple[str, ...]:
@@ -88,12 +56,14 @@ def _row(group: Any) -> tuple[str, ...]:
         show.age(group["createdAt"]),
         ", ".join(group["status"].get("matchedSandboxes") or ()),
         crud.short_state(group),
+        group["status"].get("scheduledDeleteTime", ""),
+        ",".join(f"{key}={value}" for key, value in sorted((group["spec"].get("labels") or {}).items())),
     )
 
 
 _KIND = crud.VerbKind("route group", "route groups", "routegroups", "RouteGroup", subject.group_subject)
-_HEADER = ("NAME", "ROUTING KEY", "CLUSTER", "CREATED", "SANDBOXES", "STATUS")
-_DELETE = "Delete a route group, by name or by its file, and wait until its hooks have run. Its sandboxes are kept."
+_HEADER = ("NAME", "ROUTING KEY", "CLUSTER", "CREATED", "SANDBOXES", "STATUS", "EXPIRES", "LABELS")
+_DELETE = "Delete route groups, by name, label or file, and wait until their hooks have run. Sandboxes are kept."
 crud.add_list(command, _KIND, _HEADER, _row, elastic="SANDBOXES")
 crud.add_delete(command, _KIND, _DELETE)
 crud.add_extend(command, _KIND)

@@ -11,6 +11,7 @@ import click
 
 from dayfly.cli import installed, options
 from dayfly.cli.backends.target_server import SERVER
+from dayfly.cli.command_classes import verb
 from dayfly.cli.local import server_process
 from dayfly.cli.local.server_process import listen_on
 from dayfly.cli.output import show
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from dayfly.routeserver.rule_store import RuleStore
 
 
-@click.command("routeserver")
+@verb("routeserver")
 @options.server
 @click.option("--context", metavar="NAME", help="Read the cluster of this context of the kubeconfig.")
 @click.option(

@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from dayfly.cli import crud, options
-from dayfly.cli.backends import wire
 from dayfly.cli.backends.target_server import ServerClient
-from dayfly.cli.options import NounGroup
+from dayfly.cli.command_classes import NounGroup
 from dayfly.cli.output import show
+from dayfly.client import subject
 from dayfly.client.errors import Exit
 
 
@@ -24,6 +24,7 @@ def command() -> None:
 @options.files()
 @options.variables_option
 @options.secrets_file
+@options.recreate
 @options.wait
 @options.timeout("3m")
 @options.output
@@ -31,6 +32,8 @@ def apply(
     files: tuple[str, ...],
     sets: tuple[str, ...],
     secrets_file: str | None,
+    *,
+    recreate: bool,
     wait: bool,
     timeout: float,
     output: str | None,
@@ -39,18 +42,16 @@ def apply(
     from dayfly.cli import apply_spec, watch
     from dayfly.client import files as reading
 
-    wished = reading.load_one(files, sets, "sandbox")
+    wished = reading.load_one(files, sets, "sandbox", show.print_message)
     client = ServerClient.open()
     secrets = None
     if secrets_file is not None:
         from dayfly.cli import secret_files
 
         secrets = secret_files.choose_for_files([wished], secrets_file, client)[wished.name]
-    sandbox = apply_spec.apply_one(client, wished, secrets)
-    code = Exit.OK
-    if wait:
-        code, sandbox = watch.report_until_ready(client, wished.subject, sandbox, timeout)
-    _print(sandbox, output)
+    sandbox = apply_spec.apply_one(client, wished, secrets, timeout if recreate else None)
+    code = watch.report_until_ready(client, wished.subject, sandbox, timeout)[0] if wait else Exit.OK
+    crud.print_one(wished.subject, output)
     return code
 
 
@@ -59,36 +60,8 @@ def apply(
 @options.name_argument("name", "sandboxes")
 @options.output
 def get(name: str, context: str | None, namespace: str | None, output: str | None) -> None:
-    """Show one sandbox."""
-    _print(wire.fetch(name, context, namespace), output)
-
-
-def _print(sandbox: Any, output: str | None) -> None:
-    if output:
-        show.emit(sandbox, output)
-        return
-    spec, status = sandbox["spec"], sandbox["status"]
-    show.print_facts(
-        [
-            ("Name", sandbox["name"]),
-            ("Cluster", spec["cluster"]),
-            ("Routing key", sandbox.get("routingKey", "")),
-            ("Description", spec.get("description", "")),
-            ("Created", f"{sandbox['createdAt']} ({show.age(sandbox['createdAt'])} ago)"),
-            ("Expires", crud.expiry(status)),
-            ("Resources", ", ".join(_resource(resource) for resource in spec.get("resources") or [])),
-            ("Status", crud.short_state(sandbox)),
-            ("Message", status.get("message", "")),
-        ]
-    )
-    if endpoints := sandbox.get("endpoints"):
-        show.print_line()
-        rows = [(each["name"], each.get("routeType", ""), each.get("url", "")) for each in endpoints]
-        show.print_table(("SANDBOX ENDPOINT", "TYPE", "URL"), rows)
-
-
-def _resource(resource: Any) -> str:
-    return f"{resource['name']} ({resource.get('plugin') or 'its own steps'})"
+    """Show one sandbox with its endpoints, outputs and steps."""
+    crud.print_one(subject.normalize(name), output, context, namespace)
 
 
 def _row(sandbox: Any) -> tuple[str, ...]:
@@ -100,11 +73,15 @@ def _row(sandbox: Any) -> tuple[str, ...]:
         spec["cluster"],
         show.age(sandbox["createdAt"]),
         crud.short_state(sandbox),
+        sandbox["status"].get("scheduledDeleteTime", ""),
+        ",".join(f"{key}={value}" for key, value in sorted((spec.get("labels") or {}).items())),
     )
 
 
 _KIND = crud.VerbKind("sandbox", "sandboxes", "sandboxes", "Sandbox", str)
-_HEADER = ("NAME", "ROUTING KEY", "DESCRIPTION", "CLUSTER", "CREATED", "STATUS")
+_HEADER = ("NAME", "ROUTING KEY", "DESCRIPTION", "CLUSTER", "CREATED", "STATUS", "EXPIRES", "LABELS")
 crud.add_list(command, _KIND, _HEADER, _row, elastic="DESCRIPTION")
-crud.add_delete(command, _KIND, "Delete a sandbox, by name or by its file, and wait until all its resources are gone.")
+crud.add_delete(
+    command, _KIND, "Delete sandboxes, by name, label or file, and wait until all their resources are gone."
+)
 crud.add_extend(command, _KIND)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from dayfly.cli.command_classes import verb
 from dayfly.cli.output import show
 from dayfly.spec.schema import json_schema
 
 
-@click.command("schema")
+@verb("schema")
 @click.argument("kind", type=click.Choice(json_schema.file_kinds()))
 def command(kind: str) -> None:
     """Print the JSON Schema of plugins, sandboxes, route groups, pools, hooks or baselines.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from dayfly.cli import installed, options
+from dayfly.cli.command_classes import NounGroup
 from dayfly.cli.local import server_process
 from dayfly.cli.local.server_process import listen_on
 from dayfly.cli.output import show
@@ -49,7 +50,7 @@ class _ServerOptions(NamedTuple):
     receiver: EventReceiver | None
 
 
-@click.group("server", invoke_without_command=True)
+@click.group("server", cls=NounGroup, invoke_without_command=True)
 @click.option("--listen", metavar="HOST:PORT", default=_LISTEN, show_default=True, help="Port 0 takes a free one.")
 @_database
 @click.option("--tls-cert", metavar="FILE", help="The certificate chain (PEM).")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from dayfly.cli import options
-from dayfly.cli.options import NounGroup
+from dayfly.cli.command_classes import NounGroup
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.home import Home
@@ -63,7 +63,7 @@ def list_(sandbox: str, context: str | None, namespace: str | None) -> None:
     if damaged := _damage(every):
         raise DayflyError(Exit.FAILED, damaged)
     if not rows:
-        raise DayflyError(Exit.NOT_FOUND, f"no state is stored{f' for {sandbox}' if sandbox else ''}")
+        show.print_message(f"There are no states{f' of sandbox {sandbox}' if sandbox else ''}.")
 
 
 @command.command("show")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import click
-
 from dayfly.cli import options
 from dayfly.cli.backends.target_server import ServerClient, is_remote
+from dayfly.cli.command_classes import verb
 from dayfly.cli.output import show
 from dayfly.client.home import Home
 
@@ -30,9 +29,9 @@ _STATES = {
 _ORDER = ("stuck", "unknown", "failed", "deleting", "starting", "ready")
 
 
-@click.command("status")
+@verb("status")
 @options.server
-@options.output
+@options.list_output
 def command(output: str | None) -> None:
     """Show the state of the server and all sandboxes, worst first."""
     home = Home.find()

@@ -14,6 +14,7 @@ import click
 
 from dayfly.cli import installed, options
 from dayfly.cli.backends.target_server import CLUSTER, ServerClient
+from dayfly.cli.command_classes import verb
 from dayfly.cli.local import server_process, temporary_server
 from dayfly.cli.local.server_process import listen_on
 from dayfly.cli.output import show
@@ -58,7 +59,7 @@ class _UpOptions(NamedTuple):
     while_used: bool
 
 
-@click.command("up")
+@verb("up")
 @click.option("--port", type=click.IntRange(0, 65535), default=_PORT, show_default=True, help="0 takes a free one.")
 @click.option("--detach", is_flag=True, help="Return when it answers; it keeps running in the background.")
 @click.option(
@@ -120,6 +121,9 @@ def command(
     forms, proxy = options.parse_routing_forms(headers, query), _proxy(routing=routing)
     declared = _baselines(baselines)
     containers = _containers(engine)
+    if detach and (pid := home.server_process()) is not None:
+        show.print_message(f"dayfly is already up at {home.read(home.url)} (process {pid}); its options are unchanged")
+        return
     _check_free(home)
     if detach:
         words = ["--port", str(port), "--parallel", str(parallel), "--engine", engine]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from dayfly.cli import options
 from dayfly.cli.backends import hosts
+from dayfly.cli.command_classes import verb
 from dayfly.cli.output import show
 from dayfly.client import subject
 from dayfly.plan.messages import format_duration
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from dayfly.cli.backends.protocol import Backend
 
 
-@click.command("why")
+@verb("why")
 @options.name_argument("sandbox", "subjects")
 @options.backend_options
 @options.output
@@ -35,10 +34,10 @@ def command(sandbox: str, context: str | None, namespace: str | None, output: st
     if output:
         show.emit(obstacle or _ready(host, sandbox), output)
     elif obstacle:
-        for line in _tree(obstacle, int(time.time() * 1000), "", ""):
-            show.print_line(line)
+        for line, look in _tree(obstacle, int(time.time() * 1000), "", ""):
+            show.print_line(line, look)
     else:
-        show.print_line(f"{sandbox} is not waiting for anything")
+        show.print_line(f"{sandbox} is not waiting for anything", "green")
 
 
 def _ready(host: Backend, sandbox: str) -> dict[str, Any]:
@@ -54,15 +53,18 @@ def _ready(host: Backend, sandbox: str) -> dict[str, Any]:
     }
 
 
-def _tree(obstacle: Any, now: int, first: str, rest: str) -> Iterator[str]:
-    """Yield the obstacle and its causes. `first` is the prefix of the first line, `rest` that of the others."""
+def _tree(obstacle: Any, now: int, first: str, rest: str) -> Iterator[tuple[str, str]]:
+    """Yield the lines of the obstacle and its causes, each with a style. The root cause is red.
+
+    `first` is the prefix of the first line, `rest` that of the others.
+    """
     since = obstacle.get("since", 0)
     duration = f" (for {format_duration(now - since)})" if since else ""
     explanation = with_reason(obstacle["reason"], obstacle["message"])
-    yield f"{first}{obstacle['subject']}: {explanation}{duration}"
     deeper = obstacle.get("because", [])
+    yield f"{first}{obstacle['subject']}: {explanation}{duration}", "" if deeper else "red"
     if advice := obstacle.get("next", ""):
-        yield f"{rest}{'|  ' if deeper else '   '}to do: {advice}"
+        yield f"{rest}{'|  ' if deeper else '   '}to do: {advice}", "bold"
     for number, each in enumerate(deeper, 1):
         last = number == len(deeper)
         yield from _tree(each, now, rest + ("`- " if last else "|- "), rest + ("   " if last else "|  "))

@@ -20,6 +20,7 @@ import click
 from dayfly.cli import apply_spec, installed, options, outputs, secret_files, temporary_spec, watch
 from dayfly.cli.backends import lookup
 from dayfly.cli.backends.target_server import CLUSTER, ServerClient, is_remote
+from dayfly.cli.command_classes import verb
 from dayfly.cli.local.child import Interrupted, Signals
 from dayfly.cli.local.temporary_server import SharedServer, running_server
 from dayfly.cli.output import show
@@ -47,7 +48,7 @@ _NO_LEASE = (404, 409)
 """Statuses with which the server rejects the lease of a deleted or ending sandbox."""
 
 
-@click.command("with", context_settings={"allow_interspersed_args": False})
+@verb("with", context_settings={"allow_interspersed_args": False})
 @options.server
 @click.option("--cluster", metavar="NAME", help="The cluster for plugins; by default the server's only one, or local.")
 @options.files()

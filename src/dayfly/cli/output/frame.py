@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dayfly.cli.output.show import escape_line, truncate
 from dayfly.plan.messages import format_duration
+from dayfly.spec.report import with_reason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Report: TypeAlias = "dict[str, Any]"
 """A run's report from the server: `spec.report.RunReport` as JSON."""
@@ -46,8 +50,20 @@ class Line(NamedTuple):
     style: str
 
 
-def frame(name: str, report: Report, now: int, *, width: int, height: int, unicode: bool = True) -> list[Line]:
-    """Return the display of a report at `now` (Unix milliseconds) in at most `height` lines of `width` cells."""
+def frame(
+    name: str,
+    report: Report,
+    now: int,
+    *,
+    width: int,
+    height: int,
+    unicode: bool = True,
+    log: Sequence[str] = (),
+) -> list[Line]:
+    """Return the display of a report at `now` (Unix milliseconds) in at most `height` lines of `width` cells.
+
+    `log` has the last lines of a running step, which follow if there is room.
+    """
     closed = report.get("closed")
     since = (closed or {}).get("at") or report.get("bornAt", now)
     done = f"{report.get('done', 0)}/{report.get('total', 0)}"
@@ -64,6 +80,7 @@ def frame(name: str, report: Report, now: int, *, width: int, height: int, unico
         lines += [_line(unit, now, shown, width, unicode=unicode) for unit in shown]
     else:
         lines += _folded_lines(shown, folded, now, width, unicode=unicode)
+    lines += [Line(truncate(f"  | {escape_line(text)}", width), "dim") for text in log]
     return lines[: room + 1]
 
 
@@ -137,7 +154,7 @@ def _remark(unit: Unit) -> str:
     """Return the last column: the error, what the unit waits for, or which units it reads."""
     is_expected = unit["state"] in ("succeeded", "skipped", "stopped") or unit.get("reason") == "Running"
     if unit["state"] == "failed":
-        return ": ".join(filter(None, (unit.get("reason"), unit.get("message"))))
+        return with_reason(unit.get("reason", ""), unit.get("message", ""))
     if not is_expected and unit.get("message"):
         return str(unit["message"])
     parts = []

@@ -10,20 +10,27 @@ from typing import TYPE_CHECKING, Protocol
 
 from dayfly.cli.output.frame import Report, duration, frame, ordered
 from dayfly.cli.output.show import discard_output, escape_line, print_message
+from dayfly.spec.report import with_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
     from typing import Self
 
 
 class ProgressView(Protocol):
-    """Shows the reports of a run. `pause` is the longest time in seconds between two calls of `show`."""
+    """Shows the reports of a run.
+
+    Attributes:
+        pause: The longest time in seconds between two calls of `show`.
+        shows_logs: Whether it has room for the log of a running step.
+    """
 
     pause: float
+    shows_logs: bool
 
-    def show(self, report: Report) -> None:
-        """Show a report. It may be the same as before, with a later time."""
+    def show(self, report: Report, log: Sequence[str] = ()) -> None:
+        """Show a report, which may be the same as before, with the last lines of a running step."""
 
     def __enter__(self) -> Self: ...
 
@@ -42,12 +49,13 @@ class ChangeLog:
     """Prints one line when a unit changes, so that logs of CI jobs stay short."""
 
     pause = 10.0
+    shows_logs = False
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.seen: dict[str, tuple[str, int]] = {}
 
-    def show(self, report: Report) -> None:
+    def show(self, report: Report, log: Sequence[str] = ()) -> None:  # noqa: ARG002 # logs of CI jobs stay short
         for unit in ordered(report):
             state = (unit["state"], unit.get("attempt", 0))
             if self.seen.get(unit["id"], ("waiting", 0)) == state:
@@ -66,8 +74,9 @@ class ChangeLog:
     @staticmethod
     def _describe(unit: dict[str, object]) -> str:
         state = str(unit["state"])
-        words = (unit.get("reason"), unit.get("message")) if state == "failed" else (unit.get("message"),)
-        message = ": ".join(str(word) for word in words if word)
+        message = str(unit.get("message") or "")
+        if state == "failed":
+            message = with_reason(str(unit.get("reason") or ""), message)
         if state == "succeeded":
             took = duration(unit, 0)
             return f"{state} after {took}" if took else state
@@ -78,6 +87,7 @@ class LiveDisplay:
     """Shows all units and redraws them in place. The last state stays on the terminal."""
 
     pause = 1.0  # the display shows elapsed seconds
+    shows_logs = True
 
     def __init__(self, name: str) -> None:
         from rich.console import Console
@@ -89,7 +99,7 @@ class LiveDisplay:
         self.unicode = "utf" in self.console.encoding
         self.live = Live(console=self.console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
-    def show(self, report: Report) -> None:
+    def show(self, report: Report, log: Sequence[str] = ()) -> None:
         from rich.text import Text
 
         size = self.console.size
@@ -101,6 +111,7 @@ class LiveDisplay:
             width=max(size.width - 1, 20),
             height=max(size.height - 1, 3),
             unicode=self.unicode,
+            log=log,
         )
         text = Text("\n", no_wrap=True, overflow="crop").join(
             Text(line.text, line.style if self.styled else "") for line in lines

@@ -13,6 +13,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from dayfly.cli.output import style
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import TextIO
@@ -25,12 +27,23 @@ _MAX_CHAR_CELLS = 2
 
 
 def emit(data: Any, output: str) -> None:
-    """Print data as JSON if `output` is `json`, otherwise as YAML.
+    """Print data in a format of `options.OutputFormat`. Known times in Unix milliseconds are printed in RFC 3339.
 
     If stdout is not UTF-8 (`LC_ALL=de_DE.ISO-8859-1`), or the text contains control characters, only ASCII is printed.
     All other characters are escapes of JSON or YAML, because stdout's own escapes (`backslashreplace`) are valid in
     neither format.
     """
+    from dayfly.cli.output import formats
+
+    if output == "name":
+        for each in formats.names(data):
+            print_line(each)
+        return
+    data = formats.with_times(data, timestamp)
+    if output.startswith("jsonpath="):
+        for each in formats.values(data, output.partition("=")[2]):
+            print_block(each)
+        return
     utf8 = codecs.lookup(sys.stdout.encoding).name == "utf-8"
     dump = _json if output == "json" else _yaml
     text = dump(data, unicode=utf8)
@@ -39,9 +52,14 @@ def emit(data: Any, output: str) -> None:
     sys.stdout.write(text)
 
 
-def print_line(text: str = "") -> None:
-    """Print one line of text."""
-    sys.stdout.write(escape_line(text) + "\n")
+def print_line(text: str = "", look: str = "") -> None:
+    """Print one line of text, on a terminal in the style `look`."""
+    sys.stdout.write(style.apply(escape_line(text), look) + "\n")
+
+
+def print_difference(line: str) -> None:
+    """Print a line of a difference."""
+    sys.stdout.write(style.apply_to_difference(escape_controls(line)) + "\n")
 
 
 def print_block(text: str) -> None:
@@ -102,6 +120,11 @@ def print_message(message: str) -> None:
         discard_output(sys.stderr)
 
 
+def flush() -> None:
+    """Write the printed text now, for a command that goes on."""
+    sys.stdout.flush()
+
+
 def discard_output(stream: TextIO) -> None:
     """Redirect a stream to /dev/null, including its buffered output."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -109,10 +132,39 @@ def discard_output(stream: TextIO) -> None:
     os.close(nowhere)
 
 
-def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, elastic: str = "") -> None:
-    """Print a table with aligned columns. If the terminal is too narrow, cells of the column `elastic` are cut."""
+def _is_set(key: str) -> bool:
+    """Return whether the command line has an option that is stored in click's `Context.meta`."""
+    import click
+
+    context = click.get_current_context(silent=True)
+    return bool(context and context.meta.get(key))
+
+
+def print_table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    elastic: str = "",
+    wide: int = 0,
+    widths: list[int] | None = None,
+) -> None:
+    """Print a table with aligned columns.
+
+    Args:
+        header: The titles of the columns.
+        rows: The cells.
+        elastic: The column whose cells are cut if the terminal is too narrow.
+        wide: The number of columns at the end that are printed only with `-o wide`.
+        widths: The widths of the rows that were printed before, to which this call adds its own. If there are any, the
+            header is not printed again.
+    """
+    if wide and not _is_set("dayfly.wide"):
+        header, rows = header[:-wide], [row[:-wide] for row in rows]
     lines = [list(header), *([escape_line(cell) for cell in row] for row in rows)]
+    before = widths if widths is not None else []
+    hidden = bool(before) or _is_set("dayfly.no-headers")
     widths = [max(display_width(line[column]) for line in lines) for column in range(len(header))]
+    widths = before[:] = [max(pair) for pair in zip(widths, before or widths, strict=True)]
     if elastic and sys.stdout.isatty():
         column = list(header).index(elastic)
         room = os.get_terminal_size(sys.stdout.fileno()).columns or sys.maxsize  # 0: the width is unknown
@@ -120,9 +172,14 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, elastic
         widths[column] = max(widths[column] - max(excess, 0), len(elastic))
         for line in lines:
             line[column] = truncate(line[column], widths[column])
-    for line in lines:
-        filled = [cell + " " * (width - display_width(cell)) for cell, width in zip(line, widths, strict=True)]
-        sys.stdout.write(GAP.join(filled).rstrip() + "\n")
+    states = {column for column, title in enumerate(header) if title in style.STATE_COLUMNS}
+    for number, line in enumerate(lines):
+        if hidden and not number:
+            continue
+        padded = [cell + " " * (width - display_width(cell)) for cell, width in zip(line, widths, strict=True)]
+        padded[-1] = padded[-1].rstrip()
+        colored = [style.apply_to_state(cell) if at in states and number else cell for at, cell in enumerate(padded)]
+        sys.stdout.write(GAP.join(colored).rstrip() + "\n")
 
 
 def print_facts(pairs: Iterable[tuple[str, str]]) -> None:
@@ -130,7 +187,15 @@ def print_facts(pairs: Iterable[tuple[str, str]]) -> None:
     given = [(f"{name}:", escape_line(value)) for name, value in pairs if value]
     width = max((len(name) for name, _ in given), default=0)
     for name, value in given:
-        sys.stdout.write(f"{name.ljust(width)}{GAP}{value}\n")
+        shown = style.apply_to_state(value) if name.rstrip(":") in style.STATE_COLUMNS else value
+        sys.stdout.write(f"{name.ljust(width)}{GAP}{shown}\n")
+
+
+def describe_empty(title: str, titles: str, others: int) -> str:
+    """Return the message for an empty list. `others` is the number of objects that a selector does not match."""
+    if not others:
+        return f"There are no {titles}."
+    return f"No {title} has matching labels; there {'is' if others == 1 else 'are'} {others} without --label."
 
 
 def truncate(text: str, width: int) -> str:
@@ -209,6 +274,11 @@ def age(timestamp: str) -> str:
         if seconds >= size:
             return f"{seconds // size}{unit}"
     return f"{seconds}s"
+
+
+def yaml_lines(data: Any) -> list[str]:
+    """Return data as lines of YAML."""
+    return _yaml(data, unicode=True).splitlines()
 
 
 def _json(data: Any, *, unicode: bool) -> str:

@@ -32,7 +32,7 @@ from dayfly.testing import DeleteAt, Outcome, Scenario, fault_scenarios, undistu
 from dayfly.testing.fault_scripts import parse_durations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from dayfly.spec.plugin import Plugin, Step
 
@@ -219,14 +219,15 @@ class _LocalBench:
         return outcome._replace(start_counts=start_counts, inventory_error=inventory_error)
 
     def _log(self, name: str, report: Any) -> tuple[str, ...]:
-        """Return the end of the log of the failed step."""
-        states = ("retrying", "failed")
-        failed = next((unit for unit in report.get("units", ()) if unit["state"] in states), None)
-        if failed is None:
+        """Return the end of the log of the last failed attempt."""
+        states = {"retrying": 0, "failed": 0, "running": 1}  # a running step has failed before its current attempt
+        ended = ((unit["id"], unit["attempt"] - states[unit["state"]]) for unit in _units_in(report, states))
+        unit, attempt = next(((unit, attempt) for unit, attempt in ended if attempt > 0), ("", 0))
+        if not unit:
             return ()
         waited = waiting.WaitedRun(self._client.json, name, is_patient=False)
         try:
-            return tuple((run(waited.tail(failed["id"], failed["attempt"])) or ())[-_TAIL_LINES:])
+            return tuple((run(waited.tail(unit, attempt)) or ())[-_TAIL_LINES:])
         except RefusedError:
             return ()
 
@@ -271,3 +272,8 @@ class _LocalBench:
         if "uid" not in box:
             box["uid"] = self._client.get("sandboxes", box["name"], "report")["uid"]
         return str(box["uid"])
+
+
+def _units_in(report: Any, states: Iterable[str]) -> list[Any]:
+    """Return the units of a report in some states, in the order of the states."""
+    return [unit for state in states for unit in report.get("units", ()) if unit["state"] == state]

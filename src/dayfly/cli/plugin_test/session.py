@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dayfly.cli.local.child import Interrupted, Signals
 from dayfly.cli.output import show
@@ -28,6 +28,26 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from dayfly.spec.plugin import Plugin
+
+
+class Selection(NamedTuple):
+    """The scenarios to run. The first scenario, which has no fault, is always run.
+
+    Attributes:
+        only: Texts of which the name of a scenario must contain one; empty for all scenarios.
+        skip: Texts that the name must not contain.
+        keep_going: Whether to continue if the plugin does not work in the first scenario.
+    """
+
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    keep_going: bool = False
+
+    def selects(self, name: str) -> bool:
+        """Return whether a scenario is selected by its name."""
+        return (not self.only or any(text in name for text in self.only)) and not any(
+            text in name for text in self.skip
+        )
 
 
 class InventoryError(Exception):
@@ -98,7 +118,7 @@ def run_scenarios(
     params: Mapping[str, str],
     bench_context: AbstractContextManager[Bench],
     *,
-    only: str,
+    chosen: Selection,
     output: str | None,
 ) -> int:
     """Run the scenarios, print the results and return the exit code.
@@ -107,7 +127,7 @@ def run_scenarios(
         plugin: The plugin.
         params: The params of its resource.
         bench_context: The bench, which is entered for the test.
-        only: A text that the names of scenarios contain; others are skipped, except the first, which has no fault.
+        chosen: The scenarios to run.
         output: `json` or `junit`; None for text.
 
     Raises:
@@ -117,7 +137,7 @@ def run_scenarios(
     try:
         with bench_context as bench:
             for scenario in bench.scenarios(params):
-                if results and only not in scenario.name:
+                if results and not chosen.selects(scenario.name):
                     continue
                 result = _run(bench, scenario, plugin, is_first=not results)
                 results.append(result)
@@ -125,7 +145,8 @@ def run_scenarios(
                     show.print_block(as_line(result))
                     sys.stdout.flush()  # scenarios may take long
                 if (
-                    result.finding
+                    not chosen.keep_going
+                    and result.finding
                     and result.finding.fault in (Fault.NOT_CREATED, Fault.INVENTORY_EMPTY)
                     and len(results) == 1
                 ):

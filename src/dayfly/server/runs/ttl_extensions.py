@@ -51,7 +51,8 @@ def extended_duration(begin: int, end: int, until: int) -> str:
 
 def no_time_to_live(what: str) -> RequestError:
     """Return the error for a request to extend an object that never expires."""
-    return RequestError(409, f"{what} has no time to live: it lives until it is deleted")
+    advice = "add ttl to its file and apply it again"
+    return RequestError(409, f"{what} has no time to live: it lives until it is deleted; {advice}")
 
 
 def expiry_conditions(begin: int, end: int) -> list[dict[str, str]]:

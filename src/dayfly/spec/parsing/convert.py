@@ -7,6 +7,7 @@ invalid value by a valid one, and repeats the conversion.
 from __future__ import annotations
 
 import bisect
+import difflib
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args, get_origin
 
@@ -137,8 +138,11 @@ def _explain(message: str, data: list[Any], types: Any, keys: Path, spelled: Map
         error = SpecError(f"missing required field {quote(field)}", keys + within)
         return _ConversionFault(error, (*within, field), "")
     if what.startswith(_UNKNOWN):
-        field, known = what[len(_UNKNOWN) : -1], ", ".join(_fields_at(types, (0, *within)))
-        error = SpecError(f"unknown field {quote(field)}; known here: {known}", (*keys, *within, field))
+        field, known = what[len(_UNKNOWN) : -1], list(_fields_at(types, (0, *within)))
+        close = difflib.get_close_matches(field, known, n=1, cutoff=0.7)
+        hint = f"did you mean {close[0]}? " if close else ""
+        problem = f"unknown field {quote(field)}; {hint}known here: {', '.join(known)}"
+        error = SpecError(problem, (*keys, *within, field))
         return _ConversionFault(error, (*within, field), None)
     assert what.startswith(_EXPECTS), what
     expected = what[len(_EXPECTS) :].partition("`")[0]

@@ -20,7 +20,7 @@ from dayfly.spec.parsing.text import ParsedDocument
 from dayfly.spec.scalars.numbers import parse_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 _DIRECTIVE = re.compile(r"@\{[^}]+\}")
 _VARIABLE = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]*")
@@ -79,6 +79,26 @@ def expand(document: ParsedDocument, variables: Mapping[str, str], read: Callabl
         raise document.error(f"unexpanded variable: {', '.join(missing)}; give {give}", first)
     spelled = document.spelled | expansion.spelled
     return msgspec.structs.replace(document, data=data, spelled=spelled, embedded=expansion.embedded_at)
+
+
+def unused_variables(variables: Iterable[str], documents: Iterable[ParsedDocument]) -> list[str]:
+    """Return the variables that no directive of the documents names."""
+    named = {word for document in documents for text in _strings(document.data) for word in _words_of_directives(text)}
+    return [name for name in variables if name not in named]
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Yield each string in plain data, except keys."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item)
+
+
+def _words_of_directives(text: str) -> Iterator[str]:
+    for directive in _DIRECTIVE.findall(text[: text.rfind("}") + 1]):
+        yield from _VARIABLE.findall(directive)
 
 
 def integer_ports(document: ParsedDocument) -> ParsedDocument:

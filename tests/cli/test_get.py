@@ -1,0 +1,88 @@
+"""`dayfly get`: the formats of `-o`, several spellings, and the watch."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from tests.cli import sample_specs
+from tests.cli.command import Cli, refused
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+
+@pytest.fixture
+def demo(served: Cli, journal: Path) -> Cli:
+    """With the sandbox `demo`, which has labels."""
+    served.write("p.yaml", sample_specs.plugin(journal))
+    served.write("s.yaml", sample_specs.sandbox().replace("cluster: local", "cluster: local\n  labels: {team: pay}"))
+    assert served("apply", "-f", ".").code == 0
+    return served
+
+
+def test_spellings_of_one_sandbox_print_the_same(demo: Cli):
+    def stable(*words: str) -> str:
+        done = demo(*words)
+        assert done.code == 0, done.err
+        return re.sub(r"\(\d+s ago\)|\d+ (ms|s)\b|< 1 s", "", done.out)
+
+    shown = stable("get", "sandbox", "demo")
+    assert "Labels:        team=pay\n" in shown
+    assert re.search(r"^OUTPUT +VALUE$", shown, re.MULTILINE)
+    assert "succeeded" in shown
+    for words in (["get", "sandbox/demo"], ["sandbox", "get", "demo"], ["sb", "get", "sandbox/demo"]):
+        assert stable(*words) == shown, words
+    data = [
+        json.loads(demo(*words, "-o", "json").out) for words in (["get", "sandbox/demo"], ["sandbox", "get", "demo"])
+    ]
+    assert data[0] == data[1]
+
+
+def test_output_formats(demo: Cli):
+    for words in (["get"], ["sandbox", "list"]):
+        assert demo(*words, "-o", "name").out == "demo\n"
+        assert demo(*words, "-o", "jsonpath={[*].name}").out == "demo\n"
+        assert yaml.safe_load(demo(*words, "-o", "yaml").out)[0]["name"] == "demo"
+        assert "team=pay" not in demo(*words).out
+        header, row = demo(*words, "-o", "wide").out.splitlines()
+        assert header.endswith("LABELS")
+        assert row.endswith("team=pay")
+        assert demo(*words, "--no-headers").out.startswith("demo ")
+    assert demo("get", "sandbox", "demo", "-o", "jsonpath=$.units[*].state").out.split()[:2] == ["succeeded"] * 2
+    assert demo("sandbox", "get", "demo", "-o", "jsonpath=.status").out.startswith('{"ready": true')
+    refused(demo("why", "demo", "-o", "name"), 2, "these objects have no names")
+    refused(demo("get", "-o", "xml"), 2, "'xml' is not one of json, yaml, name, wide and jsonpath=QUERY")
+    refused(demo("get", "-o", "jsonpath=$.a["), 2, "is not a JSONPath query")
+
+
+def test_times_in_json_are_rfc_3339(demo: Cli):
+    found = json.loads(demo("get", "sandbox", "demo", "-o", "json").out)
+    times = [found["bornAt"], *(unit[key] for unit in found["units"][:2] for key in ("startedAt", "endedAt"))]
+    assert all(TIME.fullmatch(each) for each in times), times
+    entry = json.loads(demo("audit", "-o", "json").out)[0]
+    assert TIME.fullmatch(entry["at"])
+
+
+def test_watch_prints_each_change_of_a_sandbox(demo: Cli):
+    demo.write("other.yaml", sample_specs.sandbox("other"))
+    process = demo.start("get", "-w", "-l", "!team")
+    assert demo("apply", "-f", "other.yaml").code == 0
+    lines: list[str] = []
+
+    def read_until(word: str) -> None:
+        while not (lines and word in lines[-1]):
+            lines.append(process.stdout.readline().decode())
+
+    read_until("Ready")
+    assert demo("sandbox", "delete", "other").code == 0
+    read_until("Gone")
+    assert lines[0].startswith("SANDBOX ")
+    assert {line.split()[0] for line in lines[1:]} == {"other"}
+    refused(demo("get", "sandbox", "none", "-w"), 3, 'no sandbox "none"')
+    refused(demo("get", "-w", "-o", "json"), 2, "--watch prints a table")
