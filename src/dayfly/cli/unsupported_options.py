@@ -17,7 +17,6 @@ _FILES_ONLY = "only reads files; remove {option}"
 _HELP = "only prints text; remove {option}"
 _KUBECTL = "is for a server; in a cluster, type: "
 _APPLY = f"{_KUBECTL}dayfly manifest -f FILE | kubectl apply --context NAME -f -"
-_POOLS = f"{_KUBECTL}kubectl get resourcepools --context NAME"
 _ACCOUNTS = "is for a server; a cluster has its own users, rights and audit log: ask its administrator"
 _AGENTS = "is for a server, which has many clusters; read a single cluster with: dayfly get --context NAME"
 _OPERATOR = (
@@ -43,7 +42,6 @@ MESSAGES: dict[str, dict[str, str]] = {
     "plugin list": {CONTEXT: f"{_KUBECTL}kubectl get resourceplugins --context NAME"},
     "plugin diff": {CONTEXT: f"{_KUBECTL}dayfly manifest -f FILE | kubectl diff --context NAME -f -"},
     "plugin delete": {CONTEXT: f"{_KUBECTL}kubectl delete resourceplugins NAME.VERSION --context NAME"},
-    **{f"pool {verb}": {CONTEXT: _POOLS} for verb in ("list", "get", "pause", "resume", "drain", "explain", "delete")},
     "history": {CONTEXT: f"{_KUBECTL}kubectl events --for sandbox.dayfly.dev/NAME --context NAME"},
     "open": {CONTEXT: "is for a server; for a cluster, type: dayfly page --context NAME"},
     "plugin test": {SERVER: _HOME_OR_CLUSTER},
