@@ -51,7 +51,9 @@ def test_detached_server_survives_until_down_ends_it(cli: Cli):
     assert done.err.startswith("dayfly is up at http://127.0.0.1:")
     process = json.loads(cli("status", "-o", "json").out)["process"]
     key = (cli.home / "key").read_text()
-    refused(cli("up", "--detach"), 1, f"process {process}", "dayfly down")
+    again = cli("up", "--detach")
+    assert (again.code, f"process {process}" in again.err) == (0, True), "the server stays as it is"
+    refused(cli("up"), 1, f"process {process}", "dayfly down")
     assert cli("down").err == f"The server (process {process}) has ended.\n"
     assert not _alive(process)
     refused(cli("down"), 6, "no server runs", "dayfly up")
