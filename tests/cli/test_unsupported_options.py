@@ -22,7 +22,13 @@ FILES = {
     "plugin": "name: thing\nspec: {runner: {image: busybox}, create: [{name: a, script: '#!/bin/sh'}]}\n",
 }
 FILES["plan"] = "name: thing\nspec: {cluster: local, resources: [{name: db, plugin: of-the-place}]}\n"
-MORE = {"logs": ["thing"], "abandon": ["--reason", "why"], "with": ["true"], "operator": ["--runner", "/bin/true"]}
+MORE = {
+    "logs": ["thing"],
+    "reset": ["thing", "db"],
+    "abandon": ["--reason", "why"],
+    "with": ["true"],
+    "operator": ["--runner", "/bin/true"],
+}
 """Further arguments that a verb needs."""
 ASKED = {unsupported_options.SERVER: 'no server "none" is known here', unsupported_options.CONTEXT: "context"}
 """The errors for an unknown server and an unknown context."""

@@ -156,7 +156,9 @@ MUTANTS = (
         Case("tidied", 2, ("LIVES",)),
         "LEAK",
     ),
-    _core("cleanup is forgotten", closed_run, "if resource and own:", "if True:\n        return False", PLAIN, "LEAK"),
+    _core(
+        "cleanup is forgotten", closed_run, "if step.resource and own:", "if True:\n        return False", PLAIN, "LEAK"
+    ),
     _core(
         "the ledger ends on the last receipt",
         closed_run,

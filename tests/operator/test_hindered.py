@@ -21,7 +21,7 @@ from tests.operator.rig.scenes import (
 )
 from tests.operator.rig.world import Unit, World
 
-from dayfly.operator import main
+from dayfly.operator import reconciler
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.reconciler import Reconciler
 
@@ -128,7 +128,7 @@ class TestHindered:
                     told = "a bug in the operator, ValueError; see its log"
                     await world.until(lambda: told in world.status()["message"], "the defect", 20)
                 else:
-                    patched.setattr(main, "describe", broken)
+                    patched.setattr(reconciler, "describe", broken)
                     await world.rest(60)
             assert len(world.processes) == 1
             await world.until(lambda: ready(world), "ready", 600)

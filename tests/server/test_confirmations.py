@@ -17,7 +17,7 @@ from dayfly.server.records.run_records import RunEntry, save
 from dayfly.server.sync.agents import sessions
 
 ORG = "acme"
-PLACE = CompileTarget(publisher=ORG, namespace="acme-sandboxes", declares=False, routes=True)
+PLACE = CompileTarget(publisher=ORG, namespace="acme-sandboxes", declares=False, routes=True, parents=False)
 FORM = confirmations.compute_fingerprint(1, PLACE, {})
 
 

@@ -30,7 +30,7 @@ def _bug(name: str, file: str, old: str, new: str, *found_by: int, host: str = "
 
 TABLE_LETS_CLAIM = (TABLE, "phase is not Phase.OPEN and creates(move.unit)", "phase is None")
 TABLE_SKIPS = (TABLE, "if move.attempt != before.attempt + 1:", "if move.attempt <= before.attempt:")
-TABLE_FORGETS_SUCCESS = (TABLE, 'before.outcome == "succeeded" and not move.generation', "before.attempt < 0")
+TABLE_FORGETS_SUCCESS = (TABLE, 'before.outcome == "succeeded" and not repeats', "before.attempt < 0")
 OPEN_WHILE_CLOSED = (
     DECIDE,
     "if draft.phase is Phase.OPEN:\n        open_run",

@@ -97,8 +97,9 @@ class ResourceStatusWriter:
         phase, ready, progress = stands.phase, stands.phase == "Ready", f"{stands.done}/{stands.total}"
         reason, message = _reason_and_message(stands)
         # The Sandbox's status has the details of running steps; a Resource only has their results.
-        # The name of the Secret changes with each reset of the resource.
-        urgent, deferred = (phase, reason, secret_name(run, document)), (progress,)
+        name = resource_name(run, document.resource)
+        # The name of the Secret gets another suffix with each reset of the resource.
+        urgent, deferred = (phase, reason, secret_name(run, document).removeprefix(name)), (progress,)
         if (wait := throttle.delay(urgent, deferred, now)) is not None:
             return wait
         if not memory.uid:
@@ -109,8 +110,9 @@ class ResourceStatusWriter:
             # What this process has written is more reliable than the stored status, which any program may change.
             if made.status is not None and not throttle.urgent:
                 stored = made.status
-                secret = stored.binding.name if stored.binding is not None else secret_name(run, document)
-                throttle = StatusThrottle.from_status(stored, (stored.phase, stored.reason, secret), (stored.progress,))
+                secret = stored.binding.name if stored.binding is not None else name
+                suffix = secret.removeprefix(name) if secret.startswith(name) else ""
+                throttle = StatusThrottle.from_status(stored, (stored.phase, stored.reason, suffix), (stored.progress,))
                 memory.throttle = throttle
                 if (wait := throttle.delay(urgent, deferred, now)) is not None:
                     return wait
