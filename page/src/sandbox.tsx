@@ -7,7 +7,7 @@ import { useGroupsOf } from "./groups";
 import type { Live } from "./live";
 import { href, qualify, type Place } from "./router";
 import { Run } from "./run";
-import type { PooledResource, Report, Sandbox } from "./types";
+import type { ResourceStatus, Report, Sandbox } from "./types";
 import { Text } from "./ui";
 
 export function SandboxView({ name, place, live }: { name: string; place: Place; live: Live }): JSX.Element {
@@ -42,10 +42,10 @@ function Facts({ sandbox, report, live }: { sandbox: Sandbox; report: Report; li
         </Fact>
       )}
       {pooled.length > 0 && (
-        <Fact title="From pools">
+        <Fact title="Resources">
           {pooled.map((each) => (
             <span key={each.name} class="chip">
-              <Text>{each.name}</Text>: <PoolMember sandbox={sandbox.name} resource={each} />
+              <Text>{each.name}</Text>: <Source sandbox={sandbox.name} resource={each} />
             </span>
           ))}
         </Fact>
@@ -56,8 +56,16 @@ function Facts({ sandbox, report, live }: { sandbox: Sandbox; report: Report; li
   );
 }
 
-/** The member of a pool that a resource is, and whether it was ready when the sandbox took it. */
-function PoolMember({ sandbox, resource: { member, pool = "", hit = false } }: { sandbox: string; resource: PooledResource }): JSX.Element {
+/** The source of a resource: a member of a pool, and whether it was ready when the sandbox took it, or a shared parent. */
+function Source({ sandbox, resource }: { sandbox: string; resource: ResourceStatus }): JSX.Element {
+  const { member = "", pool = "", parent = "", hit = false } = resource;
+  if (parent) {
+    return (
+      <>
+        shares <Text>{parent}</Text>
+      </>
+    );
+  }
   return (
     <>
       {pool ? (

@@ -7,7 +7,7 @@ export type Sandbox = Schemas["Sandbox"];
 export type Group = Schemas["RouteGroup"];
 export type SandboxOrGroup = Sandbox | Group;
 export type Pool = Schemas["Pool"];
-export type PooledResource = Schemas["PooledResource"];
+export type ResourceStatus = Schemas["ResourceStatus"];
 export type PoolMember = Schemas["PoolMember"];
 export type PoolExplanation = Schemas["PoolExplanation"];
 /** An object with a row in a list. A pool has no time to live. */

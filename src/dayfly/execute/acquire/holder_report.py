@@ -11,7 +11,7 @@ from dayfly.execute.acquire.acquisition import find_acquisitions
 from dayfly.execute.acquire.facts import is_hit
 from dayfly.plan.retry import UnitState, unit_state
 from dayfly.plan.status import unit_sentence
-from dayfly.spec.lifecycle import Kind, LifecycleEvent, is_parent_unit
+from dayfly.spec.lifecycle import Kind, LifecycleEvent
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import Phase, Run
 
@@ -57,7 +57,7 @@ def with_members(
             attempt=(_count_attempts(member.run, steps) if member.run is not None else 0) or unit.attempt,
             state="retrying" if waits else unit.state,
         )
-        if is_parent_unit(unit.id):
+        if member.run is not None and member.run.is_parent:
             return msgspec.structs.replace(unit, parent=member.name)
         return msgspec.structs.replace(unit, member=member.name, pool=member.pool, hit=is_hit(record))
 
