@@ -14,7 +14,7 @@ from dayfly.kube.objects import AnnotatedMeta, ApiResource, Key, KubeStruct, Obj
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.kinds import PoolMemberSpec, RunSpec, StepLogsSpec
-from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, Lifecycle, Target, digest
+from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, Kind, Lifecycle, Target, digest, unit_id
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.resource_pool import KIND as POOL_KIND
@@ -399,3 +399,11 @@ def resource_name(run: RunObject, resource: str) -> str:
     """Return the name of the Resource object, which its Secret of outputs has too."""
     target = run.ledger.target
     return names.derive_name("", f"{target.name}-{resource}", "resource", target.uid, resource)
+
+
+def secret_name(run: RunObject, document: Lifecycle) -> str:
+    """Return the name of the Secret with the outputs of a resource. After each reset it is another one."""
+    name = resource_name(run, document.resource)
+    stand_ins = (unit_id(document.resource, unit.name) for unit in document.pre_start if unit.kind == Kind.ACQUIRE)
+    attempt = max((run.ledger.unit(each).attempt for each in stand_ins), default=0)
+    return name if attempt < 2 else f"{name}-{attempt}"

@@ -12,12 +12,12 @@ from dayfly.kube import errors
 from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import RunObject, is_owned_by, resource_name
+from dayfly.operator.cluster.objects import RunObject, is_owned_by, secret_name
 from dayfly.operator.outputs.attempt_secrets import outputs_secret, verified_values
 from dayfly.operator.outputs.producers import find_producer
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
-from dayfly.spec.lifecycle import Kind, Lifecycle, unit_id
+from dayfly.spec.lifecycle import Lifecycle, unit_id
 from dayfly.spec.run import Result
 
 log = logging.getLogger(__name__)
@@ -53,14 +53,6 @@ class ResourceSecrets:
         except (errors.NotFound, CannotRenderError):
             pass
         return ""
-
-
-def secret_name(run: RunObject, document: Lifecycle) -> str:
-    """Return the name of the Secret. After each replacement of the resource's pool member it is a new one."""
-    name = resource_name(run, document.resource)
-    stand_ins = (unit_id(document.resource, unit.name) for unit in document.pre_start if unit.kind == Kind.ACQUIRE)
-    attempt = max((run.ledger.unit(each).attempt for each in stand_ins), default=0)
-    return name if attempt < 2 else f"{name}-{attempt}"
 
 
 async def write_resource_secret(cluster: ClusterWatches, run: RunObject, document: Lifecycle, namespace: str) -> str:

@@ -19,8 +19,8 @@ from dayfly.operator.cluster.objects import (
     is_owned_by,
     resource_name,
     run_owner_reference,
+    secret_name,
 )
-from dayfly.operator.outputs.resource_secrets import secret_name
 from dayfly.operator.status.status_format import conditions, units_of, with_fixed_times
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan.phases import ResourceProgress, resource_progress
