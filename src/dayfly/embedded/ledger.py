@@ -24,7 +24,7 @@ from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.run import Run
 from dayfly.spec.run_data import HistoryEntry
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 _BUSY_S = 10
 _SCHEMA = """
 CREATE TABLE run (
