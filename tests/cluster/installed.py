@@ -24,6 +24,12 @@ LOGGED = 200  # lines of each operator that a test's failure comes with
 AS_OPERATOR = f"--as=system:serviceaccount:{ACCOUNT}"
 
 
+def written_status(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the status of an object; empty before the operator has written one."""
+    status: dict[str, Any] = found.get("status", {})
+    return status if status.get("observedGeneration") != -1 else {}
+
+
 class Installed:
     """The operator's Deployment, and everything that it makes.
 
@@ -92,8 +98,8 @@ class Installed:
         return self.get(f"/apis/{API}/namespaces/{namespace}/sandboxes/{name}")
 
     def status(self, name: str, namespace: str) -> dict[str, Any]:
-        """Return the status of a Sandbox; empty if it has none."""
-        return (self.sandbox(name, namespace) or {}).get("status", {})
+        """Return the status of a Sandbox; empty before the operator has written one."""
+        return written_status(self.sandbox(name, namespace) or {})
 
     def wait_status(
         self, name: str, namespace: str, check: Callable[[dict[str, Any]], Any], what: str

@@ -28,6 +28,8 @@ TELLS = {
     "steplogs.dayfly.dev": ("SANDBOX", "STEPS"),
     "lifecyclehooks.dayfly.dev": ("KIND", "READY", "REASON", "OBJECTS"),
     "routegroups.dayfly.dev": ("READY", "REASON"),
+    "resourcepools.dayfly.dev": ("PLUGIN", "READY", "REASON"),
+    "poolmembers.dayfly.dev": ("POOL",),
     "basicdeployments.basic.example.org": ("REPLICAS", "READY", "MESSAGE"),
     "basicreplicasets.basic.example.org": ("REPLICAS", "ACTIVE"),
     "machines.machines.example.org": ("KIND", "READY", "MESSAGE"),
@@ -74,6 +76,8 @@ def test_kubectl_shows_how_a_thing_stands_and_since_when(shown):
     assert set(there) >= {kind for kind in TELLS if kind.endswith("dayfly.dev")} - {
         "lifecyclehooks.dayfly.dev",
         "routegroups.dayfly.dev",
+        "resourcepools.dayfly.dev",
+        "poolmembers.dayfly.dev",
     }
     for kind, found in there.items():
         for row in found:
