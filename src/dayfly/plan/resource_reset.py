@@ -10,7 +10,7 @@ from dayfly.spec.run import Phase, Run, State
 
 
 class ResetRefusedError(Exception):
-    """A resource that cannot get another pool member. The text says why."""
+    """A resource that cannot get another pool member. The text is the reason."""
 
 
 class UnknownResourceError(ResetRefusedError):

@@ -27,7 +27,7 @@ _MEANINGS = {
     "Join": "taken from a pool",
     "Finish": "is over",
 }
-"""The events that the moves of a ledger stand for."""
+"""The events of the moves in a ledger."""
 
 
 @verb("history")
