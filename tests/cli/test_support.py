@@ -101,6 +101,22 @@ def test_reset_keeps_the_home_if_a_cleanup_fails(cli: Cli, journal: Path):
     assert cli("reset", "--yes").code == 0
 
 
+def test_reset_waits_for_the_end_of_a_shared_parent(cli: Cli, journal: Path):
+    """Its child does not wait for it."""
+    make = "{name: make, script: '#!/bin/sh'}"
+    end = f"{{name: end, script: '#!/bin/sh\n\nsleep 2; echo end >>{journal}'}}"
+    cli.write("a.yaml", f"name: server@1.0.0\nspec: {{create: [{make}], delete: [{end}]}}\n")
+    cli.write("b.yaml", f"name: part@1.0.0\nspec: {{parent: {{plugin: server@1.0.0}}, create: [{make}]}}\n")
+    cli.write("c.yaml", "name: demo\nspec: {cluster: local, resources: [{name: part, plugin: part}]}\n")
+    assert cli("up", "--detach", "--port", "0").code == 0
+    done = cli("apply", "-f", ".")
+    assert done.code == 0, done.err
+    done = cli("reset", "--yes")
+    assert done.code == 0, done.err
+    assert journal.read_text().splitlines()[-1:] == ["end"]
+    assert not cli.home.exists()
+
+
 def test_reset_refuses_a_folder_that_is_no_home(cli: Cli):
     cli.home.mkdir(mode=0o700)
     (cli.home / "thesis.txt").write_text("words")

@@ -43,14 +43,16 @@ def delete_all(
     context: str | None = None,
     namespace: str | None = None,
     ignore_not_found: bool = False,
+    server: ServerClient | None = None,
 ) -> int:
     """Delete sandboxes, route groups and pools; `chosen` has subjects as in `client.subject`.
 
     Return the exit code of the first failure, or `Exit.OK`. With `ignore_not_found`, a missing run is no failure.
+    `server` is the server to use instead of the one that options and environment name.
     """
     for each in chosen:
         subject.check(each)
-    backend = _find_backend(context, namespace)
+    backend = _ServerDeletion(server) if server is not None else _find_backend(context, namespace)
     code: int = Exit.OK
     requested = []
     for each in chosen:  # request all before waiting, so that a stuck run does not delay the others

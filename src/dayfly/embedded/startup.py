@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import sqlite3
 import subprocess
 import time
 from pathlib import Path
@@ -60,6 +61,19 @@ class OpenLedgers(NamedTuple):
     reader: SqliteLedger
     life: int
     leases_unextended: bool
+
+
+def count_living_runs(home: Path) -> int:
+    """Return the number of runs in a home that have not ended: of sandboxes, groups, pool members and shared parents.
+
+    Its server may run.
+    """
+    file = home / "ledger.db"
+    if not file.exists():
+        return 0
+    with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as db:
+        found: int = db.execute("SELECT COUNT(*) FROM run").fetchone()[0]
+    return found
 
 
 def open_ledgers(home: Path, hook: Hook | None, now: int, grace_ms: int) -> OpenLedgers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from typing import Any
 
 import click
@@ -20,6 +21,7 @@ from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.home import Home
 
 _STOP_TIMEOUT_S = 60.0
+_POLL_INTERVAL_S = 0.2
 
 
 @verb("reset")
@@ -65,10 +67,12 @@ def _remove_home(timeout: float, *, yes: bool) -> None:
     if not yes:
         if not sys.stdin.isatty():
             raise DayflyError(Exit.USAGE, f"this deletes all sandboxes of {home.path}", "add --yes")
-        click.confirm(f"Delete all sandboxes of {home.path}, and the home?", abort=True, err=True)
+        question = f"Delete all sandboxes of {home.path}, and the home with the keys of `dayfly login`?"
+        click.confirm(question, abort=True, err=True)
     if home.server_process() is None:
         server_process.start(home, ["--port", "0"])  # only a server can clean up
     _delete_all(home, timeout)
+    _wait_until_clean(home, timeout)
     pid = home.server_process()
     if pid is not None:
         server_process.stop(home, pid, _STOP_TIMEOUT_S)
@@ -91,6 +95,22 @@ def _delete_all(home: Home, timeout: float) -> None:
         "resourcepools": subject.pool_subject,
     }
     names = [as_subject(each["name"]) for plural, as_subject in kinds.items() for each in client.get(plural)]
-    if code := delete_all(names, wait=True, timeout=timeout):
+    if code := delete_all(names, wait=True, timeout=timeout, server=client):
         see = "see: dayfly why NAME; then repeat: dayfly reset"
         raise DayflyError(Exit(code), "the home is kept, because a cleanup has not ended", see)
+
+
+def _wait_until_clean(home: Home, timeout: float) -> None:
+    """Wait until also the pool members and shared parents that sandboxes have left are gone.
+
+    Raises:
+        DayflyError: one of them still exists.
+    """
+    from dayfly.embedded.startup import count_living_runs
+
+    deadline = time.monotonic() + timeout
+    while living := count_living_runs(home.path):
+        if time.monotonic() > deadline:
+            text = f"the home is kept, because {living} pool members or shared parents are not removed yet"
+            raise DayflyError(Exit.TIMED_OUT, text, "a parent stays for its `linger`; repeat dayfly reset later")
+        time.sleep(_POLL_INTERVAL_S)
