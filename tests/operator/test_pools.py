@@ -218,6 +218,21 @@ class TestRequests:
 
         at_work(story)
 
+    def test_request_with_a_long_author_is_applied_once(self):
+        async def story(world: World) -> None:
+            pool(world)
+            await world.until(lambda: is_full(world), "a full pool")
+            annotate(world, pool_request=f"pause {'a' * 3000}")
+            await world.until(lambda: pool_status(world).get("paused"), "the pause")
+            await world.rest(60)
+            before = len(world.writes)
+            await world.rest(600)
+            assert len(world.writes) == before
+            delete(world)
+            await gone(world)
+
+        at_work(story)
+
     def test_unknown_request_changes_nothing(self):
         async def story(world: World) -> None:
             pool(world)

@@ -43,6 +43,8 @@ STALE_CACHE_RETRY_S = 1.0
 MEMBER_DELAY_S = 0.05
 MEMBER_DELAY_TURNS = 10
 _ACTIONS = ("pause", "resume", "drain")
+# Characters of the author in a request. A longer text is cut.
+MAX_AUTHOR_CHARS = 1_024
 
 
 class PoolController:
@@ -89,7 +91,11 @@ class PoolController:
         after = [await self._reconcile_applied(seen)] if seen is not None else []
         run = self._run_of(served.metadata) if served is not None else None
         if served is not None and run is not None and run.spec.pool is not None and _has_begun(served.metadata):
-            turn = await self._turn(served.metadata, run)
+            try:
+                turn = await self._turn(served.metadata, run)
+            except errors.Refused as error:
+                self._report_refusal(run, messages.blocked(error_message(error)))
+                raise
             self._report_served(run, turn)
             after.append(turn.next_turn_s if turn is not None else CONFLICT_RETRY_S)
         return min((each for each in after if each > 0), default=None)
@@ -198,10 +204,10 @@ class PoolController:
             run = written
             self._take_misses(meta.uid, misses)
             self._members.queue_ended(meta.uid)
+        for member in decision.close:  # before the creation, which a quota may refuse
+            await self._members.close(member)
         for number in decision.create:
             await self._members.create(run, number, documents)
-        for member in decision.close:
-            await self._members.close(member)
         if end is not None and abandoned is not None and abandoned.applies:
             await self._members.abandon_unused(meta.uid, abandoned.reason)
         if end is not None:
@@ -217,6 +223,16 @@ class PoolController:
         report = turn.run_report(uid, units, offered.generation)
         if self._cluster.holds.pool_reports.get(uid) != report:
             self._cluster.holds.pool_reports[uid] = report
+            self._cluster.queue.add(run.metadata.name)
+
+    def _report_refusal(self, run: RunObject, message: str) -> None:
+        """Report that the API server refuses a member of a server's pool, with the numbers of the latest report."""
+        known = self._cluster.holds.pool_reports.get(run.ledger.uid)
+        if known is None:
+            return
+        report = msgspec.structs.replace(known, ready=False, reason=Reason.BLOCKED, message=message)
+        if report != known:
+            self._cluster.holds.pool_reports[run.ledger.uid] = report
             self._cluster.queue.add(run.metadata.name)
 
     def _take_misses(self, pool: str, counted: int) -> None:
@@ -239,13 +255,11 @@ def pool_request(meta: AnnotatedMeta, ledger: PoolLedger, now: int) -> PoolReque
     action, _, author = text.partition(" ")
     if action not in _ACTIONS:
         return None
-    by = author.strip() or f"annotation {POOL_REQUEST_ANNOTATION}"
+    by = (author.strip() or f"annotation {POOL_REQUEST_ANNOTATION}")[:MAX_AUTHOR_CHARS]
     last = ledger.request
     if last is not None and (last.action, last.request.by) == (action, by):
         return last
-    made: PoolRequest = msgspec.convert(
-        {"action": action, "request": {"at": now, "reason": "", "by": by[:1024]}}, PoolRequest
-    )
+    made: PoolRequest = msgspec.convert({"action": action, "request": {"at": now, "reason": "", "by": by}}, PoolRequest)
     return made
 
 
