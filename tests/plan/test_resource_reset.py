@@ -36,8 +36,10 @@ def test_resource_whose_create_steps_all_ran_in_a_member_is_reset():
         (report(MAKE, unit("notify", resource="", kind="exec", reads=("db/make",))), "notify"),
         (report(MAKE, unit("seed", state="running")), "db/seed"),
         (report(MAKE, closed=EndRequest(at=1, reason="Deleted")), "deleted"),
+        (report(unit("parent.start", member="", parent="server-1")), "parent"),
+        (report(unit("make", member="")), "damaged"),
     ],
-    ids=["cold", "own step", "other resource", "hook", "not ready", "ending"],
+    ids=["cold", "own step", "other resource", "hook", "not ready", "ending", "shared parent", "damaged member"],
 )
 def test_other_resource_is_refused_with_the_cause(found, named):
     with pytest.raises(ResetRefusedError, match=named):

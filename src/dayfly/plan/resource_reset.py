@@ -38,6 +38,8 @@ def member_to_replace(report: RunReport, resource: str) -> str:
         raise ResetRefusedError("the sandbox is being deleted")
     if not any(unit.kind == Kind.ACQUIRE for unit in creators):
         raise ResetRefusedError(f"{quote(resource)} is not from a pool: {advice}")
+    if any(unit.parent for unit in creators):
+        raise ResetRefusedError(f"{quote(resource)} shares a parent with other sandboxes: {advice}")
     if own is not None:
         raise ResetRefusedError(f"{own.id} has run for this sandbox and would not run for another member: {advice}")
     if reader is not None:
@@ -45,7 +47,10 @@ def member_to_replace(report: RunReport, resource: str) -> str:
     if unfinished is not None:
         state = f"{unfinished.id} is {unfinished.state}"
         raise ResetRefusedError(f"{quote(resource)} is not ready ({state}); wait, or {advice}")
-    return creators[0].member
+    member = creators[0].member
+    if not member:
+        raise ResetRefusedError(f"the record of the pool member of {quote(resource)} is damaged or lost: {advice}")
+    return member
 
 
 def reset_units(plan: Plan, run: Run, unwanted: Mapping[str, str]) -> tuple[SealedStep, ...]:

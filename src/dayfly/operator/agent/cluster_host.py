@@ -239,7 +239,8 @@ class ClusterHost:
             return Verdict.UNKNOWN
         if served_sandboxes.has_ended(seen, run=True):
             return self._report_end(uid, seen)
-        if run.ledger.closed is not None:
+        stop = run.spec.offered.stop if run.spec.offered is not None else None
+        if run.ledger.closed is not None or stop is not None or seen.metadata.deletion_timestamp:
             return Verdict.CLOSED
         before = (seen.metadata.annotations or {}).get(RESET_ANNOTATION, "")
         await self._annotate(seen, {RESET_ANNOTATION: format_resets(before, resource, member)})

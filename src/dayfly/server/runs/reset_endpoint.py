@@ -11,6 +11,7 @@ from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import serve
 from dayfly.server.http.request_data import read_json
 from dayfly.server.runs.run_requests import parse_resource
+from dayfly.spec.errors import quote
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -45,9 +46,12 @@ class ResetEndpoint:
             raise RequestError(409, str(refusal)) from None
         if link is None:
             raise RequestError(503, f"no host serves the cluster {record.cluster} now; nothing was changed")
-        answer = await link.order(Reset(uid=report.uid, resource=resource, member=member, by=who.description))
-        if not isinstance(answer, Reply) or answer.verdict is not Verdict.TAKEN:
-            raise RequestError(409, "the sandbox is being deleted")
         what = f"sandboxes/{record.name}/{resource}"
         await self._store.for_org(who.org).write(lambda rows: audit.append(rows, who, "reset", what))
+        answer = await link.order(Reset(uid=report.uid, resource=resource, member=member, by=who.description))
+        verdict = answer.verdict if isinstance(answer, Reply) else Verdict.OVER
+        if verdict is Verdict.UNKNOWN:
+            raise RequestError(409, f"sandbox {quote(record.name)} has not reached its cluster yet; try again")
+        if verdict is not Verdict.TAKEN:
+            raise RequestError(409, "the sandbox is being deleted")
         return {"resource": resource, "replaced": member}
