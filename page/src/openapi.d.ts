@@ -3084,7 +3084,7 @@ export interface components {
              */
             held?: number;
             /**
-             * @description Number of members that could not be created.
+             * @description Number of members that failed in a row.
              * @default 0
              */
             failed?: number;

@@ -89,7 +89,7 @@ class PoolReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     ready: Annotated[int, doc("Number of ready members that no sandbox uses.")] = 0
     creating: Annotated[int, doc("Number of members that are being created.")] = 0
     held: Annotated[int, doc("Number of members that sandboxes use.")] = 0
-    failed: Annotated[int, doc("Number of members that could not be created.")] = 0
+    failed: Annotated[int, doc("Number of members that failed in a row.")] = 0
     paused: Annotated[str, doc("Why no members are created; empty if they are.")] = ""
     paused_at: Annotated[int, doc("Beginning of the pause, in Unix milliseconds; 0 for none.")] = 0
     hits: Annotated[int, doc("Number of resources that found a ready member.")] = 0

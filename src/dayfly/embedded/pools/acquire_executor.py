@@ -12,7 +12,7 @@ import msgspec
 from dayfly.embedded.executors import Companion
 from dayfly.embedded.ledger import MemberBirth, RunChange, SqliteLedger, StoredRun
 from dayfly.embedded.pool_tables import MemberRow
-from dayfly.embedded.pools.parent_selection import ParentSelection, Place
+from dayfly.embedded.pools.parent_selection import ParentSelection, ParentSlot
 from dayfly.execute.acquire.acquisition import find_acquisitions
 from dayfly.execute.acquire.facts import (
     Member,
@@ -75,7 +75,7 @@ class AcquireExecutor(Companion):
         self._chosen_by: dict[str, tuple[str, str]] = {}
         # The place among equal parents for each choice of a parent, and why others cannot choose.
         self.parents = ParentSelection(reader, index)
-        self._places: dict[tuple[str, str], Place | UnitRefusal] = {}
+        self._places: dict[tuple[str, str], ParentSlot | UnitRefusal] = {}
         # The runs that wait for the end of a member after they have left it.
         self._waiting: dict[str, set[str]] = {}
 
@@ -100,7 +100,7 @@ class AcquireExecutor(Companion):
         key = self._key(run, acquisition)
         self._forget_choice(key)
         place = self._places[key] = self.parents.select(run, acquisition)
-        if isinstance(place, Place):
+        if isinstance(place, ParentSlot):
             self._choices[key] = place.uid
 
     def _choose(self, run: Run, acquisition: Acquisition) -> None:
@@ -176,8 +176,9 @@ class AcquireExecutor(Companion):
         return Member(uid=chosen, run=found.run if found is not None else None)
 
     def _known_member(self, uid: str, holder: Run) -> Member:
-        """Return the member that the holder's ledger refers to. Its changes wake the holder from now on."""
-        self._waiting.setdefault(uid, set()).add(holder.uid)
+        """Return the member that the holder's ledger refers to. While it lives, its changes wake the holder."""
+        if self._reader.ended_run(uid) is None:
+            self._waiting.setdefault(uid, set()).add(holder.uid)
         try:
             found = self._index.find(uid) or self._index.read(self._reader, uid)
         except RunDamagedError as error:
@@ -231,7 +232,7 @@ class AcquireExecutor(Companion):
         joining = join(live.run, acquisition.resource, now, replaces=acquisition.member(live.run))
         if found is None:
             place = self._places.get(self._key(live.run, acquisition))
-            yield _birth(live, acquisition, uid, joining, now, place if isinstance(place, Place) else None)
+            yield _birth(live, acquisition, uid, joining, now, place if isinstance(place, ParentSlot) else None)
         elif not is_held_by(found.run, *self._key(live.run, acquisition)):
             yield _change(found.run, (joining,))
 
@@ -299,6 +300,7 @@ class AcquireExecutor(Companion):
         run = live.run
         for uid in {record.ref for name, record in run.units.items() if run.kind(name) == Kind.ACQUIRE and record.ref}:
             await self._leave(uid, run)
+            self._waiting.get(uid, set()).discard(run.uid)
         for acquisition in live.acquisitions.values():
             self._forget_choice(self._key(run, acquisition))
 
@@ -362,7 +364,7 @@ def _change(member: Run, moves: tuple[Join | Leave, ...]) -> RunChange:
 
 
 def _birth(
-    live: LiveRun, acquisition: Acquisition, uid: str, joining: Join, now: int, place: Place | None
+    live: LiveRun, acquisition: Acquisition, uid: str, joining: Join, now: int, place: ParentSlot | None
 ) -> RunChange:
     """Return the birth of a member or, with a place, of a parent, with its first holder: none was available."""
     target = live.run.target

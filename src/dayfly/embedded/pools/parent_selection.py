@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dayfly.spec.run import Run
 
 
-class Place(NamedTuple):
+class ParentSlot(NamedTuple):
     """The parent that a holder may join: its UID, and its key and number if it does not exist yet."""
 
     uid: str
@@ -49,7 +49,7 @@ class ParentSelection:
         # The runs that wait for a place, by key.
         self._queued: dict[str, set[str]] = {}
 
-    def select(self, run: Run, acquisition: Acquisition) -> Place | UnitRefusal:
+    def select(self, run: Run, acquisition: Acquisition) -> ParentSlot | UnitRefusal:
         """Return the place that a run may take for a resource, or why it must wait. It is woken when that changes."""
         template = acquisition.template
         sharing, key = template.sharing, _key(run.target.namespace, template.digest)
@@ -59,11 +59,11 @@ class ParentSelection:
         for number, uid in taken.items():
             state = self._obstacle(uid, sharing.capacity)
             if not state:
-                return Place(uid, key, number)
+                return ParentSlot(uid, key, number)
             states.append(state)
         free = next((number for number in range(1, sharing.max_parents + 1) if number not in taken), 0)
         if free:
-            return Place(member_id(run.uid, acquisition.resource), key, free)
+            return ParentSlot(member_id(run.uid, acquisition.resource), key, free)
         self._queued.setdefault(key, set()).add(run.uid)
         message = messages.waits_for_parent(template.resource, tuple(states))
         return UnitRefusal(reason=Reason.WAITING_FOR_PARENT, message=message)

@@ -181,7 +181,9 @@ class AcquireExecutor:
         return statistics.median(durations) if durations else None
 
     async def _create(self, sight: Sight, acquisition: Acquisition, attempt: int) -> str:
-        """Create a member that has its holder from its birth. Return its run; empty if an earlier one still goes.
+        """Create a member that has its holder from its birth. Return its run.
+
+        The result is empty if a member of that name is still being deleted.
 
         The name is derived from the holder's run, the resource and the attempt, so another try finds the same member.
         """
