@@ -12,7 +12,7 @@ from tests.cli.fake_server import Fake, serving
 
 from dayfly.embedded import states
 from dayfly.execute.state import seal
-from dayfly.execute.state.head import Head, Holder, Version
+from dayfly.execute.state.head import Head, LockHolder, Version
 from dayfly.execute.state.service import StateOwner
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def home(cli: Cli) -> Cli:
                 Version(
                     number=number,
                     at=at + number,
-                    holder=Holder(unit="stack/apply", attempt=1),
+                    holder=LockHolder(unit="stack/apply", attempt=1),
                     size=len(text),
                     digest=seal.digest(text),
                     blob=f"b{number}" if text else "",

@@ -20,7 +20,7 @@ from dayfly.embedded import state_server, states
 from dayfly.embedded.state_server import StateServer
 from dayfly.embedded.states import StateFiles
 from dayfly.execute.state import access
-from dayfly.execute.state.head import DamagedError, Head, Holder, Version
+from dayfly.execute.state.head import DamagedError, Head, LockHolder, Version
 from dayfly.execute.state.seal import digest
 from dayfly.execute.state.service import FullError, StateOwner, StateService, StoredHead
 from dayfly.lib.clock import now_ms
@@ -28,7 +28,7 @@ from dayfly.spec.run import Phase, Run, State, UnitRecord
 
 PLACE = StateOwner("u", "db")
 WHO = access.state_caller("u", "db", "db/make", 1)
-VERSION = Version(number=1, at=1, holder=Holder(unit="db/make", attempt=1), size=1, digest="d", blob="b", chunks=3)
+VERSION = Version(number=1, at=1, holder=LockHolder(unit="db/make", attempt=1), size=1, digest="d", blob="b", chunks=3)
 
 
 class TestPort:

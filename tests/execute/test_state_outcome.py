@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from dayfly.execute.state.head import Head, Holder, Refusal, Version
+from dayfly.execute.state.head import Head, LockHolder, Refusal, Version
 from dayfly.execute.state.outcome import resource_of, with_state
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
@@ -44,12 +44,12 @@ def done(outcome="succeeded", reason="", attempt=1):
 
 
 def version(by="apply", **more):
-    holder = Holder(unit=f"r/{by}", attempt=1)
+    holder = LockHolder(unit=f"r/{by}", attempt=1)
     return Version(**{"number": 1, "at": 0, "holder": holder, "size": 1, "digest": "d", "blob": "b"} | more)
 
 
 def refused(by="apply", attempt=1):
-    return Refusal(holder=Holder(unit=f"r/{by}", attempt=attempt), at=0, message="the reason")
+    return Refusal(holder=LockHolder(unit=f"r/{by}", attempt=attempt), at=0, message="the reason")
 
 
 def judged(name, head, run, result=OK, *, plan=PLAN, kind=Ended, **peers):

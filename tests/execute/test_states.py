@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.execute.states import KEYS, PLACE, Client, Memory, Schedule, running
 
 from dayfly.execute.state import access, head, seal, service
-from dayfly.execute.state.head import Head, Holder, Version
+from dayfly.execute.state.head import Head, LockHolder, Version
 from dayfly.spec.run import State
 
 ALIVE = running(apply=(1, State.CLAIMED))
@@ -444,7 +444,7 @@ class TestTwoAttempts:
         await Client(store).lock("a")
         store.run = ledger
         assert (await Client(store, "destroy").lock("b"))[0] == 200
-        assert store.heads[PLACE].head.lock.holder == Holder(unit="stack/destroy", attempt=1)
+        assert store.heads[PLACE].head.lock.holder == LockHolder(unit="stack/destroy", attempt=1)
 
     async def test_ended_attempt_is_refused_with_the_reason(self, store):
         late = Client(store)
@@ -517,8 +517,8 @@ class TestTwoAttempts:
         assert not store.heads
 
     def test_ledger_older_than_the_holder_proves_nothing(self):
-        assert not head.has_ended(running(apply=(1, State.DONE)), Holder(unit="stack/apply", attempt=2))
-        assert not head.has_ended(running(), Holder(unit="stack/apply", attempt=1))
+        assert not head.has_ended(running(apply=(1, State.DONE)), LockHolder(unit="stack/apply", attempt=2))
+        assert not head.has_ended(running(), LockHolder(unit="stack/apply", attempt=1))
 
 
 @given(st.integers(min_value=0, max_value=2**32))
@@ -571,7 +571,7 @@ async def test_ended_attempt_never_writes_after_its_successor_locks(seed):
 
 @pytest.mark.parametrize(("state", "freed"), [(State.CLAIMED, False), (State.DONE, True)])
 def test_lock_of_an_ended_attempt_can_be_released_by_others(state, freed):
-    owner, other = Holder(unit="stack/apply", attempt=1), Holder(unit="stack/destroy", attempt=1)
+    owner, other = LockHolder(unit="stack/apply", attempt=1), LockHolder(unit="stack/destroy", attempt=1)
     held = Head(lock=head.Lock(id="a", info="{}", holder=owner, at=0))
     step = head.unlock(held, running(apply=(1, state)), other, "a")
     assert (step.answer.status, step.head) == ((200, Head()) if freed else (409, None))
@@ -579,7 +579,7 @@ def test_lock_of_an_ended_attempt_can_be_released_by_others(state, freed):
 
 @pytest.mark.parametrize(("size", "kept"), [(3, 2), (4, 1)])
 def test_versions_are_kept_within_the_size_limit(size, kept):
-    who = Holder(unit="u", attempt=1)
+    who = LockHolder(unit="u", attempt=1)
     found = Head(lock=head.Lock(id="a", info="{}", holder=who, at=0))
     for stored in (head.MAX_STORED_BYTES - 3, size):
         version = Version(number=0, at=0, holder=who, size=1, digest=str(stored), stored=stored)
@@ -588,7 +588,7 @@ def test_versions_are_kept_within_the_size_limit(size, kept):
 
 
 def test_deletion_drops_only_the_oldest_version_beyond_the_limit():
-    who = Holder(unit="u", attempt=1)
+    who = LockHolder(unit="u", attempt=1)
     found = Head(lock=head.Lock(id="a", info="{}", holder=who, at=0))
     for number in range(head.MAX_VERSIONS):
         version = Version(number=0, at=0, holder=who, size=1, digest=str(number), blob=str(number))
@@ -601,7 +601,7 @@ def test_deletion_drops_only_the_oldest_version_beyond_the_limit():
 @given(st.lists(st.integers(0, head.MAX_STORED_BYTES), max_size=40))
 @example([5, head.MAX_STORED_BYTES + 1])
 def test_newest_version_is_always_kept(sizes):
-    who = Holder(unit="u", attempt=1)
+    who = LockHolder(unit="u", attempt=1)
     found = Head(lock=head.Lock(id="a", info="{}", holder=who, at=0))
     for number, size in enumerate(sizes):
         version = Version(number=0, at=0, holder=who, size=1, digest=str(number), blob=str(number), stored=size)
@@ -615,7 +615,7 @@ def test_newest_version_is_always_kept(sizes):
 
 @given(st.binary(max_size=2000), st.integers(0, 1 << 30))
 def test_sealed_state_is_unreadable_and_unalterable_without_key(state, where):
-    who = Holder(unit="u", attempt=1)
+    who = LockHolder(unit="u", attempt=1)
     (chunk,) = chunks = seal.seal(KEYS, ("u", "stack", "b"), state)
     version = Version(
         number=1, at=0, holder=who, size=len(state), digest=seal.digest(state), blob="b", chunks=1, key=KEYS.name
@@ -639,7 +639,7 @@ def test_sealed_state_is_unreadable_and_unalterable_without_key(state, where):
 
 def test_state_of_another_key_is_reported():
     chunks = seal.seal(KEYS, ("u", "stack", "b"), b"{}")
-    who = Holder(unit="u", attempt=1)
+    who = LockHolder(unit="u", attempt=1)
     version = Version(number=4, at=0, holder=who, size=2, digest=seal.digest(b"{}"), blob="b", chunks=1, key=KEYS.name)
     other = access.StateKeys.derive(b"x" * 32)
     said = f"version 4 of the state of stack was written with the key {KEYS.name}; the key here is {other.name}"
@@ -698,7 +698,7 @@ def test_chunks_fit_a_secret_and_keep_their_order():
     state = random.Random(1).randbytes(seal.CHUNK_BYTES * 2)
     chunks = seal.seal(KEYS, ("u", "stack", "b"), state)
     assert [len(chunk) for chunk in chunks][:2] == [seal.CHUNK_BYTES] * 2
-    who = Holder(unit="u", attempt=1)
+    who = LockHolder(unit="u", attempt=1)
     version = Version(
         number=1, at=0, holder=who, size=len(state), digest=seal.digest(state), blob="b", chunks=3, key=KEYS.name
     )

@@ -12,7 +12,7 @@ from tests.operator.rig.world import KINDS
 
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.read import PodReading, parse_time
-from dayfly.execute.state.head import Head, Holder, Refusal, Version
+from dayfly.execute.state.head import Head, LockHolder, Refusal, Version
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.client import KubeClient
@@ -53,7 +53,7 @@ PLAN = seal((Lifecycle(target=TARGET, resource="db", pre_start=UNITS, post_stop=
 BORN = "2026-01-01T00:00:00Z"
 NOW = parse_time(BORN) + 1_000
 MAKE, SEED = "db/make", "db/seed"
-HOLDER = Holder(unit=MAKE, attempt=1)
+HOLDER = LockHolder(unit=MAKE, attempt=1)
 REFUSAL = Refusal(holder=HOLDER, at=0, message="too large")
 VERSION = Version(number=1, at=0, holder=HOLDER, size=1, digest="d", blob="b")
 

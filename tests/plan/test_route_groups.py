@@ -4,14 +4,21 @@ import random
 
 import pytest
 
-from dayfly.plan.route_groups import GroupSelector, Member, MembershipIndex, conflicts, group_state, routes_by_sandbox
+from dayfly.plan.route_groups import (
+    GroupMember,
+    GroupSelector,
+    MembershipIndex,
+    conflicts,
+    group_state,
+    routes_by_sandbox,
+)
 from dayfly.spec.report import RunReport
 from dayfly.spec.routing.label_match import parse
 from dayfly.spec.run import Phase
 
 
 def member(name, born=1, scope="c", baselines=(), **labels):
-    return Member(name, scope, labels, tuple(baselines), born)
+    return GroupMember(name, scope, labels, tuple(baselines), born)
 
 
 def group(value="a*", scope=""):
@@ -135,9 +142,9 @@ def test_unready_members_do_not_make_a_group_unready():
 
 
 def test_the_key_of_a_group_leads_to_one_fork_of_each_baseline():
-    old = Member("old", "c", {}, ("shop/web",), 1)
-    young = Member("young", "c", {}, ("shop/web", "shop/pay"), 2)
-    elsewhere = Member("far", "d", {}, ("shop/web",), 3)
+    old = GroupMember("old", "c", {}, ("shop/web",), 1)
+    young = GroupMember("young", "c", {}, ("shop/web", "shop/pay"), 2)
+    elsewhere = GroupMember("far", "d", {}, ("shop/web",), 3)
     members = {"y": young, "o": old, "f": elsewhere}
     assert routes_by_sandbox([("k1", members), ("k2", {"y": young})]) == {
         "o": {"shop/web": ("k1",)},

@@ -26,7 +26,7 @@ _WAITS = "waits for "
 _SANDBOX_VARIABLE = re.compile(r"\b(?:DAYFLY|SIGNADOT)?_(?:SANDBOX_\w*|RESOURCE_NAME)\b")
 
 
-class Cause(msgspec.Struct, frozen=True):
+class ClaimCause(msgspec.Struct, frozen=True):
     """A reason for which a step runs for a sandbox: `at: claim`, a param, a variable, or another such step."""
 
     kind: Literal["at", "param", "secret", "variable", "step"]
@@ -57,8 +57,8 @@ class Cut(msgspec.Struct, frozen=True):
         holder_delete: The delete steps that the sandbox runs: those, and the steps that they read from.
     """
 
-    create: dict[str, tuple[Cause, ...]]
-    delete: dict[str, tuple[Cause, ...]]
+    create: dict[str, tuple[ClaimCause, ...]]
+    delete: dict[str, tuple[ClaimCause, ...]]
     claimed_delete: frozenset[str]
     holder_delete: frozenset[str]
 
@@ -80,10 +80,10 @@ class Cut(msgspec.Struct, frozen=True):
         waits = [f"{quote(name)} {describe(causes)}" for name, causes in self.create.items() if causes]
         return "; ".join([runs, *waits])
 
-    def roots(self, causes: Iterable[Cause]) -> tuple[Cause, ...]:
+    def roots(self, causes: Iterable[ClaimCause]) -> tuple[ClaimCause, ...]:
         """Return the first reasons: for each step among these, the reasons of that step."""
         known = {**self.create, **self.delete}
-        found: dict[Cause, None] = {}
+        found: dict[ClaimCause, None] = {}
         waiting = list(causes)
         while waiting:
             cause = waiting.pop(0)
@@ -98,7 +98,7 @@ class Cut(msgspec.Struct, frozen=True):
         return tuple(name for name in self.delete if name not in self.claimed_delete)
 
 
-def describe(causes: Iterable[Cause]) -> str:
+def describe(causes: Iterable[ClaimCause]) -> str:
     """Return reasons as the end of a sentence, like `waits for param "owner" and step "make"`."""
     said: list[str] = []
     for cause in causes:
@@ -145,27 +145,27 @@ class _StepReader:
         self._secrets = spec.secrets()
         self._overlay = spec.runner.pod_template_overlay
 
-    def explain(self, steps: Iterable[Step], waiting: set[str]) -> dict[str, tuple[Cause, ...]]:
+    def explain(self, steps: Iterable[Step], waiting: set[str]) -> dict[str, tuple[ClaimCause, ...]]:
         """Return steps in a topological order with their reasons, and add the steps with reasons to `waiting`."""
-        found: dict[str, tuple[Cause, ...]] = {}
+        found: dict[str, tuple[ClaimCause, ...]] = {}
         for step in topological(steps):
             found[step.name] = tuple(self._causes(step, waiting))
             if found[step.name]:
                 waiting.add(step.name)
         return found
 
-    def _causes(self, step: Step, claimed: Collection[str]) -> Iterator[Cause]:
+    def _causes(self, step: Step, claimed: Collection[str]) -> Iterator[ClaimCause]:
         if step.at == AT_CLAIM:
-            yield Cause("at")
+            yield ClaimCause("at")
         for item in step.inputs:
             if item.value_from_sandbox and item.name not in self._fixed:
-                yield Cause("secret" if item.name in self._secrets else "param", item.name)
+                yield ClaimCause("secret" if item.name in self._secrets else "param", item.name)
         read = dict.fromkeys(ref.name for item in step.inputs if (ref := item.value_from_step))
-        yield from (Cause("step", name) for name in read if name in claimed)
+        yield from (ClaimCause("step", name) for name in read if name in claimed)
         if step.object is not None and step.object.remove in claimed and step.object.remove not in read:
-            yield Cause("step", step.object.remove)
+            yield ClaimCause("step", step.object.remove)
         if step.at != AT_POOL:
-            yield from (Cause("variable", name) for name in self._mentioned(step))
+            yield from (ClaimCause("variable", name) for name in self._mentioned(step))
 
     def _mentioned(self, step: Step) -> list[str]:
         """Return the variables of the sandbox that a step mentions."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dayfly.compile.compiler import Compiled
-    from dayfly.compile.pool_cut import Cause
+    from dayfly.compile.pool_cut import ClaimCause
     from dayfly.compile.pools import CompiledPool
 
 
@@ -331,7 +331,7 @@ class _UnitIndex:
         return EnvLine(name=change.name, value=change.value, container=change.container)
 
 
-def _cut_step(name: str, causes: tuple[Cause, ...], runs: str) -> CutStep:
+def _cut_step(name: str, causes: tuple[ClaimCause, ...], runs: str) -> CutStep:
     return CutStep(step=name, runs=runs, reasons=tuple(map(str, causes)))
 
 

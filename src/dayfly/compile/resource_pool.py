@@ -21,7 +21,7 @@ from dayfly.spec.sandbox import Resource
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from dayfly.compile.pool_cut import Cause, Cut
+    from dayfly.compile.pool_cut import ClaimCause, Cut
     from dayfly.compile.resources import PluginVersion
     from dayfly.spec.parsing.text import ParsedDocument
     from dayfly.spec.plugin import Plugin, PluginSpec, Step
@@ -198,7 +198,7 @@ def _warnings(spec: PluginSpec, pool: ResourcePool, halves: Cut) -> Iterator[Spe
             yield SpecError(problem, ("spec", "params", name))
 
 
-def _remedy(halves: Cut, causes: Iterable[Cause], other: str = "") -> str:
+def _remedy(halves: Cut, causes: Iterable[ClaimCause], other: str = "") -> str:
     """Return what the owner of the pool or the author of the plugin can do."""
     roots = halves.roots(causes)
     params = [cause.name for cause in roots if cause.kind == "param"]

@@ -47,7 +47,7 @@ def blocks_pool(plugin: PluginView) -> Iterator[Spot]:
                 yield _spot(step, name, why)
 
 
-def _waiting(spec: PluginSpec) -> dict[str, tuple[pool_cut.Cause, ...]]:
+def _waiting(spec: PluginSpec) -> dict[str, tuple[pool_cut.ClaimCause, ...]]:
     """Return the create steps that run for a sandbox in a pool that fixes all params, with the reasons."""
     found: Cut = pool_cut.cut(spec, spec.params())
     return {name: causes for name, causes in found.create.items() if causes}

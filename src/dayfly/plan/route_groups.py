@@ -27,7 +27,7 @@ CONFLICT_CONDITION, EXPIRES_SOON_CONDITION = "ForkConflict", "ExpiresSoon"
 _MAX_SHOWN_CONFLICTS = 8
 
 
-class Member(NamedTuple):
+class GroupMember(NamedTuple):
     """The data of a live sandbox that route groups need.
 
     `scope` is its namespace in the operator, and its cluster in the server. Groups of other scopes ignore it.
@@ -46,7 +46,7 @@ class GroupSelector(NamedTuple):
     scope: str
     match: Match
 
-    def matches(self, member: Member) -> bool:
+    def matches(self, member: GroupMember) -> bool:
         """Return whether the group selects this member."""
         return self.scope in ("", member.scope) and self.match.matches(member.labels)
 
@@ -76,12 +76,12 @@ class MembershipIndex:
     """
 
     def __init__(self) -> None:
-        self._sandboxes: dict[str, Member] = {}
+        self._sandboxes: dict[str, GroupMember] = {}
         self._groups: dict[str, GroupSelector] = {}
         self._matched: dict[str, set[str]] = {}
         self._index = _LabelIndex()
 
-    def put(self, uid: str, member: Member) -> list[str]:
+    def put(self, uid: str, member: GroupMember) -> list[str]:
         """Add or change a sandbox. Return the groups that this affects."""
         before, self._sandboxes[uid] = self._sandboxes.get(uid), member
         if before == member:
@@ -122,7 +122,7 @@ class MembershipIndex:
         self._groups.pop(uid, None)
         self._matched.pop(uid, None)
 
-    def sandboxes_of(self, uid: str) -> dict[str, Member]:
+    def sandboxes_of(self, uid: str) -> dict[str, GroupMember]:
         """Return the sandboxes of a group by uid, in order of precedence."""
         found = ((each, self._sandboxes[each]) for each in self._matched.get(uid, ()))
         return dict(sorted(found, key=lambda pair: precedence(pair[1])))
@@ -152,7 +152,7 @@ class _LabelIndex:
         self._cached_terms: dict[HasLabel, frozenset[str]] = {}
         """Cached results by term, since many groups have the same terms. A change of labels clears them."""
 
-    def replace(self, uid: str, before: Member | None, after: Member | None) -> None:
+    def replace(self, uid: str, before: GroupMember | None, after: GroupMember | None) -> None:
         """Update the index after a sandbox was added, changed or removed."""
         old, new = before.labels if before else {}, after.labels if after else {}
         if old == new:
@@ -187,14 +187,14 @@ class _LabelIndex:
         return found
 
 
-def precedence(member: Member) -> tuple[int, str, str]:
+def precedence(member: GroupMember) -> tuple[int, str, str]:
     """Return the sort key of precedence. The oldest comes first, so a new sandbox never takes over requests."""
     return member.born_at, member.name, member.scope
 
 
-def conflicts(members: Iterable[Member]) -> tuple[BaselineConflict, ...]:
+def conflicts(members: Iterable[GroupMember]) -> tuple[BaselineConflict, ...]:
     """Return the baselines that several of these members fork, each with the sandbox whose fork answers."""
-    by_baseline: dict[tuple[str, str], list[Member]] = {}
+    by_baseline: dict[tuple[str, str], list[GroupMember]] = {}
     for member in sorted(members, key=precedence):
         for baseline in member.baselines:
             by_baseline.setdefault((member.scope, baseline), []).append(member)
@@ -205,7 +205,7 @@ def conflicts(members: Iterable[Member]) -> tuple[BaselineConflict, ...]:
     )
 
 
-def routes_by_sandbox(groups: Iterable[tuple[str, Mapping[str, Member]]]) -> dict[str, dict[str, tuple[str, ...]]]:
+def routes_by_sandbox(groups: Iterable[tuple[str, Mapping[str, GroupMember]]]) -> dict[str, dict[str, tuple[str, ...]]]:
     """Return the routing keys of the groups whose requests a sandbox's fork receives, by sandbox UID and baseline.
 
     Args:
@@ -222,7 +222,7 @@ def routes_by_sandbox(groups: Iterable[tuple[str, Mapping[str, Member]]]) -> dic
     return {uid: {name: tuple(sorted(keys)) for name, keys in own.items()} for uid, own in found.items()}
 
 
-def group_state(report: RunReport, members: Iterable[Member], waiting: Iterable[str]) -> GroupState:
+def group_state(report: RunReport, members: Iterable[GroupMember], waiting: Iterable[str]) -> GroupState:
     """Return the state of a group from the report of its run.
 
     Only the group's own hooks decide whether it is ready. If its sandboxes counted, any user who may label a sandbox

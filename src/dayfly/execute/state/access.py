@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from dayfly.execute.state.head import Holder
+from dayfly.execute.state.head import LockHolder
 from dayfly.spec.lifecycle import Exec, Unit, unit_id
 from dayfly.spec.scalars.numbers import parse_whole
 
@@ -76,7 +76,7 @@ class StateCaller(msgspec.Struct, frozen=True):
 
     run: str
     resource: str
-    holder: Holder
+    holder: LockHolder
 
 
 def has_state(unit: Unit) -> bool:
@@ -86,7 +86,7 @@ def has_state(unit: Unit) -> bool:
 
 def state_caller(run: str, resource: str, name: str, attempt: int) -> StateCaller:
     """Return the caller for an attempt of a unit, by the unit's name in the run."""
-    return StateCaller(run, resource, Holder(unit=name, attempt=attempt))
+    return StateCaller(run, resource, LockHolder(unit=name, attempt=attempt))
 
 
 def derive_password(keys: StateKeys, who: StateCaller) -> str:

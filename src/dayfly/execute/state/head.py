@@ -22,7 +22,7 @@ MAX_LOCK_ID_CHARS: Final = 200
 MAX_LOCK_INFO_CHARS: Final = 4096
 
 
-class Holder(WireStruct, frozen=True, kw_only=True):
+class LockHolder(WireStruct, frozen=True, kw_only=True):
     """An attempt of a unit; `unit` is its name in the run."""
 
     unit: str
@@ -40,7 +40,7 @@ class Lock(WireStruct, frozen=True, kw_only=True):
 
     id: str
     info: str
-    holder: Holder
+    holder: LockHolder
     at: int
 
 
@@ -52,7 +52,7 @@ class Version(WireStruct, frozen=True, kw_only=True):
 
     number: int
     at: int
-    holder: Holder
+    holder: LockHolder
     size: int
     digest: str
     blob: str = ""
@@ -67,7 +67,7 @@ class Version(WireStruct, frozen=True, kw_only=True):
 class Refusal(WireStruct, frozen=True, kw_only=True):
     """A write of an attempt that was not stored. A later write of the attempt removes it, unless `lasts` is true."""
 
-    holder: Holder
+    holder: LockHolder
     at: int
     message: str
     lasts: bool = False
@@ -116,7 +116,7 @@ def decode(data: bytes, where: str) -> Head:
 
 def damaged_head(error: DamagedError, reader: tuple[str, int]) -> Head:
     """Return a replacement for a damaged head, which records a refused write of the attempt `reader`."""
-    who = Holder(unit=reader[0], attempt=reader[1])
+    who = LockHolder(unit=reader[0], attempt=reader[1])
     return Head(refused=(Refusal(holder=who, at=0, message=str(error), lasts=True),))
 
 
@@ -141,31 +141,31 @@ OK: Final = StateResponse(200)
 NONE: Final = StateResponse(404, b"no state has been written yet\n")
 
 
-def is_running(run: Run, who: Holder) -> bool:
+def is_running(run: Run, who: LockHolder) -> bool:
     """Return whether the ledger has permitted this attempt and not recorded its end."""
     record = run.unit(who.unit)
     return record.attempt == who.attempt and record.state in ALIVE
 
 
-def has_ended(run: Run, who: Holder) -> bool:
+def has_ended(run: Run, who: LockHolder) -> bool:
     """Return whether the ledger proves that this attempt has ended. A later claim is proof too."""
     record = run.units.get(who.unit, NEVER)
     return record.attempt > who.attempt or (record.attempt == who.attempt and record.state in (State.DONE, State.VOID))
 
 
-def ended_message(who: Holder) -> str:
+def ended_message(who: LockHolder) -> str:
     """Return the message that refuses a request of an ended attempt."""
     return f"{who} has ended, so it may no longer read, lock or write this state; a later attempt may use it"
 
 
-def read(head: Head, who: Holder) -> StateStep:
+def read(head: Head, who: LockHolder) -> StateStep:
     """Record that the unit has read the state."""
     if who.unit in head.readers:
         return StateStep(OK)
     return StateStep(OK, msgspec.structs.replace(head, readers=(*head.readers, who.unit)))
 
 
-def lock(head: Head, run: Run, who: Holder, wanted: tuple[str, str], now: int) -> StateStep:
+def lock(head: Head, run: Run, who: LockHolder, wanted: tuple[str, str], now: int) -> StateStep:
     """Take the lock; `wanted` is its ID and the information that Terraform shows."""
     name, info = wanted
     held = head.lock
@@ -178,7 +178,7 @@ def lock(head: Head, run: Run, who: Holder, wanted: tuple[str, str], now: int) -
     return StateStep(OK, msgspec.structs.replace(head, lock=taken))
 
 
-def unlock(head: Head, run: Run, who: Holder, name: str) -> StateStep:
+def unlock(head: Head, run: Run, who: LockHolder, name: str) -> StateStep:
     """Release the lock. An empty `name` (`terraform force-unlock`) releases any lock of this attempt."""
     held = head.lock
     if held is None:
@@ -190,7 +190,7 @@ def unlock(head: Head, run: Run, who: Holder, name: str) -> StateStep:
     return StateStep(StateResponse(409, describe_lock(held), json=True))
 
 
-def write(head: Head, run: Run, who: Holder, name: str, version: Version) -> StateStep:
+def write(head: Head, run: Run, who: LockHolder, name: str, version: Version) -> StateStep:
     """Add a version if the attempt holds the lock with the ID `name`.
 
     Without an ID (`-lock=false`), the attempt takes the lock if it is free, and keeps it until the attempt ends.
@@ -209,7 +209,7 @@ def write(head: Head, run: Run, who: Holder, name: str, version: Version) -> Sta
 
 
 def refuse(
-    head: Head, who: Holder, answer: StateResponse, now: int, message: str = "", *, lasts: bool = True
+    head: Head, who: LockHolder, answer: StateResponse, now: int, message: str = "", *, lasts: bool = True
 ) -> StateStep:
     """Refuse a write and record it, because the resources in it may be in no other state."""
     if any(each.holder == who and (each.lasts or not lasts) for each in head.refused):
@@ -220,7 +220,7 @@ def refuse(
     return StateStep(answer, msgspec.structs.replace(head, refused=kept))
 
 
-def delete(head: Head, who: Holder, name: str, now: int) -> StateStep:
+def delete(head: Head, who: LockHolder, name: str, now: int) -> StateStep:
     """Add a version without a state. The earlier versions are kept for inspection."""
     if (
         refusal := _refuse_unless_held(head, who, name)
@@ -250,13 +250,13 @@ def describe_lock(held: Lock) -> bytes:
     return msgspec.json.encode(info)
 
 
-def ended_response(who: Holder) -> StateResponse:
+def ended_response(who: LockHolder) -> StateResponse:
     """Return the response to an ended attempt that requests the lock, as lock information that Terraform shows."""
     info = {"ID": f"none ({ended_message(who)})", "Who": "Dayfly", "Operation": "", "Info": ended_message(who)}
     return StateResponse(423, msgspec.json.encode(info), json=True)
 
 
-def _refuse_unless_held(head: Head, who: Holder, name: str) -> StateResponse | None:
+def _refuse_unless_held(head: Head, who: LockHolder, name: str) -> StateResponse | None:
     held = head.lock
     if held is None:
         return _conflict("a write needs the lock of this state, which is free")
@@ -265,7 +265,7 @@ def _refuse_unless_held(head: Head, who: Holder, name: str) -> StateResponse | N
     return None
 
 
-def _refuse_if_taken(head: Head, run: Run, who: Holder, version: Version) -> StateResponse | None:
+def _refuse_if_taken(head: Head, run: Run, who: LockHolder, version: Version) -> StateResponse | None:
     """Refuse a write without a lock if another attempt holds the lock or the state has changed since it was read."""
     held = head.lock
     if held is not None and not has_ended(run, held.holder) and (held.holder != who or held.id):

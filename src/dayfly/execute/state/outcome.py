@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dayfly.execute.state.access import has_state
-from dayfly.execute.state.head import Holder
+from dayfly.execute.state.head import LockHolder
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Sealed
 from dayfly.spec.run import ALIVE
@@ -58,7 +58,7 @@ def with_state(plan: Plan, run: Run, key: AttemptKey, facts: Mapping[AttemptKey,
 
 
 def _refusal(head: Head, key: AttemptKey) -> str:
-    who = Holder(unit=key[0], attempt=key[1])
+    who = LockHolder(unit=key[0], attempt=key[1])
     return next((f"its state was refused: {each.message}" for each in head.refused if each.holder == who), "")
 
 

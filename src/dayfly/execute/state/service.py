@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from dayfly.execute.state import access, head, seal
-from dayfly.execute.state.head import Head, Holder, StateResponse, StateStep, Version
+from dayfly.execute.state.head import Head, LockHolder, StateResponse, StateStep, Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,9 +136,9 @@ class StateService:
         self._store = store
         self._now = now
         # Holders whose last write was answered with a server error. Terraform retries it for minutes.
-        self._unsaved: dict[tuple[StateOwner, Holder], None] = {}
+        self._unsaved: dict[tuple[StateOwner, LockHolder], None] = {}
         # Writes of each holder that are being handled: each may still be stored.
-        self._writing: Counter[tuple[StateOwner, Holder]] = Counter()
+        self._writing: Counter[tuple[StateOwner, LockHolder]] = Counter()
 
     def identify(self, path: str, authorization: str) -> StateCaller | None:
         """Return the caller with this `Authorization` header; None if it is invalid."""
@@ -219,7 +219,7 @@ class StateService:
             if key not in self._writing:
                 self._unsaved.pop(key, None)
 
-    async def _record(self, owner: StateOwner, holder: Holder, message: str, *, lasts: bool) -> None:
+    async def _record(self, owner: StateOwner, holder: LockHolder, message: str, *, lasts: bool) -> None:
         """Record a write that was not stored, also if its attempt has ended.
 
         With `lasts`, a later write of the attempt does not remove the record.
@@ -334,7 +334,7 @@ class StateService:
         await self._delete_unused_chunks(owner, blob, len(chunks))
         return answer
 
-    async def _new_version(self, holder: Holder, body: bytes, content: Content) -> Version:
+    async def _new_version(self, holder: LockHolder, body: bytes, content: Content) -> Version:
         """Return the version for a body, without number and chunks."""
         return Version(
             number=0,

@@ -8,7 +8,7 @@ from dayfly.kube.cache import ObjectChange
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RouteGroupObject, SandboxObject
-from dayfly.plan.route_groups import GroupSelector, Member, MembershipIndex, routes_by_sandbox
+from dayfly.plan.route_groups import GroupMember, GroupSelector, MembershipIndex, routes_by_sandbox
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
 
@@ -28,7 +28,7 @@ class ClusterMembership:
         cluster.sandboxes.listen(self._on_sandbox_change)
         cluster.groups.listen(self._on_group_change)
 
-    def members_of(self, uid: str) -> dict[str, Member]:
+    def members_of(self, uid: str) -> dict[str, GroupMember]:
         """Return the sandboxes of a group by UID. The first one's forks take precedence."""
         return self._members.sandboxes_of(uid)
 
@@ -98,10 +98,10 @@ def _ready(seen: SandboxObject) -> bool:
     return seen.status is not None and seen.status.ready
 
 
-def to_member(seen: SandboxObject) -> Member:
+def to_member(seen: SandboxObject) -> GroupMember:
     """Convert a Sandbox to a potential member of groups."""
     spec, meta = seen.spec, seen.metadata
     labels = {key: value for key, value in (spec.get("labels") or {}).items() if isinstance(value, str)}
     forked = [fork.get("forkOf") or {} for fork in spec.get("forks") or () if isinstance(fork, dict)]
     baselines = tuple(f"{source.get('namespace', '')}/{source.get('name', '')}" for source in forked)
-    return Member(meta.name, meta.namespace, labels, baselines, parse_time(meta.creation_timestamp))
+    return GroupMember(meta.name, meta.namespace, labels, baselines, parse_time(meta.creation_timestamp))

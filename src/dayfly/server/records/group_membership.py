@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.lib.clock import now_ms
-from dayfly.plan.route_groups import GroupSelector, Member, MembershipIndex
+from dayfly.plan.route_groups import GroupMember, GroupSelector, MembershipIndex
 from dayfly.server.db.tables import sandboxes
 from dayfly.server.records import unreadable_rows
 from dayfly.server.records.run_records import BATCH_SIZE, GROUPS, SANDBOXES, read_readable
@@ -29,7 +29,7 @@ class _CachedSandbox(NamedTuple):
 
     updated_at: int
     ttl: Ttl | None
-    member: Member | None
+    member: GroupMember | None
 
     def has_expired(self, now: int) -> bool:
         """Return whether its time to live is over, even if its host has not reported that yet."""
@@ -54,7 +54,7 @@ class GroupMembership:
         self.is_complete = True
         """Whether the last `refresh` could read all rows. If not, groups may have sandboxes that are missing here."""
 
-    def members_of(self, record: RunRecord[RouteGroupSpec]) -> dict[str, Member]:
+    def members_of(self, record: RunRecord[RouteGroupSpec]) -> dict[str, GroupMember]:
         """Return the sandboxes of a group by UID, as of the last `refresh`; the first has the highest precedence.
 
         Sandboxes that are being deleted are left out. Each call checks this again, as no event reports it.
@@ -121,7 +121,7 @@ class GroupMembership:
     def _has_changed(self, row: Any) -> bool:
         return row.uid not in self._sandboxes or self._sandboxes[row.uid].updated_at != row.updated_at
 
-    def _is_ending(self, uid: str, member: Member) -> bool:
+    def _is_ending(self, uid: str, member: GroupMember) -> bool:
         link, sandbox = self._links.get(self._org, member.scope), self._sandboxes.get(uid)
         if sandbox is None or sandbox.has_expired(now_ms()):
             return True
@@ -152,5 +152,5 @@ def _read_sandbox(row: Any, text: str) -> _CachedSandbox:
     local = [(origin.get("namespace"), origin.get("name")) for origin in origins]
     baselines = tuple(f"{namespace}/{name}" for namespace, name in (*forks, *local))
     return _CachedSandbox(
-        row.updated_at, spec.ttl, Member(row.name, row.cluster, spec.labels, baselines, row.created_at)
+        row.updated_at, spec.ttl, GroupMember(row.name, row.cluster, spec.labels, baselines, row.created_at)
     )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from dayfly.link.server_end import Links
-    from dayfly.plan.route_groups import GroupState, Member
+    from dayfly.plan.route_groups import GroupMember, GroupState
     from dayfly.server.access.scopes import Scope
     from dayfly.server.admin.audit import Actor
     from dayfly.server.db.rows import Rows
@@ -160,7 +160,7 @@ class GroupStrategy(Strategy[RouteGroupSpec]):
             found[record.uid] = state, groups.group_state(report, members[record.uid].values(), waiting)
         return found
 
-    def _members(self, record: RunRecord[RouteGroupSpec], scope: Scope) -> dict[str, Member]:
+    def _members(self, record: RunRecord[RouteGroupSpec], scope: Scope) -> dict[str, GroupMember]:
         found = self.membership(record.org).members_of(record)
         return found if scope.is_whole else {uid: each for uid, each in found.items() if scope.includes_name(each.name)}
 

@@ -29,7 +29,7 @@ _MAX_ITEMS = 64
 _Schema = dict[str, Any]
 
 
-class _Kind(msgspec.Struct, frozen=True, kw_only=True):
+class _CrdKind(msgspec.Struct, frozen=True, kw_only=True):
     """One kind: the types of its top-level fields, and its columns in kubectl."""
 
     kind: str
@@ -60,7 +60,7 @@ _MESSAGE = {
 }
 
 KINDS = (
-    _Kind(
+    _CrdKind(
         kind="Sandbox",
         plural="sandboxes",
         short="dfs",
@@ -70,7 +70,7 @@ KINDS = (
         columns=(_PHASE, *_STATUS_COLUMNS, _PROGRESS, _AGE_COLUMN),
         rules=crd_rules.SANDBOX_RULES,
     ),
-    _Kind(
+    _CrdKind(
         kind="RouteGroup",
         plural="routegroups",
         short="dfg",
@@ -85,7 +85,7 @@ KINDS = (
         ),
         rules=crd_rules.GROUP_RULES,
     ),
-    _Kind(
+    _CrdKind(
         kind=resource_pool.KIND,
         plural="resourcepools",
         short="dfpool",
@@ -103,7 +103,7 @@ KINDS = (
         ),
         rules=crd_rules.POOL_RULES,
     ),
-    _Kind(
+    _CrdKind(
         kind=MEMBER_KIND,
         plural="poolmembers",
         short="dfm",
@@ -118,7 +118,7 @@ KINDS = (
             _AGE_COLUMN,
         ),
     ),
-    _Kind(
+    _CrdKind(
         kind="ResourcePlugin",
         plural="resourceplugins",
         short="dfp",
@@ -132,7 +132,7 @@ KINDS = (
         ),
         rules=crd_rules.PLUGIN_RULES,
     ),
-    _Kind(
+    _CrdKind(
         kind="Resource",
         plural="resources",
         short="dfr",
@@ -148,7 +148,7 @@ KINDS = (
             _AGE_COLUMN,
         ),
     ),
-    _Kind(
+    _CrdKind(
         kind="LifecycleHook",
         plural="lifecyclehooks",
         short="dfh",
@@ -163,7 +163,7 @@ KINDS = (
         ),
         rules=crd_rules.HOOK_RULES,
     ),
-    _Kind(
+    _CrdKind(
         kind="ObjectLifecycleMethods",
         plural="objectlifecyclemethods",
         short="olm",
@@ -175,7 +175,7 @@ KINDS = (
             _AGE_COLUMN,
         ),
     ),
-    _Kind(
+    _CrdKind(
         kind="Run",
         plural="runs",
         short="dfrun",
@@ -188,7 +188,7 @@ KINDS = (
             _AGE_COLUMN,
         ),
     ),
-    _Kind(
+    _CrdKind(
         kind="StepLogs",
         plural="steplogs",
         short="dfl",
@@ -209,7 +209,7 @@ def definitions() -> list[dict[str, Any]]:
     return [_definition(kind) for kind in KINDS]
 
 
-def _definition(kind: _Kind) -> dict[str, Any]:
+def _definition(kind: _CrdKind) -> dict[str, Any]:
     root: _Schema = {
         "type": "object",
         "description": kind.about,
