@@ -48,7 +48,8 @@ async def reset(machine, uid="a", name=""):
 
 
 def member(machine, uid="a"):
-    refs = {machine.stored(uid).run.unit(name).ref for name in ("db/make", "db/seed")}
+    run = machine.stored(uid).run
+    refs = {run.unit(name).ref for name in ("db/make", "db/seed")}
     assert len(refs) == 1
     return refs.pop()
 
