@@ -124,10 +124,7 @@ def store():
         if tried.returncode:
             pytest.skip(f"podman cannot run a container on this machine: {tried.stderr.strip()}")
         yield folder
-        for _ in range(40):  # the monitor of an ended container removes the container, then it ends
-            if not (left := monitors(folder)):
-                break
-            time.sleep(0.5)
+        left = monitors(folder)
         for _ in range(20):  # podman refuses while it removes a container
             if not subprocess.run(["podman", "system", "reset", "--force"], capture_output=True).returncode:
                 break
