@@ -1,4 +1,4 @@
-"""Which resources of a sandbox can get another pool member, according to its report."""
+"""A reset is possible or refused according to the report of the sandbox."""
 
 import msgspec
 import pytest

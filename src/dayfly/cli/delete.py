@@ -48,7 +48,7 @@ def delete_all(
     """Delete sandboxes, route groups and pools; `chosen` has subjects as in `client.subject`.
 
     Return the exit code of the first failure, or `Exit.OK`. With `ignore_not_found`, a missing run is no failure.
-    `server` is the server to use instead of the one that options and environment name.
+    `server` replaces the server of the options and the environment.
     """
     for each in chosen:
         subject.check(each)

@@ -64,7 +64,7 @@ class OpenLedgers(NamedTuple):
 
 
 def count_living_runs(home: Path) -> int:
-    """Return the number of runs in a home that have not ended: of sandboxes, groups, pool members and shared parents.
+    """Return the number of living runs in a home, including those of pool members and shared parents.
 
     Its server may run.
     """
