@@ -11,4 +11,5 @@ SELECT pg_advisory_lock(hashtextextended(:'name', 0));
 CREATE DATABASE :"name" TEMPLATE :"template" STRATEGY FILE_COPY;
 REVOKE ALL ON DATABASE :"name" FROM PUBLIC;
 SQL
+printf %s "$NAME" >/tmp/copy
 echo "copied $TEMPLATE to $NAME"

@@ -9,12 +9,13 @@ export ROLE NAME PASSWORD   # for the backquotes below; every user of the machin
 
 psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 --output /dev/null <<'SQL'
 \set role `printf %s "$ROLE"`
+\set copy `printf %s "$COPY"`
 \set name `printf %s "$NAME"`
 \set password `printf %s "$PASSWORD"`
 SELECT pg_advisory_lock(hashtextextended(:'role', 0));
 CREATE ROLE :"role" LOGIN PASSWORD :'password' CONNECTION LIMIT 20;   -- so that one sandbox does not use all
 GRANT :"role" TO CURRENT_USER;   -- an administrator without superuser rights needs this to transfer the database
-ALTER DATABASE :"role" RENAME TO :"name";
+ALTER DATABASE :"copy" RENAME TO :"name";
 ALTER DATABASE :"name" OWNER TO :"role";
 SQL
 PGDATABASE="$NAME" psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 --output /dev/null <<'SQL'

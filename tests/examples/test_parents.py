@@ -22,8 +22,8 @@ def home(tmp_path: Path, postgres: dict[str, str]) -> Iterator[Home]:
         yield home
     finally:
         home.down()
-        with connect(postgres) as connection:  # the templates that would linger
-            named = "SELECT datname FROM pg_database WHERE datname LIKE 'golden%'"
+        with connect(postgres) as connection:  # the templates that would linger, and what a failed test has left
+            named = "SELECT datname FROM pg_database WHERE datname ~ '_[a-z0-9]{26}$'"
             for (name,) in connection.execute(named).fetchall():
                 connection.execute(f'ALTER DATABASE "{name}" WITH IS_TEMPLATE false')
                 connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
@@ -57,7 +57,7 @@ def test_copies_of_a_pool_share_one_template(home: Home, postgres: dict[str, str
 def test_copies_share_a_template_whose_outputs_stay_hidden(home: Home, postgres: dict[str, str]):
     home.dayfly("apply", *PLUGINS, "-f", str(HERE / "sandbox.yaml"))
     assert databases(postgres) == [DEMO, "golden"]
-    assert set(home.outputs(DEMO)) == {"db/grant.database", "db/grant.url"}
+    assert set(home.outputs(DEMO)) == {"db/clone.copy", "db/grant.database", "db/grant.url"}
     second = home.path / "second.yaml"
     second.write_text((HERE / "sandbox.yaml").read_text().replace(DEMO, "second").replace("./golden", f"{HERE}/golden"))
     home.dayfly("apply", "-f", str(second))
