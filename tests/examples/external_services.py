@@ -171,7 +171,10 @@ def postgres(address: str = "127.0.0.1") -> Iterator[dict[str, str]]:
         )
         with (folder / "data" / "pg_hba.conf").open("a") as who:
             who.write("host all all all scram-sha-256\n")
-        settings = (f"listen_addresses={address}", f"port={port}", "unix_socket_directories=", "fsync=off")
+        settings = (
+            *(f"listen_addresses={address}", f"port={port}", "unix_socket_directories=", "fsync=off"),
+            "autovacuum=off",  # its transactions would look like writes of a test
+        )
         with (folder / "log").open("wb") as log:
             server = subprocess.Popen(
                 [programs / "postgres", "-D", folder / "data", *(word for each in settings for word in ("-c", each))],
