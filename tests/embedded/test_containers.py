@@ -288,7 +288,10 @@ async def test_container_of_a_killed_engine_is_ended(machine, tmp_path, store):
     # Stopped before it can notify a monitor, and killed once there is one.
     monitor, real = broken.with_name("monitor"), shutil.which("conmon") or "/usr/bin/conmon"
     monitor.write_text(f'#!/bin/sh\n[ "$1" = --version ] || kill -STOP $PPID\nexec {real} "$@"\n')
-    begun = 'until grep -aqs "[c]onmon[^|]*$4" /proc/[0-9]*/cmdline; do :; done; echo >$0.met; kill -KILL $child $$'
+    # The command line of podman also contains the path of a monitor and the name of the container, but not -n.
+    begun = (
+        f'until grep -aqs "^{real}[^|]*-n[^|]$4" /proc/[0-9]*/cmdline; do :; done; echo >$0.met; kill -KILL $child $$'
+    )
     broken.write_text(
         f'#!/bin/sh\n[ "$1" = run ] || exec podman "$@"\npodman --conmon={monitor} "$@" & child=$!\n{begun}\n'
     )

@@ -44,8 +44,10 @@ class Machine:
     def gone(self, pid):
         shutil.rmtree(self.proc / str(pid))
 
-    def process(self, pid, *words, parent=1):
+    def process(self, pid, *words, parent=1, threads=1):
         (self.proc / str(pid)).mkdir()
+        for thread in range(threads):
+            (self.proc / str(pid) / "task" / str(pid + thread)).mkdir(parents=True)
         (self.proc / str(pid) / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
         (self.proc / str(pid) / "stat").write_text(f"{pid} (a ) b) S {parent} 1 1")
 
@@ -85,6 +87,20 @@ def test_monitor_that_forks_is_found_and_killed(machine):
     machine.later |= {1: [lambda: machine.gone(7)], 3: [lambda: machine.monitor(8)]}
     machine.end()
     assert [pid for pid, _ in machine.killed] == [8]
+
+
+def test_child_of_podman_that_becomes_the_monitor_is_awaited(machine):
+    machine.process(7, "podman", "run", "--name", "dayfly-a", "image", "host", PATH)
+    machine.later[4] = [lambda: machine.gone(7), lambda: machine.monitor(7)]
+    machine.end()
+    assert [pid for pid, _ in machine.killed] == [7]
+
+
+def test_podman_that_pulls_an_image_is_left_running(machine):
+    machine.process(7, "podman", "run", "--name", "dayfly-a", "image", "host", PATH, threads=9)
+    machine.process(27, "podman", "run", "--name", "dayfly-a", "image", "host", "/home/other/u/r.a.1")
+    machine.end()
+    assert (machine.looks, machine.killed) == (3, [])
 
 
 def test_stuck_monitor_is_killed_with_its_descendants(machine):

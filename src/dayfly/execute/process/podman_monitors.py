@@ -30,7 +30,11 @@ def end_monitors(container: str, path: str, proc: Path = _PROC) -> None:
     started, unseen = time.monotonic(), 0
     # One poll is not enough: a monitor forks and continues as another process, which may not be listed yet.
     while unseen < _POLLS_WITHOUT_MONITOR:
-        monitors = [pid for pid in _processes(proc) if _is_monitor(proc / str(pid), container, path)]
+        monitors = [
+            pid
+            for pid in _processes(proc)
+            if _is_monitor(proc / str(pid), container, path) or _becomes_monitor(proc / str(pid), container, path)
+        ]
         unseen = 0 if monitors else unseen + 1
         waited = time.monotonic() - started
         if monitors and waited > TIMEOUT_S:
@@ -47,10 +51,7 @@ def _processes(proc: Path) -> list[int]:
 
 def _is_monitor(process: Path, container: str, path: str) -> bool:
     """Return whether the process is a monitor of this container, or of a removed one with the same name."""
-    try:
-        words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return False  # it has ended
+    words = _command(process)
     if Path(words[0]).name != "conmon" or _option(words, "-n") != container:
         return False
     try:
@@ -59,6 +60,28 @@ def _is_monitor(process: Path, container: str, path: str) -> bool:
         return True
     except OSError:
         return False  # of another user
+
+
+def _becomes_monitor(process: Path, container: str, path: str) -> bool:
+    """Return whether the process is a child of `podman run` that has not yet started the monitor's program.
+
+    It still has podman's command line. A podman has several threads, its child has one.
+    """
+    words = _command(process)
+    if Path(words[0]).name != "podman" or _option(words, "--name") != container or path not in words:
+        return False
+    try:
+        return len(list((process / "task").iterdir())) == 1
+    except OSError:
+        return False  # it has ended
+
+
+def _command(process: Path) -> list[str]:
+    """Return the words of the process's command line; one empty word if the process has ended."""
+    try:
+        return (process / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+    except OSError:
+        return [""]
 
 
 def _option(words: list[str], option: str) -> str:
