@@ -184,7 +184,7 @@ def a_day_away(plane: Plane, names: list[str]) -> float:
     eventually(lambda: drops(west) == BRIEF, "they expire in the cluster", seconds=240)
     here = plane.sandboxes(WEST)
     assert {*names, *day.living, *day.brief} <= here.keys()
-    assert all("last report" in here[name]["status"]["message"] for name in names[:BRIEF])
+    assert all("its operator last connected at" in here[name]["status"]["message"] for name in names[:BRIEF])
     assert not [each for each in here.values() if each["status"]["ready"]]
 
     began = time.monotonic()
