@@ -49,8 +49,8 @@ ENDED = (Phase.CLEANED, Phase.ABANDONED)
 class Child(NamedTuple):
     """A sandbox: its encoded ledger (None: gone), whether its target exists, and whether it is deleted.
 
-    `lost` is the ledger that was lost, which no operator can read. `views` are the versions of parents that a turn of this
-    child may have, reduced to what it reads, each with the number of the parent.
+    `lost` is the ledger that was lost, which no operator can read. `views` has versions of parents that a turn of this
+    child may still read, each after the number of the parent and with only the parts that the turn depends on.
     """
 
     ledger: bytes | None
@@ -125,7 +125,7 @@ def child_after(ledger: bytes, stop: bool, view: bytes, number: int, gone: bool)
 
 @functools.cache
 def parent_after(ledger: bytes, failed: bool, now: int) -> bytes | None:
-    """Return the ledger of a parent after a decision of its own."""
+    """Return the ledger of a parent after its decision; None if the run has ended."""
     return parent_written(ledger, decide_parent(ledger, failed, now).moves)
 
 
@@ -165,7 +165,7 @@ class Search:
     # --- writes -----------------------------------------------------------------------------------------------------
 
     def put_child(self, state: State, number: int, item: Child) -> State:
-        """Return the state after a write of a child, with what quorum reads may show since."""
+        """Return the state after a write of a child. Quorum reads may show the new version from now on."""
         if item.ledger is None or not _reads_parents(parse(item.ledger)):
             item = item._replace(views=frozenset())
         children = (*state.children[:number], item, *state.children[number + 1 :])
@@ -385,7 +385,7 @@ class Search:
 
     @staticmethod
     def check_rest(state: State) -> None:
-        """Check a state in which nothing need happen any more: all is gone."""
+        """Check the end: all children and parents are gone."""
         for kind, items in (("child", state.children), ("parent", state.parents)):
             for number, item in enumerate(items):
                 if item.exists or item.ledger is not None:

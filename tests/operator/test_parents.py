@@ -71,7 +71,7 @@ def ledgers_written(world: World, since: int) -> list[str]:
 
 
 class TestSharing:
-    def test_first_child_creates_the_parent_and_the_last_one_deletes_it(self):
+    def test_parent_is_created_once_and_deleted_after_all_children(self):
         async def story(world: World) -> None:
             child(world, "box")
             await all_ready(world, "box")
@@ -218,7 +218,7 @@ class TestLimits:
 
 
 class TestEnd:
-    def test_lingering_parent_serves_the_next_child_and_closes_after_its_time(self):
+    def test_lingering_parent_serves_the_next_child_then_closes(self):
         async def story(world: World) -> None:
             child(world, "box", linger_ms=600_000)
             await all_ready(world, "box")
@@ -267,7 +267,7 @@ class TestEnd:
 
         at_work(story)
 
-    def test_lost_ledger_of_a_parent_blocks_all_until_it_is_abandoned(self):
+    def test_lost_ledger_of_a_parent_blocks_until_abandoned(self):
         async def story(world: World) -> None:
             child(world)
             await all_ready(world, "box")
@@ -342,7 +342,7 @@ class TestOperators:
 
         at_work(story)
 
-    def test_entry_of_a_child_that_ended_is_dropped_and_the_parent_stays(self):
+    def test_entry_of_an_ended_child_is_dropped_and_parent_stays(self):
         async def story(world: World) -> None:
             child(world, "box")
             await all_ready(world, "box")

@@ -25,7 +25,7 @@ class ParentScene:
 
 
 async def alone(world: World) -> None:
-    """A child creates its parent, and the parent goes with it."""
+    """A child creates its parent, and the parent is deleted with it."""
     child(world)
     await world.until(lambda: ready(world), "ready")
     world.delete()

@@ -11,6 +11,7 @@ from tests.embedded.parent_documents import parent, with_parent
 from tests.operator.rig.cloud import Object
 from tests.operator.rig.kubelet import Script
 from tests.operator.rig.pools import IMAGE, seal_run, target_in
+from tests.operator.rig.scenes import plugin, step
 from tests.operator.rig.world import Unit, World
 
 from dayfly.operator.cluster.objects import MemberRef
@@ -38,6 +39,18 @@ def child_document(above: Lifecycle, name: str = "db") -> Lifecycle:
     clone = doc.step("clone", image=IMAGE, inputs=["url=parent.start.url"], outputs=[("name", "/tmp/name")])
     drop = doc.step("drop", image=IMAGE, inputs=["url=parent.start.url"], backoff_ms=20, idempotent=True, limit=0)
     return with_parent(doc.resource(name, [clone], [drop]), above)
+
+
+PARENT_PLUGIN = plugin([step("start", outputs=("url",))], [step("stop", idempotent=True)])
+"""The plugin of the parent `server`."""
+
+
+def child_plugin(above: str = "server@1.0.0", **limits: Any) -> Object:
+    """Return a plugin with the parent `above`. `limits` are fields of `spec.parent`."""
+    reads = {"name": "url", "valueFromParent": {"step": "start", "output": "url"}, "as": {"env": "URL"}}
+    create = {**step("clone", outputs=("name",)), "inputs": [reads]}
+    delete = {**step("drop", idempotent=True), "inputs": [reads]}
+    return {**plugin([create], [delete]), "parent": {"plugin": above, **limits}}
 
 
 def parent_world(*, seed: int = 0, **scripts: Script) -> World:

@@ -283,7 +283,7 @@ class AcquireExecutor:
 def _with_entry(
     run: Run, acquisition: Acquisition, member: Member, facts: dict[AttemptKey, Fact]
 ) -> dict[AttemptKey, Fact]:
-    """Return the facts without those that promise the release of a parent whose ledger still has the run's entry."""
+    """Return the facts without the release of a parent whose ledger still has the entry of the run."""
     is_held = member.run is not None and not member.has_ended and is_held_by(member.run, run.uid, acquisition.resource)
     if acquisition.template.sharing is None or not is_held:
         return facts
