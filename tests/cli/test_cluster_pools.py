@@ -11,6 +11,8 @@ from tests.cli.frozen_cluster import LINE, FrozenCluster, Stage, stage, still
 from tests.kube.fake import FakeCluster
 from tests.operator.rig.cloud import Object
 from tests.operator.rig.kubelet import Script
+from tests.operator.rig.parent_scenes import PARENT_SCENES
+from tests.operator.rig.parents import child
 from tests.operator.rig.pool_scenes import PoolScene, hit
 from tests.operator.rig.pools import is_ready, member, pool, pool_status, pooled_sandbox
 from tests.operator.rig.scenes import ready, wish
@@ -133,6 +135,16 @@ class TestMembers:
         asked = stage(PoolScene(hit, claim_steps=False), self.ready_after_a_hit)
         assert asked("logs", "box").out == f"db/make | {LINE}db/seed | {LINE}"
         assert asked("logs", "box", "db", "make").out == LINE
+
+    def test_logs_of_a_child_have_those_of_its_parent(self, stage: Stage):
+        async def ready_child(world: World) -> None:
+            child(world)
+            await world.until(lambda: ready(world), "ready")
+            await world.rest(30)
+
+        asked = stage(PARENT_SCENES["parent-alone"], ready_child)
+        assert asked("logs", "box").out == f"db/parent.start | {LINE}db/clone | {LINE}"
+        assert asked("logs", "box", "db", "parent.start").out == LINE
 
     def test_logs_of_a_running_member_are_followed(self, stage: Stage):
         async def running(world: World) -> None:

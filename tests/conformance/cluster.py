@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 import msgspec
-from tests.conformance.story_documents import Story
+from tests.conformance.story_documents import Story, with_templates
 from tests.conformance.story_log import EVENTS, line, said, settled, tells
 from tests.conformance.toy_kind import Toys
 from tests.kube.fake import Call, Fault, Harm
@@ -27,6 +27,7 @@ from dayfly.operator.cluster.objects import (
     RunObject,
 )
 from dayfly.operator.monitoring import json_log
+from dayfly.operator.pools.extension import PoolsExtension
 from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.targets.adapter import BaseAdapter, CachedTarget, Times
 from dayfly.spec.kinds import Pin, RunSpec
@@ -43,12 +44,13 @@ class Moves(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self.lines: list[str] = []
+        # Each with the name of its run.
+        self.lines: list[tuple[str, str]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         members: dict[str, Any] = getattr(record, "members", {})
         if (event := members.get("event")) in EVENTS.values():
-            self.lines.append(line(event, members))
+            self.lines.append((members["run"], line(event, members)))
 
 
 class Kept(Reconciler):
@@ -205,7 +207,7 @@ def tell(tale: Story) -> tuple[list[str], list[list[str]], list[str]]:
     def born() -> World:
         units = {
             unit_id(document.resource, unit.name): (unit, event)
-            for document in tale.documents
+            for document in with_templates(tale.documents)
             for event in LifecycleEvent
             for unit in document.units(event)
         }
@@ -227,7 +229,7 @@ def tell(tale: Story) -> tuple[list[str], list[list[str]], list[str]]:
             for name, (_, event) in units.items()
         }
         world = World(known, scripts)
-        world.front = None
+        world.front, world.pools = None, PoolsExtension
         world.kinds = (lambda _cluster: Leased(),)
         world.forks.baseline("app")
         world.forks.edit(_level("1"), "app")
@@ -253,4 +255,5 @@ def tell(tale: Story) -> tuple[list[str], list[list[str]], list[str]]:
     finally:
         logger.removeHandler(moves)
         logger.setLevel(level)
-    return moves.lines, stages[0].looks, stages[0].toys.journal
+    own = [each for run, each in moves.lines if run == stages[0].run]
+    return own, stages[0].looks, stages[0].toys.journal

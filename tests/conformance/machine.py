@@ -52,7 +52,8 @@ def _scripted(document: Lifecycle, scripts: dict[str, Behaviour], servers: ExitS
         )
         for event in LifecycleEvent
     }
-    return msgspec.structs.replace(document, **events)
+    above = tuple(_scripted(each, scripts, servers) for each in document.template_documents())
+    return msgspec.structs.replace(document, template=tuple(map(msgspec.to_builtins, above)), **events)
 
 
 def _with_script(resource: str, unit: Unit, scripts: dict[str, Behaviour]) -> Unit:

@@ -1,10 +1,12 @@
 """Stories that mean the same wherever they happen: documents, how their scripts behave, and what their owner does."""
 
 import base64
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 from tests.embedded import documents as doc
+from tests.embedded.parent_documents import parent, with_parent
 from tests.webhook.webhook_sender import unit
 
 from dayfly.execute.outputs import RUN_OUTPUT_LIMIT
@@ -146,6 +148,13 @@ def _life(*create: Unit, delete: tuple[Unit, ...] = (step("drop", reads=("make.u
     return (doc.resource("db", create, delete),)
 
 
+def with_templates(documents: Iterable[Lifecycle]) -> Iterator[Lifecycle]:
+    """Yield documents with those of their pool members and parents."""
+    for document in documents:
+        yield document
+        yield from with_templates(document.template_documents())
+
+
 def _broken(unit: Unit) -> Unit:
     """Return the same step with a script that cannot be executed."""
     assert unit.exec is not None, "only a script names an interpreter"
@@ -157,11 +166,19 @@ def _until(of: str, said: str) -> Act:
 
 
 _BROKEN = Behaviour(broken=True)
+_CHILD = (
+    with_parent(
+        doc.resource("db", (step("clone", reads=("parent.start.url",)),), (step("drop", reads=("parent.start.url",)),)),
+        parent((step("start", outputs=("url",)),), (step("stop"),)),
+    ),
+)
 
 STORIES = {
     "created and cleaned up": Story(
         _life(MAKE, step("seed", reads=("make.url",))), (READY, DELETE, GONE), {"db/make": Behaviour(outputs=URL)}
     ),
+    "a child with its parent": Story(_CHILD, (READY, DELETE, GONE), {"server/start": Behaviour(outputs=URL)}),
+    "a parent fails": Story(_CHILD, (_until("", "ResourceFailed"), DELETE, GONE), {"server/start": Behaviour(fails=9)}),
     "a create fails": Story(
         _life(MAKE, step("seed", reads=("make.url",))),
         (_until("", "ResourceFailed"), DELETE, GONE),

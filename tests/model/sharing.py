@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
+from tests.model.explore import Outcome, ViolationError, explore
 
 from dayfly.execute.acquire.acquisition import find_acquisitions
 from dayfly.execute.acquire.facts import Member, acquire_facts
@@ -92,18 +93,6 @@ class Case(NamedTuple):
     capacity: int = 2
     failures: int = 0
     bugs: frozenset[str] = frozenset()
-
-
-class Outcome(NamedTuple):
-    """The result of a search: the number of states, and the first violation with its trace."""
-
-    states: int
-    violation: str = ""
-    trace: tuple[str, ...] = ()
-
-
-class ViolationError(Exception):
-    """A state that breaks a rule."""
 
 
 @functools.cache
@@ -293,37 +282,8 @@ class Search:
 
 
 def search(case: Case, most: int = 2_000_000) -> Outcome:
-    """Visit every state. The first violation ends the search, with a shortest trace."""
-    this = Search(case)
-    first = this.first_state()
-    came: dict[State, tuple[State, str] | None] = {first: None}
-    todo = [first]
-    for state in todo:
-        violation = ""
-        try:
-            this.check(state)
-            following = list(this.successors(state))
-            if not any(after != state for _, after in following):
-                this.check_rest(state)
-        except (ViolationError, transitions.IllegalMoveError) as error:
-            violation = str(error)
-        if violation:
-            return Outcome(len(came), violation, trace(came, state))
-        for said, after in following:
-            if after not in came:
-                came[after] = (state, said)
-                todo.append(after)
-        if len(came) > most:
-            return Outcome(len(came), f"{most} states were not enough")
-    return Outcome(len(came))
-
-
-def trace(came: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
-    lines: list[str] = []
-    while (step := came[state]) is not None:
-        state, said = step
-        lines.append(said)
-    return tuple(reversed(lines))
+    """Visit every state of a case."""
+    return explore(Search(case), most)
 
 
 CASES = (Case(), Case(capacity=1), Case(failures=1))

@@ -21,12 +21,14 @@ from dayfly.spec.identity import routing_key
 from dayfly.spec.lifecycle import (
     MAX_UNITS_PER_RUN,
     MEMBER_TARGET,
+    PARENT_TARGET,
     AcquireUnit,
     Baseline,
     ForkUnit,
     Kind,
     PreviewUnit,
     Route,
+    Sharing,
     StepOrigin,
     Target,
     Unit,
@@ -93,13 +95,37 @@ class TestAdmission:
     def test_template_of_a_pool_is_accepted_without_a_name(self):
         check_documents((template(),), "acme")
         named = Target(kind="PoolMember", name="x", uid="u")
-        with pytest.raises(DocumentsRefusedError, match="must have the kind PoolMember and no name"):
+        with pytest.raises(DocumentsRefusedError, match="must have the kind PoolMember, or SharedParent"):
             check_documents((msgspec.structs.replace(template(), target=named),), "acme")
 
     def test_template_in_a_document_is_accepted(self):
         check_documents((*DOCUMENTS[1:], with_template(template())), "acme")
         nested = with_template(template(), MEMBER_TARGET)
         check_documents((with_template(nested),), "acme")
+
+    def test_template_of_a_parent_is_accepted_with_its_limits(self):
+        above = msgspec.structs.replace(
+            template(), target=PARENT_TARGET, sharing=Sharing(capacity=1_000, max_parents=32)
+        )
+        check_documents((with_template(above),), "acme")
+        check_documents((with_template(with_template(above, MEMBER_TARGET)),), "acme")
+
+    @pytest.mark.parametrize(
+        "sharing",
+        [Sharing(capacity=1_001), Sharing(max_parents=33), Sharing(max_parents=10**9), Sharing(linger_ms=-1)],
+        ids=str,
+    )
+    def test_parent_beyond_the_limits_is_refused(self, sharing):
+        above = msgspec.structs.replace(template(), target=PARENT_TARGET, sharing=sharing)
+        with pytest.raises(DocumentsRefusedError, match="a shared parent must have"):
+            check_documents((with_template(above),), "acme")
+
+    @pytest.mark.parametrize(
+        "changes", [{"target": PARENT_TARGET}, {"sharing": Sharing()}], ids=["without limits", "member with limits"]
+    )
+    def test_template_of_no_known_kind_is_refused(self, changes):
+        with pytest.raises(DocumentsRefusedError, match="a template must have the kind"):
+            check_documents((with_template(msgspec.structs.replace(template(), **changes)),), "acme")
 
     @pytest.mark.parametrize(
         ("changes", "problem"),

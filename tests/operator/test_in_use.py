@@ -20,7 +20,7 @@ from dayfly.operator.sandboxes.in_use_labels import (
     InUseLabels,
 )
 
-NO_POOLS = SimpleNamespace(pools=[])
+NO_POOLS = SimpleNamespace(pools=[], members=[])
 
 
 def sandbox() -> SimpleNamespace:
@@ -176,19 +176,21 @@ def test_sweeps_each_minute():
     ("resources", "labelled"),
     [
         ([{"plugin": "pg@2"}, {"plugin": "mq"}, {"name": "inline"}, "nonsense", {"plugin": 7}], {"pg.1", "pg.2", "mq"}),
+        ([{"plugin": "child"}], {"child", "pg.1", "pg.2"}),
         ("nonsense", set()),
         (None, set()),
     ],
 )
-def test_every_version_of_a_named_plugin_is_labelled(resources, labelled):
+def test_every_version_of_a_plugin_and_its_parent_is_labelled(resources, labelled):
     """The spec of the Sandbox is validated elsewhere."""
 
     async def main() -> set[str]:
         client = KubeClient(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         await client.create(NAMESPACES, {"metadata": {"name": "shop"}})
         plugins = []
-        for name in ("pg@1", "pg@2", "mq", "other"):
+        for name in ("pg@1", "pg@2", "mq", "other", "child"):
             body = {"metadata": {"name": name.replace("@", ".")}, "spec": {"name": name}}
+            body["spec"] |= {"parent": {"plugin": "pg@1"}} if name == "child" else {}
             plugins.append(await client.create(PLUGINS, body))
         found = sandbox()
         found.spec = {"resources": resources} if resources is not None else {}
@@ -198,12 +200,13 @@ def test_every_version_of_a_named_plugin_is_labelled(resources, labelled):
     assert run(main()) == labelled
 
 
-@pytest.mark.parametrize("by", ["sandbox", "pod"])
-def test_namespace_with_a_sandbox_or_pod_keeps_its_label(by):
+@pytest.mark.parametrize("by", ["sandbox", "pod", "member"])
+def test_namespace_in_use_keeps_its_label(by):
     async def story(_cluster, known, in_use, labels) -> None:
         await in_use.label_used(sandbox())
         known.sandboxes += [sandbox()] if by == "sandbox" else []
         known.pods += [sandbox()] if by == "pod" else []
+        known.holds = SimpleNamespace(pools=[], members=[sandbox()] if by == "member" else [])
         for _ in range(3):
             await in_use.sweep()
         assert await labels() == {IN_USE: "true"}

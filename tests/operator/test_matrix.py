@@ -14,6 +14,7 @@ from collections.abc import Callable
 import pytest
 from tests.kube.fake import WRITE_HARMS, Call, Fault, Harm
 from tests.operator.rig.mixed_steps import LIVES
+from tests.operator.rig.parent_scenes import PARENT_SCENES, ParentScene
 from tests.operator.rig.pool_scenes import POOL_SCENES, PoolScene
 from tests.operator.rig.scenes import SCENES, Scene
 from tests.operator.rig.world import World, live
@@ -111,11 +112,11 @@ PEERS = {
 RIVALS = {f"peer_{each.name.lower()}": beside(each) for each in (Harm.LOST_ANSWER, Harm.TROUBLE_AFTER, Harm.CONFLICT)}
 SOLE = {each.name.lower(): alone(each) for each in WRITE_HARMS}
 HARMS = {**SOLE, "late_view": late_view, **PEERS, **RIVALS}
-ALL = SCENES | LIVES | POOL_SCENES
+ALL = SCENES | LIVES | POOL_SCENES | PARENT_SCENES
 CELLS = [(scene, kind) for scene in ALL for kind in HARMS if kind not in RIVALS or ALL[scene].baseline]
 
 
-def play(scene: Scene | PoolScene, prepare: Callable[[World], None], seed: int = 0) -> World:
+def play(scene: Scene | PoolScene | ParentScene, prepare: Callable[[World], None], seed: int = 0) -> World:
     """Play one story to its end."""
 
     async def story(world: World) -> None:

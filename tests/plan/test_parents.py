@@ -77,6 +77,12 @@ def test_parent_without_holders_closes_after_its_linger_time(now, reasons):
     assert reasons or decision.wake_at == 5 + LINGER_MS
 
 
+def test_parent_that_never_started_does_not_linger():
+    idle = after(PLAN, PARENT, join("a"), leave("a"))
+    decision = decide(PLAN, World(run=idle), 5)
+    assert (closes(decision), [move for move in decision.moves if isinstance(move, Claim)]) == ([Reason.UNUSED], [])
+
+
 def test_parent_with_a_holder_stays_open_for_any_time():
     decision = decide(PLAN, World(run=after(PLAN, MADE, join("a"))), 1 << 40)
     assert (closes(decision), decision.wake_at) == ([], 0)

@@ -201,7 +201,7 @@ def _check_parent(instance: Instance, plugins: Mapping[PluginVersion, Plugin], *
     if not supported:
         problem = (
             f"{quote(instance.name)} needs the shared parent {instance.spec.parent.plugin}, and this cluster has no "
-            "shared parents; use a machine (dayfly up), or a plugin without a parent"
+            "shared parents; update its operator, or use a plugin without a parent"
         )
         raise SpecError(problem, instance.keys)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -25,6 +25,7 @@ CLUSTER = "cluster"
 MAX_NAMED_VERSIONS = 8
 
 _Identity = tuple[str, int]
+_Plugins = dict[tuple[str, str], Plugin]
 
 
 class PluginMissingError(Exception):
@@ -42,8 +43,8 @@ class Catalog:
         self._parsed: dict[_Identity, Plugin | SpecError] = {}  # by UID and generation
         # By UID of a pool: its generation, and its parsed spec.
         self._specs: dict[str, tuple[int, ResourcePool]] = {}
-        # By UID of a pool: its spec and plugin, and what was compiled from both.
-        self._pools: dict[str, tuple[ResourcePool, Plugin, CompiledPool | SpecError]] = {}
+        # By UID of a pool: its spec, its plugin with the parents, and what was compiled from these.
+        self._pools: dict[str, tuple[ResourcePool, _Plugins, CompiledPool | SpecError]] = {}
 
         cluster.holds.pools.listen(self._forget_pool)
 
@@ -79,6 +80,15 @@ class Catalog:
         if isinstance(found, SpecError):
             raise SpecError(f"the plugin {semver.join_name(name, version or versions[-1])} is wrong: {found}", place)
         return found
+
+    def with_parents(self, plugins: Mapping[tuple[str, str], Plugin]) -> _Plugins:
+        """Return plugins with the published parents of all of them."""
+
+        def find(name: str, version: str) -> Plugin | None:
+            found = self.published({name}).get((name, version))
+            return found if isinstance(found, Plugin) else None
+
+        return compiler.add_parents(plugins, find)
 
     def pool(self, seen: ResourcePoolObject) -> CompiledPool:
         """Compile a pool that was applied in this cluster.
@@ -120,9 +130,10 @@ class Catalog:
         pool, uid = self._spec(seen), seen.metadata.uid
         name, version = compiler.pool_plugin(pool)
         plugin = self.plugin(name, version, ("spec", "plugin"))
+        plugins = self.with_parents({(plugin.name, plugin.version): plugin})
         known = self._pools.get(uid)
-        if known is None or known[0] is not pool or known[1] is not plugin:
-            self._pools[uid] = known = pool, plugin, _compile_pool(pool, plugin)
+        if known is None or known[0] is not pool or known[1] != plugins:
+            self._pools[uid] = known = pool, plugins, _compile_pool(pool, plugin, plugins)
         if isinstance(known[2], SpecError):
             raise known[2]
         return known[2]
@@ -140,9 +151,9 @@ class Catalog:
             self._pools.pop(gone.metadata.uid, None)
 
 
-def _compile_pool(pool: ResourcePool, plugin: Plugin) -> CompiledPool | SpecError:
+def _compile_pool(pool: ResourcePool, plugin: Plugin, plugins: _Plugins) -> CompiledPool | SpecError:
     try:
-        made = compiler.compile_pool(pool, plugin, publisher=CLUSTER)
+        made = compiler.compile_pool(pool, plugin, parents=plugins, publisher=CLUSTER)
     except SpecError as fault:
         return fault
     for problem in itertools.chain.from_iterable(map(pod_precheck.objections, made.documents)):

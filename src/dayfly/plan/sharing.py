@@ -1,4 +1,7 @@
-"""The end of shared parents: they close after a failure, or when no run has held them for their linger time."""
+"""The end of shared parents: they close after a failure, or when no run has held them for their linger time.
+
+A parent that has not started does not linger, so it never starts without a holder.
+"""
 
 from dayfly.plan import messages
 from dayfly.plan.actions import Close
@@ -18,7 +21,7 @@ def end_parent(draft: DecisionDraft) -> None:
         request = EndRequest(at=draft.now, reason=Reason.PARENT_FAILED, message=messages.parent_failed(failed))
         draft.add_move(Close(request=request))
     elif not draft.run.holders:
-        due = draft.run.idle_since + sharing.linger_ms
+        due = draft.run.idle_since + (sharing.linger_ms if draft.run.units else 0)
         if draft.now >= due:
             request = EndRequest(at=draft.now, reason=Reason.UNUSED, message=messages.parent_unused(sharing.linger_ms))
             draft.add_move(Close(request=request))

@@ -157,15 +157,22 @@ class RunSpec(WireStruct, frozen=True, kw_only=True):
 
 
 class PoolMemberSpec(WireStruct, frozen=True, kw_only=True):
-    """One pool member: a resource that exists before a sandbox needs it, or that was created for one.
+    """One pool member: a resource that exists before a sandbox needs it, or that was created for one. Also one shared
+    parent: a resource that several others share.
 
-    Only Dayfly's operator writes it. `holder` is the run for which the member was created because none was ready; the
-    holder of any other member is in its ledger.
+    Only Dayfly's operator writes it. `holder` is the run for which it was created; all other holders are in its ledger.
     """
 
     pool: Annotated[str, or_empty(dns_label("Name of its pool; empty if it was created for a holder."))] = ""
     pool_uid: Annotated[str, doc("UID of its pool. A later pool with the same name is a different one.", 128)] = ""
-    number: Annotated[int, doc("Its number in the pool, which is never used again.", minimum=0)] = 0
+    number: Annotated[
+        int,
+        doc(
+            "Its number in the pool, which is never used again. For a shared parent: its place among equal parents.",
+            minimum=0,
+        ),
+    ] = 0
+    parent: Annotated[bool, doc("Whether it is a shared parent.")] = False
     template: Annotated[str, doc("Digest of the template that it was created from.", 71, pattern=_DIGEST)]
     holder: Annotated[Holder | None, doc("The run for which it was created.")] = None
 
@@ -192,7 +199,7 @@ class UnitStatus(WireStruct, frozen=True, kw_only=True):
 
     id: Annotated[str, doc("Name of the unit in its run: resource/step, or fork:namespace/name.", 600)]
     event: Annotated[str, doc("The event to which it belongs: preStart, start, postStart, preStop or postStop.")] = ""
-    kind: Annotated[str, doc("exec, webhook, object, fork, or acquire for a step of a pool member.")] = ""
+    kind: Annotated[str, doc("exec, webhook, object, fork, or acquire for a step of a pool member or parent.")] = ""
     state: Annotated[str, doc("waiting, running, succeeded, failed, retrying, unknown, stopped or skipped.")]
     attempt: Annotated[int, doc("Number of the latest attempt.")] = 0
     reason: Annotated[str, doc("The reason, in one word.")] = ""
@@ -211,6 +218,7 @@ class UnitStatus(WireStruct, frozen=True, kw_only=True):
     waits_on: Annotated[tuple[str, ...], list_of("Units that it waits for now.")] = ()
     pool: Annotated[str, doc("For a step of a pool member: the name of the pool.")] = ""
     member: Annotated[str, doc("For a step of a pool member: the name of the PoolMember.")] = ""
+    parent: Annotated[str, doc("For a step of a shared parent: the name of its PoolMember.")] = ""
     hit: Annotated[
         bool, doc("For a step of a pool member: whether it was complete when the sandbox took the member.")
     ] = False
@@ -354,7 +362,10 @@ class PoolMemberStatus(WireStruct, frozen=True, kw_only=True):
     ready: Annotated[bool, doc("Whether it is ready or held, like the condition Ready.")] = False
     reason: _Reason = ""
     message: _Message = ""
-    holder: Annotated[str, doc("The resource that uses it, as SANDBOX/RESOURCE; empty for none.", 317)] = ""
+    holder: Annotated[
+        str,
+        doc("The resource that uses it, as SANDBOX/RESOURCE; for a shared parent their number. Empty for none.", 317),
+    ] = ""
     progress: _Progress = ""
     run: _RunName = ""
     conditions: _Conditions = ()

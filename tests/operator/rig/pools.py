@@ -84,7 +84,7 @@ def member(world: World, number: int = 1) -> MemberRef:
     spec = {"number": number, "template": digest(TEMPLATE)}
     body = {"apiVersion": API, "kind": MEMBER_KIND, "metadata": {"name": name}, "spec": spec}
     uid = world.ask("POST", MEMBERS, body)["metadata"]["uid"]
-    _seal(world, _target(MEMBER_KIND, name, uid), TEMPLATE, "poolmembers")
+    seal_run(world, target_in(MEMBER_KIND, name, uid), TEMPLATE, "poolmembers")
     return MemberRef("shop", name, uid)
 
 
@@ -94,9 +94,9 @@ def pooled_sandbox(
     """Create a Sandbox with its run, as its controller would. Return its UID."""
     claim, undo = ([step("grant", "url")], [step("revoke", "url")]) if world.claim_steps else ([], [])
     uid = world.sandbox({}, name, namespace)
-    target = _target("Sandbox", name, uid, namespace)
+    target = target_in("Sandbox", name, uid, namespace)
     database = msgspec.structs.replace(pooled("db", documents, claim, undo), target=target)
-    _seal(world, target, (database, Lifecycle(target=target)), "sandboxes")
+    seal_run(world, target, (database, Lifecycle(target=target)), "sandboxes")
     return uid
 
 
@@ -105,11 +105,13 @@ def pooled_document(cold: Lifecycle) -> Lifecycle:
     return msgspec.structs.replace(pooled(cold.resource, TEMPLATE), target=cold.target)
 
 
-def _target(kind: str, name: str, uid: str, namespace: str = "shop") -> Target:
+def target_in(kind: str, name: str, uid: str, namespace: str = "shop") -> Target:
+    """Return the target with this name and UID."""
     return Target(api_version=API_VERSION, kind=kind, namespace=namespace, name=name, uid=uid)
 
 
-def _seal(world: World, target: Target, documents: tuple[Lifecycle, ...], plural: str) -> None:
+def seal_run(world: World, target: Target, documents: tuple[Lifecycle, ...], plural: str) -> None:
+    """Create the run of a target."""
     ledger = Run(uid=target.uid, target=target, plan=digest(documents), born_at=world.now())
     spec = RunSpec(inline=tuple(msgspec.json.decode(canonical(documents))), plural=plural)
     meta = AnnotatedMeta(name=names.run_name(target.name, target.uid), finalizers=[RUN_FINALIZER])

@@ -21,6 +21,7 @@ from dayfly.kube import errors
 from dayfly.lib.tasks import cancel_and_wait
 from dayfly.operator.cluster.objects import POOL_MEMBERS, STEP_LOGS
 from dayfly.spec import log_times
+from dayfly.spec.lifecycle import PARENT_PREFIX
 from dayfly.spec.run_data import LogInfo
 
 if TYPE_CHECKING:
@@ -221,18 +222,18 @@ class ClusterLogs:
         )
 
     async def _read_stored(self, sandbox: Any) -> None:
-        """Read the logs that the operator has stored, also of the pool members that it uses or consists of."""
+        """Read the logs that the operator has stored, also of members and parents that it uses or consists of."""
         for member in sandbox.get("members") or ():
             meta = member["metadata"]
-            await self._read_target(meta["name"], meta["uid"], meta["name"])
+            await self._read_target(meta["name"], meta["uid"], f"{meta['name']}/")
         if "members" in sandbox:
             return
         meta = sandbox["metadata"]
         await self._read_target(meta["name"], meta["uid"])
-        for resource, name in _held_members(sandbox):
+        for prefix, name in _held_members(sandbox):
             seen = await self._client.find(_MEMBERS, name, self._namespace)
             if seen is not None:
-                await self._read_target(name, seen.metadata.uid, resource)
+                await self._read_target(name, seen.metadata.uid, prefix)
 
     async def _read_target(self, name: str, uid: str, prefix: str = "") -> None:
         """Read the logs of a Sandbox, or of a PoolMember with a prefix instead of the resource of its units."""
@@ -297,17 +298,24 @@ def _units(sandbox: Any) -> list[Any]:
     found: list[Any] = (sandbox.get("status") or {}).get("units") or []
     for member in sandbox.get("members") or ():
         units = (member.get("status") or {}).get("units") or ()
-        found = [*found, *({**unit, "id": _rename(unit["id"], member["metadata"]["name"])} for unit in units)]
+        prefix = f"{member['metadata']['name']}/"
+        found = [*found, *({**unit, "id": _rename(unit["id"], prefix)} for unit in units)]
     return found
 
 
 def _rename(unit: str, prefix: str) -> str:
-    return f"{prefix}/{unit.rpartition('/')[2]}"
+    return prefix + unit.rpartition("/")[2]
 
 
 def _held_members(sandbox: Any) -> list[tuple[str, str]]:
-    """Return the pool members whose steps are units of the sandbox, each after its resource."""
-    held = [(unit["id"].rpartition("/")[0], unit["member"]) for unit in _units(sandbox) if unit.get("member")]
+    """Return the members and parents whose steps are units of the sandbox, each after the prefix of these units."""
+    held = []
+    for unit in _units(sandbox):
+        prefix = unit["id"].rpartition("/")[0] + "/"
+        if unit.get("member"):
+            held.append((prefix, unit["member"]))
+        elif unit.get("parent"):
+            held.append((prefix + PARENT_PREFIX, unit["parent"]))
     return list(dict.fromkeys(held))
 
 

@@ -127,14 +127,19 @@ class SandboxRoutes:
         sandbox = documents.from_wire({"name": meta["name"], "spec": found["spec"]}, "Sandbox", name=meta["name"])
         assert isinstance(sandbox, Sandbox), "the kind is an argument"
         plugins = [await objects.plugin(*each) for each in compiler.required_plugins(sandbox)]
+        known = {(plugin.name, plugin.version): plugin for plugin in plugins}
+        for plugin in plugins:
+            parent = plugin.spec.parent
+            if parent is not None and parent.version not in known:
+                known[parent.version] = found_parent = await objects.plugin(*parent.version)
+                plugins.append(found_parent)  # it may have a parent, too
         return compiler.compile(
             sandbox,
-            {(plugin.name, plugin.version): plugin for plugin in plugins},
+            known,
             uid=meta["uid"],
             routing_key=routing_key(meta["uid"]),
             namespace=meta["namespace"],
             local=LocalRouting.CLUSTER,
-            parents=False,
         )
 
     async def history(self, request: Request) -> Any:

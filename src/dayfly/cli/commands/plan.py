@@ -155,7 +155,6 @@ def _preview(
         routing_key=_GENERATED,
         local=local,
         pools=tuple(pools),
-        parents=local is not LocalRouting.CLUSTER,
         source=document,
         plugin_sources=sources,
     )

@@ -9,6 +9,7 @@ import functools
 
 import msgspec
 
+from dayfly.execute.acquire.acquisition import find_template
 from dayfly.execute.pod.policy import PodTerms, check, describe
 from dayfly.execute.pod.render import PodAttempt, render_pod
 from dayfly.execute.webhook.render import SenderSetup, as_exec
@@ -22,11 +23,17 @@ _SENDER = SenderSetup(command=("trial",), folder="/trial", image="trial")
 
 
 def objections(document: Lifecycle) -> list[str]:
-    """Return a message for each step whose pod would always be refused."""
+    """Return a message for each step whose pod would always be refused, also of its pool member or shared parent.
+
+    Raises:
+        DocumentsRefusedError: A unit of kind acquire does not match its template.
+    """
     steps = (unit for event in LifecycleEvent for unit in document.units(event) if unit.kind in STEP_KINDS)
     inline = document.origin.inline
     found = [(unit.name, _objection(unit, inline=inline)) for unit in steps]
-    return [f"the pod of step {name} is refused: {message}" for name, message in found if message]
+    refused = [f"the pod of step {name} is refused: {message}" for name, message in found if message]
+    template = find_template(document)
+    return refused + [each for above in (template.documents if template else ()) for each in objections(above)]
 
 
 def _objection(unit: Unit, *, inline: bool) -> str:

@@ -19,6 +19,8 @@ from dayfly.spec.lifecycle import (
     MAX_UNITS_PER_RUN,
     MEMBER_KIND,
     MEMBER_TARGET,
+    PARENT_KIND,
+    PARENT_TARGET,
     Kind,
     Lifecycle,
     LifecycleEvent,
@@ -29,6 +31,7 @@ from dayfly.spec.route_group import KIND as GROUP
 from dayfly.spec.routing.endpoints import is_host
 from dayfly.spec.routing.routing_keys import check_key
 from dayfly.spec.scalars import kube_names
+from dayfly.spec.shared_parent import MAX_CAPACITY, MAX_PARENTS
 from dayfly.spec.unsupported_fields import PREVIEWED
 
 # The template of a pool member may have the templates of its parents.
@@ -69,11 +72,33 @@ def check_documents(documents: tuple[Lifecycle, ...], org: str) -> None:
     kinds = {document.target.kind for document in documents}
     if documents and kinds not in ({SANDBOXES.kind}, {GROUP}, {MEMBER_KIND}):
         raise DocumentsRefusedError("the operator runs only sandboxes, route groups and pools for a server")
+    nested = tuple(templates(documents))
     _check_run(documents, org)
-    for found in (*((documents,) if kinds == {MEMBER_KIND} else ()), *templates(documents)):
-        if any(document.target != MEMBER_TARGET for document in found):
-            raise DocumentsRefusedError(f"a template of a pool member must have the kind {MEMBER_KIND} and no name")
+    for found in (*((documents,) if kinds == {MEMBER_KIND} else ()), *nested):
+        _check_template(found)
         _check_run(found, org)
+
+
+def _check_template(documents: tuple[Lifecycle, ...]) -> None:
+    """Refuse a template that is neither that of a pool member nor that of a shared parent.
+
+    A parent has limits of its own, which bound the work of the operator for it.
+    """
+    for document in documents:
+        sharing = document.sharing
+        if document.target != (MEMBER_TARGET if sharing is None else PARENT_TARGET):
+            message = f"a template must have the kind {MEMBER_KIND}, or {PARENT_KIND} with its limits, and no name"
+            raise DocumentsRefusedError(message)
+        if sharing is None:
+            continue
+        if len(documents) > 1:
+            raise DocumentsRefusedError("the template of a shared parent must have one document")
+        is_bounded = 1 <= sharing.capacity <= MAX_CAPACITY and 1 <= sharing.max_parents <= MAX_PARENTS
+        if not is_bounded or sharing.linger_ms < 0:
+            raise DocumentsRefusedError(
+                f"a shared parent must have a capacity of 1 to {MAX_CAPACITY}, 1 to {MAX_PARENTS} equal parents and "
+                "no negative linger"
+            )
 
 
 def templates(documents: tuple[Lifecycle, ...], depth: int = MAX_TEMPLATE_DEPTH) -> Iterator[tuple[Lifecycle, ...]]:

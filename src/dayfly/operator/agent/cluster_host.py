@@ -54,7 +54,6 @@ class ClusterHost:
     """The host (`link.host_interface.Host`) of one organisation, over the objects in its namespace."""
 
     is_remote = True
-    parents = False
 
     def __init__(self, cluster: ClusterWatches, bound: Mapping[str, str], admit: Admit) -> None:
         """Create the host; `bound` has the namespace of each organisation, `admit` refuses what no executor can run."""
@@ -98,6 +97,11 @@ class ClusterHost:
     @property
     def pools(self) -> bool:
         """Return whether the operator has pools."""
+        return self._cluster.holds.is_enabled
+
+    @property
+    def parents(self) -> bool:
+        """Return whether the operator has shared parents: it has them with the members of pools."""
         return self._cluster.holds.is_enabled
 
     def begin_session(self) -> int:

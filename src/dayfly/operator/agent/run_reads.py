@@ -12,11 +12,11 @@ from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.hold_index import members_of
-from dayfly.operator.cluster.objects import DOCUMENTS, STEP_LOGS, MemberRef, RunObject
+from dayfly.operator.cluster.objects import DOCUMENTS, RUNS, STEP_LOGS, MemberRef, RunObject
 from dayfly.operator.outputs.attempt_secrets import verified_values
 from dayfly.operator.outputs.producers import find_producer
 from dayfly.spec.kinds import StepLog
-from dayfly.spec.lifecycle import Lifecycle, LifecycleEvent, unit_id
+from dayfly.spec.lifecycle import PARENT_PREFIX, Lifecycle, LifecycleEvent, is_parent_unit, unit_id
 from dayfly.spec.log_times import TimeEntry, entries_from
 from dayfly.spec.run import Result
 from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
@@ -47,6 +47,8 @@ async def read_values(cluster: ClusterWatches, run: RunObject) -> tuple[Value, .
     for document in await _documents(cluster, run):
         for unit in (unit for event in LifecycleEvent for unit in document.units(event)):
             name = unit_id(document.resource, unit.name)
+            if is_parent_unit(name):
+                continue  # the outputs of a parent belong to all its holders
             recorded = {each: known for each, known in run.ledger.unit(name).outputs.items() if each != DEFINITE}
             sensitive = {output.name for output in unit.outputs if output.sensitive}
             secret = sorted(output for output, record in recorded.items() if record.sensitive or output in sensitive)
@@ -102,14 +104,17 @@ def build_history(run: RunObject) -> tuple[HistoryEntry, ...]:
 async def read_logs(client: KubeClient, run: RunObject) -> Kept:
     """Return the ends of the stored logs of a run's steps, by unit and attempt.
 
-    The steps of a pool member have the names that they would have without a pool.
+    The steps of a pool member have the names that they would have without a pool, and those of a parent a prefix.
     """
     target = run.ledger.target
     found = await _read_stored(client, run.metadata.name, target.namespace, target.uid)
     for resource, text in members_of(run.ledger):
-        member = MemberRef.parse(text)
-        for (unit, attempt), log in (await _read_stored(client, member.run, member.namespace, member.uid)).items():
-            found.setdefault((f"{resource}/{unit.rpartition('/')[2]}", attempt), log)
+        member = await client.find(RUNS, MemberRef.parse(text).run)
+        if member is None:
+            continue  # its logs have gone with it
+        prefix = f"{resource}/{PARENT_PREFIX * member.ledger.is_parent}"
+        for (unit, attempt), log in (await read_logs(client, member)).items():
+            found.setdefault((f"{prefix}{unit.rpartition('/')[2]}", attempt), log)
     return found
 
 

@@ -1,7 +1,9 @@
-"""Index of the runs of pool members and of their holders, from the cache of Runs."""
+"""Index of the runs of pool members and shared parents and of their holders, from the cache of Runs."""
 
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
+
+import msgspec
 
 from dayfly.execute.acquire.members import is_free
 from dayfly.execute.pod import names
@@ -9,7 +11,7 @@ from dayfly.kube.cache import Cache, ObjectChange
 from dayfly.operator.cluster.objects import POOL_LABEL, MemberRef, PoolMemberObject, ResourcePoolObject, RunObject
 from dayfly.spec.lifecycle import Kind
 from dayfly.spec.report import RunReport
-from dayfly.spec.run import Phase, Run
+from dayfly.spec.run import Holder, Phase, Run, State
 
 K = TypeVar("K", bound=Hashable)
 
@@ -35,6 +37,8 @@ class HoldIndex:
         """Whether the server has frozen this cluster, so that its pools create nothing."""
         self.pool_reports: dict[str, RunReport] = {}
         """The newest reports of a server's pools, by the UIDs of their runs."""
+        # The runs of shared parents.
+        self._parents: set[str] = set()
         self._pool_runs: dict[str, dict[str, None]] = {}
         self._free: dict[tuple[str, str], dict[str, None]] = {}
         self._living: dict[tuple[str, str], dict[str, None]] = {}
@@ -75,6 +79,8 @@ class HoldIndex:
             self.retries.pop(name, None)
         if change.latest.spec.pool is not None:
             self._update_pool(change)
+        if change.latest.ledger.is_parent:
+            (self._parents.add if new is not None else self._parents.discard)(name)
         if not any(run is not None and _takes_part(run.ledger) for run in (old, new)):
             # The run may have an entry in a member, which it never claims if it has ended or was closed.
             return set(self.held_by(change.latest.ledger.uid)) if _is_over(new) else set()
@@ -90,18 +96,34 @@ class HoldIndex:
         return self._partners(old, new) - {name}
 
     def _partners(self, old: RunObject | None, new: RunObject | None) -> set[str]:
-        """Return the holders of a member, or the members of a holder, before and after its change."""
-        found: set[str] = set()
+        """Return the holders of a member or parent, and the members and parents of a holder, that need a turn.
+
+        A parent has many holders. So they get no turn when others join or leave it, and the parent gets none for each
+        step of its holders.
+        """
+        holders: set[str] = set()
+        held: set[str] = set()
+        only_holders = old is not None and new is not None and _only_holders_differ(old.ledger, new.ledger)
         for run in (old, new):
             if run is None:
                 continue
             ledger = run.ledger
-            if ledger.is_member:
-                found |= {names.run_name(each.target.name, each.run) for each in ledger.holders}
-                found.update(self.referring_to(MemberRef.from_target(ledger.target)))
-            found |= {MemberRef.parse(ref).run for ref in refs_of(run)}
-            found.update(self.held_by(ledger.uid))
-        return found
+            if ledger.is_member or (ledger.is_parent and not only_holders):
+                holders |= _runs_of(ledger.holders)
+                holders.update(self.referring_to(MemberRef.from_target(ledger.target)))
+            held |= {MemberRef.parse(ref).run for ref in refs_of(run)}
+            held.update(self.held_by(ledger.uid))
+        if old is None or new is None:
+            return holders | held
+        if only_holders:
+            holders |= _runs_of(set(old.ledger.holders) ^ set(new.ledger.holders))
+        if _acquisitions(old.ledger) == _acquisitions(new.ledger):
+            held -= self._parents
+        return holders | held
+
+
+def _runs_of(holders: Iterable[Holder]) -> set[str]:
+    return {names.run_name(each.target.name, each.run) for each in holders}
 
 
 def refs_of(run: RunObject | None) -> tuple[str, ...]:
@@ -126,7 +148,20 @@ def only_pool_changes(change: ObjectChange[RunObject]) -> bool:
 
 
 def _takes_part(ledger: Run) -> bool:
-    return ledger.is_member or any(record.kind == Kind.ACQUIRE for record in ledger.units.values())
+    is_held = ledger.is_member or ledger.is_parent
+    return is_held or any(record.kind == Kind.ACQUIRE for record in ledger.units.values())
+
+
+def _acquisitions(ledger: Run) -> tuple[Phase, tuple[tuple[str, State, str], ...]]:
+    """Return what the members and parents of a run depend on: its phase and its attempts to hold them."""
+    records = ((name, each) for name, each in ledger.units.items() if each.kind == Kind.ACQUIRE)
+    return ledger.phase, tuple((name, each.state, each.ref) for name, each in records)
+
+
+def _only_holders_differ(old: Run, new: Run) -> bool:
+    """Return whether two ledgers of a parent differ only in its holders."""
+    same = {"seq": new.seq, "holders": new.holders, "joins": new.joins, "idle_since": new.idle_since}
+    return new.is_parent and msgspec.structs.replace(old, **same) == new
 
 
 def _is_over(run: RunObject | None) -> bool:

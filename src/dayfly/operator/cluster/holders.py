@@ -1,18 +1,22 @@
-"""Entries of holders in the ledger of a pool member: confirmed or obsolete, according to quorum reads of the holder."""
+"""Entries of holders in the ledger of a member or parent: confirmed or obsolete, according to quorum reads."""
+
+from collections.abc import Callable
 
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import POOL_MEMBERS, SANDBOXES, MemberRef, RunObject
-from dayfly.plan.actions import Leave
+from dayfly.operator.cluster.objects import POOL_MEMBERS, SANDBOXES, MemberRef, RunObject, object_kind
+from dayfly.plan.actions import Join, Leave
 from dayfly.plan.holding import Entry, acquired_ref, entry_state
 from dayfly.plan.reasons import Reason
-from dayfly.plan.sealed import seal
+from dayfly.plan.sealed import Plan, seal
 from dayfly.spec.lifecycle import Target
-from dayfly.spec.run import EndRequest, Holder, Run
+from dayfly.spec.run import EndRequest, Holder, Phase, Run
 
 # Interval at which an entry that is not confirmed is checked again, if no event reports a change of its holder.
 PENDING_RECHECK_S = 60.0
+# Tries to join or leave a run whose ledger changes at the same time. Each conflict is progress of that run.
+MAX_ROUNDS = 8
 _KINDS = {kind.kind: kind.metadata_only() for kind in (SANDBOXES, POOL_MEMBERS)}
 
 
@@ -36,7 +40,9 @@ class HolderEntries:
         return entry_state(str(member), entry, run, target_exists=exists)
 
     async def drop_obsolete(self, run: RunObject) -> bool:
-        """Remove the obsolete entries of a member's ledger. Return false if the ledger has changed.
+        """Remove the obsolete entries of a member's or parent's ledger. Return false if the ledger has changed.
+
+        A ledger that has ended keeps its entries.
 
         An entry that the cached run of the holder confirms needs no read: it stays confirmed until the holder leaves,
         or until its run changes again.
@@ -46,7 +52,7 @@ class HolderEntries:
         """
         member = MemberRef.from_target(run.ledger.target)
         moves: list[Leave] = []
-        for entry in run.ledger.holders:
+        for entry in run.ledger.holders if run.ledger.phase in (Phase.OPEN, Phase.CLOSED) else ():
             if self._is_confirmed(member, entry):
                 continue
             state = await self.read(member, entry)
@@ -75,7 +81,7 @@ class HolderEntries:
 
     async def _target_exists(self, target: Target) -> bool:
         """Return whether the target with that UID exists. In doubt it does."""
-        kind = _KINDS.get(target.kind)
+        kind = _KINDS.get(object_kind(target))
         if kind is None:
             return True
         try:
@@ -83,6 +89,27 @@ class HolderEntries:
         except errors.NotServed:
             return True
         return found is not None and found.metadata.uid == target.uid
+
+
+async def join_run(
+    cluster: ClusterWatches, found: RunObject, plan: Plan, joining: Join, accepts: Callable[[Run], bool]
+) -> RunObject | None:
+    """Write an entry in a ledger while it accepts one. Return the newest known state of its run; None if that is gone.
+
+    The ledger may change at the same time, and another process may have written the entry: the caller must look for it.
+
+    Raises:
+        errors.ApiError: the API server failed.
+    """
+    newest: RunObject | None = found
+    for _ in range(MAX_ROUNDS):
+        if newest is None or not accepts(newest.ledger):
+            break
+        is_written = await cluster.ledger.commit(newest, plan, (joining,))
+        newest = cluster.ledger.get(found.metadata.name)
+        if is_written:
+            break
+    return newest
 
 
 def _run_name(entry: Holder) -> str:

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from functools import partial
 
-from dayfly.execute.acquire.acquisition import find_acquisitions
+from dayfly.execute.acquire.acquisition import Acquisition, find_acquisitions
 from dayfly.execute.acquire.facts import Member
 from dayfly.execute.acquire.holder_report import HeldMember, retried_attempts
+from dayfly.execute.acquire.members import is_held_by
 from dayfly.execute.turn import Scene
 from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
 from dayfly.operator.cluster.objects import (
@@ -18,7 +19,7 @@ from dayfly.operator.cluster.objects import (
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import UnitRefusal
 from dayfly.spec.report import RunReport
-from dayfly.spec.run import Phase
+from dayfly.spec.run import ALIVE, Phase, Run
 
 # Interval at which the objects of a member are read again while they go, or after its ledger was lost.
 ENDING_RECHECK_S = 1.0
@@ -46,16 +47,20 @@ class MemberReader:
             report=partial(self._report_of, run.metadata.name),
         )
 
-    async def read(self, ref: MemberRef, holder: RunObject) -> Member:
-        """Return the member that the ledger of a holder refers to.
+    async def read(self, ref: MemberRef, holder: RunObject, acquisition: Acquisition) -> Member:
+        """Return the member or parent that the ledger of a holder refers to.
 
-        The member has ended if its run and its object are gone, by quorum reads of the run, the object, and the run
-        again. An object with our finalizer and without a run has lost its ledger.
+        While the holder waits for a step of it, only a quorum read proves that the entry of the holder is gone: the
+        cache may have the holder's claim and not yet the entry before it. The member has ended if its run and its
+        object are gone, by quorum reads of the run, the object, and the run again. An object with our finalizer and
+        without a run has lost its ledger.
 
         Raises:
             errors.ApiError: the API server failed.
         """
-        run = self.cached_run(ref) or await self._read_run(ref)
+        run = self.cached_run(ref)
+        if run is None or _lacks_entry(run.ledger, holder.ledger, acquisition):
+            run = await self._read_run(ref)
         if run is not None:
             return self.known(run)
         seen = await self._cluster.client.find(_META, ref.name, ref.namespace)
@@ -76,6 +81,12 @@ class MemberReader:
     async def _read_run(self, ref: MemberRef) -> RunObject | None:
         found = await self._cluster.ledger.read_current(ref.run)
         return found if found is not None and found.ledger.uid == ref.uid else None
+
+
+def _lacks_entry(member: Run, holder: Run, acquisition: Acquisition) -> bool:
+    """Return whether a holder waits for a step of a member whose ledger does not have the holder's entry."""
+    waits = any(holder.unit(name).state in ALIVE for name in acquisition.steps)
+    return waits and not is_held_by(member, holder.uid, acquisition.resource)
 
 
 def held_member(cluster: ClusterWatches, text: str, report_of: ReportOf = lambda _run: None) -> HeldMember:
@@ -101,8 +112,8 @@ def retry_members(cluster: ClusterWatches, scene: Scene) -> None:
 
 def _lost_ledger(ref: MemberRef) -> UnitRefusal:
     message = (
-        f"the ledger of its pool member {ref.namespace}/{ref.name}, Run {ref.run}, is gone, so nothing shows whether "
-        "the member is cleaned up. Restore it from a backup, or clean up by hand and annotate the PoolMember "
+        f"the ledger of PoolMember {ref.namespace}/{ref.name}, Run {ref.run}, is gone, so nothing shows whether it is "
+        "cleaned up. Restore it from a backup, or clean up by hand and annotate the PoolMember "
         f"{ABANDON_ANNOTATION}='force: <reason>'"
     )
     return UnitRefusal(reason=Reason.LEDGER_LOST, message=message)

@@ -14,7 +14,7 @@ from dayfly.kube.objects import AnnotatedMeta, ApiResource, Key, KubeStruct, Obj
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.kinds import PoolMemberSpec, RunSpec, StepLogsSpec
-from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, Kind, Lifecycle, Target, digest, unit_id
+from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, PARENT_KIND, Kind, Lifecycle, Target, digest, unit_id
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.resource_pool import KIND as POOL_KIND
@@ -303,8 +303,13 @@ POOL_MEMBERS = ApiResource(GROUP, VERSION, "poolmembers", MEMBER_KIND, PoolMembe
 HOOKS = ApiResource(GROUP, VERSION, "lifecyclehooks", "LifecycleHook", HookObject, namespaced=False)
 
 
+def object_kind(target: Target) -> str:
+    """Return the kind of a target's object. The object of a shared parent is a PoolMember."""
+    return MEMBER_KIND if target.kind == PARENT_KIND else target.kind
+
+
 class MemberRef(NamedTuple):
-    """The identity of a pool member in the ledger of its holder, from which both of its objects can be read."""
+    """The identity of a member or parent in the ledger of its holder, from which both of its objects can be read."""
 
     namespace: str
     name: str

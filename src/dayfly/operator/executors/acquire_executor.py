@@ -1,7 +1,8 @@
-"""The executor of kind acquire: a holder joins a pool member first, and its own ledger claims the member after that.
+"""The executor of kind acquire: a holder joins a member or parent first, and its own ledger claims it after that.
 
 A hit takes two writes: the `Join` in the member's ledger, and one commit of the holder that claims and records. A miss
-creates a member that already has its holder. Both are safe to repeat: an entry that exists is used again.
+creates a member that already has its holder. Both are safe to repeat: an entry that exists is used again. The release
+of a parent is two writes, too: `Leave`, and one commit of the holder.
 """
 
 import contextlib
@@ -24,9 +25,10 @@ from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster import births
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.hold_index import refs_of
-from dayfly.operator.cluster.holders import PENDING_RECHECK_S
+from dayfly.operator.cluster.holders import MAX_ROUNDS, PENDING_RECHECK_S, join_run
 from dayfly.operator.cluster.member_reads import ENDING_RECHECK_S, MemberReader, ReportOf
 from dayfly.operator.cluster.objects import POOL_MEMBERS, MemberRef, RunObject
+from dayfly.operator.executors.shared_parents import SharedParents
 from dayfly.operator.run_memory import Sight
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
@@ -36,16 +38,13 @@ from dayfly.spec.kinds import PoolMemberSpec, RunSpec
 from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, Kind, Target, Unit
 from dayfly.spec.run import ALIVE, Phase, Result, Run
 
-# Tries to join or leave a member whose ledger changes at the same time. Each conflict is progress of its run.
-MAX_ROUNDS = 8
-
 
 class HoldNotLeftError(errors.ApiError):
     """A run that ends could not leave a pool member, so its ledger must stay."""
 
 
 class AcquireExecutor:
-    """Provides resources of runs with pool members of their namespace."""
+    """Provides resources of runs with pool members of their namespace, and children with shared parents."""
 
     kind: str = Kind.ACQUIRE
     is_gated = True
@@ -53,6 +52,7 @@ class AcquireExecutor:
     def __init__(self, cluster: ClusterWatches, report_of: ReportOf) -> None:
         self._cluster = cluster
         self._members = MemberReader(cluster, report_of)
+        self._parents = SharedParents(cluster, report_of)
         # Members that a turn of this process is joining now.
         self._joining: set[str] = set()
 
@@ -71,8 +71,9 @@ class AcquireExecutor:
                     continue
                 member = await self._member(sight, acquisition)
                 if member is None:
+                    objections |= self._select_parent(sight, acquisition)
                     continue
-                facts |= acquire_facts(ledger, acquisition, member, sight.now)
+                facts |= _with_entry(ledger, acquisition, member, acquire_facts(ledger, acquisition, member, sight.now))
                 if not sight.abandoned:
                     facts |= _unfinished_releases(ledger, acquisition, member)
                 objections |= acquire_objections(acquisition, member)
@@ -89,11 +90,18 @@ class AcquireExecutor:
         """Return what is known about the member of a resource; None if the run has joined none."""
         ledger = sight.run.ledger
         if ref := acquisition.member(ledger):
-            return await self._members.read(MemberRef.parse(ref), sight.run)
+            return await self._members.read(MemberRef.parse(ref), sight.run, acquisition)
         if ledger.phase is not Phase.OPEN:
             return Member(uid="")
         joined = self._joined(sight, acquisition)
         return self._members.known(joined) if joined is not None else None
+
+    def _select_parent(self, sight: Sight, acquisition: Acquisition) -> dict[str, UnitRefusal]:
+        """Return why the steps of a parent wait: the run can join none of the equal parents now."""
+        if acquisition.template.sharing is None:
+            return {}
+        place = self._parents.select(sight.run, acquisition)
+        return dict.fromkeys(acquisition.steps, place) if isinstance(place, UnitRefusal) else {}
 
     def _joined(self, sight: Sight, acquisition: Acquisition) -> RunObject | None:
         """Return a member that the run has joined and may claim for the resource, according to the caches."""
@@ -111,10 +119,12 @@ class AcquireExecutor:
     async def prepare(self, sight: Sight, effect: Prepare) -> None:
         acquisition = find_acquisitions(sight.plan.documents)[sight.plan.steps[effect.unit].resource]
         resource = acquisition.resource
+        if effect.unit in acquisition.releases and acquisition.template.sharing is not None:
+            await self._leave(MemberRef.parse(acquisition.member(sight.run.ledger)), sight.run.ledger, resource)
         is_claimed = bool(acquisition.member(sight.run.ledger)) and resource not in sight.reset
         found = is_claimed or self._joined(sight, acquisition) is not None
         if not found:  # otherwise a release, or another unit of the resource has prepared it in this turn
-            joined = await self._join(sight, acquisition) or await self._create(sight, acquisition, effect.attempt)
+            joined = await self._hold(sight, acquisition, effect.attempt)
             if joined:
                 sight.memory.joined[resource] = joined
                 # The ledger of this run may already have another member, of which this process does not know yet.
@@ -122,6 +132,12 @@ class AcquireExecutor:
             found = sight.has_joined = bool(joined)
         # No event may follow: the next turn has the facts.
         self._cluster.queue.add(sight.run.metadata.name, after=0.0 if found else ENDING_RECHECK_S)
+
+    async def _hold(self, sight: Sight, acquisition: Acquisition, attempt: int) -> str:
+        """Join a member or parent, or create one. Return its run; empty if the run must wait."""
+        if acquisition.template.sharing is not None:
+            return await self._parents.hold(sight.run, acquisition, sight.now)
+        return await self._join(sight, acquisition) or await self._create(sight, acquisition, attempt)
 
     async def _join(self, sight: Sight, acquisition: Acquisition) -> str:
         """Join a ready member, or else one that is being created. Return its run; empty if all are taken."""
@@ -136,15 +152,8 @@ class AcquireExecutor:
     async def _join_member(self, found: RunObject, sight: Sight, acquisition: Acquisition) -> bool:
         """Join a member unless another run has. Its ledger changes while it is being created."""
         holder, resource = sight.run.ledger, acquisition.resource
-        newest: RunObject | None = found
-        for _ in range(MAX_ROUNDS):
-            if newest is None or not is_free(newest.ledger):
-                break
-            move = join(holder, resource, sight.now, replaces=acquisition.member(holder))
-            if await self._cluster.ledger.commit(newest, acquisition.template.plan, (move,)):
-                return True
-            newest = self._cluster.ledger.get(found.metadata.name)
-        # Another process may have written the entry of this run.
+        move = join(holder, resource, sight.now, replaces=acquisition.member(holder))
+        newest = await join_run(self._cluster, found, acquisition.template.plan, move, is_free)
         return newest is not None and may_claim(newest.ledger, holder, resource, acquisition.member(holder))
 
     @contextlib.contextmanager
@@ -268,7 +277,17 @@ class AcquireExecutor:
             if not moves or await self._cluster.ledger.commit(found, seal(()), moves):
                 self._cluster.queue.add(ref.run)
                 return
-        raise HoldNotLeftError(f"Run {ref.run}", "the ledger of the pool member changes all the time")
+        raise HoldNotLeftError(f"Run {ref.run}", "the ledger of the pool member or parent changes all the time")
+
+
+def _with_entry(
+    run: Run, acquisition: Acquisition, member: Member, facts: dict[AttemptKey, Fact]
+) -> dict[AttemptKey, Fact]:
+    """Return the facts without the release of a parent whose ledger still has the entry of the run."""
+    is_held = member.run is not None and not member.has_ended and is_held_by(member.run, run.uid, acquisition.resource)
+    if acquisition.template.sharing is None or not is_held:
+        return facts
+    return {key: fact for key, fact in facts.items() if key[0] not in acquisition.releases}
 
 
 def _unfinished_releases(run: Run, acquisition: Acquisition, member: Member) -> dict[AttemptKey, Fact]:

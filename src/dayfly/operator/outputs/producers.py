@@ -21,7 +21,7 @@ class Producer(NamedTuple):
 
 
 async def find_producer(cluster: ClusterWatches, run: RunObject, document: Lifecycle, unit: Unit) -> Producer:
-    """Return the unit of a document that has the outputs: for a stand-in, the member's unit.
+    """Return the unit of a document that has the outputs: for a stand-in, the unit of the member or parent.
 
     Raises:
         CannotRenderError: the run of the pool member is gone.
@@ -33,16 +33,19 @@ async def find_producer(cluster: ClusterWatches, run: RunObject, document: Lifec
     member = MemberRef.parse(ref)
     found = cluster.ledger.get(member.run) or await cluster.ledger.read_current(member.run)
     if found is None or found.ledger.uid != member.uid:
-        message = f"the outputs of {name} are gone with pool member {member.namespace}/{member.name}"
+        message = f"the outputs of {name} are gone with PoolMember {member.namespace}/{member.name}"
         raise CannotRenderError(Reason.OUTPUTS_LOST, message)
     acquisition = find_acquisitions((document,))[document.resource]
-    step = acquisition.template.plan.steps[acquisition.steps[name]]
-    return Producer(found, step.id, step.unit)
+    template = acquisition.template
+    step = template.plan.steps[acquisition.steps[name]]
+    # The member of a pool may itself have a shared parent.
+    above = next(each for each in template.documents if each.resource == step.resource)
+    return await find_producer(cluster, found, above, step.unit)
 
 
 def member_resource_id(run: RunObject, documents: Iterable[Lifecycle], resource: str) -> str:
-    """Return the ID of the resource that a pool member provides; empty for any other resource."""
+    """Return the ID of the resource that a pool member provides; empty for any other resource, also with a parent."""
     found = find_acquisitions(each for each in documents if each.resource == resource).get(resource)
-    if found is None or not (ref := found.member(run.ledger)):
+    if found is None or found.template.sharing is not None or not (ref := found.member(run.ledger)):
         return ""
     return resource_id(MemberRef.parse(ref).uid, found.template.resource)

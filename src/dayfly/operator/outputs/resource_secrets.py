@@ -17,7 +17,7 @@ from dayfly.operator.outputs.attempt_secrets import outputs_secret, verified_val
 from dayfly.operator.outputs.producers import find_producer
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
-from dayfly.spec.lifecycle import Lifecycle, unit_id
+from dayfly.spec.lifecycle import Lifecycle, is_parent_unit, unit_id
 from dayfly.spec.run import Result
 
 log = logging.getLogger(__name__)
@@ -58,13 +58,16 @@ class ResourceSecrets:
 async def write_resource_secret(cluster: ClusterWatches, run: RunObject, document: Lifecycle, namespace: str) -> str:
     """Create the Secret with all outputs of a resource if it is missing. Return its name; empty without outputs.
 
+    The outputs of a shared parent are not in it: only the steps of its holders read them.
+
     Raises:
         CannotRenderError: an output is missing or was changed, or another program's Secret has the name.
         errors.ApiError: the API server failed, or refuses the Secret.
     """
     client = cluster.client
     units = [(unit_id(document.resource, unit.name), unit) for unit in (*document.pre_start, *document.post_start)]
-    producers = [(step, unit, record) for step, unit in units if (record := run.ledger.unit(step)).outputs]
+    own = [(step, unit) for step, unit in units if not is_parent_unit(step)]
+    producers = [(step, unit, record) for step, unit in own if (record := run.ledger.unit(step)).outputs]
     name = secret_name(run, document)
     if not producers or await _exists(client, run, namespace, name):
         return name if producers else ""

@@ -87,7 +87,7 @@ class InUseLabels:
     async def label_used(self, sandbox: SandboxObject) -> None:
         """Label a Sandbox's namespace and all versions of its plugins, before its run is born."""
         await self._label_namespace(sandbox.metadata.namespace)
-        used = _plugins(sandbox)
+        used = self._with_parents(_plugins(sandbox))
         for plugin in list(self._cluster.plugins):
             if _plugin_name(plugin.spec) in used:
                 await self._label(PLUGINS, plugin.metadata)
@@ -119,7 +119,7 @@ class InUseLabels:
         self._idle = {each.meta.uid for each in idle}
 
     async def _label_used_by_pools(self) -> None:
-        used = {_pool_plugin(pool) for pool in self._cluster.holds.pools}
+        used = self._with_parents({_pool_plugin(pool) for pool in self._cluster.holds.pools})
         for plugin in [each for each in self._cluster.plugins if _plugin_name(each.spec) in used]:
             await self._label(PLUGINS, plugin.metadata)
         for name in sorted({pool.metadata.namespace for pool in self._cluster.holds.pools}):
@@ -130,9 +130,18 @@ class InUseLabels:
         namespaces = {sandbox.metadata.namespace for sandbox in self._cluster.sandboxes}
         namespaces |= {pod.metadata.namespace for pod in self._cluster.pods}
         namespaces |= {pool.metadata.namespace for pool in self._cluster.holds.pools}
+        namespaces |= {member.metadata.namespace for member in self._cluster.holds.members}
         plugins = {name for sandbox in self._cluster.sandboxes for name in _plugins(sandbox)}
         plugins |= {_pool_plugin(pool) for pool in self._cluster.holds.pools}
-        return {NAMESPACES.plural: namespaces, PLUGINS.plural: plugins}
+        return {NAMESPACES.plural: namespaces, PLUGINS.plural: self._with_parents(plugins)}
+
+    def _with_parents(self, used: set[str]) -> set[str]:
+        """Return names of plugins with those of their parents."""
+        found, size = set(used), -1
+        while size < len(found):
+            size = len(found)
+            found |= {_parent(plugin.spec) for plugin in self._cluster.plugins if _plugin_name(plugin.spec) in found}
+        return found
 
     async def _unlabel(self, idle: _Labelled) -> None:
         """Remove the label, and restore it if a new sandbox uses the object and may have found the label there."""
@@ -166,6 +175,12 @@ def _plugins(sandbox: SandboxObject) -> set[str]:
 
 def _pool_plugin(pool: ResourcePoolObject) -> str:
     return str(pool.spec.get("plugin", "")).partition("@")[0]
+
+
+def _parent(spec: dict[str, Any]) -> str:
+    """Return the name, without its version, of a plugin's parent; empty for none."""
+    parent = spec.get("parent")
+    return str(parent.get("plugin", "")).partition("@")[0] if isinstance(parent, dict) else ""
 
 
 def _plugin_name(spec: dict[str, Any]) -> str:

@@ -191,14 +191,16 @@ class SandboxController:
             local=LocalRouting.CLUSTER,
             # An existing run keeps the documents that were sealed before.
             pools=self._catalog.pools(meta.namespace, _pooled_plugins(sandbox)) if new else (),
-            parents=False,
+            parents=self._cluster.holds.is_enabled,
         )
         if new:
             _check_pods(seen, compiled)
         return compiled
 
     def _plugins(self, sandbox: Sandbox) -> dict[tuple[str, str], Plugin]:
-        """Return all published versions of a Sandbox's plugins: the compiler uses the highest if none is named.
+        """Return all published versions of a Sandbox's plugins, and their parents.
+
+        The compiler uses the highest version if none is named.
 
         An invalid plugin is an error only for Sandboxes that use it.
         """
@@ -209,7 +211,7 @@ class SandboxController:
             except PluginMissingError as missing:
                 raise SandboxNotReadyError(Reason.PLUGIN_MISSING, str(missing)) from None
         published = self._catalog.published({name for name, _ in wanted})
-        return {key: found for key, found in published.items() if isinstance(found, Plugin)}
+        return self._catalog.with_parents({key: found for key, found in published.items() if isinstance(found, Plugin)})
 
     async def _seal(self, seen: SandboxObject, compiled: Compiled, routed: RoutingKeys) -> None:
         meta = seen.metadata

@@ -88,7 +88,7 @@ class PoolMemberStatus:
         run = scene.world.run
         self._wake_holders(run, report)
         state = member_state(scene, report)
-        holder = next((f"{each.target.name}/{each.resource}" for each in run.holders), "")
+        holder = _describe_holders(run)
         content = _Content(state, False, report.reason, message_of(report), holder, (scene, report))
         if state in (MemberState.READY, MemberState.HELD):
             message = f"used by {holder}" if holder else "all its create steps have succeeded"
@@ -125,6 +125,13 @@ class PoolMemberStatus:
         if content.state != MemberState.READY and left > 0:
             return left / 1000 + 0.001
         return await self._writer.write(seen, content.update(seen), now)
+
+
+def _describe_holders(run: Run) -> str:
+    """Return what uses a member or parent; empty for nothing."""
+    if run.is_parent and run.holders:
+        return f"{len(run.holders)} resource{'s' * (len(run.holders) > 1)}"
+    return next((f"{each.target.name}/{each.resource}" for each in run.holders), "")
 
 
 def member_state(scene: Scene, report: RunReport) -> MemberState:

@@ -121,6 +121,7 @@ def units_of(units: Iterable[UnitReport], pods: Mapping[str, str]) -> list[dict[
                 ("waitsOn", list(unit.waits_on)),
                 ("pool", unit.pool),
                 ("member", unit.member),
+                ("parent", unit.parent),
                 ("hit", unit.hit),
             )
             if value

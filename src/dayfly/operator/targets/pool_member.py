@@ -1,6 +1,9 @@
-"""PoolMember objects as targets: created by the operator, and deleted at the end of their run."""
+"""PoolMember objects as targets: pool members and shared parents.
 
-from collections.abc import Callable, Mapping
+The operator creates them, and deletes them at the end of their run.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from dayfly.execute.pod import names
@@ -15,7 +18,7 @@ from dayfly.plan.holding import Entry
 from dayfly.spec.kinds import PoolMemberSpec
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.report import RunReport
-from dayfly.spec.run import Phase
+from dayfly.spec.run import ALIVE, Phase
 
 
 class MemberStatus(Protocol):
@@ -74,11 +77,13 @@ class PoolMemberTarget(BaseAdapter):
     async def is_awaited(self, run: RunObject) -> bool:
         """Return whether a holder or the pool has not observed the end of the member yet.
 
-        The release of a holder reports an abandoned member. While the pool grants the number, another process could
-        create the member again. The record of the member that failed last is kept for its logs.
+        The release of a holder reports an abandoned member, and the holders of a failed parent report its reason. While
+        the pool grants the number, another process could create the member again. The record of the member that failed
+        last is kept for its logs.
         """
         member = MemberRef.from_target(run.ledger.target)
-        if run.ledger.phase is Phase.ABANDONED and self._cluster.holds.referring_to(member):
+        users = self._cluster.holds.referring_to(member)
+        if users and (run.ledger.phase is Phase.ABANDONED or self._has_waiting_holder(run, users)):
             return True
         spec = await self._spec(run)
         pool = self._cluster.ledger.get(names.run_name(spec.pool, spec.pool_uid)) if spec and spec.pool_uid else None
@@ -86,6 +91,14 @@ class PoolMemberTarget(BaseAdapter):
             return False
         ledger = pool.spec.pool.ledger
         return ledger.needs_record(spec.number) or ledger.next <= spec.number  # the cache may be behind
+
+    def _has_waiting_holder(self, parent: RunObject, users: Iterable[str]) -> bool:
+        """Return whether a run still waits for a step of a parent: it must observe the failure before that is gone."""
+        if not parent.ledger.is_parent:
+            return False
+        ref = str(MemberRef.from_target(parent.ledger.target))
+        runs = filter(None, map(self._cluster.ledger.get, users))
+        return any(record.ref == ref and record.state in ALIVE for run in runs for record in run.ledger.units.values())
 
     async def report_status(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
         return await self._status.report_status(scene, report, hindrance=hindrance)

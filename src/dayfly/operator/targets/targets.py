@@ -26,6 +26,7 @@ from dayfly.operator.cluster.objects import (
     RunObject,
     dayfly_finalizers,
     finalizer_of,
+    object_kind,
     parse_abandonment,
     parse_resets,
     target_of,
@@ -237,7 +238,7 @@ class Targets:
         if hook and await find_living_hook(self._cluster.client, document.spec.origin.plugin, hook) is None:
             return False
         kinds = [each.resource for each in self]
-        kind_key = group_of(target.api_version), target.kind
+        kind_key = group_of(target.api_version), object_kind(target)
         known = next((kind.metadata_only() for kind in kinds if (kind.group, kind.kind) == kind_key), None)
         if known is None:
             return True  # another operator, which knows this kind, has written it and creates its runs
@@ -308,7 +309,7 @@ class Targets:
 
 def has_begun(ledger: Run) -> bool:
     """Return whether a run has begun: its target had our finalizer then. A holder may join a member before that."""
-    joined_only = ledger.is_member and ledger.closed is None
+    joined_only = (ledger.is_member or ledger.is_parent) and ledger.closed is None
     return bool(ledger.units) or (ledger.seq > 0 and not joined_only)
 
 
