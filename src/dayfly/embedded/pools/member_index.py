@@ -104,7 +104,7 @@ class MemberIndex:
             self._put(msgspec.structs.replace(found, run=run, progress=progress(found.plan, run)))
 
     def read(self, reader: SqliteLedger, uid: str) -> PoolMember | None:
-        """Read a member from the ledger again; return None if it is not there.
+        """Read a member from the ledger again; return None if it is not there. If it is damaged, it gets no holder.
 
         Raises:
             RunDamagedError: it cannot be read.
@@ -115,6 +115,7 @@ class MemberIndex:
         try:
             stored = reader.load(uid)
         except RunDamagedError:
+            self.drop(uid)
             self._unreadable[uid] = row
             raise
         self._unreadable.pop(uid, None)
