@@ -13,7 +13,7 @@ import msgspec
 
 from dayfly.embedded.ledger import LedgerError, SqliteLedger
 from dayfly.embedded.pool_tables import PoolIntent, StoredPool
-from dayfly.embedded.pools.pool_members import member_birth, member_reports, observed_members
+from dayfly.embedded.pools.observed_members import member_birth, member_reports, observed_members
 from dayfly.lib.clock import now_ms
 from dayfly.link.wire import PoolAction, Verdict
 from dayfly.plan.pools.refill import CloseMember, PoolDecision, decide_pool
