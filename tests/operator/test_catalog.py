@@ -105,7 +105,7 @@ def test_default_of_a_newer_plugin_can_make_two_pools_equal(cluster):
     assert offered(catalog) == ["default", "large"]
 
 
-def test_pool_whose_plugin_is_missing_is_used_once_it_is_published(cluster):
+def test_pool_is_used_after_its_plugin_is_published(cluster):
     catalog = Catalog(cluster)
     publish(cluster, "pg@1.0.0", CHAIN)
     seen = pool(cluster, "warm", "pg@2.0.0", size="1")
@@ -126,7 +126,7 @@ def test_pools_of_other_namespaces_are_not_offered(cluster):
 
 @pytest.mark.parametrize("is_equal", [False, True], ids=["other-params", "same-params"])
 def test_work_for_each_pool_does_not_grow_with_their_number(cluster, is_equal):
-    """A tenant with many pools slows nobody else down. The test counts calls, because times vary."""
+    """A tenant with many pools does not slow down other tenants. The test counts calls, because times vary."""
     catalog = Catalog(cluster)
     publish(cluster)
 

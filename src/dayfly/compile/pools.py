@@ -58,7 +58,7 @@ class CompiledPool(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> PoolIdentity:
-        """Its cluster, publisher, plugin and fixed params. Of pools with the same identity, only one is ever used."""
+        """Its cluster, publisher, plugin and fixed params. Two pools with the same identity would compete."""
         fixed = frozenset(self.fixed.items())
         return self.cluster, self.publisher, self.plugin, self.plugin_digest, fixed
 

@@ -167,6 +167,16 @@ class PoolMemberSpec(WireStruct, frozen=True, kw_only=True):
     pool_uid: Annotated[str, doc("UID of its pool. A later pool with the same name is a different one.", 128)] = ""
     number: Annotated[int, doc("Its number in the pool, which is never used again.", minimum=0)] = 0
     template: Annotated[str, doc("Digest of the template that it was created from.", 71, pattern=_DIGEST)]
+    source_versions: Annotated[
+        str,
+        or_empty(
+            doc(
+                "Digest of the versions of the Secrets and ConfigMaps that its create steps read; empty if unknown.",
+                71,
+                pattern=_DIGEST,
+            )
+        ),
+    ] = ""
     holder: Annotated[Holder | None, doc("The run for which it was created.")] = None
 
 
