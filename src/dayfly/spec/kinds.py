@@ -352,6 +352,9 @@ class ResourcePoolStatus(WireStruct, frozen=True, kw_only=True):
     hits: Annotated[int, doc("Number of requests that found a ready member.", minimum=0)] = 0
     misses: Annotated[int, doc("Number of requests that found no ready member.", minimum=0)] = 0
     hit_ratio: Annotated[str, doc("Share of requests that found a ready member.", 16)] = ""
+    refill_milliseconds: Annotated[
+        int, doc("Usual time to create a member, with two digits of precision; 0 if it was not measured.", minimum=0)
+    ] = 0
     run: _RunName = ""
     conditions: _Conditions = ()
 
