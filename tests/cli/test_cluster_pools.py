@@ -34,6 +34,7 @@ STATUS = {
     "available": 1,
     "creating": 1,
     "held": 1,
+    "refillMilliseconds": 6500,
     "hits": 3,
     "misses": 1,
 }
@@ -86,6 +87,7 @@ class TestPools:
         found = json.loads(asked("pool", "get", "small", "-o", "json").out)
         assert found["status"]["counts"] == {"wanted": 2, "ready": 1, "creating": 1, "held": 1, "failed": 0}
         assert found["spec"] == {"cluster": "c", "plugin": "pg", "ready": 2, "params": {}}
+        assert found["status"]["refillSeconds"] == 6.5
         assert found["progress"]["phase"] == "open"
 
     def test_unknown_name_lists_a_similar_one(self, asked: FrozenCluster):

@@ -175,6 +175,7 @@ def test_explanation_has_predictions_for_other_sizes(capsys):
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["Requests:", "4,", "1200", "per", "hour"] in shown
     assert ["Hits:", "3", "(75.0", "%)"] in shown
+    assert ["Misses:", "1", "(25.0", "%),", "40.0", "%", "predicted", "for", "this", "size"] in shown
     assert shown[-3:] == [["0", "100.00", "%"], ["2", "(now)", "40.00", "%"], ["4", "9.50", "%"]]
 
 

@@ -345,7 +345,7 @@ def test_pool_names_the_plugin_that_it_needs():
 def test_second_pool_with_the_same_params_is_a_duplicate(first, second, same):
     one = compiled_pool(pool(first, "pg", name="one"), PG)
     other = compiled_pool(pool(second, "pg@1.2.0", name="other"), PG)
-    assert dayfly.compile.is_duplicate(one, other) is same
+    assert (one.identity == other.identity) is same
     dayfly.compile.check_duplicate(one, [one])
     if same:
         with pytest.raises(SpecError, match=r'the pool "one" already has pg@1\.2\.0 with these params'):
@@ -355,8 +355,8 @@ def test_second_pool_with_the_same_params_is_a_duplicate(first, second, same):
 def test_pool_of_another_publisher_or_cluster_is_no_duplicate():
     text = pool("{size: '1', db-owner: a}", "pg")
     one = compiled_pool(text, PG)
-    assert not dayfly.compile.is_duplicate(one, compiled_pool(text, PG, publisher="ORG:acme"))
-    assert not dayfly.compile.is_duplicate(one, compiled_pool(text.replace("ready:", "cluster: c, ready:"), PG))
+    assert one.identity != compiled_pool(text, PG, publisher="ORG:acme").identity
+    assert one.identity != compiled_pool(text.replace("ready:", "cluster: c, ready:"), PG).identity
 
 
 def test_changed_plugin_changes_the_template():

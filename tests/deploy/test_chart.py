@@ -50,8 +50,8 @@ def rendered(helm, packed):
 
 
 def without_keep(document):
-    """Return a CustomResourceDefinition without the annotation that only Helm reads."""
-    if document["kind"] == "CustomResourceDefinition":
+    """Return a CustomResourceDefinition or Namespace without the annotation that only Helm reads."""
+    if document["kind"] in ("CustomResourceDefinition", "Namespace"):
         assert document["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
     return document
 
@@ -237,6 +237,7 @@ class TestRelease:
         assert own.ask("GET", path).body["spec"]["replicas"] == 3
         names = own.ask("GET", f"{SETS}/sandboxes.dayfly.dev").body["spec"]["names"]
         assert names["shortNames"] == ["dfs"], "the upgrade also changes definitions"
+        self.disable_parts_in_turn(own, release)
         hook = thing("dayfly.dev/v1alpha1", "LifecycleHook", "backup", spec=HOOK)
         assert (answer := own.ask("POST", "/apis/dayfly.dev/v1alpha1/lifecyclehooks", hook)).status == 201, answer
         eventually(lambda: "dayfly-uninstall" in self.refusal(own))
@@ -250,6 +251,20 @@ class TestRelease:
         assert (ended := release("uninstall")).returncode == 0, ended.stderr
         assert own.ask("GET", path).status == 404
         assert own.ask("GET", f"{SETS}/sandboxes.dayfly.dev").status == 200, "definitions are kept, with their objects"
+        assert self.keeps_namespace(own, "dayfly-runners")
+
+    def disable_parts_in_turn(self, own, release):
+        """Replace the operator by a server, and then the server by the operator. The namespaces of both are kept."""
+        for part, other in (("server", "operator"), ("operator", "server")):
+            ended = release("upgrade", "--set", f"{part}.enabled=true,{other}.enabled=false")
+            assert ended.returncode == 0, ended.stderr
+            assert self.keeps_namespace(own, "dayfly-runners")
+            assert self.keeps_namespace(own, "dayfly-server")
+
+    def keeps_namespace(self, own, name):
+        """Return whether the namespace exists and is not being deleted."""
+        found = own.ask("GET", f"/api/v1/namespaces/{name}")
+        return found.status == 200 and "deletionTimestamp" not in found.body["metadata"]
 
     def damage_a_definition(self, own):
         """Remove the short name, as an older version could lack a field."""

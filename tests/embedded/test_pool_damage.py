@@ -178,6 +178,27 @@ async def test_lost_member_keeps_its_pool_until_it_is_abandoned(machine):
     assert list(machine.host.unacknowledged_ends()) == ["p"]
 
 
+@pytest.mark.parametrize("damaged", ["1", "2"])
+async def test_abandoned_pool_keeps_only_its_damaged_member(machine, damaged):
+    documents = template([doc.step("make", "true")], [doc.step("drop", "exit 1", backoff_ms=20)])
+    await machine.host.offer(pool("p", documents, 2))
+    await machine.ready("p")
+    broken, other = member_id("p", damaged), member_id("p", str(3 - int(damaged)))
+    whole = ledger_of(machine, broken)
+    with machine.database() as db:
+        db.execute(DAMAGE, (broken,))
+    await machine.host.stop("p", STOP)
+    await machine.state("postgres/drop", "retrying", other)
+    await machine.host.abandon("p", STOP)
+    await machine.gone(other)
+    units = {unit.id: (unit.state, unit.reason) for unit in machine.report("p").units}
+    assert units == {f"p-{damaged}": ("unknown", "LedgerLost")}
+    assert not machine.host.has_ended("p")
+    await changed(machine, "UPDATE run SET ledger = ? WHERE uid = ?", whole, broken)
+    await machine.gone("p")
+    assert machine.report(broken).phase == "abandoned"
+
+
 @pytest.mark.root
 async def test_holds_and_refill_continue_after_a_full_disk(small_machine, disk):
     machine = small_machine

@@ -221,7 +221,8 @@ async def test_report_of_a_pool_counts_hits_and_misses(machine):
         [unit for unit in machine.report(uid).units if unit.event == "preStart" and unit.kind == Kind.ACQUIRE]
         for uid in ("hit", "miss")
     )
-    assert ((hit.member, hit.hit), (miss.member, miss.hit)) == (("p-1", True), ("p-2", False))
+    assert (hit.member, hit.hit, miss.hit) == ("p-1", True, False)
+    assert miss.member in ("p-2", "miss-db"), "it waits for a member only if that will soon be ready"
 
 
 async def test_refill_uses_at_most_half_of_the_slots(machine):

@@ -37,7 +37,7 @@ from dayfly.execute.acquire.members import has_room, is_held_by, join, leave
 from dayfly.plan import decide as decide_module
 from dayfly.plan import transitions
 from dayfly.plan.actions import Cancel, Decision, Leave, Move, Prepare
-from dayfly.plan.holding import Entry, acquired_ref, entry_state
+from dayfly.plan.holder_entries import Entry, acquired_ref, entry_state
 from dayfly.plan.world import AttemptKey, Ended, Fact, TargetIntent, World
 from dayfly.spec.run import ALIVE, EndRequest, Holder, Phase, Run, encode
 

@@ -10,6 +10,7 @@ from tests.operator.rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, me
 from tests.operator.rig.world import World, live
 
 from dayfly.execute.pod.policy import Reference
+from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.pods.namespaces import GRANT_CACHE_MS
 from dayfly.operator.pods.plugin_reads import PLUGINS_ANNOTATION, PluginReads
 
@@ -165,7 +166,7 @@ async def test_reads_not_requested_again_are_forgotten():
         async def get(self, kind, name, namespace):
             asked.append(name)
             notes = {PLUGINS_ANNOTATION: "acme:pg"}
-            meta = SimpleNamespace(owner_references=None, annotations=notes)
+            meta = AnnotatedMeta(name=name, annotations=notes)
             return SimpleNamespace(type="", metadata=meta, data=None, binary_data=None)
 
     reads = PluginReads(Server(), lambda: now)

@@ -132,6 +132,7 @@ class TestHolders:
             await world.until(lambda: pool_status(world).get("held") == 1, "the report")
             demand = pool_ledger(world, uid)["demand"]
             assert (demand.get("hits", 0), demand.get("misses", 0)) == (1, 0)
+            assert pool_status(world)["refillMilliseconds"] > 0
             world.delete()
             delete(world)
             await gone(world)

@@ -9,7 +9,7 @@ package is pure and imports only `spec`; `server`, `cli` and the operator's kube
 from dayfly.compile.compiler import Compiled, check_plugin, check_steps, compile  # noqa: A004  -- the field's word for it
 from dayfly.compile.lifecycle_hook import check_hook, compile_hook, hook_warnings
 from dayfly.compile.parents import add_parents, check_chain
-from dayfly.compile.pools import CompiledPool, check_duplicate, is_duplicate
+from dayfly.compile.pools import CompiledPool, check_duplicate
 from dayfly.compile.preview import CompilePreview, preview, preview_hook, preview_pool
 from dayfly.compile.resource_pool import compile_pool, pool_plugin
 from dayfly.compile.resources import required_plugins, select_plugin
@@ -32,7 +32,6 @@ __all__ = [
     "compile_pool",
     "group_previews",
     "hook_warnings",
-    "is_duplicate",
     "pool_plugin",
     "preview",
     "preview_hook",

@@ -6,7 +6,7 @@ recognises a suitable member by the digest of the template in the sandbox's own 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from dayfly.compile.units import DocumentSettings
     from dayfly.spec.parsing.text import ParsedDocument
     from dayfly.spec.plugin import Plugin
+
+
+PoolIdentity: TypeAlias = tuple[str, str, str, str, frozenset[tuple[str, str | None]]]
 
 
 class CompiledPool(msgspec.Struct, frozen=True):
@@ -53,10 +56,11 @@ class CompiledPool(msgspec.Struct, frozen=True):
     cut: Cut
     warnings: tuple[str, ...] = ()
 
-
-def is_duplicate(one: CompiledPool, other: CompiledPool) -> bool:
-    """Return whether two pools have the same plugin and fixed params, so that one of them would never be used."""
-    return _identity(one) == _identity(other)
+    @property
+    def identity(self) -> PoolIdentity:
+        """Its cluster, publisher, plugin and fixed params. Two pools with the same identity would compete."""
+        fixed = frozenset(self.fixed.items())
+        return self.cluster, self.publisher, self.plugin, self.plugin_digest, fixed
 
 
 def check_duplicate(
@@ -68,7 +72,7 @@ def check_duplicate(
         SpecError: Another pool has them.
     """
     for other in others:
-        if other.name != pool.name and is_duplicate(pool, other):
+        if other.name != pool.name and other.identity == pool.identity:
             problem = f"the pool {quote(other.name)} already has {pool.plugin} with these params; change that pool"
             fault = SpecError(problem, ("spec", "plugin"))
             raise fault if source is None else source.with_positions(fault)
@@ -142,10 +146,6 @@ def holder_document(
         post_stop=(*made.post_stop, release_unit(tuple(unit.name for unit in made.post_stop), every)),
         template=tuple(msgspec.json.decode(msgspec.json.encode(document)) for document in pool.documents),
     )
-
-
-def _identity(pool: CompiledPool) -> tuple[object, ...]:
-    return pool.cluster, pool.publisher, pool.plugin, pool.plugin_digest, pool.fixed
 
 
 def _select(

@@ -175,7 +175,7 @@ class Engine:
     def reload(self, uid: str) -> None:
         """Read the run again and queue it: its intent or its forks were changed outside of a turn."""
         self.runs.refresh(uid)
-        self.executors.follow_intent(uid)
+        self.executors.handle_intent_change(uid)
         self.wake(uid)
 
     async def _work(self) -> None:
@@ -350,7 +350,7 @@ class Engine:
     async def commit(self, scene: Scene, moves: tuple[Move, ...]) -> bool:
         run, live = scene.world.run, self.runs.cached(scene.world.run.uid)
         values = _recorded_values(scene, moves)
-        others = self.executors.accompany(live, moves) if live is not None else ()
+        others = self.executors.dependent_changes(live, moves) if live is not None else ()
         claims = {
             UnitAttempt(run.uid, move.unit, move.attempt)
             for move in moves
@@ -402,7 +402,7 @@ class Engine:
             self.wake(change.after.uid)
 
     def _follow(self, change: RunChange, by: str = "") -> None:
-        for uid in self.executors.follow(change) - {by}:
+        for uid in self.executors.handle_change(change) - {by}:
             self.wake(uid)
 
     def _unclaim(self, claims: set[UnitAttempt]) -> None:
@@ -426,7 +426,7 @@ class Engine:
         await self.executors.clear(live)
         await self.writer.run(lambda: self.ledger.dissolve(run, name))
         self.runs.drop(run.uid)
-        for uid in self.executors.follow_end(run.uid):
+        for uid in self.executors.handle_end(run.uid):
             self.wake(uid)
         self.on_end(run.uid)
 

@@ -44,47 +44,51 @@ class Executors(Registry[LiveRun]):
         kinds = live.kinds
         return [executor for executor in super().executors_for(live) if executor.kind in kinds]
 
-    def accompany(self, live: LiveRun, moves: tuple[Move, ...]) -> tuple[RunChange, ...]:
+    def dependent_changes(self, live: LiveRun, moves: tuple[Move, ...]) -> tuple[RunChange, ...]:
         """Return the changes of other runs that must be written together with these moves, or not at all."""
-        every = [each.accompany(live, moves) for each in self.executors_for(live) if isinstance(each, Companion)]
+        every = [
+            each.dependent_changes(live, moves)
+            for each in self.executors_for(live)
+            if isinstance(each, CrossRunExecutor)
+        ]
         return tuple(change for changes in every for change in changes)
 
-    def follow(self, change: RunChange) -> set[str]:
+    def handle_change(self, change: RunChange) -> set[str]:
         """Inform the executors that a ledger has changed; return the runs whose turns depend on it."""
-        return {uid for each in self._companions for uid in each.follow(change)}
+        return {uid for each in self._cross_run for uid in each.handle_change(change)}
 
-    def follow_intent(self, uid: str) -> None:
+    def handle_intent_change(self, uid: str) -> None:
         """Inform the executors that the intent of a run's target has changed."""
-        for each in self._companions:
-            each.follow_intent(uid)
+        for each in self._cross_run:
+            each.handle_intent_change(uid)
 
-    def follow_end(self, uid: str) -> set[str]:
+    def handle_end(self, uid: str) -> set[str]:
         """Inform the executors that a run has ended; return the runs whose turns depend on it."""
-        return {other for each in self._companions for other in each.follow_end(uid)}
+        return {other for each in self._cross_run for other in each.handle_end(uid)}
 
     @property
-    def _companions(self) -> list["Companion"]:
-        return [each for each in self._by_kind.values() if isinstance(each, Companion)]
+    def _cross_run(self) -> list["CrossRunExecutor"]:
+        return [each for each in self._by_kind.values() if isinstance(each, CrossRunExecutor)]
 
 
-class Companion(abc.ABC):
+class CrossRunExecutor(abc.ABC):
     """An executor whose units refer to other runs."""
 
     @abc.abstractmethod
-    def accompany(self, live: LiveRun, moves: tuple[Move, ...], /) -> tuple[RunChange, ...]:
+    def dependent_changes(self, live: LiveRun, moves: tuple[Move, ...], /) -> tuple[RunChange, ...]:
         """Return the changes of other runs that must be written together with these moves, or not at all."""
 
     @abc.abstractmethod
-    def follow(self, change: RunChange, /) -> set[str]:
-        """Note that a ledger has changed; return the runs whose turns depend on it."""
+    def handle_change(self, change: RunChange, /) -> set[str]:
+        """Handle the change of a ledger; return the runs whose turns depend on it."""
 
     @abc.abstractmethod
-    def follow_intent(self, uid: str, /) -> None:
-        """Note that the intent of a run's target has changed."""
+    def handle_intent_change(self, uid: str, /) -> None:
+        """Handle a change of the intent of a run's target."""
 
     @abc.abstractmethod
-    def follow_end(self, uid: str, /) -> set[str]:
-        """Note that a run has ended; return the runs whose turns depend on it."""
+    def handle_end(self, uid: str, /) -> set[str]:
+        """Handle the end of a run; return the runs whose turns depend on it."""
 
 
 class ProcessStepExecutor(AttemptExecutor):

@@ -17,9 +17,9 @@ from dayfly.embedded.executors import Executors, ProcessForkExecutor, ProcessSte
 from dayfly.embedded.forks import BaselineProcesses, Ports
 from dayfly.embedded.ledger import Hook, SqliteLedger, StoredRun
 from dayfly.embedded.pools.acquire_executor import AcquireExecutor
-from dayfly.embedded.pools.freshness import SecretVersions
 from dayfly.embedded.pools.member_index import MemberIndex
 from dayfly.embedded.pools.pool_keeper import PoolKeeper
+from dayfly.embedded.pools.secret_digests import SecretDigests
 from dayfly.embedded.routes.envoy import open_envoy
 from dayfly.embedded.routes.route_executors import (
     EnvoyPreviewExecutor,
@@ -160,7 +160,7 @@ class EmbeddedHost:
         runs, routing = RunCache(reader, baselines, ports), RouteTable(await open_envoy(proxy, home, forms), baselines)
         states = StateServer(home, reader, serve) if serve is not None else None
         step: dict[str, Any] = {"environment": environment, "has_images": bool(engine), "states": states}
-        members = MemberIndex(SecretVersions(home, environment))
+        members = MemberIndex(SecretDigests(home, environment))
         members.load(reader)
         acquiring = AcquireExecutor(reader, members)
         executors = Executors(

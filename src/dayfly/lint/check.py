@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.compile import check_hook, check_plugin, check_steps
-from dayfly.lint import delete_rules, input_rules, name_rules, pool_rules, script_rules, secret_rules
+from dayfly.lint import delete_rules, input_rules, name_rules, parent_rules, pool_rules, script_rules, secret_rules
 from dayfly.lint.plugin_view import PluginView
 from dayfly.lint.rules import REFUSED, RULES, SHELLCHECK, Finding, Rule
 from dayfly.lint.sources import has_directive
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dayfly.lint.sources import Source
     from dayfly.spec.errors import Path
 
-_RULE_MODULES = (name_rules, delete_rules, secret_rules, input_rules, script_rules, pool_rules)
+_RULE_MODULES = (name_rules, delete_rules, secret_rules, input_rules, script_rules, pool_rules, parent_rules)
 """The import of these modules registers their rules."""
 
 

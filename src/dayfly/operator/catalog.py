@@ -9,11 +9,12 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from dayfly import compile as compiler
-from dayfly.compile.pools import CompiledPool, is_duplicate
+from dayfly.compile.pools import CompiledPool
 from dayfly.execute.pod import pod_precheck
 from dayfly.kube.cache import ObjectChange
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import PluginObject, ResourcePoolObject
+from dayfly.operator.pool_index import PoolIndex
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.resource_pool import ResourcePool
@@ -24,7 +25,6 @@ CLUSTER = "cluster"
 # Versions of a plugin that an error message lists if the requested one does not exist.
 MAX_NAMED_VERSIONS = 8
 
-_Identity = tuple[str, int]
 _Plugins = dict[tuple[str, str], Plugin]
 
 
@@ -39,27 +39,29 @@ class Catalog:
     """
 
     def __init__(self, cluster: ClusterWatches) -> None:
-        self._cluster = cluster
-        self._parsed: dict[_Identity, Plugin | SpecError] = {}  # by UID and generation
+        self._plugins: dict[str, PluginObject] = {}  # by the name of the object
+        self._versions: dict[str, set[str]] = {}  # by the name of a plugin, the objects of its versions
+        self._parsed: dict[str, Plugin | SpecError] = {}  # by UID of a plugin
         # By UID of a pool: its generation, and its parsed spec.
         self._specs: dict[str, tuple[int, ResourcePool]] = {}
         # By UID of a pool: its spec, its plugin with the parents, and what was compiled from these.
         self._pools: dict[str, tuple[ResourcePool, _Plugins, CompiledPool | SpecError]] = {}
+        # By the name of a plugin: the plugins that have it as a parent, directly or not. The plugin may be missing.
+        self._children: dict[str, set[str]] = {}
+        self._index = PoolIndex(self._compile_valid)
+        cluster.plugins.listen(self._on_plugin_change)
+        cluster.holds.pools.listen(self._on_pool_change)
 
-        cluster.holds.pools.listen(self._forget_pool)
-
-    def published(self, wanted: set[str]) -> dict[tuple[str, str], Plugin | SpecError]:
+    def published(self, wanted: Collection[str]) -> dict[tuple[str, str], Plugin | SpecError]:
         """Return the versions of these plugins: each parsed, or the error in it."""
-        seen = {(each.metadata.uid, each.metadata.generation): each for each in self._cluster.plugins}
-        self._parsed = {key: found for key, found in self._parsed.items() if key in seen}
         published: dict[tuple[str, str], Plugin | SpecError] = {}
-        for key, each in seen.items():
-            if str(each.spec.get("name", "")).partition("@")[0] not in wanted:
-                continue
-            if key not in self._parsed:
-                self._parsed[key] = _parse_plugin(each)
+        objects = sorted(itertools.chain.from_iterable(self._versions.get(name, ()) for name in wanted))
+        for each in map(self._plugins.__getitem__, objects):
+            uid = each.metadata.uid
+            if uid not in self._parsed:
+                self._parsed[uid] = _parse_plugin(each)
             with contextlib.suppress(SpecError):  # a Sandbox cannot refer to an invalid name
-                published[semver.split_name(str(each.spec["name"]))] = self._parsed[key]
+                published[semver.split_name(str(each.spec["name"]))] = self._parsed[uid]
         return published
 
     def plugin(self, name: str, version: str, place: Path) -> Plugin:
@@ -85,6 +87,7 @@ class Catalog:
         """Return plugins with the published parents of all of them."""
 
         def find(name: str, version: str) -> Plugin | None:
+            self._children.setdefault(name, set()).update(child for child, _ in plugins)
             found = self.published({name}).get((name, version))
             return found if isinstance(found, Plugin) else None
 
@@ -98,33 +101,20 @@ class Catalog:
             SpecError: it is invalid, or an older pool of its namespace has its plugin and params.
         """
         compiled = self._compile(seen)
-        for other in self._applied(seen.metadata.namespace):
-            if _age(other) < _age(seen):
-                self._check_duplicate(compiled, other)
+        if other := self._index.find_older(seen, compiled):
+            problem = f"the pool {quote(other)} already has {compiled.plugin} with these params"
+            raise SpecError(f"{problem}; change that pool, or delete one of them", ("spec", "plugin"))
         return compiled
 
     def pools(self, namespace: str, plugins: Collection[str] | None) -> tuple[CompiledPool, ...]:
         """Return the pools of a namespace that have resources of these plugins; None for all plugins."""
-        found = []
-        for seen in self._applied(namespace):
-            if plugins is None or str(seen.spec.get("plugin", "")).partition("@")[0] in plugins:
-                with contextlib.suppress(SpecError, PluginMissingError):
-                    found.append(self.pool(seen))
-        return tuple(found)
+        return tuple(self._index.oldest(namespace, plugins))
 
-    def _applied(self, namespace: str) -> list[ResourcePoolObject]:
-        """Return the living pools of the namespace."""
-        every = (each for each in self._cluster.holds.pools if each.metadata.namespace == namespace)
-        return [each for each in every if not each.metadata.deletion_timestamp]
-
-    def _check_duplicate(self, compiled: CompiledPool, other: ResourcePoolObject) -> None:
-        try:
-            is_same = is_duplicate(compiled, self._compile(other))
-        except (SpecError, PluginMissingError):
-            return  # it has no members
-        if is_same:
-            problem = f"the pool {quote(other.metadata.name)} already has {compiled.plugin} with these params"
-            raise SpecError(f"{problem}; change that pool, or delete one of them", ("spec", "plugin"))
+    def _compile_valid(self, seen: ResourcePoolObject) -> CompiledPool | None:
+        """Compile a pool; return None if it has no members, because it or its plugin is invalid or missing."""
+        with contextlib.suppress(SpecError, PluginMissingError):
+            return self._compile(seen)
+        return None
 
     def _compile(self, seen: ResourcePoolObject) -> CompiledPool:
         pool, uid = self._spec(seen), seen.metadata.uid
@@ -145,10 +135,37 @@ class Catalog:
             self._specs[meta.uid] = known = meta.generation, seen.parsed()
         return known[1]
 
-    def _forget_pool(self, change: ObjectChange[ResourcePoolObject]) -> None:
-        if (gone := change.deleted) is not None:
-            self._specs.pop(gone.metadata.uid, None)
-            self._pools.pop(gone.metadata.uid, None)
+    def _on_plugin_change(self, change: ObjectChange[PluginObject]) -> None:
+        known, new = self._plugins.pop(change.key.name, None), change.new
+        if new is not None:
+            self._plugins[change.key.name] = new
+        if known is not None and new is not None and known.metadata.generation == new.metadata.generation:
+            return
+        if known is not None:
+            name = _plugin_name(known)
+            self._parsed.pop(known.metadata.uid, None)
+            self._versions[name].discard(change.key.name)
+            self._expire(name)
+            if not self._versions[name]:
+                del self._versions[name]
+        if new is not None:
+            self._versions.setdefault(_plugin_name(new), set()).add(change.key.name)
+            self._expire(_plugin_name(new))
+
+    def _expire(self, name: str) -> None:
+        """Compile the pools of a plugin and of its children again: one of its versions has changed."""
+        for each in {name, *self._children.get(name, ())}:
+            self._index.expire(each)
+
+    def _on_pool_change(self, change: ObjectChange[ResourcePoolObject]) -> None:
+        meta = change.latest.metadata
+        if change.new is not None and not meta.deletion_timestamp:
+            self._index.put(change.new)
+        else:
+            self._index.drop(meta.uid)
+        if change.new is None:
+            self._specs.pop(meta.uid, None)
+            self._pools.pop(meta.uid, None)
 
 
 def _compile_pool(pool: ResourcePool, plugin: Plugin, plugins: _Plugins) -> CompiledPool | SpecError:
@@ -176,5 +193,6 @@ def _describe_versions(versions: list[str]) -> str:
     return f"{named} and {older} older one{'s' * (older > 1)}" if older > 0 else named
 
 
-def _age(seen: ResourcePoolObject) -> tuple[str, str]:
-    return seen.metadata.creation_timestamp or "", seen.metadata.name
+def _plugin_name(seen: PluginObject) -> str:
+    """Return the name of a plugin without its version."""
+    return str(seen.spec.get("name", "")).partition("@")[0]

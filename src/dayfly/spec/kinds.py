@@ -174,6 +174,16 @@ class PoolMemberSpec(WireStruct, frozen=True, kw_only=True):
     ] = 0
     parent: Annotated[bool, doc("Whether it is a shared parent.")] = False
     template: Annotated[str, doc("Digest of the template that it was created from.", 71, pattern=_DIGEST)]
+    source_versions: Annotated[
+        str,
+        or_empty(
+            doc(
+                "Digest of the versions of the Secrets and ConfigMaps that its create steps read; empty if unknown.",
+                71,
+                pattern=_DIGEST,
+            )
+        ),
+    ] = ""
     holder: Annotated[Holder | None, doc("The run for which it was created.")] = None
 
 
@@ -350,6 +360,9 @@ class ResourcePoolStatus(WireStruct, frozen=True, kw_only=True):
     hits: Annotated[int, doc("Number of requests that found a ready member.", minimum=0)] = 0
     misses: Annotated[int, doc("Number of requests that found no ready member.", minimum=0)] = 0
     hit_ratio: Annotated[str, doc("Share of requests that found a ready member.", 16)] = ""
+    refill_milliseconds: Annotated[
+        int, doc("Usual time to create a member, with two digits of precision; 0 if it was not measured.", minimum=0)
+    ] = 0
     run: _RunName = ""
     conditions: _Conditions = ()
 

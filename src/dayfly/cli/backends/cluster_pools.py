@@ -107,6 +107,7 @@ def _numbers(status: Any) -> PoolReport:
         paused=(status.get("message") or str(status.get("reason", ""))) if status.get("paused") else "",
         hits=status.get("hits", 0),
         misses=status.get("misses", 0),
+        refill_ms=status.get("refillMilliseconds", 0),
     )
 
 

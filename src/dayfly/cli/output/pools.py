@@ -87,6 +87,7 @@ def print_explanation(found: Any) -> None:
             ("Ready members", str(found["wanted"])),
             ("Requests", f"{requests}, {rate:.4g} per hour" if rate else str(requests)),
             ("Hits", f"{found['hits']} ({hit_ratio(found)})" if requests else "0"),
+            ("Misses", _describe_misses(found)),
             ("Refill time", f"{refill:.3g} s" if refill else "not measured yet"),
             ("Load", f"{found['load']:.3g} members in creation on average" if found["load"] else ""),
             ("Idle time", f"{found['idleSeconds']:.0f} s of all existing members"),
@@ -100,3 +101,13 @@ def print_explanation(found: Any) -> None:
             for each in found["sizes"]
         ]
         show.print_table(("READY", "PREDICTED MISSES"), rows)
+
+
+def _describe_misses(found: Any) -> str:
+    """Return the measured share of misses, and the predicted one for the size of the pool now."""
+    requests = found["hits"] + found["misses"]
+    if not requests:
+        return ""
+    measured = f"{found['misses']} ({100 * found['misses'] / requests:.1f} %)"
+    predicted = [each["missRatio"] for each in found["sizes"] if each["ready"] == found["wanted"]]
+    return f"{measured}, {100 * predicted[0]:.1f} % predicted for this size" if predicted else measured

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dayfly.embedded.executors import Companion
+from dayfly.embedded.executors import CrossRunExecutor
 from dayfly.embedded.ledger import MemberBirth, RunChange, SqliteLedger, StoredRun
 from dayfly.embedded.pool_tables import MemberRow
 from dayfly.embedded.pools.parent_selection import ParentSelection, ParentSlot
@@ -50,7 +50,7 @@ MAX_ROUNDS = 8
 Change = Callable[[tuple[RunChange, ...]], Awaitable[bool]]
 
 
-class AcquireExecutor(Companion):
+class AcquireExecutor(CrossRunExecutor):
     """Provides resources of runs with pool members, and children with shared parents.
 
     Between the choice of a member and the commit of its holder, only the memory of this process knows the choice.
@@ -209,7 +209,7 @@ class AcquireExecutor(Companion):
 
     # --- what is committed together ---------------------------------------------------------------------------------
 
-    def accompany(self, live: LiveRun, moves: tuple[Move, ...]) -> tuple[RunChange, ...]:
+    def dependent_changes(self, live: LiveRun, moves: tuple[Move, ...]) -> tuple[RunChange, ...]:
         """Return the changes of members that must be written together with these moves of a holder, or not at all."""
         if not live.acquisitions:
             return ()
@@ -241,7 +241,7 @@ class AcquireExecutor(Companion):
         if moves := leave(member, holder, now_ms(), resource):
             yield _change(member, moves)
 
-    def follow(self, change: RunChange) -> set[str]:
+    def handle_change(self, change: RunChange) -> set[str]:
         run = change.after
         if not (run.is_member or run.is_parent):
             return set()
@@ -257,11 +257,11 @@ class AcquireExecutor(Companion):
             return self.parents.follow(change)
         return {each.run for each in run.holders} | self._waiting.get(run.uid, set())
 
-    def follow_intent(self, uid: str) -> None:
+    def handle_intent_change(self, uid: str) -> None:
         if self._index.find(uid) is not None:
             self._index.read(self._reader, uid)
 
-    def follow_end(self, uid: str) -> set[str]:
+    def handle_end(self, uid: str) -> set[str]:
         found = self._index.find(uid)
         queued = self.parents.follow_end(found.run) if found is not None and found.run.is_parent else set()
         self._index.drop(uid)

@@ -9,7 +9,7 @@ import msgspec
 
 from dayfly.embedded.ledger import SqliteLedger, StoredRun
 from dayfly.embedded.pool_tables import MemberRow
-from dayfly.embedded.pools.freshness import SecretVersions
+from dayfly.embedded.pools.secret_digests import SecretDigests
 from dayfly.execute.acquire.acquisition import template_of
 from dayfly.execute.acquire.members import Progress, is_free, progress
 from dayfly.plan.sealed import Plan
@@ -53,7 +53,7 @@ class MemberIndex:
     `secrets` reads the digests of the secrets that members read.
     """
 
-    def __init__(self, secrets: SecretVersions) -> None:
+    def __init__(self, secrets: SecretDigests) -> None:
         self.secrets = secrets
         self._members: dict[str, PoolMember] = {}
         # By digest and progress, the members that a holder may join, in the order in which they became that.
@@ -104,7 +104,7 @@ class MemberIndex:
             self._put(msgspec.structs.replace(found, run=run, progress=progress(found.plan, run)))
 
     def read(self, reader: SqliteLedger, uid: str) -> PoolMember | None:
-        """Read a member from the ledger again; return None if it is not there.
+        """Read a member from the ledger again; return None if it is not there. If it is damaged, it gets no holder.
 
         Raises:
             RunDamagedError: it cannot be read.
@@ -115,6 +115,7 @@ class MemberIndex:
         try:
             stored = reader.load(uid)
         except RunDamagedError:
+            self.drop(uid)
             self._unreadable[uid] = row
             raise
         self._unreadable.pop(uid, None)

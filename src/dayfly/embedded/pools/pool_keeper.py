@@ -13,7 +13,7 @@ import msgspec
 
 from dayfly.embedded.ledger import LedgerError, SqliteLedger
 from dayfly.embedded.pool_tables import PoolIntent, StoredPool
-from dayfly.embedded.pools.pool_members import member_birth, member_reports, observed_members
+from dayfly.embedded.pools.observed_members import member_birth, member_reports, observed_members
 from dayfly.lib.clock import now_ms
 from dayfly.link.wire import PoolAction, Verdict
 from dayfly.plan.pools.refill import CloseMember, PoolDecision, decide_pool
@@ -151,7 +151,7 @@ class PoolKeeper:
         if orphans:
             await self._engine.writer.run(write)
         for uid in orphans:
-            self._engine.reload(uid)
+            self._reload(uid)
 
     async def _take_turn(self, uid: str) -> None:
         pool = self._reader.pools.load(uid)
@@ -173,7 +173,7 @@ class PoolKeeper:
             self._misses[template] = self._misses.get(template, misses) - misses
             self._engine.apply_changes(births)
             for each in closing:
-                self._engine.reload(each.uid)
+                self._reload(each.uid)
         if decision.has_ended:
             self._due.pop(uid, None)
             self._durations.pop(uid, None)
@@ -189,9 +189,20 @@ class PoolKeeper:
         """Give up the cleanup of all members without a holder, also of those whose runs are lost."""
         living = [each.run.uid for each in self._index.of_pool(pool) if not each.run.holders]
         for uid in (*living, *(row.uid for row in self._index.unreadable_of(pool))):
-            stored = self._reader.load(uid)
-            if stored is None or stored.intent.abandon is None:
-                await self.abandon_member(uid, request)
+            try:
+                stored = self._reader.load(uid)
+                if stored is None or stored.intent.abandon is None:
+                    await self.abandon_member(uid, request)
+            except RunDamagedError as error:
+                self._log_failure(uid, f"member {uid} keeps its pool {pool}: {error}", logging.WARNING)
+                self._wake_in(pool, DEFECT_RETRY_S)
+
+    def _reload(self, uid: str) -> None:
+        """Read a member again whose end was requested. The report of its pool names a member that cannot be read."""
+        try:
+            self._engine.reload(uid)
+        except RunDamagedError as error:
+            self._log_failure(uid, f"the end of member {uid} cannot be requested: {error}", logging.WARNING)
 
     def _decide(self, pool: StoredPool, template: str, misses: int, now: int) -> PoolDecision:
         intent, members = pool.intent, observed_members(pool, self._index, self._reader)
@@ -357,8 +368,11 @@ class PoolKeeper:
 
 
 def _request_end(ledger: SqliteLedger, uid: str, request: EndRequest) -> None:
-    """Store the request to end a member, unless it has a holder by now. Called inside a transaction."""
-    stored = ledger.load(uid)
+    """Store the request to end a member, unless it has a holder by now or is damaged. Called inside a transaction."""
+    try:
+        stored = ledger.load(uid)
+    except RunDamagedError:
+        return  # the other members must end without it
     if stored is not None and not stored.run.holders and stored.intent.stop is None:
         ledger.set_intent(uid, msgspec.structs.replace(stored.intent, stop=request))
 

@@ -1,16 +1,17 @@
-"""Early check of steps: finds each step whose pod would be refused in every namespace.
+"""Trial pods of steps: each step whose pod would be refused in every namespace, and the objects that steps read.
 
-It runs when a plugin is published and when a sandbox is created. The pod is rendered without inputs and checked with
-the most permissive terms that a namespace can have. The terms of the actual namespace are checked when the pod is
+The check runs when a plugin is published and when a sandbox is created. The pod is rendered without inputs and checked
+with the most permissive terms that a namespace can have. The terms of the actual namespace are checked when the pod is
 created.
 """
 
 import functools
+from typing import Any
 
 import msgspec
 
 from dayfly.execute.acquire.acquisition import find_template
-from dayfly.execute.pod.policy import PodTerms, check, describe
+from dayfly.execute.pod.policy import PodTerms, Reference, check, describe, references
 from dayfly.execute.pod.render import PodAttempt, render_pod
 from dayfly.execute.webhook.render import SenderSetup, as_exec
 from dayfly.execute.work_order import CannotRenderError
@@ -36,25 +37,48 @@ def objections(document: Lifecycle) -> list[str]:
     return refused + [each for above in (template.documents if template else ()) for each in objections(above)]
 
 
+def read_objects(unit: Unit) -> list[Reference]:
+    """Return the objects that a step reads in the namespace of its pod; empty if it has no valid pod."""
+    try:
+        return references(_trial_pod(_encode(unit)))
+    except CannotRenderError:
+        return []
+
+
 def _objection(unit: Unit, *, inline: bool) -> str:
-    """Check the step without the values of one sandbox, so that the result can be cached."""
+    return _check_encoded(_encode(unit), inline)
+
+
+def _encode(unit: Unit) -> bytes:
+    """Encode a step without the values of one sandbox, so that results can be cached."""
     inputs = tuple(msgspec.structs.replace(each, value=None) for each in unit.inputs)
     script = msgspec.structs.replace(unit.exec, env={}) if unit.exec else None
     request = msgspec.structs.replace(unit.webhook, env={}) if unit.webhook else None
-    bare = msgspec.structs.replace(unit, inputs=inputs, exec=script, webhook=request)
-    return _check_encoded(msgspec.json.encode(bare), inline)
+    return msgspec.json.encode(msgspec.structs.replace(unit, inputs=inputs, exec=script, webhook=request))
 
 
 @functools.lru_cache(maxsize=1024)  # many sandboxes use the same plugin
 def _check_encoded(encoded: bytes, inline: bool) -> str:
-    unit = msgspec.json.decode(encoded, type=Unit)
     try:
-        if unit.webhook is not None:
-            unit = as_exec(unit, _SENDER, run="trial", name=unit.name, record=NEVER, absent=(), sensitive=())
+        pod = _trial_pod(encoded)
     except CannotRenderError as error:
         return str(error)
+    namespace = pod["metadata"]["namespace"]
+    terms = PodTerms(namespace=namespace, runner=_RUNNER, level="baseline", keys=frozenset({"*"}), inline=inline)
+    found = check(pod, terms)
+    return describe(found) if found else ""
+
+
+def _trial_pod(encoded: bytes) -> dict[str, Any]:
+    """Render the pod of an encoded step without inputs.
+
+    Raises:
+        CannotRenderError: it has no valid pod.
+    """
+    unit = msgspec.json.decode(encoded, type=Unit)
+    if unit.webhook is not None:
+        unit = as_exec(unit, _SENDER, run="trial", name=unit.name, record=NEVER, absent=(), sensitive=())
     assert unit.exec is not None, "only steps are checked"
-    namespace = unit.exec.namespace or "trial"
     attempt = PodAttempt(
         run="trial",
         run_name="trial",
@@ -64,14 +88,8 @@ def _check_encoded(encoded: bytes, inline: bool) -> str:
         number=1,
         inputs={each.name: None for each in unit.inputs},
         complete=False,
-        namespace=namespace,
+        namespace=unit.exec.namespace or "trial",
         runner=_RUNNER,
         restricted=False,
     )
-    try:
-        pod = render_pod(unit, attempt)
-    except CannotRenderError as error:
-        return str(error)
-    terms = PodTerms(namespace=namespace, runner=_RUNNER, level="baseline", keys=frozenset({"*"}), inline=inline)
-    found = check(pod, terms)
-    return describe(found) if found else ""
+    return render_pod(unit, attempt)

@@ -7,7 +7,7 @@ from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import POOL_MEMBERS, SANDBOXES, MemberRef, RunObject, object_kind
 from dayfly.plan.actions import Join, Leave
-from dayfly.plan.holding import Entry, acquired_ref, entry_state
+from dayfly.plan.holder_entries import Entry, acquired_ref, entry_state
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, seal
 from dayfly.spec.lifecycle import Target

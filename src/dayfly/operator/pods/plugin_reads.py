@@ -31,10 +31,11 @@ class _ObjectHead(KubeStruct, frozen=True):
 
 
 class _ObjectGrant(NamedTuple):
-    """The plugins that an object names, and the object's keys."""
+    """The plugins that an object names, the object's keys, and its version."""
 
     readers: set[str]
     keys: frozenset[str] = frozenset()
+    version: str = ""
 
 
 _RESOURCES: dict[str, ApiResource[Any]] = {
@@ -71,6 +72,29 @@ class PluginReads:
                     f"it {PLUGINS_ANNOTATION}={origin.name} (separate several names with commas)",
                 )
 
+    async def versions(
+        self, origin: StepOrigin, namespace: str, references: Iterable[Reference], *, newest: bool
+    ) -> dict[tuple[str, str], str] | None:
+        """Return the versions of objects, by kind and name; None if the plugin may not read one of them.
+
+        `newest` does not use cached versions.
+
+        Raises:
+            errors.ApiError: the API server failed.
+        """
+        found = {}
+        for kind, name, _, keys in sorted(references):
+            if newest:
+                self._known.pop((namespace, kind, name), None)
+            try:
+                granted = await self._granted(namespace, kind, name, keys)
+            except NotGrantedError:
+                return None
+            if origin.name not in granted.readers:
+                return None
+            found[kind, name] = granted.version
+        return found
+
     async def _granted(self, namespace: str, kind: str, name: str, keys: tuple[str, ...]) -> _ObjectGrant:
         key, now = (namespace, kind, name), self._now()
         until, granted = self._known.get(key, (0, _ObjectGrant(set())))
@@ -93,4 +117,5 @@ class PluginReads:
             message = f"{kind} {namespace}/{name} holds the outputs of a step: only inputs of steps may read them"
             raise NotGrantedError(Reason.PLUGIN_NOT_GRANTED, message)
         keys = frozenset({*(found.data or ()), *(found.binary_data or ())})
-        return _ObjectGrant(comma_separated(found.metadata.annotations, PLUGINS_ANNOTATION), keys)
+        version = f"{found.metadata.uid}/{found.metadata.resource_version}"
+        return _ObjectGrant(comma_separated(found.metadata.annotations, PLUGINS_ANNOTATION), keys, version)

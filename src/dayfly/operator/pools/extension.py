@@ -30,7 +30,7 @@ from dayfly.operator.targets.pool_member import PoolMemberTarget, pool_exists
 from dayfly.operator.targets.resource_pool import ResourcePoolTarget
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Close
-from dayfly.plan.holding import Entry
+from dayfly.plan.holder_entries import Entry
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.spec.run import EndRequest, Phase

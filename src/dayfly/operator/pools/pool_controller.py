@@ -26,6 +26,7 @@ from dayfly.operator.cluster.objects import (
 )
 from dayfly.operator.pools.pool_members import PoolMembers
 from dayfly.operator.pools.pool_status import PoolStatus, PoolTurn
+from dayfly.operator.pools.source_versions import SourceVersions
 from dayfly.operator.refusals import error_message
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
 from dayfly.plan import messages
@@ -57,6 +58,7 @@ class PoolController:
         self._cluster = cluster
         self._catalog = Catalog(cluster)
         self._members = members
+        self._versions = SourceVersions(cluster)
         self._status = status
         # By UID of a pool: requests that found no member and are not in its ledger yet.
         self._misses: dict[str, int] = {}
@@ -180,8 +182,10 @@ class PoolController:
         abandoned = parse_abandonment(meta.annotations, closing=end is not None)
         if abandoned is not None and abandoned.applies:
             end = end or EndRequest(at=now, reason=Reason.ABANDONED, message=abandoned.reason)
-        documents, began = record.documents(), time.monotonic()
-        template, members = digest(documents), list(self._members.observe(meta.uid))
+        documents = record.documents()
+        versions = await self._versions.read(documents)
+        began = time.monotonic()
+        template, members = digest(documents), list(self._members.observe(meta.uid, versions))
         misses = self._misses.get(meta.uid, 0)
         decision = decide_pool(
             record.spec,
@@ -206,8 +210,9 @@ class PoolController:
             self._members.queue_ended(meta.uid)
         for member in decision.close:  # before the creation, which a quota may refuse
             await self._members.close(member)
+        versions = await self._versions.read(documents, newest=True) if decision.create else ""
         for number in decision.create:
-            await self._members.create(run, number, documents)
+            await self._members.create(run, number, documents, versions)
         if end is not None and abandoned is not None and abandoned.applies:
             await self._members.abandon_unused(meta.uid, abandoned.reason)
         if end is not None:

@@ -46,12 +46,17 @@ class PoolMembers:
         """Return the newest known run of a member."""
         return self._cluster.ledger.get(names.run_name(seen.metadata.name, seen.metadata.uid))
 
-    def observe(self, pool: str) -> Iterator[Member]:
-        """Yield the members of a pool that have a run, or whose run is lost."""
+    def observe(self, pool: str, versions: str) -> Iterator[Member]:
+        """Yield the members of a pool that have a run, or whose run is lost.
+
+        `versions` is the digest of what new members read; empty if it is unknown.
+        """
         for seen in self.objects(pool):
             run = self.run_of(seen)
             if run is not None:
-                yield pool_member(run.ledger, seen.spec.number, self.state(run))
+                found = pool_member(run.ledger, seen.spec.number, self.state(run))
+                is_stale = bool(versions) and seen.spec.source_versions not in ("", versions)
+                yield msgspec.structs.replace(found, stale=is_stale)
             elif has_finalizer(seen.metadata, TARGET_FINALIZER):
                 yield used_up(seen.spec.number, seen.metadata.uid)
 
@@ -107,8 +112,10 @@ class PoolMembers:
             holders.append(msgspec.structs.replace(each, target=target))
         return msgspec.structs.replace(member, holders=tuple(holders))
 
-    async def create(self, owner: RunObject, number: int, documents: tuple[Lifecycle, ...]) -> None:
+    async def create(self, owner: RunObject, number: int, documents: tuple[Lifecycle, ...], versions: str) -> None:
         """Create a member of a pool with this run, or complete its birth. Repeated calls create it once.
+
+        `versions` is the digest of what it reads.
 
         Raises:
             errors.ApiError: it is not complete.
@@ -116,7 +123,13 @@ class PoolMembers:
         pool, offered = owner.ledger.target, owner.spec.offered
         visible = offered.name if offered is not None else pool.name
         name = names.derive_name("", f"{visible}-{number}", "member", pool.uid, str(number))
-        spec = PoolMemberSpec(pool=pool.name, pool_uid=pool.uid, number=number, template=digest(documents))
+        spec = PoolMemberSpec(
+            pool=pool.name,
+            pool_uid=pool.uid,
+            number=number,
+            template=digest(documents),
+            source_versions=versions,
+        )
         meta = AnnotatedMeta(name=name, namespace=pool.namespace, labels={POOL_LABEL: pool.uid})
         made, _ = await births.create_member(self._cluster, meta, spec)
         # With our finalizer it has had a run. With another template, its birth began before the template changed.

@@ -107,6 +107,8 @@ class PoolStatus:
             "hits": numbers.hits,
             "misses": numbers.misses,
             "hitRatio": f"{100 * numbers.hits / asked:.1f} %" if asked else "",
+            # Rounded, because each new member changes it a little.
+            "refillMilliseconds": int(float(f"{numbers.refill_ms:.2g}")),
             "template": turn.decision.ledger.template,
             "run": turn.run.metadata.name,
         }

@@ -14,7 +14,7 @@ from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.holders import HolderEntries
 from dayfly.operator.cluster.objects import POOL_MEMBERS, POOLS, SANDBOXES, MemberRef, PoolMemberObject, RunObject
 from dayfly.operator.targets.adapter import BaseAdapter, CachedTarget, UndecidableError, is_own_change
-from dayfly.plan.holding import Entry
+from dayfly.plan.holder_entries import Entry
 from dayfly.spec.kinds import PoolMemberSpec
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.report import RunReport

@@ -34,7 +34,7 @@ from dayfly.operator.cluster.objects import (
 from dayfly.operator.targets.adapter import Adapter, BlockedError, CachedTarget, UnknownKind
 from dayfly.operator.targets.lifecycle_hook import ENDED_PHASES, find_hook, find_living_hook
 from dayfly.plan import messages
-from dayfly.plan.holding import acquired_ref
+from dayfly.plan.holder_entries import acquired_ref
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import TargetIntent
 from dayfly.spec.run import EndRequest, Run

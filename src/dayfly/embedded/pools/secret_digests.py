@@ -27,7 +27,7 @@ KEY_FILE: Final = "pools.key"
 KEY_BYTES: Final = 32
 
 
-class SecretVersions:
+class SecretDigests:
     """The digests of the secrets that templates read, for the environment of one server."""
 
     def __init__(self, home: Path, environment: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
 """The hold protocol of pools keeps its rules in every state, with any number of operators and caches of any age."""
 
 import pytest
-from tests.model.holding import Case, search
+from tests.model.hold_protocol import Case, search
 
 SEARCHES = "searches of the hold protocol to its fixpoint"
 GUARDS = "guards taken out of the hold protocol, each to be missed by it"

@@ -1,6 +1,6 @@
 """An exhaustive search of the hold protocol of pools: holders, members, and any number of operators.
 
-Decisions and ledgers are the product's (`plan.decide`, `plan.transitions`, `plan.holding`). The steps of an operator are
+Decisions and ledgers are the product's (`plan.decide`, `plan.transitions`, `plan.holder_entries`). The steps of an operator are
 mirrored here, one write at a time. A step is a compare-and-swap, so the operator has the newest version of the object
 that it writes. Of each other object it may have any version that ever existed. So operators need no state here: one that
 crashes, pauses or loses a response is an operator that continues with old versions.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tests.model.explore import Outcome, ViolationError, explore
 
 from dayfly.plan import decide as decide_module
-from dayfly.plan import holding, transitions
+from dayfly.plan import holder_entries, transitions
 from dayfly.plan.actions import Cancel, Decision, Join, Launch, Leave, Move, Prepare
 from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.world import Ended, Fact, Prepared, Running, TargetIntent, World
@@ -89,7 +89,7 @@ class State(NamedTuple):
     objects: tuple[Object, ...]
     ledgers: tuple[frozenset[bytes], ...]
     views: tuple[frozenset[View], ...]
-    entries: tuple[tuple[frozenset[holding.Entry], ...], ...]
+    entries: tuple[tuple[frozenset[holder_entries.Entry], ...], ...]
     losses: int = 0
     resets: int = 0
 
@@ -292,15 +292,15 @@ class Search:
             )
         return State(objects, tuple(ledgers), tuple(views), tuple(entries), state.losses, state.resets)
 
-    def entry_of(self, objects: tuple[Object, ...], index: int, number: int) -> holding.Entry:
+    def entry_of(self, objects: tuple[Object, ...], index: int, number: int) -> holder_entries.Entry:
         """Return what a quorum read of a holder shows now of its entry in a member."""
         holder = objects[number]
         known = parse(holder.ledger) if holder.ledger is not None else None
         exists = holder.exists and not self.has("lost holder is gone")
-        if self.has("pending is obsolete") and known is not None and not holding.acquired_ref(known, "db"):
-            return holding.Entry.OBSOLETE
+        if self.has("pending is obsolete") and known is not None and not holder_entries.acquired_ref(known, "db"):
+            return holder_entries.Entry.OBSOLETE
         replaces = "" if self.has("reset is obsolete") else self.replaced_by(objects, index, number)
-        return holding.entry_state(self.uid(index), entry_of(number, replaces), known, target_exists=exists)
+        return holder_entries.entry_state(self.uid(index), entry_of(number, replaces), known, target_exists=exists)
 
     def replaced_by(self, objects: tuple[Object, ...], index: int, number: int) -> str:
         """Return the member that a holder's entry in another member replaces; empty for none."""
@@ -366,7 +366,7 @@ class Search:
         return state.views[index - self.case.holders]
 
     def release_facts(self, state: State, run: Run, number: int) -> set[Seen | None]:
-        ref, record = holding.acquired_ref(run, "db"), run.unit(RELEASE)
+        ref, record = holder_entries.acquired_ref(run, "db"), run.unit(RELEASE)
         if not ref or record.outcome:
             return {None}
         if record.state not in ALIVE:
@@ -381,7 +381,7 @@ class Search:
         return {RUNNING}
 
     def prepare(self, state: State, number: int, run: Run) -> Iterator[tuple[str, State]]:
-        entry = entry_of(number, holding.acquired_ref(run, "db"))
+        entry = entry_of(number, holder_entries.acquired_ref(run, "db"))
         for index in self.members():
             if is_free(view_of(state.objects[index])):
                 joined = self.write(state, index, MEMBER_PLAN, (Join(holder=entry),))
@@ -393,7 +393,7 @@ class Search:
             yield f"member {miss} is created for holder {number}", self.put(state, miss, born)
 
     def leave(self, state: State, number: int, run: Run) -> Iterator[tuple[str, State]]:
-        index = self.index(holding.acquired_ref(run, "db"))
+        index = self.index(holder_entries.acquired_ref(run, "db"))
         if view_of(state.objects[index]).holder == number:
             moves = (Leave(holder=key_of(number), request=RELEASED),)
             yield f"member {index}: Leave of holder {number}", self.write(state, index, MEMBER_PLAN, moves)
@@ -407,10 +407,12 @@ class Search:
         verdicts = {True}
         for entry in parse(item.ledger).holders:
             found = state.entries[index - self.case.holders][int(entry.run[1:])]
-            if holding.Entry.OBSOLETE in found and not self.has("no drop"):
+            if holder_entries.Entry.OBSOLETE in found and not self.has("no drop"):
                 moves = (Leave(holder=entry.key, request=RELEASED),)
                 yield f"member {index}: an entry is dropped", self.write(state, index, MEMBER_PLAN, moves)
-            verdicts = {each is holding.Entry.CONFIRMED for each in found if each is not holding.Entry.OBSOLETE}
+            verdicts = {
+                each is holder_entries.Entry.CONFIRMED for each in found if each is not holder_entries.Entry.OBSOLETE
+            }
         for allowed in {True} if self.has("early start") else verdicts:
             for stop in {False, item.stop}:
                 decision = decide_member(item.ledger, stop, allowed)
@@ -426,7 +428,7 @@ class Search:
             item = state.objects[number]
             if ledger := item.ledger or item.lost:
                 run = parse(ledger)
-                ref = holding.acquired_ref(run, "db")
+                ref = holder_entries.acquired_ref(run, "db")
                 refs += [ref] if ref else []
                 if run.phase is Phase.OPEN and run.unit(MAKE).outcome == "succeeded":
                     self.check_held(state, ref, number)
@@ -434,7 +436,7 @@ class Search:
                 self.check_released(state, number)
         if len(refs) != len(set(refs)):
             raise ViolationError("two holders claim one member")
-        claimed = {holding.acquired_ref(parse(ledger), "db") for known in state.ledgers for ledger in known}
+        claimed = {holder_entries.acquired_ref(parse(ledger), "db") for known in state.ledgers for ledger in known}
         for index in self.members():
             ledger = state.objects[index].ledger
             if ledger is not None and self.uid(index)[0] == "x" and self.uid(index) not in claimed:
@@ -451,7 +453,7 @@ class Search:
 
     def check_released(self, state: State, number: int) -> None:
         last = max(map(parse, state.ledgers[number]), key=lambda run: run.seq)
-        ref = holding.acquired_ref(last, "db")
+        ref = holder_entries.acquired_ref(last, "db")
         if ref and state.objects[self.index(ref)].exists:
             raise ViolationError("a holder has ended before its member")
 

@@ -77,7 +77,10 @@ def _state(member: PoolMember) -> MemberState:
 
 
 def _member_report(member: PoolMember, report: Callable[[str], RunReport | None]) -> UnitReport:
-    return member_report(member.run, _state(member), report(member.run.uid))
+    state = _state(member)
+    # Most members are ready or held, and the report of their run would be the whole cost.
+    is_explained = bool(member.run.holders) or state is MemberState.READY
+    return member_report(member.run, state, None if is_explained else report(member.run.uid))
 
 
 def _unread_report(pool: StoredPool, row: MemberRow) -> UnitReport:
