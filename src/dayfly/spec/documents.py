@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
-from dayfly.spec import readme
+from dayfly.spec import readme, shared_inputs
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import API_VERSION
 from dayfly.spec.lifecycle_hook import LifecycleHook, LifecycleHookSpec, check_lifecycle_hook
@@ -111,7 +111,10 @@ def from_wire(body: Any, kind: Kind, *, name: str = "") -> TypedDocument:
         raise SpecError(f"the body must be a mapping with name and spec, not {text.kind_of(body)}")
     if name and kind in ("Sandbox", "RouteGroup", "ResourcePool"):
         body = body | {"name": name}
-    document = _build(kind, body, {})
+    try:
+        document = _build(kind, body, {})
+    except SpecError as fault:
+        raise shared_inputs.with_written_paths(body, fault) from None
     if name and document.name != name:
         raise SpecError(f"{quote(document.name)} is not the name in the URL, {quote(name)}", ("name",))
     return document
@@ -216,7 +219,16 @@ def _build(kind: Kind, data: dict[str, Any], spelled: Mapping[Path, str]) -> Typ
         return group
     sandbox = Sandbox(name=name, spec=convert(spec, SandboxSpec, ("spec",), spelled))
     check_sandbox(sandbox)
-    return sandbox
+    return _with_expanded_inputs(sandbox)
+
+
+def _with_expanded_inputs(sandbox: Sandbox) -> Sandbox:
+    """Return the sandbox with the shared inputs of inline plugins in their steps."""
+    resources = tuple(
+        msgspec.structs.replace(each, spec=shared_inputs.expand(each.spec)) if each.spec is not None else each
+        for each in sandbox.spec.resources
+    )
+    return msgspec.structs.replace(sandbox, spec=msgspec.structs.replace(sandbox.spec, resources=resources))
 
 
 def _has_original_form(data: dict[str, Any]) -> bool:
@@ -237,6 +249,7 @@ def _plugin(data: dict[str, Any], name: str, keys: Path, spelled: Mapping[Path, 
         plugin = Plugin(name=bare, version=version, spec=convert(spec, PluginSpec, ("spec",), spelled), readme=told)
         check_plugin(plugin)
     faults.settle()
+    plugin = msgspec.structs.replace(plugin, spec=shared_inputs.expand(plugin.spec))
     if in_cluster and data["metadata"]["name"] != object_name(plugin):
         problem = f"must be {quote(object_name(plugin))}, which is spec.name in lower case with . for @ and - for +"
         raise SpecError(problem, ("metadata", "name"))

@@ -370,6 +370,7 @@ FIELDS: dict[type, dict[str, Schema]] = {
         )
     },
     plugin.PluginSpec: {
+        "inputs": {"items": rules(_PLUGIN_INPUT)},
         "create": _steps(_PLUGIN_INPUT, pooled=True),
         "delete": _steps(_PLUGIN_INPUT, repeats=True, pooled=True),
         "inventory": _steps(_PLUGIN_INPUT),
