@@ -495,7 +495,7 @@ spec:
     script: "#!/bin/sh"
     inputs: [{name: size, valueFromSandbox: true, default: ""}, {name: own, valueFromSandbox: true, required: true}]
 """)
-    assert found.spec.params() == {"size": ("a", False, "", False), "own": ("a", True, None, False)}
+    assert found.spec.params() == {"size": ("a", False, "", False, False), "own": ("a", True, None, False, False)}
     assert documents.from_wire(documents.export(found), "ResourcePlugin") == found
 
 
@@ -628,3 +628,8 @@ def test_fault_of_a_shared_input_in_a_request_has_its_path():
     with pytest.raises(SpecError) as caught:
         documents.from_wire({"name": "p", "spec": {"inputs": [shared], "create": [step]}}, "ResourcePlugin")
     assert caught.value.path == "spec.inputs[0].as.path"
+
+
+def test_unknown_word_in_test_is_refused():
+    error = refusal(create("    inputs: [{name: x, valueFromSandbox: true, §test: always}]\n" + STEP))
+    assert (error.path, "fixed" in error.problem) == ("spec.create[0].inputs[0].test", True)

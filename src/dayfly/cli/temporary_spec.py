@@ -105,13 +105,13 @@ def read(
     return TemporarySpec(body, base_name, baselines, _aliases(body, plugins, renames), is_sandbox)
 
 
-def plugin_params(plugin: Plugin, params: tuple[str, ...]) -> dict[str, str]:
-    """Return the `NAME=VALUE` pairs of `-p` for a single plugin.
+def plugin_params(plugin: Plugin, params: tuple[str, ...], param_files: tuple[str, ...]) -> dict[str, str]:
+    """Return the params of `-p` and `--param-file` for a single plugin.
 
     Raises:
         DayflyError: a pair is malformed, its name is unknown, or a required param is missing.
     """
-    return temporary.params_by_plugin([plugin], pairs("-p", params))[plugin.name]
+    return temporary.params_by_plugin([plugin], [*pairs("-p", params), *_contents(param_files)])[plugin.name]
 
 
 def pairs(option: str, given: Iterable[str]) -> list[tuple[str, str]]:

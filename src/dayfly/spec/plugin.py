@@ -68,7 +68,7 @@ class Input(WireStruct, frozen=True, kw_only=True):
 
     A plugin's step reads it from the sandbox's params, from another step or from the plugin's parent. A hook reads it
     from a constant, another hook, a resource or a fork. A step may state for a param that it is required, its default,
-    or that it is a secret, which is in no document. That applies to all steps that read the param.
+    that it is a secret, which is in no document, or that tests keep its value. That applies to all steps that read it.
     """
 
     name: Annotated[
@@ -89,6 +89,14 @@ class Input(WireStruct, frozen=True, kw_only=True):
             "read it. It is set with --secrets-file, or is another resource's output."
         ),
     ] = False
+    test: Annotated[
+        str,
+        doc(
+            "fixed: dayfly plugin test never replaces the param by another value, for all steps that read it. For the "
+            "address of a server, or the name of an account.",
+            enum=["", param_rules.FIXED],
+        ),
+    ] = ""
     value_from_step: Annotated[StepOutput | None, doc("An output of another step.")] = None
     value_from_parent: Annotated[
         ParentOutput | None, doc("An output of the plugin's parent; only in a plugin with spec.parent.")
@@ -295,7 +303,8 @@ class PluginSpec(WireStruct, frozen=True, kw_only=True):
                     rule = found.setdefault(wanted.name, ParamRule(step.name))
                     default = wanted.default if rule.default is None else rule.default
                     required, secret = wanted.required or rule.required, wanted.secret or rule.secret
-                    found[wanted.name] = ParamRule(rule.step, required, default, secret)
+                    fixed = rule.fixed or wanted.test == param_rules.FIXED
+                    found[wanted.name] = ParamRule(rule.step, required, default, secret, fixed)
         for name in self.parent.read_params() if self.parent is not None else ():
             found.setdefault(name, ParamRule("parent"))
         return found
@@ -308,13 +317,14 @@ class PluginSpec(WireStruct, frozen=True, kw_only=True):
 class ParamRule(NamedTuple):
     """The rules for a param: the first step that reads it, whether it is required, and its default.
 
-    A secret param is always required and is in no document.
+    A secret param is always required and is in no document. `dayfly plugin test` keeps the value of a fixed one.
     """
 
     step: str
     required: bool = False
     default: str | None = None
     secret: bool = False
+    fixed: bool = False
 
 
 class Plugin(WireStruct, frozen=True, kw_only=True):
@@ -580,7 +590,7 @@ def _check_plugin_source(wanted: Input, parent: Parent | None, keys: Path) -> No
         found = f"{' and '.join(given)} are" if given else "none is"
         raise SpecError(f"needs exactly one of {_PLUGIN_SOURCES}; {found} given", keys)
     if wanted.value_from_sandbox:
-        param_rules.check_default(wanted, keys)
+        param_rules.check_values(wanted, keys)
         return
     param_rules.refuse_rules(wanted, keys)
     if wanted.value_from_step is not None:

@@ -54,13 +54,7 @@ _NO_LEASE = (404, 409)
 @options.files()
 @options.variables_option
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="A param of the plugin. Repeatable.")
-@click.option(
-    "--param-file",
-    "param_files",
-    multiple=True,
-    metavar="NAME=PATH",
-    help="A param whose value is the text of a file. Repeatable.",
-)
+@options.param_files
 @options.secrets_file
 @click.option(
     "-e",

@@ -71,7 +71,7 @@ _MAY_CHANGE: dict[type[WireStruct], tuple[str, ...]] = {
 }
 REFUSED: dict[type[WireStruct], frozenset[str]] = {
     lifecycle_hook.HookInput: frozenset(
-        {"valueFromSandbox", "required", "default", "secret", "valueFrom", "valueFromParent"}
+        {"valueFromSandbox", "required", "default", "secret", "test", "valueFrom", "valueFromParent"}
     ),
     lifecycle_hook.HookStep: frozenset({"at"}),
     plugin.SharedInput: frozenset({"value", "valueFrom"}),

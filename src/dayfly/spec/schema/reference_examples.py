@@ -52,6 +52,7 @@ valueFromSandbox: true
 required: false
 default: small
 secret: false
+test: fixed
 as: {env: SIZE}
 ---
 name: url
@@ -73,6 +74,7 @@ valueFromSandbox: true
 required: false
 default: north
 secret: false
+test: fixed
 as: {env: REGION}
 ---
 name: url
