@@ -141,7 +141,7 @@ def export(document: TypedDocument) -> dict[str, Any]:
         spec.setdefault(field, [])
     for resource in spec.get("resources", []):
         if "spec" in resource:
-            _with_lists_of_plugin(resource["spec"])
+            resource["spec"] = _with_lists_of_plugin(resource["spec"])
     for event in EVENTS:
         _with_lists_of_steps(spec.get("hooks", {}).get(event, []))
     return {"name": document.name, "spec": spec}
@@ -177,10 +177,11 @@ def object_name(plugin: Plugin) -> str:
 
 
 def _with_lists_of_plugin(spec: dict[str, Any]) -> dict[str, Any]:
-    spec.setdefault("runner", {})
+    head = {field: spec[field] for field in ("description",) if field in spec}
+    whole: dict[str, Any] = {**head, "runner": {}, "create": [], "delete": [], **spec}
     for workflow in ("create", "delete"):
-        _with_lists_of_steps(spec.setdefault(workflow, []))
-    return spec
+        _with_lists_of_steps(whole[workflow])
+    return whole
 
 
 def _with_lists_of_steps(steps: list[dict[str, Any]]) -> None:
