@@ -136,7 +136,7 @@ def _contents(given: Iterable[str]) -> list[tuple[str, str]]:
     found = []
     for name, path in pairs("--param-file", given):
         try:
-            found.append((name, text.decode(reading.read(path))))
+            found.append((name, text.decode(reading.read(path, "name the file that has the text of the param"))))
         except text.NotTextError as fault:
             raise DayflyError(Exit.USAGE, f"{path}: is {fault}", "a param is text; save it as UTF-8") from None
     return found

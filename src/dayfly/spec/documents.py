@@ -9,6 +9,7 @@ second form a plugin's name with version is `spec.name`, and the object's name i
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
@@ -38,6 +39,7 @@ T = TypeVar("T")
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
+_KIND_FIELDS = ("create", "delete", "runner", "cluster", "match", "plugin")
 _LISTS = ("forks", "resources", "endpoints", "local", "virtual", "middleware")
 
 
@@ -63,6 +65,9 @@ def classify(document: ParsedDocument) -> Kind:
     forms = (
         "a plugin's spec has create or delete, a sandbox's cluster, a route group's match, a pool's plugin and ready"
     )
+    for field in spec:
+        if close := difflib.get_close_matches(str(field), _KIND_FIELDS, 1, 0.7):
+            raise document.error(f"its kind is not clear; did you mean {close[0]}? {forms}", ("spec", field))
     raise document.error(f"its kind is not clear; {forms}; or add kind: {' or '.join(KINDS)}", ("spec",))
 
 
@@ -72,7 +77,7 @@ def _implied_kind(spec: dict[str, Any]) -> Kind | None:
         return "LifecycleHook"
     if "match" in spec:
         return "RouteGroup"
-    if "plugin" in spec and spec.keys() & {"ready", "auto"}:
+    if "plugin" in spec:
         return "ResourcePool"
     if spec.keys() & {"runner", "create", "delete"} and "cluster" not in spec:
         return "ResourcePlugin"

@@ -116,6 +116,9 @@ def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...]) -> N
             message = f'resource plugin "{bare}" has no published versions to delete'
             raise _not_found_error(client, bare, message)
         version = versions[0] if version == semver.LATEST else version
+        if version not in versions:
+            message = f'resource plugin "{bare}" version {version} not found'
+            raise DayflyError(Exit.NOT_FOUND, message, f"published: {', '.join(versions)}")
         _delete(client, bare, version)
         left = len(versions) - 1
         remain = f"; {left} other version{'s remain' if left > 1 else ' remains'}" if left else ""
