@@ -202,12 +202,12 @@ def test_rejected_scenario_does_not_end_the_test(capsys: pytest.CaptureFixture[s
     bench = Refusing(Exit.OK, Exit.USAGE, Exit.OK)
     assert session.run_scenarios(PLANTED_PLUGIN, {}, bench, chosen=session.Selection(), output=None) == Exit.OK
     shown = capsys.readouterr()
-    assert "(skipped)     scenario 1: rejected before anything runs: no such value" in shown.out
+    assert "(skipped)     2 of 3  scenario 1: rejected before anything runs: no such value" in shown.out
     assert "2 scenarios, no findings. 1 more skipped." in shown.err
 
 
 @pytest.mark.parametrize(
-    ("output", "form"), [(None, "ok            scenario 0"), ("json", '"scenarios"'), ("junit", "<testcase")]
+    ("output", "form"), [(None, "ok            1 of 2  scenario 0"), ("json", '"scenarios"'), ("junit", "<testcase")]
 )
 def test_aborted_plugin_test_prints_finished_scenarios(
     capsys: pytest.CaptureFixture[str], output: str | None, form: str
@@ -231,3 +231,50 @@ def test_scenarios_are_selected_by_several_texts():
     chosen = session.Selection(only=("killed", "quotes"), skip=("make",))
     names = ("drop is killed", "make is killed", "a param has quotes", "two sandboxes")
     assert [name for name in names if chosen.selects(name)] == ["drop is killed", "a param has quotes"]
+
+
+class LeavesThings(Refusing):
+    """A bench on which each scenario leaves something behind."""
+
+    def inventory(self, _scenario: Scenario, _box: str) -> tuple[str, ...]:
+        return ("leftover",)
+
+
+@pytest.mark.parametrize(("fail_fast", "count"), [(False, 3), (True, 1)])
+def test_fail_fast_stops_after_the_first_finding(capsys: pytest.CaptureFixture[str], fail_fast: bool, count: int):
+    bench = LeavesThings(Exit.OK, Exit.OK, Exit.OK)
+    chosen = session.Selection(fail_fast=fail_fast)
+    assert session.run_scenarios(PLANTED_PLUGIN, {}, bench, chosen=chosen, output="json") == Exit.FAILED
+    assert len(json.loads(capsys.readouterr().out)["scenarios"]) == count
+
+
+@pytest.mark.parametrize(
+    ("units", "failed"),
+    [
+        ([("db/make", "succeeded", 1), ("db/seed", "failed", 2)], ("db/seed", 2)),
+        ([("db/make", "retrying", 3)], ("db/make", 3)),
+        ([("db/make", "running", 3)], ("db/make", 2)),
+        ([("db/make", "running", 1)], None),
+        ([("db/make", "waiting", 0)], None),
+    ],
+)
+def test_last_failed_attempt_is_before_the_running_one(
+    units: list[tuple[str, str, int]], failed: tuple[str, int] | None
+):
+    assert session.find_failed_attempt(units) == failed
+
+
+def test_slow_creation_shows_the_log_of_its_last_failed_attempt(cli: Cli):
+    make = '[ "$DAYFLY_ATTEMPT" -gt 1 ] || { echo "no such server"; exit 3; }; sleep 60'
+    written = plugin(make, retry={"idempotent": True, "backoff": "1s"})
+    done = run_plugin_test(cli, written, {}, "--only", "nothing else", "--timeout", "5s", "-o", "json")
+    (scenario,) = json.loads(done.out)["scenarios"]
+    assert (scenario["fault"], scenario["log"]) == ("NotCreated", ["no such server"]), scenario
+
+
+def test_plugin_test_reads_params_from_files(cli: Cli):
+    text = {"name": "text", "valueFromSandbox": True, "required": True}
+    written = plugin(f'{MAKE}; [ "$TEXT" = "from a file" ]', REMOVE, text)
+    cli.write("text", "from a file")
+    done = run_plugin_test(cli, written, {}, "--param-file", "text=text", "--only", "nothing else")
+    assert done.code == 0, done

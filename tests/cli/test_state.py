@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,13 @@ def test_all_versions_are_listed(home: Cli):
     assert [(row[2], row[-1]) for row in rows[1:]] == [("1", "5"), ("2", "6"), ("3", "deleted"), ("1", "5")]
     assert home("state", "list", "box").out == done.out
     assert home("state", "list", "other").err == "There are no states of sandbox other.\n"
+
+
+def test_states_are_listed_for_programs(home: Cli):
+    shown = home("state", "list").out.splitlines()
+    assert home("state", "list", "--no-headers").out.splitlines() == shown[1:]
+    listed = json.loads(home("state", "list", "-o", "json").out)
+    assert [each["name"] for each in listed] == ["/".join(line.split()[:2]) for line in shown[1:]]
 
 
 def test_the_newest_sandbox_of_a_name_is_shown(home: Cli):

@@ -141,3 +141,17 @@ def test_roots_of_a_diamond_are_listed_once():
     rows = [step("a", "owner", work=SCRIPT), step("b", "a.x"), step("c", "a.x"), step("d", "b.x", "c.x")]
     found = cut(steps(rows))
     assert [str(each) for each in found.roots(found.create["d"])] == ['waits for param "owner"']
+
+
+def test_shared_param_delays_only_the_steps_that_get_it():
+    body = """\
+name: p
+spec:
+  inputs:
+  - {name: owner, valueFromSandbox: true, steps: [grant]}
+  - {name: size, valueFromSandbox: true}
+  create:
+  - {name: make, script: "#!/bin/sh"}
+  - {name: grant, script: "#!/bin/sh"}
+"""
+    assert reasons(cut(body, "size").create) == {"make": "", "grant": 'waits for param "owner"'}

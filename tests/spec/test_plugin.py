@@ -495,7 +495,7 @@ spec:
     script: "#!/bin/sh"
     inputs: [{name: size, valueFromSandbox: true, default: ""}, {name: own, valueFromSandbox: true, required: true}]
 """)
-    assert found.spec.params() == {"size": ("a", False, "", False), "own": ("a", True, None, False)}
+    assert found.spec.params() == {"size": ("a", False, "", False, False), "own": ("a", True, None, False, False)}
     assert documents.from_wire(documents.export(found), "ResourcePlugin") == found
 
 
@@ -510,3 +510,126 @@ spec:
 """)
     assert found.spec.secrets() == {"key"}
     assert documents.from_wire(documents.export(found), "ResourcePlugin") == found
+
+
+SHARED = """\
+name: p
+spec:
+  inputs:
+  - {name: owner, valueFromSandbox: true, default: me}
+  - {name: password, valueFromSandbox: true, secret: true, as: {path: /tmp/password}}
+  - {name: db, valueFromStep: {name: make, output: db}}
+  - {name: color, valueFromSandbox: true, steps: [drop]}
+  create:
+  - {name: make, script: "#!/bin/sh", outputs: [{name: db, valueFromPath: /tmp/db}]}
+  - name: grant
+    inputs: [{name: owner, valueFromSandbox: true, as: {env: WHO}}]
+    script: "#!/bin/sh"
+  - {name: call, webhook: {method: GET, url: "https://a.example", path: [{$input: owner}]}}
+  delete:
+  - {name: drop, script: "#!/bin/sh"}
+  inventory:
+  - {name: list, script: "#!/bin/sh"}
+"""
+WRITTEN_OUT = """\
+name: p
+spec:
+  create:
+  - name: make
+    inputs:
+    - {name: owner, valueFromSandbox: true, default: me}
+    - {name: password, valueFromSandbox: true, secret: true, as: {path: /tmp/password}}
+    script: "#!/bin/sh"
+    outputs: [{name: db, valueFromPath: /tmp/db}]
+  - name: grant
+    inputs:
+    - {name: owner, valueFromSandbox: true, as: {env: WHO}}
+    - {name: password, valueFromSandbox: true, secret: true, as: {path: /tmp/password}}
+    - {name: db, valueFromStep: {name: make, output: db}}
+    script: "#!/bin/sh"
+  - name: call
+    inputs:
+    - {name: owner, valueFromSandbox: true, default: me}
+    - {name: password, valueFromSandbox: true, secret: true}
+    - {name: db, valueFromStep: {name: make, output: db}}
+    webhook: {method: GET, url: "https://a.example", path: [{$input: owner}]}
+  delete:
+  - name: drop
+    inputs:
+    - {name: owner, valueFromSandbox: true, default: me}
+    - {name: password, valueFromSandbox: true, secret: true, as: {path: /tmp/password}}
+    - {name: db, valueFromStep: {name: make, output: db}}
+    - {name: color, valueFromSandbox: true}
+    script: "#!/bin/sh"
+  inventory:
+  - name: list
+    inputs: [{name: owner, valueFromSandbox: true, default: me}]
+    script: "#!/bin/sh"
+"""
+
+
+def test_shared_inputs_equal_inputs_in_each_step():
+    assert load(SHARED) == load(WRITTEN_OUT)
+
+
+def test_shared_inputs_of_an_inline_plugin_reach_its_steps():
+    def inline(source):
+        body = source.removeprefix("name: p\n").replace("\n", "\n    ")
+        return f"name: s\nspec:\n  cluster: local\n  resources:\n  - name: r\n    {body}"
+
+    assert load(inline(SHARED)) == load(inline(WRITTEN_OUT))
+
+
+def test_removal_of_an_object_gets_no_shared_inputs():
+    source = """\
+name: p
+spec:
+  inputs: [{name: owner, valueFromSandbox: true}]
+  create: [{name: make, object: {manifest: {apiVersion: v1, kind: ConfigMap}}}]
+  delete: [{name: drop, object: {remove: make}}]
+"""
+    spec = load(source).spec
+    assert ([each.name for each in spec.create[0].inputs], spec.delete[0].inputs) == (["owner"], ())
+
+
+SHARED_REFUSED = {
+    "no source": ("§{name: a}", "spec.inputs[0]", "needs exactly one of"),
+    "name": ("{§name: a_b, valueFromSandbox: true}", "spec.inputs[0].name", "input name"),
+    "twice": (
+        "{name: a, valueFromSandbox: true}\n  - {§name: a, valueFromSandbox: true}",
+        "spec.inputs[1].name",
+        "spec.inputs[0].name",
+    ),
+    "unknown step": ("{name: a, valueFromSandbox: true, steps: [make, §nosuch]}", "spec.inputs[0].steps[1]", '"make"'),
+    "own variable": ("{§name: dayfly-x, valueFromSandbox: true}", "spec.inputs[0].name", "choose another variable"),
+    "forbidden file": (
+        "{name: a, valueFromSandbox: true, as: {§path: /proc/a}}",
+        "spec.inputs[0].as.path",
+        "/proc",
+    ),
+    "variable of another input": (
+        "{name: a, valueFromSandbox: true, as: {§env: OWN}}",
+        "spec.inputs[0].as.env",
+        "spec.create[0].inputs[0]",
+    ),
+}
+
+
+@pytest.mark.parametrize(("shared", "path", "problem"), SHARED_REFUSED.values(), ids=SHARED_REFUSED)
+def test_fault_of_a_shared_input_has_its_place(shared, path, problem):
+    step = '{name: make, inputs: [{name: own, valueFromSandbox: true}], script: "#!/bin/sh"}'
+    error = refusal(f"name: p\nspec:\n  inputs:\n  - {shared}\n  create:\n  - {step}\n")
+    assert (error.path, problem in error.problem) == (path, True), str(error)
+
+
+def test_fault_of_a_shared_input_in_a_request_has_its_path():
+    step = {"name": "make", "script": "#!/bin/sh"}
+    shared = {"name": "a", "valueFromSandbox": True, "as": {"path": "/proc/a"}}
+    with pytest.raises(SpecError) as caught:
+        documents.from_wire({"name": "p", "spec": {"inputs": [shared], "create": [step]}}, "ResourcePlugin")
+    assert caught.value.path == "spec.inputs[0].as.path"
+
+
+def test_unknown_word_in_test_is_refused():
+    error = refusal(create("    inputs: [{name: x, valueFromSandbox: true, §test: always}]\n" + STEP))
+    assert (error.path, "fixed" in error.problem) == ("spec.create[0].inputs[0].test", True)

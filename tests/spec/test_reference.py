@@ -104,7 +104,7 @@ def test_reference_states_mutability():
 
 
 def test_input_fields_without_meaning_in_hooks_are_refused():
-    written = {"valueFromSandbox": True, "required": True, "default": "x", "secret": True}
+    written = {"valueFromSandbox": True, "required": True, "default": "x", "secret": True, "test": "fixed"}
     written["valueFrom"] = {"resource": {"name": "db", "outputKey": "make.url"}}
     written["valueFromParent"] = {"step": "make", "output": "url"}
     assert set(written) == reference.REFUSED[HookInput]

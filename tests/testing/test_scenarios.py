@@ -74,6 +74,15 @@ def test_each_step_is_harmed_in_each_way():
     ]
 
 
+def test_fixed_param_keeps_its_value_in_all_scenarios():
+    address = {"name": "address", "valueFromSandbox": True, "test": "fixed"}
+    fixed = spec(plugin(MAKE, REMOVE, address, LABEL))
+    given = {"root": "/x", "label": "y", "address": "server"}
+    found = list(fault_scenarios(fixed, given, "/journal", {}))
+    assert {each.params["address"] for each in found} == {"server"}
+    assert "the param label is missing" in [each.name for each in found]
+
+
 def test_expected_end_depends_on_the_step_declaration():
     delete_at = {scenario.name: scenario.delete_at for scenario in fault_scenarios(TWO, {"root": "/x"}, "/journal", {})}
     assert delete_at["make is killed at its end"] is DeleteAt.FAILED
@@ -238,16 +247,16 @@ def told() -> list[ScenarioResult]:
 
 
 def test_report_has_a_line_and_advice_for_each_scenario():
-    well, wrong = map(as_line, told())
-    assert well == "ok            it is created"
+    well, wrong = (as_line(each, number, 12) for number, each in enumerate(told(), 9))
+    assert well == "ok             9 of 12  it is created"
     lines = wrong.splitlines()
-    assert lines[0] == "Left          make is killed"
+    assert lines[0] == "Left          10 of 12  make is killed"
     assert lines[1].strip() == "after the deletion there is still a, b, c and 1 more"
     assert "DAYFLY_RESOURCE_ID" in lines[-1]
     assert summary(told(), inventory=True) == "2 scenarios, 1 finding."
     assert "no inventory" in summary(told()[:1], inventory=False)
     passed = ScenarioResult("the node is lost", 0.0, None, "it needs power")
-    assert as_line(passed) == "(skipped)     the node is lost: it needs power"
+    assert as_line(passed, 1, 3) == "(skipped)     1 of 3  the node is lost: it needs power"
     assert summary([*told(), passed], inventory=True) == "2 scenarios, 1 finding. 1 more skipped."
 
 

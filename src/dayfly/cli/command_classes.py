@@ -16,15 +16,20 @@ if TYPE_CHECKING:
 
 # Verbs of other tools, and Dayfly's verbs for the same.
 _VERBS_OF_OTHER_TOOLS = {
-    "rm": "delete",
-    "remove": "delete",
-    "destroy": "delete",
-    "ls": "list",
-    "create": "apply",
-    "update": "apply",
-    "show": "get",
-    "describe": "get",
-    "status": "get",
+    "rm": ("delete", "remove"),
+    "remove": ("delete",),
+    "delete": ("remove",),
+    "destroy": ("delete", "remove"),
+    "ls": ("list",),
+    "create": ("apply", "add"),
+    "publish": ("apply",),
+    "update": ("apply",),
+    "show": ("get",),
+    "describe": ("get",),
+    "status": ("get",),
+    "why": ("get",),
+    "pull": ("show",),
+    "get": ("show",),
 }
 _MIN_GUESSED = 5
 """The shortest word for which a similar command is suggested, in characters."""
@@ -35,10 +40,15 @@ class Verb(click.Command):
     """A command whose help ends with examples."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = [*args]  # the parser removes them
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as fault:
             fault.ctx = fault.ctx or ctx  # the parser does not know it, and the message names the help of this command
+            if isinstance(fault, click.MissingParameter) and fault.param is not None and fault.param.name == "files":
+                file = next((word for word in words if word.endswith((".yaml", ".yml", ".json"))), "")
+                if file:
+                    raise click.UsageError(f"name the file with -f: {ctx.command_path} -f {file}", ctx) from None
             raise
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -65,11 +75,18 @@ class NounGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         wanted = args[0]
         if not ctx.resilient_parsing and not wanted.startswith("-") and self.get_command(ctx, wanted) is None:
-            meant = _VERBS_OF_OTHER_TOOLS.get(wanted, "")
-            close = meant if meant in self.commands else similar_command(wanted, self.commands)
+            close = self._meant(wanted) or similar_command(wanted, self.commands)
+            if not close and (word := similar_command(wanted, _VERBS_OF_OTHER_TOOLS)):
+                close = self._meant(word) if self._meant(word) not in _NEVER_GUESSED else ""
             hint = f"; did you mean: {ctx.command_path} {close}" if close else ""
+            if wanted in ("apply", "create") and not close:
+                hint = "; did you mean: dayfly apply -f FILE"
             ctx.fail(f'no such command "{wanted}"{hint}')
         return super().resolve_command(ctx, args)
+
+    def _meant(self, word: str) -> str:
+        """Return the command of this group for a word of other tools, or an empty string."""
+        return next((name for name in _VERBS_OF_OTHER_TOOLS.get(word, ()) if name in self.commands), "")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 # click's signature
         with formatter.section("Commands"):

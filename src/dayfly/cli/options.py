@@ -109,6 +109,13 @@ recreate: Decorator = click.option(
     is_flag=True,
     help="If a sandbox cannot change as its file requires, delete it with its resources and create it again.",
 )
+param_files: Decorator = click.option(
+    "--param-file",
+    "param_files",
+    multiple=True,
+    metavar="NAME=PATH",
+    help="A param whose value is the text of a file. Repeatable.",
+)
 secrets_file: Decorator = click.option(
     "--secrets-file",
     metavar="PATH",

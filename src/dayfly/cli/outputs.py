@@ -158,12 +158,12 @@ def find_output(found: list[Any], wanted: str) -> bytes:
     """
     import base64
 
-    from dayfly.client.errors import unknown_name_error
+    from dayfly.compile.references import suggest
 
     full = {f"{each.get('resource', '')}/{each['step']}.{each['output']}".lstrip("/"): each for each in found}
     chosen = [name for name, each in full.items() if wanted in _short_names(each) or wanted == name]
     if not chosen:
-        raise unknown_name_error(f'no output "{wanted}"', wanted, full, "dayfly env SANDBOX")
+        raise DayflyError(Exit.NOT_FOUND, f'no output "{wanted}"', suggest(wanted, full))
     if len(chosen) > 1:
         raise DayflyError(Exit.USAGE, f'"{wanted}" is the name of several outputs', f"use one of {', '.join(chosen)}")
     each = full[chosen[0]]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from dayfly.cli.backends.target_server import ServerClient
     from dayfly.client.files import LoadedDocument
+    from dayfly.spec.parsing.text import ParsedDocument
 
 MAX_FILE_BYTES = 256 * 1024
 _WRITER_TIMEOUT_MS = 1000
@@ -117,15 +118,18 @@ def _from_pipe(handle: int, path: str) -> bytes:
     return content
 
 
-def choose_for_sandbox(body: Any, path: str | None, client: ServerClient | None = None) -> dict[str, dict[str, str]]:
+def choose_for_sandbox(
+    body: Any, path: str | None, client: ServerClient | None = None, source: ParsedDocument | None = None
+) -> dict[str, dict[str, str]]:
     """Return the secrets from the file that a sandbox needs, by resource and name.
 
-    `client` fetches published plugins; it is not needed if all plugins are inline.
+    `client` fetches published plugins; it is not needed if all plugins are inline. `source` is the sandbox's file, for
+    messages.
 
     Raises:
         DayflyError: a plugin needs a secret that is missing, or the file is invalid.
     """
-    required = _required_secrets(body, client)
+    required = _required_secrets(body, client, source)
     if path is None:
         _reject_missing_file(required)
         return {}
@@ -145,7 +149,9 @@ def choose_for_files(
     boxes = [wished for wished in found if isinstance(wished.content, Sandbox)]
     values = read(path) if boxes else {}  # once: a pipe can be read only once
     return {
-        box.name: _choose(_required_secrets(temporary.sandbox_with_plugins([box, *plugins]), client), values, path)
+        box.name: _choose(
+            _required_secrets(temporary.sandbox_with_plugins([box, *plugins]), client, box.document), values, path
+        )
         for box in boxes
     }
 
@@ -170,8 +176,8 @@ def _fetch_plugin(client: ServerClient, reference: str) -> PluginSpec:
     return plugin.spec
 
 
-def _fetch_plugin_of(client: ServerClient, resource: Any) -> PluginSpec:
-    """Return the spec of the plugin that a resource names.
+def _fetch_plugin_of(client: ServerClient, resource: Any, number: int, source: ParsedDocument | None) -> PluginSpec:
+    """Return the spec of the plugin that the `number`th resource names, from 0.
 
     Raises:
         DayflyError: it is not published.
@@ -182,23 +188,28 @@ def _fetch_plugin_of(client: ServerClient, resource: Any) -> PluginSpec:
         if fault.code != Exit.NOT_FOUND:
             raise
         advice = f"add the plugin's file with -f, or see: dayfly plugin list -A{client.flags}"
-        raise DayflyError(Exit.NOT_FOUND, f'resource "{resource["name"]}": {fault.message}', advice) from None
+        place = f'resource "{resource["name"]}": {fault.message}'
+        if source is not None:
+            place = str(source.error(fault.message, ("spec", "resources", number, "plugin")))
+        raise DayflyError(Exit.NOT_FOUND, place, advice) from None
 
 
-def _required_secrets(body: Any, client: ServerClient | None) -> dict[str, list[str]]:
+def _required_secrets(
+    body: Any, client: ServerClient | None, source: ParsedDocument | None = None
+) -> dict[str, list[str]]:
     """Return the names of the secrets that a sandbox needs, by resource.
 
     Secrets that come from another resource of the sandbox are not included.
     """
     found: dict[str, list[str]] = {}
-    for resource in body["spec"].get("resources", ()):
+    for number, resource in enumerate(body["spec"].get("resources", ())):
         if "spec" in resource:
             plugin = documents.from_wire({"name": "in-place", "spec": resource["spec"]}, "ResourcePlugin")
             assert isinstance(plugin, Plugin), "the kind is an argument"
             spec = plugin.spec
         else:
             assert client is not None, "published plugins need a client"
-            spec = _fetch_plugin_of(client, resource)
+            spec = _fetch_plugin_of(client, resource, number, source)
         if names := sorted(spec.secrets() - resource.get("params", {}).keys()):
             found[resource["name"]] = names
     return found

@@ -31,14 +31,14 @@ class TemporarySpec(NamedTuple):
         base_name: The readable part of its generated name.
         baselines: Baselines to declare before the sandbox is created.
         aliases: More names for outputs: the output by variable.
-        is_sandbox: Whether it comes from a sandbox's file, which names its cluster.
+        source: The sandbox's file, which names its cluster; None for plugins.
     """
 
     body: dict[str, Any]
     base_name: str
     baselines: tuple[reading.LoadedDocument, ...]
     aliases: dict[str, str]
-    is_sandbox: bool = False
+    source: text.ParsedDocument | None = None
 
     @property
     def is_self_contained(self) -> bool:
@@ -87,8 +87,8 @@ def read(
             )
     plugins = [wished.content for wished in found if isinstance(wished.content, Plugin)]
     given = [*pairs("-p", params), *_contents(param_files)]
-    is_sandbox = any(wished.kind == "sandbox" for wished in found)
-    if is_sandbox:
+    source = next((wished.document for wished in found if wished.kind == "sandbox"), None)
+    if source is not None:
         if given:
             raise DayflyError(Exit.USAGE, "a sandbox's file contains its params", "set them with --set NAME=VALUE")
         body = temporary.sandbox_with_plugins(found)
@@ -102,16 +102,16 @@ def read(
         body = temporary.sandbox_of_plugins(plugins, temporary.params_by_plugin(plugins, given), "dayfly with")
         base_name = plugins[0].name if len(plugins) == 1 else "-".join(plugin.name[:8] for plugin in plugins)
     baselines = tuple(wished for wished in found if isinstance(wished.content, Workload))
-    return TemporarySpec(body, base_name, baselines, _aliases(body, plugins, renames), is_sandbox)
+    return TemporarySpec(body, base_name, baselines, _aliases(body, plugins, renames), source)
 
 
-def plugin_params(plugin: Plugin, params: tuple[str, ...]) -> dict[str, str]:
-    """Return the `NAME=VALUE` pairs of `-p` for a single plugin.
+def plugin_params(plugin: Plugin, params: tuple[str, ...], param_files: tuple[str, ...]) -> dict[str, str]:
+    """Return the params of `-p` and `--param-file` for a single plugin.
 
     Raises:
         DayflyError: a pair is malformed, its name is unknown, or a required param is missing.
     """
-    return temporary.params_by_plugin([plugin], pairs("-p", params))[plugin.name]
+    return temporary.params_by_plugin([plugin], [*pairs("-p", params), *_contents(param_files)])[plugin.name]
 
 
 def pairs(option: str, given: Iterable[str]) -> list[tuple[str, str]]:
@@ -136,7 +136,7 @@ def _contents(given: Iterable[str]) -> list[tuple[str, str]]:
     found = []
     for name, path in pairs("--param-file", given):
         try:
-            found.append((name, text.decode(reading.read(path))))
+            found.append((name, text.decode(reading.read(path, "name the file that has the text of the param"))))
         except text.NotTextError as fault:
             raise DayflyError(Exit.USAGE, f"{path}: is {fault}", "a param is text; save it as UTF-8") from None
     return found

@@ -85,32 +85,44 @@ _EXIT_CODES = (
     "3 not found, 4 timed out, 5 denied, 6 no server."
 )
 _COMMON_NAMES = {
+    "config": "login URL",
     "create": "apply -f FILE",
     "delete": "sandbox delete",
     "describe": "get sandbox NAME",
     "destroy": "sandbox delete",
     "diff": "plan -f FILE --diff",
+    "events": "history NAME",
     "exec": "with -f FILE -- COMMAND",
     "init": "plugin init",
+    "kill": "sandbox delete",
     "lint": "plugin lint",
     "list": "get",
+    "log": "logs SANDBOX",
     "ls": "get",
+    "nodes": "cluster list",
     "output": "env SANDBOX",
     "outputs": "env SANDBOX",
     "ps": "get",
+    "publish": "plugin apply -f FILE",
     "restart": "apply -f FILE --recreate",
     "rm": "sandbox delete",
+    "rollback": "apply -f FILE --recreate",
     "run": "with -f FILE -- COMMAND",
     "scale": "explain pool.ready",
     "show": "get sandbox NAME",
     "start": "up",
     "stop": "down",
+    "tail": "logs -f SANDBOX",
     "test": "plugin test",
     "ui": "page",
+    "use": "login URL",
+    "validate": "plugin lint FILE",
 }
 """Commands for names that other tools use."""
 _MODULES = {"with": "with_command", "bug-report": "bug_report"}
 """The modules of verbs whose names cannot be names of modules."""
+_MIN_GUESSED_OPTION = 4
+"""The shortest option for which a similar one is suggested, in letters."""
 _ALIASES = {"sb": "sandbox", "rg": "routegroup", "rp": "plugin", "resourceplugin": "plugin", "resourcepool": "pool"}
 
 
@@ -237,7 +249,7 @@ def _report_error(fault: Exception) -> int:
             return _print_error(message, Exit.USAGE)
         case click.UsageError():
             path = fault.ctx.command_path if fault.ctx else PROGRAM
-            message = " ".join(fault.format_message().split()).rstrip(".")
+            message = _shorten_usage(fault)
             return _print_error(f"{message}; see: {path} --help", Exit.USAGE)
         case click.ClickException():
             return _print_error(fault.format_message(), Exit.USAGE)
@@ -251,6 +263,14 @@ def _report_error(fault: Exception) -> int:
             return _print_error(
                 f"internal error, {type(fault).__name__}; the details are in {_write_traceback(fault)}", Exit.FAILED
             )
+
+
+def _shorten_usage(fault: click.UsageError) -> str:
+    """Return the message of click in one line, without suggestions that only share a few letters."""
+    if isinstance(fault, click.NoSuchOption) and len(fault.option_name.strip("-")) < _MIN_GUESSED_OPTION:
+        fault.possibilities = None
+    message = " ".join(fault.format_message().split()).rstrip(".")
+    return message.replace("is not a valid integer range", "is not a whole number")
 
 
 def _explain_option(fault: click.NoSuchOption) -> str:

@@ -66,7 +66,8 @@ class LoadedDocument(NamedTuple):
     @property
     def apply_command(self) -> str:
         """Return the command that applies the document."""
-        return "kubectl apply -f" if isinstance(self.content, LifecycleHook) else "dayfly apply -f"
+        program = "kubectl" if isinstance(self.content, LifecycleHook) else "dayfly"
+        return f"{program} apply -f {self.document.file}"
 
     @property
     def name(self) -> str:
@@ -144,7 +145,7 @@ def load_one(
             raise wished.document.error(f"is a {wished.kind}, not a {kind}; apply it with: {wished.apply_command}")
     if len(found) != 1:
         message = f"there are {len(found)} {kind}s, and this command accepts one"
-        raise DayflyError(Exit.USAGE, message, "apply several with: dayfly apply -f")
+        raise DayflyError(Exit.USAGE, message, "apply several with: dayfly apply -f FILE")
     return found[0]
 
 
@@ -256,20 +257,19 @@ def expand(path: str) -> list[str]:
     return names
 
 
-def read(path: str) -> bytes:
-    """Return the content of a file, or of standard input."""
+def read(path: str, advice: str = "give -f a file or folder that can be read") -> bytes:
+    """Return the content of a file, or of standard input. An error has `advice` if no better one is known."""
     try:
         if path == STANDARD_INPUT:
             return sys.stdin.buffer.read(text.MAX_BYTES + 1)
         with Path(path).open("rb") as source:
             return source.read(text.MAX_BYTES + 1)
     except (OSError, ValueError) as fault:  # a path with a zero byte
-        raise _unreadable(path, fault) from None
+        raise _unreadable(path, fault, advice) from None
 
 
-def _unreadable(path: str, fault: OSError | ValueError) -> DayflyError:
+def _unreadable(path: str, fault: OSError | ValueError, advice: str) -> DayflyError:
     reason = (getattr(fault, "strerror", None) or "cannot be read").lower()
-    advice = "give -f a file or folder that can be read"
     if path.startswith(("http://", "https://")):
         advice = f"files are not downloaded: curl -fsS {quote(path)} | dayfly ... -f -"
     elif isinstance(fault, FileNotFoundError) and (twin := _twin(path)):
@@ -284,9 +284,10 @@ def _twin(path: str) -> str:
     with contextlib.suppress(OSError, ValueError):
         here = Path(path)
         names = sorted(each.name for each in here.parent.iterdir())
+        stems = {Path(name).stem: name for name in names}
         same = [name for name in names if Path(name).stem == here.stem and Path(name).suffix in ENDINGS]
-        if close := same or difflib.get_close_matches(here.name, names, n=1, cutoff=0.7):
-            return str(here.with_name(close[0]))
+        if close := same or difflib.get_close_matches(here.stem, stems, n=1, cutoff=0.7):
+            return str(here.with_name(stems.get(close[0], close[0])))
     return ""
 
 

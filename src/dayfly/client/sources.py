@@ -95,7 +95,7 @@ async def apply_all(appliers: dict[str, Any], paths: Iterable[str | os.PathLike[
         for wished in found:
             if wished.kind == "lifecycle hook":
                 problem = f"{quote(wished.name)} is a lifecycle hook, which only clusters support"
-                raise wished.document.error(f"{problem}: apply it with {wished.apply_command} {wished.document.file}")
+                raise wished.document.error(f"{problem}: apply it with {wished.apply_command}")
     made: dict[str, list[Any]] = {kind: [] for kind in appliers}
     for wished in found:
         with errors_with_places(wished.document):

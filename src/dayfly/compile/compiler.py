@@ -11,6 +11,7 @@ from dayfly.compile.parents import check_chain, with_parent
 from dayfly.compile.pools import holder_document, match
 from dayfly.compile.references import Workflow
 from dayfly.spec import plugin as written
+from dayfly.spec import shared_inputs
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import (
     API_VERSION,
@@ -268,7 +269,7 @@ def check_steps(spec: PluginSpec, keys: Path) -> None:
     with faults:
         written.check_plugin_spec(spec, keys)
     with faults:
-        workflows = references.plugin_workflows(spec, keys)
+        workflows = references.plugin_workflows(shared_inputs.expand(spec), keys)
         check_unit_count([workflows])
         check_workflows(workflows)
     faults.settle()

@@ -80,7 +80,7 @@ def _faults(source: Source) -> Iterator[SpecError]:
             check_hook(document, source=source.document)
     for plugin, unreadable in _read_plugins(source):
         try:
-            (check_steps if plugin.has_all_steps else check_plugin_spec)(plugin.spec, plugin.keys)
+            (check_steps if plugin.has_all_steps else check_plugin_spec)(plugin.written, plugin.keys)
         except SpecError as fault:
             placed = (source.document.with_positions(each) for each in (fault, *fault.others))
             faults.found += [each for each in placed if not _is_unreadable(each.keys, unreadable)]

@@ -34,7 +34,7 @@ def input_unused(plugin: PluginView) -> Iterator[Spot]:
     for step in plugin.steps:
         if step.step.script is None or _READS_ALL.search(step.script.text):
             continue
-        for at, item in enumerate(step.step.inputs):
+        for at, item in enumerate(step.own_inputs):
             # An output of another step may only determine the order.
             if item.value_from_sandbox and not _is_mentioned(step.script.text, item):
                 where = f"${item.env}" if item.env else item.path

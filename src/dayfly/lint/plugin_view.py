@@ -11,6 +11,7 @@ import yaml
 
 from dayfly.lint import shell
 from dayfly.lint.shell import Script, Statement
+from dayfly.spec import shared_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,12 +47,13 @@ def is_secret(output: Output) -> bool:
 
 
 class StepView:
-    """One step, with its path."""
+    """One step, with its path. The shared inputs of the plugin follow its own."""
 
-    def __init__(self, plugin: PluginView, step: Step, keys: Path) -> None:
+    def __init__(self, plugin: PluginView, step: Step, keys: Path, own: int) -> None:
         self.plugin = plugin
         self.step = step
         self.keys = keys
+        self.own_inputs = step.inputs[:own]
 
     @property
     def deletes(self) -> bool:
@@ -114,16 +116,24 @@ class StepView:
 
 
 class PluginView:
-    """A plugin with its steps. `has_all_steps` is false if a list of steps may be misspelt."""
+    """A plugin with its steps, and its spec as written. `has_all_steps` is false if a list of steps may be misspelt."""
 
     def __init__(self, spec: PluginSpec, keys: Path = ("spec",), *, has_all_steps: bool = True) -> None:
-        self.spec = spec
+        self.written = spec
+        self.spec = spec = shared_inputs.expand(spec)
         self.keys = keys
         self.has_all_steps = has_all_steps
-        self.create = [StepView(self, step, (*keys, "create", at)) for at, step in enumerate(spec.create)]
-        self.delete = [StepView(self, step, (*keys, "delete", at)) for at, step in enumerate(spec.delete)]
+        self.create = self._views("create")
+        self.delete = self._views("delete")
         self._secrets = spec.secrets()
         self._outputs = {(step.name, out.name): out for step in (*spec.create, *spec.delete) for out in step.outputs}
+
+    def _views(self, workflow: str) -> list[StepView]:
+        pairs = zip(getattr(self.spec, workflow), getattr(self.written, workflow), strict=True)
+        return [
+            StepView(self, step, (*self.keys, workflow, at), len(written.inputs))
+            for at, (step, written) in enumerate(pairs)
+        ]
 
     @property
     def steps(self) -> list[StepView]:

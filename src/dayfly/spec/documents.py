@@ -9,11 +9,12 @@ second form a plugin's name with version is `spec.name`, and the object's name i
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
-from dayfly.spec import readme
+from dayfly.spec import readme, shared_inputs
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import API_VERSION
 from dayfly.spec.lifecycle_hook import LifecycleHook, LifecycleHookSpec, check_lifecycle_hook
@@ -38,6 +39,7 @@ T = TypeVar("T")
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
+_KIND_FIELDS = ("create", "delete", "runner", "cluster", "match", "plugin")
 _LISTS = ("forks", "resources", "endpoints", "local", "virtual", "middleware")
 
 
@@ -63,6 +65,9 @@ def classify(document: ParsedDocument) -> Kind:
     forms = (
         "a plugin's spec has create or delete, a sandbox's cluster, a route group's match, a pool's plugin and ready"
     )
+    for field in spec:
+        if close := difflib.get_close_matches(str(field), _KIND_FIELDS, 1, 0.7):
+            raise document.error(f"its kind is not clear; did you mean {close[0]}? {forms}", ("spec", field))
     raise document.error(f"its kind is not clear; {forms}; or add kind: {' or '.join(KINDS)}", ("spec",))
 
 
@@ -72,7 +77,7 @@ def _implied_kind(spec: dict[str, Any]) -> Kind | None:
         return "LifecycleHook"
     if "match" in spec:
         return "RouteGroup"
-    if "plugin" in spec and spec.keys() & {"ready", "auto"}:
+    if "plugin" in spec:
         return "ResourcePool"
     if spec.keys() & {"runner", "create", "delete"} and "cluster" not in spec:
         return "ResourcePlugin"
@@ -111,7 +116,10 @@ def from_wire(body: Any, kind: Kind, *, name: str = "") -> TypedDocument:
         raise SpecError(f"the body must be a mapping with name and spec, not {text.kind_of(body)}")
     if name and kind in ("Sandbox", "RouteGroup", "ResourcePool"):
         body = body | {"name": name}
-    document = _build(kind, body, {})
+    try:
+        document = _build(kind, body, {})
+    except SpecError as fault:
+        raise shared_inputs.with_written_paths(body, fault) from None
     if name and document.name != name:
         raise SpecError(f"{quote(document.name)} is not the name in the URL, {quote(name)}", ("name",))
     return document
@@ -138,7 +146,7 @@ def export(document: TypedDocument) -> dict[str, Any]:
         spec.setdefault(field, [])
     for resource in spec.get("resources", []):
         if "spec" in resource:
-            _with_lists_of_plugin(resource["spec"])
+            resource["spec"] = _with_lists_of_plugin(resource["spec"])
     for event in EVENTS:
         _with_lists_of_steps(spec.get("hooks", {}).get(event, []))
     return {"name": document.name, "spec": spec}
@@ -174,10 +182,11 @@ def object_name(plugin: Plugin) -> str:
 
 
 def _with_lists_of_plugin(spec: dict[str, Any]) -> dict[str, Any]:
-    spec.setdefault("runner", {})
+    head = {field: spec[field] for field in ("description",) if field in spec}
+    whole: dict[str, Any] = {**head, "runner": {}, "create": [], "delete": [], **spec}
     for workflow in ("create", "delete"):
-        _with_lists_of_steps(spec.setdefault(workflow, []))
-    return spec
+        _with_lists_of_steps(whole[workflow])
+    return whole
 
 
 def _with_lists_of_steps(steps: list[dict[str, Any]]) -> None:
@@ -216,7 +225,16 @@ def _build(kind: Kind, data: dict[str, Any], spelled: Mapping[Path, str]) -> Typ
         return group
     sandbox = Sandbox(name=name, spec=convert(spec, SandboxSpec, ("spec",), spelled))
     check_sandbox(sandbox)
-    return sandbox
+    return _with_expanded_inputs(sandbox)
+
+
+def _with_expanded_inputs(sandbox: Sandbox) -> Sandbox:
+    """Return the sandbox with the shared inputs of inline plugins in their steps."""
+    resources = tuple(
+        msgspec.structs.replace(each, spec=shared_inputs.expand(each.spec)) if each.spec is not None else each
+        for each in sandbox.spec.resources
+    )
+    return msgspec.structs.replace(sandbox, spec=msgspec.structs.replace(sandbox.spec, resources=resources))
 
 
 def _has_original_form(data: dict[str, Any]) -> bool:
@@ -237,6 +255,7 @@ def _plugin(data: dict[str, Any], name: str, keys: Path, spelled: Mapping[Path, 
         plugin = Plugin(name=bare, version=version, spec=convert(spec, PluginSpec, ("spec",), spelled), readme=told)
         check_plugin(plugin)
     faults.settle()
+    plugin = msgspec.structs.replace(plugin, spec=shared_inputs.expand(plugin.spec))
     if in_cluster and data["metadata"]["name"] != object_name(plugin):
         problem = f"must be {quote(object_name(plugin))}, which is spec.name in lower case with . for @ and - for +"
         raise SpecError(problem, ("metadata", "name"))

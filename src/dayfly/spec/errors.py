@@ -41,10 +41,10 @@ class SpecError(Exception):
         return render_path(self.keys)
 
     def lines(self) -> list[str]:
-        """Return this fault and the others, a line each, and a count of those beyond the limit."""
-        said = [str(each) for each in (self, *self.others[: _MAX_LINES - 1])]
-        more = 1 + len(self.others) - len(said)
-        return [*said, f"and {more} more like these"] if more else said
+        """Return this fault and the others, a line each, without repetitions, and a count of those beyond the limit."""
+        said = list(dict.fromkeys(str(each) for each in (self, *self.others)))
+        more = len(said) - _MAX_LINES
+        return [*said[:_MAX_LINES], f"and {more} more like these"] if more > 0 else said
 
     def __str__(self) -> str:
         place = self.file

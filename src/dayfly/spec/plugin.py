@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import msgspec
 
+from dayfly.spec import shared_inputs
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import WireStruct
-from dayfly.spec.meta import MAX_VALUES, dns_label, doc, file_path, identifier, list_of, or_empty
+from dayfly.spec.meta import MAX_VALUES, NAME_PATTERN, dns_label, doc, file_path, identifier, list_of, or_empty
 from dayfly.spec.scalars import kube_names, names, semver
 from dayfly.spec.scalars.duration import milliseconds
 from dayfly.spec.shared_parent import Parent, ParentOutput, check_output, check_parent
@@ -67,7 +68,7 @@ class Input(WireStruct, frozen=True, kw_only=True):
 
     A plugin's step reads it from the sandbox's params, from another step or from the plugin's parent. A hook reads it
     from a constant, another hook, a resource or a fork. A step may state for a param that it is required, its default,
-    or that it is a secret, which is in no document. That applies to all steps that read the param.
+    that it is a secret, which is in no document, or that tests keep its value. That applies to all steps that read it.
     """
 
     name: Annotated[
@@ -88,6 +89,14 @@ class Input(WireStruct, frozen=True, kw_only=True):
             "read it. It is set with --secrets-file, or is another resource's output."
         ),
     ] = False
+    test: Annotated[
+        str,
+        doc(
+            "fixed: dayfly plugin test never replaces the param by another value, for all steps that read it. For the "
+            "address of a server, or the name of an account.",
+            enum=["", param_rules.FIXED],
+        ),
+    ] = ""
     value_from_step: Annotated[StepOutput | None, doc("An output of another step.")] = None
     value_from_parent: Annotated[
         ParentOutput | None, doc("An output of the plugin's parent; only in a plugin with spec.parent.")
@@ -110,6 +119,28 @@ class Input(WireStruct, frozen=True, kw_only=True):
     def path(self) -> str:
         """Return the file with the value, if there is one."""
         return self.as_.path if self.as_ else ""
+
+
+class SharedInput(Input, frozen=True, kw_only=True):
+    """An input that a plugin gives once for several of its steps. A step may have its own input of that name.
+
+    All create, delete and inventory steps get it, or those in `steps`. A step does not get its own output, a webhook or
+    object places the value itself, without `as`, and the removal of an object gets none.
+    """
+
+    steps: Annotated[
+        tuple[str, ...],
+        list_of(
+            "Names of the steps that get it. By default all of them.",
+            3 * MAX_STEPS,
+            items={"maxLength": names.LIMITS["step"], "pattern": NAME_PATTERN},
+        ),
+    ] = ()
+
+    def for_step(self, *, with_place: bool) -> Input:
+        """Return the input of a step, with the place of its value or without it."""
+        fields = {field: getattr(self, field) for field in Input.__struct_fields__}
+        return Input(**fields if with_place else fields | {"as_": None})
 
 
 class Output(WireStruct, frozen=True, kw_only=True):
@@ -238,6 +269,14 @@ class PluginSpec(WireStruct, frozen=True, kw_only=True):
     parent: Annotated[
         Parent | None, doc("A resource that all resources of this plugin share, like the server of a database.")
     ] = None
+    inputs: Annotated[
+        tuple[SharedInput, ...],
+        list_of(
+            "Inputs of all steps, or of the steps that an input lists. Each step has them in addition to its own.",
+            MAX_VALUES,
+            key="name",
+        ),
+    ] = ()
     create: Annotated[
         tuple[Step, ...],
         list_of("Steps that create the resource, each as soon as its inputs exist.", MAX_STEPS, "name"),
@@ -264,7 +303,8 @@ class PluginSpec(WireStruct, frozen=True, kw_only=True):
                     rule = found.setdefault(wanted.name, ParamRule(step.name))
                     default = wanted.default if rule.default is None else rule.default
                     required, secret = wanted.required or rule.required, wanted.secret or rule.secret
-                    found[wanted.name] = ParamRule(rule.step, required, default, secret)
+                    fixed = rule.fixed or wanted.test == param_rules.FIXED
+                    found[wanted.name] = ParamRule(rule.step, required, default, secret, fixed)
         for name in self.parent.read_params() if self.parent is not None else ():
             found.setdefault(name, ParamRule("parent"))
         return found
@@ -277,13 +317,14 @@ class PluginSpec(WireStruct, frozen=True, kw_only=True):
 class ParamRule(NamedTuple):
     """The rules for a param: the first step that reads it, whether it is required, and its default.
 
-    A secret param is always required and is in no document.
+    A secret param is always required and is in no document. `dayfly plugin test` keeps the value of a fixed one.
     """
 
     step: str
     required: bool = False
     default: str | None = None
     secret: bool = False
+    fixed: bool = False
 
 
 class Plugin(WireStruct, frozen=True, kw_only=True):
@@ -312,7 +353,12 @@ def check_plugin(plugin: Plugin) -> None:
 
 
 def check_plugin_spec(spec: PluginSpec, keys: Path) -> None:
-    """Check a plugin's `spec`, which may also be inside a sandbox. `keys` is the path to it."""
+    """Check a plugin's `spec`, which may also be inside a sandbox. `keys` is the path to it.
+
+    Faults in copies of shared inputs have the paths of the copies.
+    """
+    _check_shared_inputs(spec, keys)
+    spec = shared_inputs.expand(spec)
     faults = Faults()
     with faults:
         check_runner(spec.runner, (*keys, "runner"))
@@ -346,6 +392,19 @@ def check_plugin_spec(spec: PluginSpec, keys: Path) -> None:
     with faults:
         if spec.state:
             _check_state(workflows, (*keys, "state"))
+    faults.settle()
+
+
+def _check_shared_inputs(spec: PluginSpec, keys: Path) -> None:
+    """Check the shared inputs by every rule that no step is needed for, so that a fault is reported only once."""
+    faults = Faults()
+    with faults:
+        shared_inputs.check(spec, keys)
+    for index, wanted in enumerate(spec.inputs):
+        with faults:
+            _check_plugin_source(wanted, spec.parent, (*keys, "inputs", index))
+    with faults:
+        injections.check_variables(spec.inputs, (*keys, "inputs"))
     faults.settle()
 
 
@@ -531,7 +590,7 @@ def _check_plugin_source(wanted: Input, parent: Parent | None, keys: Path) -> No
         found = f"{' and '.join(given)} are" if given else "none is"
         raise SpecError(f"needs exactly one of {_PLUGIN_SOURCES}; {found} given", keys)
     if wanted.value_from_sandbox:
-        param_rules.check_default(wanted, keys)
+        param_rules.check_values(wanted, keys)
         return
     param_rules.refuse_rules(wanted, keys)
     if wanted.value_from_step is not None:

@@ -25,11 +25,12 @@ class ScenarioResult(NamedTuple):
     skipped_reason: str = ""
 
 
-def as_line(result: ScenarioResult) -> str:
-    """Return the result as text: its name, and its finding with advice."""
+def as_line(result: ScenarioResult, number: int, count: int) -> str:
+    """Return the result of a scenario, the `number`th of `count`, as text: its name, and its finding with advice."""
+    name = f"{f'{number} of {count}':>{2 * len(str(count)) + 4}}  {result.name}"
     if result.skipped_reason:
-        return f"{_SKIPPED:<14}{result.name}: {result.skipped_reason}"
-    head = f"{result.finding.fault if result.finding else _OK:<14}{result.name}"
+        return f"{_SKIPPED:<14}{name}: {result.skipped_reason}"
+    head = f"{result.finding.fault if result.finding else _OK:<14}{name}"
     if result.finding is None:
         return head
     log = [line for line in result.finding.log if not line.startswith(_LEFT_PROCESSES)]

@@ -243,6 +243,8 @@ def is_repeated(step: Step) -> bool:
 
 def _param_scenarios(builder: ScenarioBuilder) -> Iterator[Scenario]:
     for name, rule in builder.spec.params().items():
+        if rule.fixed:
+            continue
         if name in builder.params and not rule.required:
             less = {key: value for key, value in builder.params.items() if key != name}
             yield builder.build(f"the param {name} is missing", DeleteAt.SETTLED, params=less)

@@ -168,6 +168,7 @@ class ServerBackend:
         return {each["unit"]: each["attempt"] for each in answer["retried"]}
 
     def reset(self, name: str, resource: str) -> str:
+        self._fetch(name)
         replaced: str = self.client.post(*subject.path(name), "reset", body={"resource": resource})["replaced"]
         return replaced
 

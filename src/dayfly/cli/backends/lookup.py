@@ -9,6 +9,8 @@ from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit, unknown_name_error
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dayfly.cli.backends.target_server import ServerClient
 
 
@@ -26,6 +28,17 @@ def fetch(client: ServerClient, name: str, *path: str) -> Any:
         if fault.code == Exit.NOT_FOUND:
             raise not_found_error(client, name) from None
         raise
+
+
+@contextlib.contextmanager
+def see_if_not_found(command: str) -> Iterator[None]:
+    """Add the command that lists what exists to an error about a missing thing."""
+    try:
+        yield
+    except DayflyError as fault:
+        if fault.code != Exit.NOT_FOUND or fault.advice:
+            raise
+        raise DayflyError(Exit.NOT_FOUND, fault.message, f"see: {command}") from None
 
 
 def exists(client: ServerClient, name: str) -> bool:

@@ -67,7 +67,7 @@ def _reject_hooks(wishes: list[reading.LoadedDocument]) -> None:
     for wished in wishes:
         if wished.kind == "lifecycle hook":
             problem = f"{quote(wished.name)} is a lifecycle hook, which selects objects of a cluster"
-            remedy = f"apply it to a cluster with {wished.apply_command} {wished.document.file}"
+            remedy = f"apply it to a cluster with {wished.apply_command}"
             raise wished.document.error(f"{problem}; {remedy}")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dayfly.cli import diagnosis, options
-from dayfly.cli.backends import target_server
+from dayfly.cli.backends import lookup, target_server
 from dayfly.cli.command_classes import verb
 from dayfly.cli.output import formats, show
 from dayfly.client import subject
@@ -67,7 +67,7 @@ def _files(names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     client = target_server.ServerClient.open()
     for name in names:
         plural, bare = subject.path(name)
-        report = client.get(plural, bare, "report")
+        report = lookup.fetch(client, name, "report")
         units = [{key: value for key, value in unit.items() if key not in _FREE_TEXT} for unit in report["units"]]
         kept: dict[str, Any] = {key: value for key, value in report.items() if key in _REPORT}
         data = formats.with_times({**kept, "units": units, "history": _history(client, plural, bare)}, show.timestamp)

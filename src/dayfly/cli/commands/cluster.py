@@ -7,6 +7,7 @@ import shlex
 import click
 
 from dayfly.cli import options
+from dayfly.cli.backends.lookup import see_if_not_found
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.command_classes import NounGroup
 from dayfly.cli.output import show
@@ -134,5 +135,7 @@ def list_tokens(cluster: str, output: str | None) -> None:
 @click.argument("id_", metavar="ID")
 def delete(cluster: str, id_: str) -> None:
     """Revoke a token. The agent that uses it is disconnected."""
-    ServerClient.open().delete("clusters", cluster, "tokens", id_)
+    client = ServerClient.open()
+    with see_if_not_found(f"dayfly cluster token list {cluster}{client.flags}"):
+        client.delete("clusters", cluster, "tokens", id_)
     show.print_message(f"Revoked the token {id_}.")

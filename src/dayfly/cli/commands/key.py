@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dayfly.cli import options
+from dayfly.cli.backends.lookup import see_if_not_found
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.command_classes import NounGroup
 from dayfly.cli.output import show
@@ -84,7 +85,9 @@ def list_(output: str | None) -> None:
 @click.argument("id_", metavar="ID")
 def delete(id_: str) -> None:
     """Revoke a key. It stops working within seconds."""
-    ServerClient.open().delete("keys", id_)
+    client = ServerClient.open()
+    with see_if_not_found(f"dayfly key list{client.flags}"):
+        client.delete("keys", id_)
     show.print_message(f"Revoked the key {id_}.")
 
 

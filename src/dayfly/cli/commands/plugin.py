@@ -116,6 +116,9 @@ def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...]) -> N
             message = f'resource plugin "{bare}" has no published versions to delete'
             raise _not_found_error(client, bare, message)
         version = versions[0] if version == semver.LATEST else version
+        if version not in versions:
+            message = f'resource plugin "{bare}" version {version} not found'
+            raise DayflyError(Exit.NOT_FOUND, message, f"published: {', '.join(versions)}")
         _delete(client, bare, version)
         left = len(versions) - 1
         remain = f"; {left} other version{'s remain' if left > 1 else ' remains'}" if left else ""
@@ -208,10 +211,12 @@ def diff(paths: tuple[str, ...], files: tuple[str, ...], sets: tuple[str, ...]) 
 @options.files(required=False)
 @options.variables_option
 @_params_option
+@options.param_files
 @options.secrets_file
 @click.option("--only", multiple=True, metavar="TEXT", help="Run only scenarios whose names contain it. Repeatable.")
 @click.option("--skip", multiple=True, metavar="TEXT", help="Skip scenarios whose names contain it. Repeatable.")
 @click.option("--keep-going", is_flag=True, help="Continue if the plugin does not work even without a fault.")
+@click.option("-x", "--fail-fast", is_flag=True, help="Stop after the first finding.")
 @options.timeout("1m")
 @options.allow_webhook
 @options.cluster_options
@@ -222,6 +227,7 @@ def test(
     files: tuple[str, ...],
     sets: tuple[str, ...],
     params: tuple[str, ...],
+    param_files: tuple[str, ...],
     secrets_file: str | None,
     only: tuple[str, ...],
     skip: tuple[str, ...],
@@ -231,6 +237,7 @@ def test(
     namespace: str | None,
     *,
     keep_going: bool,
+    fail_fast: bool,
     publish: bool,
     output: str | None,
 ) -> int:
@@ -249,8 +256,10 @@ def test(
     if plugin.spec.parent is not None:
         message = f"{plugin.wire_name} has a shared parent, which this command cannot create"
         raise DayflyError(Exit.USAGE, message, "test the parent's own file, and this plugin with a sandbox")
-    chosen = session.Selection(only, skip, keep_going=keep_going)
-    given = plugin_params(plugin, params)
+    if keep_going and fail_fast:
+        raise click.UsageError("use either --keep-going or --fail-fast", click.get_current_context())
+    chosen = session.Selection(only, skip, keep_going=keep_going, fail_fast=fail_fast)
+    given = plugin_params(plugin, params, param_files)
     if context is None and namespace is None and not publish:
         from dayfly.cli import secret_files
 

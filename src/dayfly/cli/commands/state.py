@@ -51,18 +51,24 @@ def command() -> None:
 @command.command("list")
 @click.argument("sandbox", required=False, default="")
 @options.cluster_options
-def list_(sandbox: str, context: str | None, namespace: str | None) -> None:
+@options.list_output
+def list_(sandbox: str, context: str | None, namespace: str | None, output: str | None) -> None:
     """List the stored versions of all states, or those of SANDBOX. The last version of each state is the newest."""
-    rows, every = [], open_store(context, namespace).heads()
-    for head in _readable(every).values():
-        if sandbox in ("", head.sandbox) and namespace in (None, head.namespace):
-            rows += [_row(head, version) for version in head.versions]
-    if rows:
-        show.print_table(_HEADER, rows)
+    every = open_store(context, namespace).heads()
+    found = [
+        (head, version)
+        for head in _readable(every).values()
+        if sandbox in ("", head.sandbox) and namespace in (None, head.namespace)
+        for version in head.versions
+    ]
+    if output:
+        show.emit([_as_data(head, version) for head, version in found], output)
+    elif found:
+        show.print_table(_HEADER, [_row(head, version) for head, version in found])
     # The owner of a damaged state is unknown: it may be one of the requested states.
     if damaged := _damage(every):
         raise DayflyError(Exit.FAILED, damaged)
-    if not rows:
+    if not found and not output:
         show.print_message(f"There are no states{f' of sandbox {sandbox}' if sandbox else ''}.")
 
 
@@ -188,6 +194,21 @@ class _ClusterStore:
 
 
 def _row(head: Head, version: Version) -> tuple[str, ...]:
-    at = dt.datetime.fromtimestamp(version.at / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     size = str(version.size) if version.blob else "deleted"
-    return head.sandbox, head.resource, str(version.number), at, str(version.holder), size
+    return head.sandbox, head.resource, str(version.number), _written_at(version), str(version.holder), size
+
+
+def _as_data(head: Head, version: Version) -> dict[str, Any]:
+    return {
+        "name": f"{head.sandbox}/{head.resource}",
+        "sandbox": head.sandbox,
+        "resource": head.resource,
+        "version": version.number,
+        "writtenAt": _written_at(version),
+        "writtenBy": str(version.holder),
+        "bytes": version.size if version.blob else None,
+    }
+
+
+def _written_at(version: Version) -> str:
+    return dt.datetime.fromtimestamp(version.at / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

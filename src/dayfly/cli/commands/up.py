@@ -61,7 +61,7 @@ class _UpOptions(NamedTuple):
 
 @verb("up")
 @click.option("--port", type=click.IntRange(0, 65535), default=_PORT, show_default=True, help="0 takes a free one.")
-@click.option("--detach", is_flag=True, help="Return when it answers; it keeps running in the background.")
+@click.option("-d", "--detach", is_flag=True, help="Return when it answers; it keeps running in the background.")
 @click.option(
     "--parallel",
     type=click.IntRange(1, 1024),

@@ -54,13 +54,7 @@ _NO_LEASE = (404, 409)
 @options.files()
 @options.variables_option
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="A param of the plugin. Repeatable.")
-@click.option(
-    "--param-file",
-    "param_files",
-    multiple=True,
-    metavar="NAME=PATH",
-    help="A param whose value is the text of a file. Repeatable.",
-)
+@options.param_files
 @options.secrets_file
 @click.option(
     "-e",
@@ -99,7 +93,7 @@ def command(
     """
     installed.require_linux()
     spec = temporary_spec.read(files, sets, params, param_files, renames)
-    if cluster and spec.is_sandbox:
+    if cluster and spec.source is not None:
         raise DayflyError(Exit.USAGE, "a sandbox's file names its cluster", "remove --cluster")
     if keep and reuse:
         raise DayflyError(
@@ -110,7 +104,7 @@ def command(
         what = "exists but is not executable" if exists else "no such command"
         show.print_message(f"dayfly: {program}: {what}; nothing was provisioned")
         return _NOT_EXECUTABLE if exists else _NOT_FOUND
-    choose_secrets = functools.partial(secret_files.choose_for_sandbox, spec.body, secrets_file)
+    choose_secrets = functools.partial(secret_files.choose_for_sandbox, spec.body, secrets_file, source=spec.source)
     # Choose the secrets before anything starts, unless published plugins must be fetched from the server.
     secrets = choose_secrets() if spec.is_self_contained else None
     with Signals() as signals, running_server(Home.find()) as server_:
@@ -129,7 +123,7 @@ def _prepare(
     Raises:
         DayflyError: the server is not suitable.
     """
-    if not spec.is_sandbox:
+    if not spec.source is not None:
         spec = spec.in_cluster(_choose_cluster(client, cluster))
     name = spec.stable_name(client.address.key, secrets) if reuse else spec.unique_name()
     body = {**spec.body, "name": name, "lease": {"seconds": LEASE_S}}

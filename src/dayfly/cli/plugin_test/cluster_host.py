@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dayfly.cli.local.child import Signals
 from dayfly.cli.plugin_test import cluster_cleanup, cluster_faults, cluster_specs
 from dayfly.cli.plugin_test.cluster_cleanup import CreatedSandbox
-from dayfly.cli.plugin_test.session import InventoryError, clean_up_at_end
+from dayfly.cli.plugin_test.session import InventoryError, clean_up_at_end, find_failed_attempt
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.execute.pod import names as pod_names
 from dayfly.plan.reasons import Reason
@@ -146,7 +146,8 @@ class _ClusterBench:
                     if scenario.delete_at is DeleteAt.WAITS
                     else ""
                 )
-                return Outcome(message=f"not within {self._seconds:g} s: {report.message}", missed_reason=missed_reason)
+                message = f"not within {self._seconds:g} s: {report.message}"
+                return Outcome(message=message, log=self._log(box, report), missed_reason=missed_reason)
             self._cluster.pause(_POLL_INTERVAL_S)
 
     def delete(self, scenario: Scenario | None, box: CreatedSandbox) -> tuple[str, tuple[str, ...]] | None:
@@ -227,14 +228,15 @@ class _ClusterBench:
                 self._durations.setdefault(unit.name, (unit.ended_at - unit.started_at) / 1000)
 
     def _log(self, box: CreatedSandbox, report: RunReport) -> tuple[str, ...]:
-        """Return the end of the log of the failed step."""
-        failed = next((unit for unit in report.units if unit.state in ("retrying", "failed")), None)
+        """Return the end of the log of the last failed attempt."""
+        failed = find_failed_attempt((unit.id, unit.state, unit.attempt) for unit in report.units)
         if failed is None:
             return ()
         self._cluster.reset_logs()
         try:
-            logs = [each for each in self._cluster.attempts(box.name, follow=False) if each["unit"] == failed.id]
-            text = self._cluster.read(box.name, failed.id, logs[-1]["attempt"], 0).data if logs else b""
+            logs = self._cluster.attempts(box.name, follow=False)
+            known = any((each["unit"], each["attempt"]) == failed for each in logs)
+            text = self._cluster.read(box.name, *failed, 0).data if known else b""
         except DayflyError:
             return ()
         return tuple(text.decode(errors="replace").splitlines()[-_TAIL_LINES:])

@@ -109,6 +109,8 @@ class SpecBuilder:
 def _inventory_step(step: Step, given: Mapping[str, str], variables: Mapping[str, str]) -> Step:
     """Return a step of the inventory as a create step with the same output."""
     inputs = tuple(
-        msgspec.structs.replace(wanted, required=False, default=None) for wanted in step.inputs if wanted.name in given
+        msgspec.structs.replace(wanted, required=False, default=None, test="")
+        for wanted in step.inputs
+        if wanted.name in given
     )
     return msgspec.structs.replace(step, inputs=inputs, script=inventory_script(step.script or "", variables.items()))

@@ -18,7 +18,7 @@ from dayfly.cli.local.child import Interrupted, Signals, run_group
 from dayfly.cli.local.temporary_server import UserLock
 from dayfly.cli.output import show
 from dayfly.cli.plugin_test.fault_proxy import FaultProxy
-from dayfly.cli.plugin_test.session import InventoryError, clean_up_at_end
+from dayfly.cli.plugin_test.session import InventoryError, clean_up_at_end, find_failed_attempt
 from dayfly.client import waiting
 from dayfly.client.connection import run
 from dayfly.client.errors import DayflyError, Exit, RefusedError
@@ -32,7 +32,7 @@ from dayfly.testing import DeleteAt, Outcome, Scenario, fault_scenarios, undistu
 from dayfly.testing.fault_scripts import parse_durations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from dayfly.spec.plugin import Plugin, Step
 
@@ -167,7 +167,8 @@ class _LocalBench:
                 return Outcome(reached="failed", message=report["message"], log=self._log(box["name"], report))
             if scenario.delete_at is DeleteAt.WAITS:
                 time.sleep(_POLL_INTERVAL_S)
-        return Outcome(message=f"not within {self._seconds:g} s: {report.get('message', '')}")
+        message = f"not within {self._seconds:g} s: {report.get('message', '')}"
+        return Outcome(message=message, log=self._log(box["name"], report))
 
     def delete(self, scenario: Scenario, box: Any) -> tuple[str, tuple[str, ...]] | None:  # noqa: ARG002 # the bench's protocol
         """Delete a sandbox and wait. Return None once it is gone, otherwise the reason, and abandon it."""
@@ -220,14 +221,12 @@ class _LocalBench:
 
     def _log(self, name: str, report: Any) -> tuple[str, ...]:
         """Return the end of the log of the last failed attempt."""
-        states = {"retrying": 0, "failed": 0, "running": 1}  # a running step has failed before its current attempt
-        ended = ((unit["id"], unit["attempt"] - states[unit["state"]]) for unit in _units_in(report, states))
-        unit, attempt = next(((unit, attempt) for unit, attempt in ended if attempt > 0), ("", 0))
-        if not unit:
+        units = ((unit["id"], unit["state"], unit.get("attempt", 0)) for unit in report.get("units", ()))
+        if (failed := find_failed_attempt(units)) is None:
             return ()
         waited = waiting.WaitedRun(self._client.json, name, is_patient=False)
         try:
-            return tuple((run(waited.tail(unit, attempt)) or ())[-_TAIL_LINES:])
+            return tuple((run(waited.tail(*failed)) or ())[-_TAIL_LINES:])
         except RefusedError:
             return ()
 
@@ -272,8 +271,3 @@ class _LocalBench:
         if "uid" not in box:
             box["uid"] = self._client.get("sandboxes", box["name"], "report")["uid"]
         return str(box["uid"])
-
-
-def _units_in(report: Any, states: Iterable[str]) -> list[Any]:
-    """Return the units of a report in some states, in the order of the states."""
-    return [unit for state in states for unit in report.get("units", ()) if unit["state"] == state]

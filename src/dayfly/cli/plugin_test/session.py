@@ -24,7 +24,7 @@ from dayfly.testing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from dayfly.spec.plugin import Plugin
@@ -37,17 +37,42 @@ class Selection(NamedTuple):
         only: Texts of which the name of a scenario must contain one; empty for all scenarios.
         skip: Texts that the name must not contain.
         keep_going: Whether to continue if the plugin does not work in the first scenario.
+        fail_fast: Whether to stop after the first finding.
     """
 
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     keep_going: bool = False
+    fail_fast: bool = False
 
     def selects(self, name: str) -> bool:
         """Return whether a scenario is selected by its name."""
         return (not self.only or any(text in name for text in self.only)) and not any(
             text in name for text in self.skip
         )
+
+    def stops_after(self, result: ScenarioResult, *, is_first: bool) -> bool:
+        """Return whether the test ends after a scenario, because of its finding."""
+        if result.finding is None:
+            return False
+        # The plugin or its inventory does not work even without a fault.
+        is_broken = is_first and result.finding.fault in (Fault.NOT_CREATED, Fault.INVENTORY_EMPTY)
+        return self.fail_fast or (is_broken and not self.keep_going)
+
+
+def find_failed_attempt(units: Iterable[tuple[str, str, int]]) -> tuple[str, int] | None:
+    """Return the last failed attempt as the ID of its unit and its number; None if there is none.
+
+    Args:
+        units: The ID, state and number of the latest attempt of each unit. The attempt of a running unit has not
+            failed, but the one before has.
+    """
+    found = list(units)
+    for state, later in (("retrying", 0), ("failed", 0), ("running", 1)):
+        for unit, now, attempt in found:
+            if now == state and attempt > later:
+                return unit, attempt - later
+    return None
 
 
 class InventoryError(Exception):
@@ -60,8 +85,8 @@ class Bench(Protocol):
     def scenarios(self, params: Mapping[str, str]) -> Iterator[Scenario | SkippedScenario]:
         """Yield the scenarios, the one without a fault first.
 
-        The caller runs each scenario before it requests the next. The steps of the first one are timed, and the others
-        are built from these durations.
+        The caller runs the first scenario before it requests the others, which are built from the durations of its
+        steps.
         """
 
     def create(self, scenario: Scenario) -> Any:
@@ -136,21 +161,11 @@ def run_scenarios(
     results: list[ScenarioResult] = []
     try:
         with bench_context as bench:
-            for scenario in bench.scenarios(params):
-                if results and not chosen.selects(scenario.name):
-                    continue
-                result = _run(bench, scenario, plugin, is_first=not results)
+            for result, count in _run_selected(bench, plugin, params, chosen):
                 results.append(result)
                 if output is None:
-                    show.print_block(as_line(result))
+                    show.print_block(as_line(result, len(results), count))
                     sys.stdout.flush()  # scenarios may take long
-                if (
-                    not chosen.keep_going
-                    and result.finding
-                    and result.finding.fault in (Fault.NOT_CREATED, Fault.INVENTORY_EMPTY)
-                    and len(results) == 1
-                ):
-                    break  # the plugin or its inventory does not work even without a fault
     except Interrupted as fault:
         show.print_message(f"dayfly: {fault}")
         _print_summary(results, plugin, output, aborted=True)
@@ -160,6 +175,24 @@ def run_scenarios(
         raise
     _print_summary(results, plugin, output)
     return Exit.FAILED if any(result.finding for result in results) else Exit.OK
+
+
+def _run_selected(
+    bench: Bench, plugin: Plugin, params: Mapping[str, str], chosen: Selection
+) -> Iterator[tuple[ScenarioResult, int]]:
+    """Yield the result of each scenario with the number of all scenarios that are selected."""
+    scenarios = bench.scenarios(params)
+    result = _run(bench, next(scenarios), plugin, is_first=True)
+    if chosen.stops_after(result, is_first=True):
+        yield result, 1
+        return
+    others = [each for each in scenarios if chosen.selects(each.name)]
+    yield result, 1 + len(others)
+    for scenario in others:
+        result = _run(bench, scenario, plugin, is_first=False)
+        yield result, 1 + len(others)
+        if chosen.stops_after(result, is_first=False):
+            return
 
 
 def _print_summary(

@@ -157,7 +157,18 @@ def wrong_type(expected: str, value: Any, keys: Path, spelled: Mapping[Path, str
     if "str" in wanted and keys in spelled:
         word = quote(spelled[keys])
         return SpecError(f"{word} is {kind} in YAML; write {word} in quotes", keys)
-    return SpecError(f"must be {' or '.join(_EXPECTED[name] for name in wanted)}, not {kind}", keys)
+    return SpecError(
+        f"must be {' or '.join(_EXPECTED[name] for name in wanted)}, not {kind}{_example(wanted, keys)}", keys
+    )
+
+
+def _example(wanted: list[str], keys: Path) -> str:
+    """Return how to write a mapping or list in a field; empty for other types."""
+    if not keys or not isinstance(keys[-1], str):
+        return ""
+    if wanted == ["object"]:
+        return f": write {keys[-1]}: {{KEY: VALUE}}"
+    return f': write {keys[-1]}: [ITEM], or each item in a line with "- " at its start' if wanted == ["array"] else ""
 
 
 def _path(path: str, message: str, data: Any, types: Any) -> Path:

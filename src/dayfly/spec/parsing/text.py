@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import yaml
 
+from dayfly.spec import shared_inputs
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.parsing.yaml_faults import syntax_fault
 from dayfly.spec.parsing.yaml_scalars import INTEGER_LIMIT, MIN_INTEGER, is_plain, resolve
@@ -67,7 +68,11 @@ class ParsedDocument(msgspec.Struct, frozen=True):
     embedded: dict[Path, str] = {}
 
     def error(self, problem: str, keys: Path = ()) -> SpecError:
-        """Return a `SpecError` with the place of the value at `keys`, or of the nearest value around it."""
+        """Return a `SpecError` with the place of the value at `keys`, or of the nearest value around it.
+
+        A copy of a plugin's shared input has the place of that input.
+        """
+        keys = shared_inputs.find_written(self.data, keys)
         if keys in self.embedded:
             problem = f"{self.embedded[keys]}: {problem}"
         for end in range(len(keys), -1, -1):

@@ -27,6 +27,11 @@ def _unquoted(line: str, column: int, problem: str) -> str:
         return 'a value that contains ": " must be in quotes; or the line has the wrong indentation'
     if "alias" in problem or "anchor" in problem or "expected alphabetic or numeric" in problem:
         return '"*" and "&" begin aliases and anchors in YAML; write the value in quotes if it is text'
+    if "did not find expected ',' or" in problem:
+        close = problem.rsplit("or ", 1)[1]
+        return f"a comma or the closing {close} is missing here, or in a line above"
+    if "did not find expected node content" in problem:
+        return "a value is missing here, or a bracket in a line above is not closed"
     return ""
 
 

@@ -95,24 +95,26 @@ HOOK_RULES = (
 # --- lists of steps ----------------------------------------------------------------------------------------------
 
 # The next rules are for the inputs of steps: in plugins, in hooks (with and without forks), in lifecycle hooks.
+_NO_PARAM_RULES = (
+    "!(has(self.required) && self.required) && !has(self.default) && !(has(self.secret) && self.secret) && "
+    "!(has(self.test) && self.test != '')"
+)
 _PLUGIN_INPUT = rule(
     "!has(self.value) && !has(self.valueFrom) && "
     "[has(self.valueFromSandbox) && self.valueFromSandbox, has(self.valueFromStep), has(self.valueFromParent)]"
     ".exists_one(given, given) && "
-    "(has(self.valueFromSandbox) && self.valueFromSandbox || !(has(self.required) && self.required) && "
-    "!has(self.default) && !(has(self.secret) && self.secret))",
+    f"(has(self.valueFromSandbox) && self.valueFromSandbox || {_NO_PARAM_RULES})",
     "a plugin's input needs exactly one of valueFromSandbox, valueFromStep and valueFromParent, and no value or "
-    "valueFrom; required, default and secret belong to valueFromSandbox",
+    "valueFrom; required, default, secret and test belong to valueFromSandbox",
 )
 _HOOK_SOURCE = (
-    "!(has(self.valueFromSandbox) && self.valueFromSandbox) && !(has(self.required) && self.required) && "
-    "!has(self.default) && !(has(self.secret) && self.secret) && ("
+    f"!(has(self.valueFromSandbox) && self.valueFromSandbox) && {_NO_PARAM_RULES} && ("
     + _exactly_one("value valueFromStep valueFrom")
     + ") && !has(self.valueFromParent)"
 )
 _ONE_SOURCE = (
     "a hook's input needs exactly one of value, valueFromStep and valueFrom, and neither valueFromSandbox, "
-    "valueFromParent, required, default nor secret"
+    "valueFromParent, required, default, secret nor test"
 )
 _HOOK_INPUT = rule(_HOOK_SOURCE, _ONE_SOURCE)
 _HOOK_INPUT_WITHOUT_FORK = rule(
@@ -120,11 +122,10 @@ _HOOK_INPUT_WITHOUT_FORK = rule(
     _ONE_SOURCE + "; forks exist only in postStart and preStop hooks",
 )
 _LIFECYCLE_HOOK_INPUT = rule(
-    "!(has(self.valueFromSandbox) && self.valueFromSandbox) && !(has(self.required) && self.required) && "
-    "!has(self.default) && !(has(self.secret) && self.secret) && !has(self.valueFrom) && "
+    f"!(has(self.valueFromSandbox) && self.valueFromSandbox) && {_NO_PARAM_RULES} && !has(self.valueFrom) && "
     "!has(self.valueFromParent) && (" + _exactly_one("value valueFromStep valueFromTarget") + ")",
     "a lifecycle hook's input needs exactly one of value, valueFromStep and valueFromTarget, and neither "
-    "valueFromSandbox, valueFrom, valueFromParent, required, default nor secret",
+    "valueFromSandbox, valueFrom, valueFromParent, required, default, secret nor test",
 )
 # The next rules are for other fields of steps.
 _NO_OBJECT = rule("!has(self.manifest) && !has(self.remove)", "a preStop step neither creates nor removes an object")
@@ -370,6 +371,7 @@ FIELDS: dict[type, dict[str, Schema]] = {
         )
     },
     plugin.PluginSpec: {
+        "inputs": {"items": rules(_PLUGIN_INPUT)},
         "create": _steps(_PLUGIN_INPUT, pooled=True),
         "delete": _steps(_PLUGIN_INPUT, repeats=True, pooled=True),
         "inventory": _steps(_PLUGIN_INPUT),

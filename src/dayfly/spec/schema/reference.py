@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec import inspect as types
 
-from dayfly.spec import lifecycle_hook, resource_pool, route_group, sandbox, workload
+from dayfly.spec import lifecycle_hook, plugin, resource_pool, route_group, sandbox, workload
 from dayfly.spec.lifecycle import WireStruct
 from dayfly.spec.schema import crd, json_schema
 from dayfly.spec.schema.reference_examples import EXAMPLES
@@ -71,11 +71,15 @@ _MAY_CHANGE: dict[type[WireStruct], tuple[str, ...]] = {
 }
 REFUSED: dict[type[WireStruct], frozenset[str]] = {
     lifecycle_hook.HookInput: frozenset(
-        {"valueFromSandbox", "required", "default", "secret", "valueFrom", "valueFromParent"}
+        {"valueFromSandbox", "required", "default", "secret", "test", "valueFrom", "valueFromParent"}
     ),
     lifecycle_hook.HookStep: frozenset({"at"}),
+    plugin.SharedInput: frozenset({"value", "valueFrom"}),
 }
-"""Inherited fields that every file of the kind is refused for: objects of a hook have no params, resources or pools."""
+"""Inherited fields that every file of the kind is refused for.
+
+Objects of a hook have no params, resources or pools, and a plugin's inputs have no sources of hooks.
+"""
 
 
 class Field(NamedTuple):

@@ -9,6 +9,8 @@ description: A database of the sandbox's own
 runner: {image: "postgres:16"}
 state: false
 parent: {plugin: "postgres-server@1.0.0"}
+inputs:
+- {name: region, valueFromSandbox: true}
 create:
 - {name: make, script: "@{embed: ./make.sh}", outputs: [{name: url, valueFromPath: /tmp/url}]}
 delete:
@@ -50,6 +52,7 @@ valueFromSandbox: true
 required: false
 default: small
 secret: false
+test: fixed
 as: {env: SIZE}
 ---
 name: url
@@ -63,6 +66,23 @@ value: fast
 ---
 name: url
 valueFrom: {resource: {name: db, outputKey: make.url}}
+""",
+    "SharedInput": """\
+name: region
+type: string
+valueFromSandbox: true
+required: false
+default: north
+secret: false
+test: fixed
+as: {env: REGION}
+---
+name: url
+valueFromStep: {name: make, output: url}
+steps: [seed, remove]
+---
+name: admin-url
+valueFromParent: {step: start, output: url}
 """,
     "Parent": """\
 plugin: postgres-server@1.0.0

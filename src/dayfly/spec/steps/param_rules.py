@@ -1,4 +1,4 @@
-"""The rules for params in a plugin's inputs: required, default and secret."""
+"""The rules for params in a plugin's inputs: required, default, secret and test."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_DEFAULT_BYTES = 64 * 1024
+FIXED = "fixed"
 
 
 class Rules(Protocol):
@@ -23,16 +24,20 @@ class Rules(Protocol):
     def default(self) -> str | None: ...
     @property
     def secret(self) -> bool: ...
+    @property
+    def test(self) -> str: ...
 
 
 def refuse_rules(wanted: Rules, keys: Path) -> None:
     """Refuse such rules for an input that is not a param."""
-    for field in _rule_fields(wanted):
+    for field in [*_rule_fields(wanted), *(["test"] if wanted.test else [])]:
         raise SpecError("belongs to an input with valueFromSandbox: true; leave it out", (*keys, field))
 
 
-def check_default(wanted: Rules, keys: Path) -> None:
-    """Refuse a default that is too long."""
+def check_values(wanted: Rules, keys: Path) -> None:
+    """Refuse a default that is too long, and an unknown word in `test`."""
+    if wanted.test not in ("", FIXED):
+        raise SpecError(f"{quote(wanted.test)} is not known here; write {FIXED}, or leave it out", (*keys, "test"))
     if wanted.default is not None and len(wanted.default.encode()) > MAX_DEFAULT_BYTES:
         raise SpecError(f"a default has at most {MAX_DEFAULT_BYTES} bytes", (*keys, "default"))
 
