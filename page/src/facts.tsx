@@ -58,7 +58,8 @@ export function LabelFacts({ labels }: { labels: Record<string, string> }): JSX.
 export function Endpoints({ endpoints }: { endpoints: Record<string, unknown>[] }): JSX.Element | null {
   if (!endpoints.length) return null;
   return (
-    <Fact title="Endpoints">
+    <section aria-labelledby="endpoints">
+      <h2 id="endpoints">Endpoints</h2>
       {endpoints.map((each) => {
         const [name, target, url] = ["name", "target", "url"].map((key) => String(each[key] ?? ""));
         return (
@@ -75,7 +76,7 @@ export function Endpoints({ endpoints }: { endpoints: Record<string, unknown>[] 
           </div>
         );
       })}
-    </Fact>
+    </section>
   );
 }
 

@@ -2,14 +2,14 @@
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { plainCluster } from "./api";
-import { About, Ended, Endpoints, Fact, LabelFacts } from "./facts";
-import { matchedSandboxes, spec, toneOf } from "./filter";
+import { About, Ended, Fact, LabelFacts } from "./facts";
+import { matchedSandboxes, spec, toneOf, TONE_WORDS } from "./filter";
 import type { Live } from "./live";
 import { shown, type Shown } from "./match";
 import { href, type Place } from "./router";
 import { Run } from "./run";
 import type { Group, Report, Sandbox } from "./types";
-import { State, Text, TONE_WORDS } from "./ui";
+import { State, Text } from "./ui";
 
 export function GroupView({ name, place, live }: { name: string; place: Place; live: Live }): JSX.Element {
   const uid = place.query.get("uid") ?? "";
@@ -140,7 +140,6 @@ function Facts({ group, report }: { group: Group; report: Report }): JSX.Element
           <Text>{lives(ttl)}</Text>
         </Fact>
       )}
-      <Endpoints endpoints={group.endpoints} />
       <Ended report={report} />
     </About>
   );

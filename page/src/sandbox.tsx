@@ -1,7 +1,7 @@
 /** One sandbox: its run and its details. */
 import type { JSX } from "preact";
 import { plainCluster } from "./api";
-import { About, Ended, Endpoints, Fact, LabelFacts } from "./facts";
+import { About, Ended, Fact, LabelFacts } from "./facts";
 import { spec } from "./filter";
 import { useGroupsOf } from "./groups";
 import type { Live } from "./live";
@@ -50,7 +50,6 @@ function Facts({ sandbox, report, live }: { sandbox: Sandbox; report: Report; li
           ))}
         </Fact>
       )}
-      <Endpoints endpoints={sandbox.endpoints} />
       <Ended report={report} />
     </About>
   );

@@ -2,7 +2,6 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { words } from "./api";
-import type { Tone } from "./filter";
 import { prose, visible } from "./text";
 
 /** A symbol for each state, because not everyone can distinguish the colours. */
@@ -11,6 +10,7 @@ const SIGNS: Record<string, string> = {
   running: "◐",
   succeeded: "✓",
   failed: "✕",
+  stuck: "✕",
   retrying: "↻",
   unknown: "?",
   stopped: "■",
@@ -31,14 +31,6 @@ export function State({ state, children }: { state: string; children?: Component
     </span>
   );
 }
-
-export const TONE_WORDS: Record<Tone, string> = {
-  ready: "ready",
-  working: "working",
-  trouble: "blocked",
-  warning: "warning",
-  failed: "failed",
-};
 
 /** Untrusted text. `bdi` prevents it from changing the direction of the surrounding text. */
 export function Text({ children }: { children: string }): JSX.Element {

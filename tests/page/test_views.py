@@ -118,8 +118,9 @@ def test_unit_panel_shows_attempts_and_obstacles(world, enter):
 def test_a_panel_that_is_loading_moves_nothing(world, enter):
     with enter() as visit:
         page = visit.page
-        visit.open("/page/sandboxes/sb1", ".node:has-text('drop')")
-        page.wait_for_selector("section.why")
+        visit.open("/page/sandboxes/sb1", "aside.unit")
+        page.keyboard.press("Escape")
+        page.wait_for_selector("aside.unit", state="detached")
         held, free = [], threading.Event()
         page.route(
             re.compile(r"/(attempts|history)$"), lambda each: each.continue_() if free.is_set() else held.append(each)
@@ -142,10 +143,12 @@ def test_columns_sort_both_ways_and_the_address_says_so(world, enter):
         visit.open("/page/sandboxes", "text=2 sandboxes")
         assert names() == ["sb1", "sb2"]
         page.click("thead a:has-text('Name')")
-        page.wait_for_selector("th[aria-sort=descending]")
+        page.wait_for_selector("th[aria-sort=ascending]:has-text('Name')")
+        page.click("thead a:has-text('Name')")
+        page.wait_for_selector("th[aria-sort=descending]:has-text('Name')")
         assert (names(), page.url.rpartition("?")[2]) == (["sb2", "sb1"], "by=-name")
         page.click("thead a:has-text('Name')")
-        page.wait_for_selector("th[aria-sort=ascending]")
+        page.wait_for_selector("th[aria-sort=ascending]:has-text('Name')")
         assert names() == ["sb1", "sb2"]
 
 
