@@ -17,13 +17,16 @@ interface Props {
 }
 
 /** The actions that the report, the role and the cluster permit. */
-export function permitted(report: Report, found: SandboxOrGroup | null): (what: Asked["what"]) => boolean {
+export function permitted(report: Report, found: SandboxOrGroup | null, kind: Subject["kind"], hasSecrets: boolean): (what: Asked["what"]) => boolean {
   const open = report.phase === "open" && !report.closed;
   const over = report.phase === "cleaned" || report.phase === "abandoned";
   const when = {
     retry: retryable(report).length > 0,
     extend: open && found !== null && spec(found).ttl !== undefined,
     delete: open,
+    edit: open && found !== null && kind === "sandbox" && !plainCluster(),
+    // The server does not return secret params, so such a sandbox could not be created again.
+    recreate: open && found !== null && kind === "sandbox" && !plainCluster() && !hasSecrets,
     abandon: !open && !report.abandon,
   };
   return (what) => may("member") && !over && !(report.denied ?? {})[what] && when[what];
@@ -36,9 +39,13 @@ export function retryable(report: Report): string[] {
 const TITLES: [Asked["what"], string][] = [
   ["retry", "Retry"],
   ["extend", "Extend"],
+  ["edit", "Edit"],
+  ["recreate", "Re-create"],
   ["delete", "Delete"],
   ["abandon", "Abandon"],
 ];
+
+const DANGEROUS: Asked["what"][] = ["recreate", "delete", "abandon"];
 
 export function Actions({ subject: { kind }, at, report, found, offers: { allows, ask } }: Props): JSX.Element {
   const over = report.phase === "cleaned" || report.phase === "abandoned";
@@ -51,7 +58,7 @@ export function Actions({ subject: { kind }, at, report, found, offers: { allows
         </>
       )}
       {TITLES.filter(([what]) => allows(what)).map(([what, title]) => (
-        <button key={what} type="button" class={what === "delete" || what === "abandon" ? "danger" : undefined} onClick={() => ask({ what, unit: "" })}>
+        <button key={what} type="button" class={DANGEROUS.includes(what) ? "danger" : undefined} onClick={() => ask({ what, unit: "" })}>
           {title}
         </button>
       ))}

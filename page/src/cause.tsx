@@ -36,7 +36,8 @@ export function Cause({ blocker, root, linksUnits = true }: Props): JSX.Element 
         </a>
       ) : (
         <Text>{blocker.subject ?? ""}</Text>
-      )}{" "}
+      )}
+      {": "}
       <span title={blocker.reason}>
         <Prose>{blocker.message || (blocker.reason ?? "")}</Prose>
       </span>

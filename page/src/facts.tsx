@@ -1,9 +1,9 @@
 /** The facts about a sandbox or route group, in pairs of name and value. */
 import type { ComponentChildren, JSX } from "preact";
-import { hostOf } from "./filter";
+import { creatorOf, hostOf } from "./filter";
 import { moment, safeUrl } from "./text";
-import type { SandboxOrGroup, Report } from "./types";
-import { Labels, Prose, Text } from "./ui";
+import type { SandboxOrGroup } from "./types";
+import { Labels, Text } from "./ui";
 
 export function Fact({ title, children }: { title: string; children: ComponentChildren }): JSX.Element {
   return (
@@ -33,7 +33,15 @@ export function About({ found, description, children }: Props): JSX.Element {
         <Fact title={found.namespace ? "Namespace" : "Host"}>
           <Text>{hostOf(found) || "all"}</Text>
         </Fact>
-        <Fact title="Created">{moment(Date.parse(found.createdAt))}</Fact>
+        <Fact title="Created">
+          {moment(Date.parse(found.createdAt))}
+          {creatorOf(found) && (
+            <>
+              {" "}
+              by <Text>{creatorOf(found)}</Text>
+            </>
+          )}
+        </Fact>
         <Fact title="Routing key">
           <code>
             <Text>{found.routingKey}</Text>
@@ -92,15 +100,5 @@ function Url({ url }: { url: string }): JSX.Element {
     <a href={address} target="_blank" rel="noopener noreferrer nofollow">
       {shown}
     </a>
-  );
-}
-
-export function Ended({ report }: { report: Report }): JSX.Element | null {
-  if (!report.closed) return null;
-  const { reason, message = "", by } = report.closed;
-  return (
-    <Fact title="Ended by">
-      <Prose>{[reason, message.toLowerCase() === reason.toLowerCase() ? "" : message, by].filter(Boolean).join(", ")}</Prose>
-    </Fact>
   );
 }

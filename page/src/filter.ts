@@ -22,6 +22,11 @@ export function spec(living: Listed): Spec {
   return living.spec as Spec;
 }
 
+/** The name of the key that created a sandbox; empty if unknown. */
+export function creatorOf(living: object): string {
+  return (living as { createdBy?: string }).createdBy ?? "";
+}
+
 /** The host, or the namespace on the page of a cluster. */
 export function hostOf(living: Listed): string {
   return living.namespace || (spec(living).cluster ?? "");

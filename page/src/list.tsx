@@ -1,10 +1,12 @@
 /** The live list of sandboxes, route groups or pools: the filter, the counts by state, and the rows. */
 import type { JSX } from "preact";
-import { useMemo } from "preact/hooks";
-import { plainCluster } from "./api";
+import { useMemo, useState } from "preact/hooks";
+import { may, plainCluster } from "./api";
+import { ApplyDialog } from "./apply";
 import { BulkBar, maySelect, useSelection } from "./bulk";
-import { countTones, matches, parse, sorted, spec, toneOf, TONES, TONE_WORDS, withTone, type Order, type Terms } from "./filter";
+import { countTones, matches, parse, sorted, toneOf, TONES, TONE_WORDS, withTone, type Order, type Terms } from "./filter";
 import type { Kind, Live } from "./live";
+import { labelColumns, otherLabels } from "./label-columns";
 import { messageOf } from "./messages";
 import { go, withQuery, type Place } from "./router";
 import { DEFAULT_ORDER, Rows, type Column } from "./rows";
@@ -26,9 +28,10 @@ const COLUMNS: Column<Sandbox>[] = [
   { title: "Progress", kind: "progress", cell: (each) => <Progress sandbox={each} /> },
 ];
 
-const LABELS: Column<Sandbox>[] = [{ title: "Labels", kind: "labels", cell: (each) => <Labels labels={spec(each).labels ?? {}} /> }];
+const LABELS: Column<Sandbox>[] = [{ title: "Labels", kind: "labels", cell: (each) => <Labels labels={otherLabels(each)} /> }];
 
 export function List({ live, place }: { live: Live; place: Place }): JSX.Element {
+  const columns = useMemo(() => [...COLUMNS, ...labelColumns(live.all.values())], [live.all]);
   return (
     <Listing
       title="Sandboxes"
@@ -36,9 +39,10 @@ export function List({ live, place }: { live: Live; place: Place }): JSX.Element
       plural="sandboxes"
       known={live}
       place={place}
-      columns={COLUMNS}
+      columns={columns}
       after={LABELS}
       selectable
+      tools={<Create />}
       extraTerms=""
       help=""
       emptyMessage={<Begin />}
@@ -61,6 +65,8 @@ interface ListingProps<T extends Listed> {
   mortal?: boolean;
   /** Whether rows can be selected for actions. */
   selectable?: boolean;
+  /** Buttons beside the filter. */
+  tools?: JSX.Element;
   /** Filter terms that only this list has (for the placeholder), and a sentence about them. */
   extraTerms: string;
   help: string;
@@ -71,7 +77,7 @@ interface ListingProps<T extends Listed> {
 const NO_COLUMNS: Column<Listed>[] = [];
 
 export function Listing<T extends Listed>(props: ListingProps<T>): JSX.Element {
-  const { title, one, plural, known, place, columns, after = NO_COLUMNS, mortal = true, selectable = false, extraTerms, help, emptyMessage } = props;
+  const { title, one, plural, known, place, columns, after = NO_COLUMNS, mortal = true, selectable = false, tools, extraTerms, help, emptyMessage } = props;
   const query = place.query.get("q") ?? "";
   const wanted = place.query.get("by") ?? DEFAULT_ORDER;
   const backwards = wanted.startsWith("-");
@@ -108,6 +114,7 @@ export function Listing<T extends Listed>(props: ListingProps<T>): JSX.Element {
             is:blocked, is:working or is:ready a state, on:name a host or namespace. {help}
           </span>
         </form>
+        {tools}
         <p class="count" role="status">
           {known.synced ? count(found.length, all.length, many) : known.fault ? "Not known" : "Loading…"}
         </p>
@@ -152,6 +159,19 @@ function Counts({ all, query }: { all: Listed[]; query: string }): JSX.Element {
 
 function count(found: number, all: number, many: string): string {
   return found === all ? `${all} ${many}` : `${found} of ${all} ${many}`;
+}
+
+function Create(): JSX.Element | null {
+  const [asked, setAsked] = useState(false);
+  if (!may("member") || plainCluster()) return null;
+  return (
+    <>
+      <button type="button" onClick={() => setAsked(true)}>
+        Create
+      </button>
+      {asked && <ApplyDialog name="" onClose={() => setAsked(false)} />}
+    </>
+  );
 }
 
 function Begin(): JSX.Element {

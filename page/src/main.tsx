@@ -97,6 +97,7 @@ function SignedIn({ session, place }: { session: Session; place: Place }): JSX.E
     window.addEventListener("keydown", key);
     return () => window.removeEventListener("keydown", key);
   }, []);
+  useEffect(() => document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [view]);
   const concerns = useConcerns(live);
   return (
     <>

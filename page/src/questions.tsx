@@ -2,12 +2,13 @@
 import { createContext, type JSX } from "preact";
 import { useContext, useState } from "preact/hooks";
 import { part, request } from "./api";
+import { ApplyDialog, RecreateDialog } from "./apply";
 import { advice, type Action } from "./messages";
 import type { Subject } from "./types";
 import { Ask, Prose } from "./ui";
 
 export interface Asked {
-  what: Exclude<Action, "log"> | "delete";
+  what: Exclude<Action, "log"> | "delete" | "edit" | "recreate";
   /** The unit to retry; empty for all. */
   unit: string;
 }
@@ -72,6 +73,8 @@ interface QuestionProps {
 export function Question({ name, kind, at, asked, retrying, onClose }: QuestionProps): JSX.Element {
   if (asked.what === "extend") return <Extend name={name} at={part(at, "extend")} onClose={onClose} />;
   if (asked.what === "retry") return <Retry at={part(at, "retry")} units={retrying} unit={asked.unit} onClose={onClose} />;
+  if (asked.what === "edit") return <ApplyDialog name={name} onClose={onClose} />;
+  if (asked.what === "recreate") return <RecreateDialog name={name} onClose={onClose} />;
   if (asked.what === "abandon") return <Abandon name={name} at={part(at, "abandon")} onClose={onClose} />;
   return (
     <Ask title={`Delete ${name}?`} verb="Delete" danger onClose={onClose} act={() => request("DELETE", at)}>

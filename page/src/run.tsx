@@ -15,7 +15,7 @@ import { AllOutputs, useAllOutputs } from "./outputs";
 import { Offering, Question, type Asked, type Offers } from "./questions";
 import { go, withQuery, type Place } from "./router";
 import { Timeline } from "./timeline";
-import { duration, roughly } from "./text";
+import { duration, moment, roughly } from "./text";
 import type { Blocker, SandboxOrGroup, Move, Plan, Report, Subject, Unit } from "./types";
 import { Fault, Heading, Prose, State, Text } from "./ui";
 import { UnitPanel, unitInTrouble } from "./unit";
@@ -34,7 +34,7 @@ interface Props {
   /** Content above the graph. */
   children?: ComponentChildren;
   /** Content below everything else, while the object exists. */
-  facts: (report: Report) => JSX.Element | null;
+  facts: () => JSX.Element | null;
   /** The message if no object has this name. */
   missing: string;
 }
@@ -58,7 +58,7 @@ export function Run({ subject, place, found, children, facts, missing: none }: P
   const why = wanted && blocker?.subject ? blocker : null;
   const [asked, ask] = useState<Asked | null>(null);
   const offers: Offers = {
-    allows: report && !subject.uid ? permitted(report, shown) : () => false,
+    allows: report && !subject.uid ? permitted(report, shown, subject.kind, hasSecrets(plan)) : () => false,
     ask,
     logOf: (id) => (units?.some((each) => each.id === id) && id !== chosen ? withQuery({ unit: id }) : ""),
   };
@@ -106,7 +106,7 @@ export function Run({ subject, place, found, children, facts, missing: none }: P
             <Why blocker={why} report={report} fault={unexplained} />
             {units.length > 0 && <Timeline at={at} report={report} units={units} />}
             {!readyFirst && results}
-            {shown && facts(report)}
+            {shown && facts()}
           </div>
           {unit && (
             <UnitPanel at={at} report={report} unit={unit} why={why} whyLoaded={!wanted || !!blocker || !!unexplained} about={of.get(unit.id)} living={living} />
@@ -137,6 +137,11 @@ function useUnitInTrouble(report: Report | null, units: readonly Unit[] | null, 
     decided.current = unit !== undefined || tone !== null || OVER.includes(report.phase ?? "");
     if (unit) go(withQuery({ unit: unit.id }), "replace");
   });
+}
+
+/** Whether a step reads a secret param, as far as known: a sensitive input without a source. */
+function hasSecrets(plan: Plan | null): boolean {
+  return !plan || [...details(plan).values()].some(({ inputs }) => (inputs ?? []).some((input) => input.sensitive && !input.source));
 }
 
 /** The last good value. It stays visible after the sandbox has ended. */
@@ -194,14 +199,37 @@ function Standing({ report, found }: { report: Report | null; found: SandboxOrGr
         <State state={at}>{over ? "ended" : report.closed && at === "working" ? "ending" : TONE_WORDS[at]}</State>
       </p>
       <p class="aside">
-        {report.total ? `${report.done} of ${report.total} · ` : ""}
-        {report.bornAt ? `${roughly(now - report.bornAt)} old` : ""}
-        {end && !report.closed ? ` · ${duration(Date.parse(end) - now)} left` : ""}
+        {[
+          report.total ? `${report.done} of ${report.total}` : "",
+          report.bornAt ? `${roughly(now - report.bornAt)} old` : "",
+          end && !report.closed ? `${duration(Date.parse(end) - now)} left` : "",
+        ]
+          .filter(Boolean)
+          .join(" · ")}
+        <EndedBy report={report} />
       </p>
       <p class="message" title={report.reason}>
         <Prose>{readyOr(report.reason ?? "", report.message ?? "", (report.units ?? []).some((unit) => unit.kind === "fork"))}</Prose>
       </p>
     </div>
+  );
+}
+
+/** Who ended a run, when and why. */
+function EndedBy({ report }: { report: Report }): JSX.Element | null {
+  const request = report.abandon ?? report.closed;
+  if (!request) return null;
+  const { reason, message = "", by, at } = request;
+  const why = message.toLowerCase() === reason.toLowerCase() ? "" : message;
+  return (
+    <span>
+      {" · "}
+      {report.abandon ? "abandoned" : reason === "Expired" ? "expired" : "deleted"}
+      {by ? " by " : ""}
+      <Text>{by ?? ""}</Text> at {moment(at)}
+      {why ? ": " : ""}
+      <Prose>{why}</Prose>
+    </span>
   );
 }
 

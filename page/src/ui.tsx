@@ -90,12 +90,13 @@ async function put(text: string): Promise<void> {
 
 interface DialogProps {
   title: string;
+  wide?: boolean;
   onClose: () => void;
   children: ComponentChildren;
 }
 
 /** A modal dialog. Escape cancels it. */
-export function Dialog({ title, onClose, children }: DialogProps): JSX.Element {
+export function Dialog({ title, wide = false, onClose, children }: DialogProps): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();
   useEffect(() => {
@@ -106,7 +107,7 @@ export function Dialog({ title, onClose, children }: DialogProps): JSX.Element {
     };
   }, []);
   return (
-    <dialog ref={dialog} aria-labelledby={id} onClose={onClose}>
+    <dialog ref={dialog} class={wide ? "wide" : undefined} aria-labelledby={id} onClose={onClose}>
       <h2 id={id}>{title}</h2>
       {children}
     </dialog>

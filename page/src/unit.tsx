@@ -8,6 +8,7 @@ import type { Details } from "./graph-model";
 import { useQuery, useNow } from "./live";
 import { Log } from "./log";
 import { Outputs } from "./outputs";
+import { Advice } from "./questions";
 import { withQuery } from "./router";
 import { duration, moment } from "./text";
 import type { AttemptLog, Blocker, Move, Report, Unit } from "./types";
@@ -54,14 +55,18 @@ export function UnitPanel({ at, report, unit, why, whyLoaded, about, living }: P
       {newest ? <Log at={at} unit={unit.id} attempt={shown} /> : <p class="aside log">{living && unlisted ? <Prose>{unlisted}</Prose> : "No log yet."}</p>}
     </section>
   );
-  const causes = cause && (cause.next || (cause.because ?? []).length > 0) && (
+  // The state above has the message already, so only deeper causes are listed.
+  const isRoot = !(cause?.because ?? []).length;
+  const causes = cause && (isRoot ? (
+    <Advice next={cause.next ?? ""} unit={unit.id} />
+  ) : (
     <section class="cause">
       <h3>Why</h3>
       <ul>
         <Cause blocker={cause} root={unit.id} />
       </ul>
     </section>
-  );
+  ));
   return (
     <aside class="unit" aria-label={`Unit ${unit.id}`}>
       <div class="unit-head">

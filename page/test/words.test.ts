@@ -1,14 +1,14 @@
 import { describe, expect, test } from "vitest";
-import { fromHistory, place, rows, scale } from "../src/attempts";
+import { fromHistory, MARKS, place, rows, scale, sinceBegin, total } from "../src/attempts";
 import { part } from "../src/api";
 import { causeOf } from "../src/cause";
-import { mergeEnded } from "../src/ended";
+import { howEnded, mergeEnded } from "../src/ended";
 import { countTones, matches, parse, sorted, toneOf, withTone } from "../src/filter";
 import { matchText, shown } from "../src/match";
 import { advice, messageOf } from "../src/messages";
 import { stepUnits, params, plan, type PluginSpec } from "../src/plugin-model";
 import { graphOf } from "../src/graph-model";
-import { duration, lastPart, logPiece, logText, prose, roughly, shellWord, visible } from "../src/text";
+import { duration, findAll, lastPart, logPiece, logText, prose, roughly, shellWord, visible } from "../src/text";
 import type { Ended, Group, Move, Sandbox, Unit } from "../src/types";
 
 function sandbox(name: string, more: { labels?: Record<string, string>; tone?: string; ready?: boolean; cluster?: string } = {}): Sandbox {
@@ -38,8 +38,39 @@ describe("what has ended", () => {
     expect(names(mergeEnded(ended("b", "a"), []))).toBe("b a");
   });
 
+  test("is abandoned, failed, expired or clean, in this order", () => {
+    const word = (ended: Partial<Ended>): string => howEnded(ended as Ended).word;
+    expect(word({ abandoned: true, failed: true, reason: "Expired" })).toBe("abandoned");
+    expect(word({ failed: true, reason: "Expired" })).toBe("failed");
+    expect(["Expired", "LeaseExpired", "Deleted", ""].map((reason) => word({ reason }))).toEqual(["expired", "expired", "clean", "clean"]);
+  });
+
   test("has no gap that nobody is told of", () => {
     expect(names(mergeEnded(ended("d", "c"), ended("a")))).toBe("d c");
+  });
+});
+
+describe("a search in a log", () => {
+  test("finds words in any case, without overlaps, up to a limit", () => {
+    expect(findAll("Error error ERROR", "error", 10)).toEqual([0, 6, 12]);
+    expect(findAll("aaaa", "aa", 10)).toEqual([0, 2]);
+    expect(findAll("aaaa", "a", 2)).toEqual([0, 1]);
+    expect([findAll("abc", "", 10), findAll("abc", "x", 10)]).toEqual([[], []]);
+  });
+  test("finds the right places behind characters whose lower case is longer", () => {
+    expect(findAll("\u0130\u0130 error", "error", 10)).toEqual([3]);
+  });
+});
+
+describe("the time axis of attempts", () => {
+  test("begins with the first attempt and adds up the time of each unit", () => {
+    const at = { begin: 1000, end: 9000 };
+    expect(MARKS.map((percent) => sinceBegin(at, percent))).toEqual([0, 2000, 4000, 6000, 8000]);
+    const bars = [
+      { attempt: 1, from: 1000, to: 2500, state: "failed", reason: "" },
+      { attempt: 2, from: 5000, to: 0, state: "running", reason: "" },
+    ];
+    expect(total({ unit: "db/make", bars }, 7000)).toEqual({ attempts: 2, ms: 3500 });
   });
 });
 
