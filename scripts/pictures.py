@@ -16,7 +16,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from tests.page.browser import chromium, visit  # noqa: E402 - found beside this script
 
-SIZE = {"width": 1120, "height": 640}
+SIZE = {"width": 1280, "height": 640}
+OWNERS = ("ann", "ben", "eve")
 TEAMS = ("checkout", "payments", "search", "catalog")
 SHOP = """\
 name: shop-db@2.1.0
@@ -76,7 +77,7 @@ name: shop-pr-1842
 spec:
   cluster: local
   description: The shop with a discount, for review
-  labels: {team: checkout, pr: "1842"}
+  labels: {team: checkout, owner: ann, pr: "1842"}
   ttl: {duration: 2d}
   resources:
   - {name: db, plugin: shop-db, params: {size: small}}
@@ -94,7 +95,8 @@ def other(number: int) -> str:
     team, plugin = TEAMS[number % len(TEAMS)], "broken" if number == 5 else "events"
     ttl = f", ttl: {{duration: {number + 1}h}}" if number % 3 else ""
     name = f"{team}-pr-{1830 + number}"
-    spec = f"{{cluster: local, labels: {{team: {team}}}, resources: [{{name: r, plugin: {plugin}}}]{ttl}}}"
+    labels = f'team: {team}, owner: {OWNERS[number % len(OWNERS)]}, pr: "{1830 + number}"'
+    spec = f"{{cluster: local, labels: {{{labels}}}, resources: [{{name: r, plugin: {plugin}}}]{ttl}}}"
     return f"---\nname: {name}\nspec: {spec}\n"
 
 
@@ -125,7 +127,7 @@ def main() -> None:
                 page.screenshot(path=ROOT / "docs" / "page-sandbox.png")
         finally:
             for name in re.findall(r"^name: (\S+-pr-\d+)$", Path(folder, "all.yaml").read_text(), re.MULTILINE):
-                dayfly("abandon", name, "--reason", "a picture was taken")
+                dayfly("abandon", name, "--force", "--reason", "a picture was taken")
             dayfly("down")
 
 

@@ -31,12 +31,27 @@ export function mayChangePools(): boolean {
   return may("member") && !session?.scoped;
 }
 
-export async function request<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+export async function request<T>(method: string, path: string, body?: unknown, signal?: AbortSignal, headers: Record<string, string> = {}): Promise<T> {
+  return (await send<T>(method, path, body, signal, headers)).found;
+}
+
+/** The response of a GET with its ETag, for a later change with `If-Match`. */
+export function tagged<T>(path: string): Promise<{ found: T; tag: string }> {
+  return send<T>("GET", path, undefined, undefined, {});
+}
+
+async function send<T>(
+  method: string,
+  path: string,
+  body: unknown,
+  signal: AbortSignal | undefined,
+  headers: Record<string, string>,
+): Promise<{ found: T; tag: string }> {
   const init: RequestInit = {
     method,
     credentials: "same-origin",
     cache: "no-store",
-    headers: { "Dayfly-Page": "1", ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
+    headers: { "Dayfly-Page": "1", ...headers, ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
   };
   if (body !== undefined) init.body = JSON.stringify(body);
   if (signal) init.signal = signal;
@@ -53,7 +68,7 @@ export async function request<T>(method: string, path: string, body?: unknown, s
     if (response.status === 401 && session) window.dispatchEvent(new Event("signed-out"));
     throw new Refused(response.status, error);
   }
-  return found as T;
+  return { found: found as T, tag: response.headers.get("etag") ?? "" };
 }
 
 /** An address below the organisation. Each part is encoded as one path segment. */

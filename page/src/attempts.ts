@@ -7,6 +7,7 @@ export interface Bar {
   /** 0 if it is still running. */
   to: number;
   state: string;
+  /** Why it failed, as a message if the host sent one. */
   reason: string;
 }
 
@@ -27,7 +28,7 @@ export function rows(units: readonly Unit[], moves: readonly Move[]): Row[] {
     const bar = of.get(move.attempt) ?? { attempt: move.attempt, from: move.at, to: 0, state: "running", reason: "" };
     of.set(move.attempt, bar);
     bar.to = move.at;
-    if (MOVES_WITH_REASON.has(move.move)) bar.reason = move.reason;
+    if (MOVES_WITH_REASON.has(move.move)) bar.reason = move.message || move.reason;
     if (move.move === "Void") bar.state = "skipped"; // it never ran
     if (move.move === "Record") bar.state = move.reason.toLowerCase() === "succeeded" ? "succeeded" : "failed";
   }
@@ -39,7 +40,7 @@ export function rows(units: readonly Unit[], moves: readonly Move[]): Row[] {
       const over = !["running", "unknown"].includes(unit.state);
       const to = over ? unit.endedAt || Math.max(from, unit.since ?? 0) : 0;
       const state = unit.state === "retrying" ? "failed" : unit.state;
-      if (unit.startedAt || over) bars.push({ attempt: unit.attempt, from, to, state, reason: unit.reason ?? "" });
+      if (unit.startedAt || over) bars.push({ attempt: unit.attempt, from, to, state, reason: unit.message || (unit.reason ?? "") });
     }
     return { unit: unit.id, bars: bars.sort((a, b) => a.attempt - b.attempt) };
   });
@@ -57,6 +58,19 @@ export function scale(found: readonly Row[], now: number): Scale {
   const begin = Math.min(...bars.map((bar) => bar.from));
   const end = Math.max(...bars.map((bar) => bar.to || now));
   return { begin, end: Math.max(end, begin + 1000) };
+}
+
+/** The positions in percent of the marks on the time axis, from 0 to 100. */
+export const MARKS = [0, 25, 50, 75, 100];
+
+/** The time since the beginning at a mark, in milliseconds. */
+export function sinceBegin(at: Scale, percent: number): number {
+  return ((at.end - at.begin) * percent) / 100;
+}
+
+/** The number of attempts and the time that they ran, in milliseconds. */
+export function total(row: Row, now: number): { attempts: number; ms: number } {
+  return { attempts: row.bars.length, ms: row.bars.reduce((sum, bar) => sum + (bar.to || now) - bar.from, 0) };
 }
 
 /** A bar's position and width in percent of the scale; the width is at least 0.5. */

@@ -1,15 +1,17 @@
 /** The view "Needs attention", most severe first. */
 import type { JSX } from "preact";
-import { orgPath } from "./api";
+import { useMemo, useState } from "preact/hooks";
+import { may, orgPath } from "./api";
 import { toneOf } from "./filter";
 import { useQuery, useNow, type Live } from "./live";
+import { Advice, Offering, Question, type Asked, type Offers } from "./questions";
 import { href } from "./router";
 import { duration, moment, roughly } from "./text";
 import type { Concern } from "./types";
 import { Fault, Heading, Prose, State, Text } from "./ui";
 
 const KINDS: Record<Concern["kind"], [title: string, state: string]> = {
-  stuck: ["Cleanup is stuck", "failed"],
+  stuck: ["Cleanup is stuck", "stuck"],
   failed: ["Failed", "failed"],
   silent: ["Silent cluster", "warning"],
   held: ["Blocked", "trouble"],
@@ -62,11 +64,17 @@ function One({ concern, now }: { concern: Concern; now: number }): JSX.Element {
   const unit = ["unknown", "stuck", "held"].includes(concern.kind) ? (concern.units?.[0] ?? "") : "";
   const uid = concern.uid ?? "";
   const view = concern.pool ? ["pools", concern.pool] : concern.group ? ["routegroups", concern.group] : ["sandboxes", concern.sandbox ?? ""];
+  const name = view[1] ?? "";
+  const [asked, setAsked] = useState<Asked | null>(null);
+  const offers = useMemo<Offers>(
+    () => ({ allows: () => may("member"), ask: setAsked, logOf: (id) => href(view, { unit: id, uid }) }),
+    [view.join("/"), uid],
+  );
   return (
     <>
       <p class="what">
         <State state={state}>{title}</State>{" "}
-        {view[1] ? (
+        {name ? (
           <a href={href(view, concern.pool ? {} : { unit, uid })}>
             <Text>{concern.subject}</Text>
           </a>
@@ -76,7 +84,9 @@ function One({ concern, now }: { concern: Concern; now: number }): JSX.Element {
         {concern.since ? <span class="aside">for {roughly(now - concern.since)}</span> : null}
       </p>
       <p>
-        <b>{concern.reason}</b> <Prose>{concern.message}</Prose>
+        <span title={concern.reason}>
+          <Prose>{concern.message || concern.reason}</Prose>
+        </span>
       </p>
       {concern.until ? (
         <p class="aside">
@@ -94,11 +104,19 @@ function One({ concern, now }: { concern: Concern; now: number }): JSX.Element {
           ))}
         </p>
       )}
-      {concern.next ? (
-        <p class="next">
-          What to do: <Prose>{concern.next}</Prose>
-        </p>
-      ) : null}
+      <Offering.Provider value={concern.pool || !name ? null : offers}>
+        <Advice next={concern.next ?? ""} unit={concern.units?.[0] ?? ""} />
+      </Offering.Provider>
+      {asked && (
+        <Question
+          name={name}
+          kind={concern.group ? "route group" : "sandbox"}
+          at={orgPath(concern.group ? "routegroups" : "sandboxes", name)}
+          asked={asked}
+          retrying={[...(concern.units ?? [])]}
+          onClose={() => setAsked(null)}
+        />
+      )}
     </>
   );
 }

@@ -1,5 +1,6 @@
 /** Why an object is not ready, down to the root cause, with advice. */
 import type { JSX } from "preact";
+import { Advice } from "./questions";
 import { withQuery } from "./router";
 import { moment } from "./text";
 import type { Blocker } from "./types";
@@ -35,14 +36,13 @@ export function Cause({ blocker, root, linksUnits = true }: Props): JSX.Element 
         </a>
       ) : (
         <Text>{blocker.subject ?? ""}</Text>
-      )}{" "}
-      <b>{blocker.reason}</b> <Prose>{blocker.message ?? ""}</Prose>
+      )}
+      {": "}
+      <span title={blocker.reason}>
+        <Prose>{blocker.message || (blocker.reason ?? "")}</Prose>
+      </span>
       {blocker.since ? <span class="aside"> since {moment(blocker.since)}</span> : null}
-      {blocker.next ? (
-        <p class="next">
-          What to do: <Prose>{blocker.next}</Prose>
-        </p>
-      ) : null}
+      <Advice next={blocker.next ?? ""} unit={blocker.subject ?? ""} />
       {deeper.length > 0 && (
         <ul>
           {deeper.map((each) => (

@@ -7,7 +7,7 @@ import { go, href, withQuery, type Place } from "./router";
 import { Table } from "./table";
 import { duration, moment, roughly } from "./text";
 import type { Ended } from "./types";
-import { Fault, Heading, Text } from "./ui";
+import { Fault, Heading, State, Text } from "./ui";
 
 const FIRST = 200;
 const MORE = 1000;
@@ -27,7 +27,10 @@ export function EndedView({ live, place }: { live: Live; place: Place }): JSX.El
   // A layout effect: otherwise the view would briefly show that there are none.
   useLayoutEffect(() => setAll((known) => mergeEnded(newest ?? [], known)), [newest]);
   const terms = query.toLowerCase().split(/\s+/).filter(Boolean);
-  const found = all.filter(({ name, cluster }) => terms.every((term) => `${name}\n${cluster}`.toLowerCase().includes(term)));
+  const found = all.filter((each) => {
+    const text = [each.name, each.cluster, each.by, each.message, howEnded(each).word].join("\n").toLowerCase();
+    return terms.every((term) => text.includes(term));
+  });
   // A full response may be incomplete. The page of a cluster has only one response.
   const more = !plainCluster() && (last && all.length > FIRST ? last === MORE : (newest ?? []).length === FIRST);
   const ask = async (): Promise<void> => {
@@ -52,7 +55,7 @@ export function EndedView({ live, place }: { live: Live; place: Place }): JSX.El
             id="search"
             type="search"
             aria-label="Filter ended sandboxes"
-            placeholder={`name or ${plainCluster() ? "namespace" : "host"}`}
+            placeholder={`name, ${plainCluster() ? "namespace" : "host"}, author, or clean, expired, failed, abandoned`}
             value={query}
             spellcheck={false}
             autocomplete="off"
@@ -87,6 +90,34 @@ export function mergeEnded(newer: readonly Ended[], older: readonly Ended[]): En
   return [...newer, ...(meets ? older.filter((each) => !uids.has(each.uid)) : [])];
 }
 
+/** How a sandbox ended, in one word, with the state that colours it. Pure. */
+export function howEnded({ abandoned, failed, reason }: Pick<Ended, "abandoned" | "failed" | "reason">): { state: string; word: string } {
+  if (abandoned) return { state: "warning", word: "abandoned" };
+  if (failed) return { state: "failed", word: "failed" };
+  if (reason === "Expired" || reason === "LeaseExpired") return { state: "stopped", word: "expired" };
+  return { state: "succeeded", word: "clean" };
+}
+
+function End({ ended }: { ended: Ended }): JSX.Element {
+  const { state, word } = howEnded(ended);
+  const units = ended.units ?? [];
+  return (
+    <>
+      <State state={state}>{word}</State>{" "}
+      <span class="aside">
+        {word === "failed" && (ended.reason === "Expired" ? "then expired, and was cleaned up" : "then deleted, and was cleaned up")}
+        {word === "abandoned" && (
+          <>
+            <Text>{ended.message ?? ""}</Text>
+            {units.length ? ". May have left: " : ""}
+            <Text>{units.join(", ")}</Text>
+          </>
+        )}
+      </span>
+    </>
+  );
+}
+
 function said(found: number, all: number, more: boolean): string {
   const known = more ? `the last ${all}` : `${all} ${span()}`;
   return found === all ? known : `${found} of ${known}`;
@@ -109,10 +140,13 @@ function Rows({ found, now }: { found: Ended[]; now: number }): JSX.Element {
         },
         {
           title: "Ended",
+          kind: "age",
           cell: (each) => `${roughly(now - Date.parse(each.endedAt))} ago`,
           tip: (each) => moment(Date.parse(each.endedAt)),
         },
-        { title: "Lived", cell: (each) => duration(Date.parse(each.endedAt) - Date.parse(each.createdAt)) },
+        { title: "End", kind: "wide", cell: (each) => <End ended={each} /> },
+        { title: "By", kind: "by", cell: (each) => (each.by ? <Text>{each.by}</Text> : "–"), tip: (each) => each.by ?? "" },
+        { title: "Lived", kind: "left", cell: (each) => duration(Date.parse(each.endedAt) - Date.parse(each.createdAt)) },
         { title: plainCluster() ? "Namespace" : "Host", kind: "host", cell: (each) => <Text>{each.cluster}</Text> },
       ]}
     />

@@ -1,9 +1,9 @@
 /** The facts about a sandbox or route group, in pairs of name and value. */
 import type { ComponentChildren, JSX } from "preact";
-import { hostOf } from "./filter";
+import { creatorOf, hostOf } from "./filter";
 import { moment, safeUrl } from "./text";
-import type { SandboxOrGroup, Report } from "./types";
-import { Labels, Prose, Text } from "./ui";
+import type { SandboxOrGroup } from "./types";
+import { Labels, Text } from "./ui";
 
 export function Fact({ title, children }: { title: string; children: ComponentChildren }): JSX.Element {
   return (
@@ -33,7 +33,15 @@ export function About({ found, description, children }: Props): JSX.Element {
         <Fact title={found.namespace ? "Namespace" : "Host"}>
           <Text>{hostOf(found) || "all"}</Text>
         </Fact>
-        <Fact title="Created">{moment(Date.parse(found.createdAt))}</Fact>
+        <Fact title="Created">
+          {moment(Date.parse(found.createdAt))}
+          {creatorOf(found) && (
+            <>
+              {" "}
+              by <Text>{creatorOf(found)}</Text>
+            </>
+          )}
+        </Fact>
         <Fact title="Routing key">
           <code>
             <Text>{found.routingKey}</Text>
@@ -58,7 +66,8 @@ export function LabelFacts({ labels }: { labels: Record<string, string> }): JSX.
 export function Endpoints({ endpoints }: { endpoints: Record<string, unknown>[] }): JSX.Element | null {
   if (!endpoints.length) return null;
   return (
-    <Fact title="Endpoints">
+    <section aria-labelledby="endpoints">
+      <h2 id="endpoints">Endpoints</h2>
       {endpoints.map((each) => {
         const [name, target, url] = ["name", "target", "url"].map((key) => String(each[key] ?? ""));
         return (
@@ -75,7 +84,7 @@ export function Endpoints({ endpoints }: { endpoints: Record<string, unknown>[] 
           </div>
         );
       })}
-    </Fact>
+    </section>
   );
 }
 
@@ -91,15 +100,5 @@ function Url({ url }: { url: string }): JSX.Element {
     <a href={address} target="_blank" rel="noopener noreferrer nofollow">
       {shown}
     </a>
-  );
-}
-
-export function Ended({ report }: { report: Report }): JSX.Element | null {
-  if (!report.closed) return null;
-  const { reason, message = "", by } = report.closed;
-  return (
-    <Fact title="Ended by">
-      <Prose>{[reason, message.toLowerCase() === reason.toLowerCase() ? "" : message, by].filter(Boolean).join(", ")}</Prose>
-    </Fact>
   );
 }

@@ -2,14 +2,14 @@
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { plainCluster } from "./api";
-import { About, Ended, Endpoints, Fact, LabelFacts } from "./facts";
-import { matchedSandboxes, spec, toneOf } from "./filter";
+import { About, Fact, LabelFacts } from "./facts";
+import { matchedSandboxes, spec, toneOf, TONE_WORDS } from "./filter";
 import type { Live } from "./live";
 import { shown, type Shown } from "./match";
 import { href, type Place } from "./router";
 import { Run } from "./run";
-import type { Group, Report, Sandbox } from "./types";
-import { State, Text, TONE_WORDS } from "./ui";
+import type { Group, Sandbox } from "./types";
+import { State, Text } from "./ui";
 
 export function GroupView({ name, place, live }: { name: string; place: Place; live: Live }): JSX.Element {
   const uid = place.query.get("uid") ?? "";
@@ -21,7 +21,7 @@ export function GroupView({ name, place, live }: { name: string; place: Place; l
       place={place}
       found={found}
       missing={missing}
-      facts={(report) => found && <Facts group={found} report={report} />}
+      facts={() => found && <Facts group={found} />}
     >
       {found && (
         <div class="matching">
@@ -130,7 +130,7 @@ function Member({ name, sandbox, notes }: { name: string; sandbox: Sandbox | und
   );
 }
 
-function Facts({ group, report }: { group: Group; report: Report }): JSX.Element {
+function Facts({ group }: { group: Group }): JSX.Element {
   const { description = "", labels = {}, ttl } = spec(group);
   return (
     <About found={group} description={description}>
@@ -140,8 +140,6 @@ function Facts({ group, report }: { group: Group; report: Report }): JSX.Element
           <Text>{lives(ttl)}</Text>
         </Fact>
       )}
-      <Endpoints endpoints={group.endpoints} />
-      <Ended report={report} />
     </About>
   );
 }

@@ -2,10 +2,11 @@
 import type { JSX } from "preact";
 import { orgPath, plainCluster } from "./api";
 import { matchedSandboxes } from "./filter";
-import { Listing, type Column } from "./list";
+import { Listing, MESSAGE } from "./list";
 import { useQuery, type Live } from "./live";
 import { matchText } from "./match";
 import type { Place } from "./router";
+import type { Column } from "./rows";
 import type { Group } from "./types";
 import { Text } from "./ui";
 
@@ -13,7 +14,7 @@ import { Text } from "./ui";
 const NAMED = 8;
 
 const COLUMNS: Column<Group>[] = [
-  { title: "Reason", kind: "reason", cell: (each) => <Text>{each.status.reason}</Text>, tip: (each) => each.status.message },
+  MESSAGE,
   { title: "Matches", kind: "match", cell: (each) => <Text>{matchText(each.spec["match"])}</Text>, tip: (each) => matchText(each.spec["match"]) },
   { title: "Sandboxes", kind: "members", cell: (each) => <Members group={each} /> },
 ];

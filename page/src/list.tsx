@@ -1,35 +1,37 @@
-/** The live list of sandboxes, route groups or pools. Only rows in and near the window are in the DOM. */
+/** The live list of sandboxes, route groups or pools: the filter, the counts by state, and the rows. */
 import type { JSX } from "preact";
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { plainCluster } from "./api";
-import { hostOf, matches, parse, sorted, spec, toneOf, type Order } from "./filter";
-import { useNow, type Kind, type Live } from "./live";
-import { go, href, withQuery, type Place } from "./router";
-import { duration, roughly } from "./text";
+import { useMemo, useState } from "preact/hooks";
+import { may, plainCluster } from "./api";
+import { ApplyDialog } from "./apply";
+import { BulkBar, maySelect, useSelection } from "./bulk";
+import { countTones, matches, parse, sorted, toneOf, TONES, TONE_WORDS, withTone, type Order, type Terms } from "./filter";
+import type { Kind, Live } from "./live";
+import { labelColumns, otherLabels } from "./label-columns";
+import { messageOf } from "./messages";
+import { go, withQuery, type Place } from "./router";
+import { DEFAULT_ORDER, Rows, type Column } from "./rows";
 import type { Listed, Sandbox } from "./types";
-import { Heading, Labels, State, Text, TONE_WORDS } from "./ui";
+import { Heading, Labels, State, Text } from "./ui";
 
 const ORDERS: Order[] = ["name", "age", "state", "left"];
-/** The height of a row in pixels, as in style.css. */
-const ROW = 45;
-/** The number of rows in the DOM above and below the window. */
-const OVERSCAN_ROWS = 12;
-/** A column between State and Age. */
-export interface Column<T> {
-  title: string;
-  kind: string;
-  cell: (each: T) => JSX.Element | string;
-  tip?: (each: T) => string;
-}
+
+/** What its state is, in words. The tooltip has the reason, which the reference explains. */
+export const MESSAGE: Column<Listed> = {
+  title: "Message",
+  kind: "reason",
+  cell: (each) => <Text>{messageOf(each)}</Text>,
+  tip: (each) => `${messageOf(each)} (${each.status.reason})`,
+};
 
 const COLUMNS: Column<Sandbox>[] = [
-  { title: "Reason", kind: "reason", cell: (each) => <Text>{each.status.reason}</Text>, tip: (each) => each.status.message },
+  MESSAGE,
   { title: "Progress", kind: "progress", cell: (each) => <Progress sandbox={each} /> },
 ];
 
-const LABELS: Column<Sandbox>[] = [{ title: "Labels", kind: "labels", cell: (each) => <Labels labels={spec(each).labels ?? {}} /> }];
+const LABELS: Column<Sandbox>[] = [{ title: "Labels", kind: "labels", cell: (each) => <Labels labels={otherLabels(each)} /> }];
 
 export function List({ live, place }: { live: Live; place: Place }): JSX.Element {
+  const columns = useMemo(() => [...COLUMNS, ...labelColumns(live.all.values())], [live.all]);
   return (
     <Listing
       title="Sandboxes"
@@ -37,8 +39,10 @@ export function List({ live, place }: { live: Live; place: Place }): JSX.Element
       plural="sandboxes"
       known={live}
       place={place}
-      columns={COLUMNS}
+      columns={columns}
       after={LABELS}
+      selectable
+      tools={<Create />}
       extraTerms=""
       help=""
       emptyMessage={<Begin />}
@@ -59,6 +63,10 @@ interface ListingProps<T extends Listed> {
   after?: Column<T>[];
   /** Whether the objects may have a time to live. */
   mortal?: boolean;
+  /** Whether rows can be selected for actions. */
+  selectable?: boolean;
+  /** Buttons beside the filter. */
+  tools?: JSX.Element;
   /** Filter terms that only this list has (for the placeholder), and a sentence about them. */
   extraTerms: string;
   help: string;
@@ -67,14 +75,13 @@ interface ListingProps<T extends Listed> {
 }
 
 const NO_COLUMNS: Column<Listed>[] = [];
-const LEFT: [Order, string, string] = ["left", "Time left", "left"];
 
 export function Listing<T extends Listed>(props: ListingProps<T>): JSX.Element {
-  const { title, one, plural, known, place, columns, after = NO_COLUMNS, mortal = true, extraTerms, help, emptyMessage } = props;
+  const { title, one, plural, known, place, columns, after = NO_COLUMNS, mortal = true, selectable = false, tools, extraTerms, help, emptyMessage } = props;
   const query = place.query.get("q") ?? "";
-  const wanted = place.query.get("by") ?? "name";
+  const wanted = place.query.get("by") ?? DEFAULT_ORDER;
   const backwards = wanted.startsWith("-");
-  const order = ORDERS.find((each) => each === wanted.replace("-", "")) ?? "name";
+  const order = ORDERS.find((each) => each === wanted.replace("-", "")) ?? DEFAULT_ORDER;
   const all = useMemo(() => [...known.all.values()], [known.all]);
   const many = all.length === 1 ? one : one === "sandbox" ? "sandboxes" : `${one}s`;
   const found = useMemo(() => {
@@ -85,6 +92,7 @@ export function Listing<T extends Listed>(props: ListingProps<T>): JSX.Element {
       backwards,
     );
   }, [all, query, order, backwards]);
+  const selection = useSelection(found);
   return (
     <>
       <div class="head">
@@ -102,14 +110,18 @@ export function Listing<T extends Listed>(props: ListingProps<T>): JSX.Element {
             onInput={(event) => go(withQuery({ q: event.currentTarget.value }), "replace")}
           />
           <span id="filter-help" class="offstage">
-            Words match names, reasons, hosts, labels and descriptions. key=value finds a label, is:ready, is:working, is:trouble,
-            is:warning or is:failed a state, on:name a host or namespace. {help}
+            Words match names, messages, hosts, labels and descriptions. key=value finds a label, is:stuck, is:failed, is:warning,
+            is:blocked, is:working or is:ready a state, on:name a host or namespace. {help}
           </span>
         </form>
+        {tools}
         <p class="count" role="status">
           {known.synced ? count(found.length, all.length, many) : known.fault ? "Not known" : "Loading…"}
         </p>
       </div>
+      <BulkBar selection={selection}>
+        <Counts all={all} query={query} />
+      </BulkBar>
       <Rows
         title={title}
         plural={plural}
@@ -120,9 +132,28 @@ export function Listing<T extends Listed>(props: ListingProps<T>): JSX.Element {
         columns={columns}
         after={after}
         mortal={mortal}
+        selection={selectable && maySelect() ? selection : null}
         nothing={all.length ? `No ${one} matches the filter.` : emptyMessage}
       />
     </>
+  );
+}
+
+/** The number of objects in each state, counted over the objects that match the other terms. A click shows only one state; a second click shows all. */
+function Counts({ all, query }: { all: Listed[]; query: string }): JSX.Element {
+  const terms: Terms = parse(query);
+  const chosen = terms.is.join();
+  const counts = useMemo(() => countTones(all.filter((each) => matches({ ...parse(query), is: [] }, each))), [all, query]);
+  return (
+    <ul class="counts" aria-label="Number in each state">
+      {TONES.filter((tone) => counts.get(tone) || tone === chosen).map((tone) => (
+        <li key={tone}>
+          <a href={withQuery({ q: withTone(query, tone === chosen ? "" : tone) })} aria-current={tone === chosen ? "true" : undefined}>
+            <State state={tone}>{TONE_WORDS[tone]}</State> <b>{counts.get(tone) ?? 0}</b>
+          </a>
+        </li>
+      ))}
+    </ul>
   );
 }
 
@@ -130,106 +161,17 @@ function count(found: number, all: number, many: string): string {
   return found === all ? `${all} ${many}` : `${found} of ${all} ${many}`;
 }
 
-interface RowsProps<T> {
-  title: string;
-  plural: string;
-  found: T[];
-  order: Order;
-  backwards: boolean;
-  synced: boolean;
-  columns: Column<T>[];
-  after: Column<T>[];
-  mortal: boolean;
-  nothing: JSX.Element | string;
-}
-
-function Rows<T extends Listed>({ title, plural, found, order, backwards, synced, columns, after, mortal, nothing }: RowsProps<T>): JSX.Element {
-  const now = useNow();
-  const frame = useRef<HTMLDivElement>(null);
-  const [seen, setSeen] = useState({ top: 0, height: 900 });
-  const [wanted, setWanted] = useState(-1);
-  useEffect(() => {
-    const look = (): void => {
-      const top = frame.current?.getBoundingClientRect().top ?? 0;
-      setSeen({ top: Math.max(0, -top), height: window.innerHeight });
-    };
-    look();
-    window.addEventListener("scroll", look, { passive: true });
-    window.addEventListener("resize", look);
-    return () => {
-      window.removeEventListener("scroll", look);
-      window.removeEventListener("resize", look);
-    };
-  }, []);
-  const first = Math.max(0, Math.min(Math.floor(seen.top / ROW) - OVERSCAN_ROWS, found.length - 1));
-  const last = Math.min(found.length, Math.ceil((seen.top + seen.height) / ROW) + OVERSCAN_ROWS);
-  useLayoutEffect(() => {
-    if (wanted < 0) return;
-    const link = frame.current?.querySelector<HTMLElement>(`a[data-row="${wanted}"]`);
-    if (link) {
-      link.focus({ preventScroll: true });
-      link.scrollIntoView({ block: "nearest" });
-      setWanted(-1);
-    }
-  });
-  useEffect(() => {
-    const key = (event: KeyboardEvent): void => {
-      if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
-      const step = { j: 1, k: -1, ArrowDown: 1, ArrowUp: -1 }[event.key];
-      if (!step || !found.length || document.querySelector("dialog[open]")) return;
-      const at = document.activeElement?.getAttribute("data-row");
-      if (event.key.startsWith("Arrow") && at === null) return; // without a focused row, arrow keys scroll the page
-      event.preventDefault();
-      const next = at == null ? first + (first ? OVERSCAN_ROWS : 0) : Number(at) + step;
-      const row = Math.max(0, Math.min(found.length - 1, next));
-      const box = frame.current?.getBoundingClientRect();
-      const y = (box?.top ?? 0) + ROW * (row + 1);
-      if (y < 120 || y + ROW > window.innerHeight) window.scrollBy(0, y - window.innerHeight / 2);
-      setWanted(row);
-    };
-    window.addEventListener("keydown", key);
-    return () => window.removeEventListener("keydown", key);
-  }, [found, first]);
-  if (synced && !found.length) return <p class="nothing">{nothing}</p>;
-  const bare = (each: Column<T>): [Order | "", string, string] => ["", each.title, each.kind];
-  const heads: [Order | "", string, string][] = [
-    ["name", "Name", ""],
-    ["state", "State", ""],
-    ...columns.map(bare),
-    ["age", "Age", "age"],
-    ...(mortal ? [LEFT] : []),
-    ...after.map(bare),
-    ["", plainCluster() ? "Namespace" : "Host", "host"],
-  ];
+function Create(): JSX.Element | null {
+  const [asked, setAsked] = useState(false);
+  if (!may("member") || plainCluster()) return null;
   return (
-    <div ref={frame} class="rows">
-      <table aria-rowcount={found.length + 1} class={synced ? "" : "unsynced"}>
-        <caption class="offstage">{title}, live</caption>
-        <thead>
-          <tr aria-rowindex={1}>
-            {heads.map(([by, head, kind]) => (
-              <th key={head} scope="col" class={kind} aria-sort={by && by === order ? (backwards ? "descending" : "ascending") : undefined}>
-                {by ? <a href={withQuery({ by: nextOrder(by, order, backwards) })}>{head}</a> : head}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {first > 0 && <Space rows={first} />}
-          {found.slice(first, last).map((each, index) => (
-            <Row key={each.name} plural={plural} of={each} row={first + index} now={now} columns={columns} after={after} mortal={mortal} />
-          ))}
-          {last < found.length && <Space rows={found.length - last} />}
-        </tbody>
-      </table>
-    </div>
+    <>
+      <button type="button" onClick={() => setAsked(true)}>
+        Create
+      </button>
+      {asked && <ApplyDialog name="" onClose={() => setAsked(false)} />}
+    </>
   );
-}
-
-/** The sort order in the address (`by`) after a click on a column title. A click on the current column reverses it. */
-function nextOrder(by: Order, order: Order, backwards: boolean): string {
-  const way = by === order && !backwards ? "-" : "";
-  return by === "name" && !way ? "" : way + by;
 }
 
 function Begin(): JSX.Element {
@@ -238,54 +180,6 @@ function Begin(): JSX.Element {
       There are no sandboxes{plainCluster()?.namespace ? ` in namespace ${plainCluster()?.namespace}` : ""}. Create one with:{" "}
       <code>{plainCluster() ? "kubectl" : "dayfly"} apply -f FILE</code>
     </>
-  );
-}
-
-/** A spacer in place of rows that are not in the DOM. It has a single cell: a colSpan over hidden columns would take width from the others. */
-function Space({ rows }: { rows: number }): JSX.Element {
-  return (
-    <tr aria-hidden="true" class="space" style={{ height: `${rows * ROW}px` }}>
-      <td />
-    </tr>
-  );
-}
-
-interface RowProps<T> {
-  plural: string;
-  of: T;
-  row: number;
-  now: number;
-  columns: Column<T>[];
-  after: Column<T>[];
-  mortal: boolean;
-}
-
-function Row<T extends Listed>({ plural, of, row, now, columns, after, mortal }: RowProps<T>): JSX.Element {
-  const tone = toneOf(of);
-  const end = of.status.scheduledDeleteTime;
-  const cell = (each: Column<T>): JSX.Element => (
-    <td key={each.title} class={each.kind} title={each.tip?.(of)}>
-      {each.cell(of)}
-    </td>
-  );
-  return (
-    <tr aria-rowindex={row + 2}>
-      <th scope="row">
-        <a href={href([plural, of.name])} data-row={row}>
-          <Text>{of.name}</Text>
-        </a>
-      </th>
-      <td>
-        <State state={tone}>{TONE_WORDS[tone]}</State>
-      </td>
-      {columns.map(cell)}
-      <td class="age">{roughly(now - Date.parse(of.createdAt))}</td>
-      {mortal && <td class="left">{end ? duration(Date.parse(end) - now).split(" ").slice(0, 2).join(" ") : "–"}</td>}
-      {after.map(cell)}
-      <td class="host">
-        <Text>{hostOf(of) || "all"}</Text>
-      </td>
-    </tr>
   );
 }
 
@@ -304,6 +198,3 @@ function Progress({ sandbox }: { sandbox: Sandbox }): JSX.Element {
   );
 }
 
-export function isTyping(target: EventTarget | null): boolean {
-  return target instanceof HTMLElement && (target.matches("input, textarea, select") || target.isContentEditable);
-}

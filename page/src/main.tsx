@@ -5,7 +5,7 @@ import { Attention, useConcerns, type Concerns } from "./attention";
 import { Refused, plainCluster, request, signedIn, words } from "./api";
 import { GroupView } from "./group";
 import { GroupList } from "./groups";
-import { List, isTyping } from "./list";
+import { List } from "./list";
 import { useLive, type Live } from "./live";
 import { Hosts } from "./hosts";
 import { Plugins } from "./plugins";
@@ -13,6 +13,7 @@ import { PoolView } from "./pool";
 import { PoolList } from "./pools";
 import { EndedView } from "./ended";
 import { go, href, usePlace, type Place } from "./router";
+import { isTyping } from "./rows";
 import { SandboxView } from "./sandbox";
 import type { Session } from "./types";
 import { Dialog, Fault, Heading, Text } from "./ui";
@@ -96,6 +97,7 @@ function SignedIn({ session, place }: { session: Session; place: Place }): JSX.E
     window.addEventListener("keydown", key);
     return () => window.removeEventListener("keydown", key);
   }, []);
+  useEffect(() => document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [view]);
   const concerns = useConcerns(live);
   return (
     <>
@@ -181,9 +183,9 @@ const KEYS: [string, string][] = [
 ];
 
 const TERMS: [string, string][] = [
-  ["word", "in a name, reason, host, label or description"],
+  ["word", "in a name, message, host, label or description"],
   ["team=a", "with this label; team= for any value"],
-  ["is:failed", "the state: ready, working, trouble, warning or failed"],
+  ["is:failed", "the state: stuck, failed, warning, blocked, working or ready"],
   ["on:name", "on this host, or in this namespace"],
   ["has:name", "route groups that contain this sandbox"],
 ];

@@ -2223,6 +2223,36 @@ export interface components {
              * @description Time of its end.
              */
             endedAt: string;
+            /**
+             * @description Why it ended, in one word like `Deleted` or `Expired`; empty if unknown.
+             * @default
+             */
+            reason?: string;
+            /**
+             * @description The reason of the person who ended it; empty without one.
+             * @default
+             */
+            message?: string;
+            /**
+             * @description Author of the request that ended it; empty if unknown.
+             * @default
+             */
+            by?: string;
+            /**
+             * @description Whether a create step is known to have failed before.
+             * @default false
+             */
+            failed?: boolean;
+            /**
+             * @description Whether its cleanup was abandoned.
+             * @default false
+             */
+            abandoned?: boolean;
+            /**
+             * @description IDs of the units of an abandoned sandbox that may have left something.
+             * @default []
+             */
+            units?: string[];
         };
         /**
          * Error

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { mayChangePools, orgPath, part, request } from "./api";
 import { Cause } from "./cause";
 import { Fact } from "./facts";
-import { hostOf, toneOf } from "./filter";
+import { hostOf, toneOf, TONE_WORDS } from "./filter";
 import { useQuery, useNow, type Live } from "./live";
 import { Log } from "./log";
 import { hitRatio, refillTime } from "./pools";
@@ -12,7 +12,7 @@ import { href, qualify } from "./router";
 import { Table } from "./table";
 import { moment, roughly } from "./text";
 import type { AttemptLog, Blocker, Pool, PoolExplanation, PoolMember } from "./types";
-import { Ask, Fault, Heading, Prose, State, TONE_WORDS, Text } from "./ui";
+import { Ask, Fault, Heading, Prose, State, Text } from "./ui";
 
 /** Predictions change slowly, and the list of members has its own updates. */
 const EXPLAIN_INTERVAL_MS = 10_000;

@@ -1,15 +1,15 @@
 /** The list of pools. */
 import type { JSX } from "preact";
 import { plainCluster } from "./api";
-import { Listing, type Column } from "./list";
+import { Listing, MESSAGE } from "./list";
 import type { Live } from "./live";
 import type { Place } from "./router";
+import type { Column } from "./rows";
 import { duration } from "./text";
 import type { Pool } from "./types";
-import { Text } from "./ui";
 
 const COLUMNS: Column<Pool>[] = [
-  { title: "Reason", kind: "reason pool-reason", cell: (each) => <Text>{each.status.reason}</Text>, tip: (each) => each.status.message },
+  { ...MESSAGE, kind: "reason pool-reason" },
   { title: "Ready", kind: "number", cell: ({ status: { counts } }) => `${counts.ready ?? 0}/${counts.wanted ?? 0}` },
   { title: "Creating", kind: "number creating", cell: ({ status: { counts } }) => String(counts.creating ?? 0) },
   { title: "Held", kind: "number creating", cell: ({ status: { counts } }) => String(counts.held ?? 0) },

@@ -1,20 +1,24 @@
 /** The common part of the pages of sandboxes and route groups: state, causes, graph, attempts, and the panel of a unit. */
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useMemo, useRef } from "preact/hooks";
-import { Actions } from "./actions";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { Actions, permitted, retryable } from "./actions";
 import { orgPath, part } from "./api";
 import { fromHistory } from "./attempts";
 import { Cause } from "./cause";
-import type { Tone } from "./filter";
+import { Endpoints } from "./facts";
+import { TONE_WORDS, toneOf, type Tone } from "./filter";
 import { GraphView } from "./graph";
 import { details, planned } from "./graph-model";
 import { useQuery, useNow, useReport } from "./live";
+import { readyOr } from "./messages";
+import { AllOutputs, useAllOutputs } from "./outputs";
+import { Offering, Question, type Asked, type Offers } from "./questions";
 import { go, withQuery, type Place } from "./router";
 import { Timeline } from "./timeline";
-import { duration, roughly } from "./text";
+import { duration, moment, roughly } from "./text";
 import type { Blocker, SandboxOrGroup, Move, Plan, Report, Subject, Unit } from "./types";
-import { Fault, Heading, Prose, State, TONE_WORDS, Text } from "./ui";
-import { UnitPanel } from "./unit";
+import { Fault, Heading, Prose, State, Text } from "./ui";
+import { UnitPanel, unitInTrouble } from "./unit";
 
 const OVER = ["cleaned", "abandoned"];
 
@@ -30,7 +34,7 @@ interface Props {
   /** Content above the graph. */
   children?: ComponentChildren;
   /** Content below everything else, while the object exists. */
-  facts: (report: Report) => JSX.Element | null;
+  facts: () => JSX.Element | null;
   /** The message if no object has this name. */
   missing: string;
 }
@@ -52,6 +56,16 @@ export function Run({ subject, place, found, children, facts, missing: none }: P
   const wanted = report && (!report.ready || (report.unsupported ?? []).length > 0);
   const { found: blocker, fault: unexplained } = useQuery<Blocker>(wanted ? part(at, "why") : null, report?.version);
   const why = wanted && blocker?.subject ? blocker : null;
+  const [asked, ask] = useState<Asked | null>(null);
+  const offers: Offers = {
+    allows: report && !subject.uid ? permitted(report, shown, subject.kind, hasSecrets(plan)) : () => false,
+    ask,
+    logOf: (id) => (units?.some((each) => each.id === id) && id !== chosen ? withQuery({ unit: id }) : ""),
+  };
+  useUnitInTrouble(report, units, chosen, report && shown ? tone(report, shown) : null);
+  // Results come first if the sandbox is ready when it is opened. A later place would move everything below.
+  const readyFirst = useFirst(report ? (report.ready ?? false) : null) ?? false;
+  const { outputs, loaded } = useAllOutputs(at, report, living && subject.kind === "sandbox");
   useEffect(() => {
     const key = (event: KeyboardEvent): void => {
       if (event.key === "Escape" && chosen && !document.querySelector("dialog[open]")) go(withQuery({ unit: "" }), "replace");
@@ -61,20 +75,27 @@ export function Run({ subject, place, found, children, facts, missing: none }: P
   }, [chosen]);
   if (missing && !report) return <Missing name={subject.name}>{none}</Missing>;
   // Edges have no names without the plan. So the graph is drawn only when the plan has arrived, and nothing moves later.
-  const drawn = report && units && (plan || unplanned || !living);
-  return (
+  const drawn = report && units && (plan || unplanned || !living) && (loaded || !readyFirst);
+  const results = shown && (
     <>
+      <Endpoints endpoints={shown.endpoints} />
+      <AllOutputs at={at} outputs={outputs} />
+    </>
+  );
+  return (
+    <Offering.Provider value={offers}>
       <div class="head">
         <Heading title={subject.name}>
           <Text>{subject.name}</Text>
         </Heading>
-        {report && !subject.uid && <Actions subject={subject} at={at} report={report} found={shown} />}
+        {report && !subject.uid && <Actions subject={subject} at={at} report={report} found={shown} offers={offers} />}
       </div>
       <Standing report={report} found={shown} />
       <Fault>{report ? fault : ""}</Fault>
       {drawn && (
         <div class={unit ? "with-unit" : ""}>
           <div class="main-column">
+            {readyFirst && results}
             {living && children}
             {units.length > 0 && <GraphView units={units} plan={plan} chosen={chosen} />}
             {!plan && living && unplanned && (
@@ -84,15 +105,43 @@ export function Run({ subject, place, found, children, facts, missing: none }: P
             )}
             <Why blocker={why} report={report} fault={unexplained} />
             {units.length > 0 && <Timeline at={at} report={report} units={units} />}
-            {shown && facts(report)}
+            {!readyFirst && results}
+            {shown && facts()}
           </div>
           {unit && (
             <UnitPanel at={at} report={report} unit={unit} why={why} whyLoaded={!wanted || !!blocker || !!unexplained} about={of.get(unit.id)} living={living} />
           )}
         </div>
       )}
-    </>
+      {asked && report && (
+        <Question name={subject.name} kind={subject.kind} at={at} asked={asked} retrying={retryable(report)} onClose={() => ask(null)} />
+      )}
+    </Offering.Provider>
   );
+}
+
+/** The first value that is not null. */
+function useFirst<T>(value: T | null): T | null {
+  const first = useRef(value);
+  first.current ??= value;
+  return first.current;
+}
+
+/** Open the unit in trouble if the address names no unit. This happens once, so that the unit can be closed. */
+function useUnitInTrouble(report: Report | null, units: readonly Unit[] | null, chosen: string, tone: Tone | null): void {
+  const decided = useRef(chosen !== "");
+  useLayoutEffect(() => {
+    if (decided.current || !report || !units || report.ready) return;
+    const blocked = tone !== null && tone !== "ready" && tone !== "working";
+    const unit = unitInTrouble(units, blocked ? (report.about ?? "") : "");
+    decided.current = unit !== undefined || tone !== null || OVER.includes(report.phase ?? "");
+    if (unit) go(withQuery({ unit: unit.id }), "replace");
+  });
+}
+
+/** Whether a step reads a secret param, as far as known: a sensitive input without a source. */
+function hasSecrets(plan: Plan | null): boolean {
+  return !plan || [...details(plan).values()].some(({ inputs }) => (inputs ?? []).some((input) => input.sensitive && !input.source));
 }
 
 /** The last good value. It stays visible after the sandbox has ended. */
@@ -134,8 +183,8 @@ function Missing({ name, children }: { name: string; children: string }): JSX.El
 
 function tone(report: Report, found: SandboxOrGroup | null): Tone {
   if (report.ready) return (report.unsupported ?? []).length ? "warning" : "ready";
-  const known = found?.progress.severity;
-  return known && known !== "progress" ? (known as Tone) : report.phase === "abandoned" ? "warning" : report.phase === "cleaned" ? "ready" : "working";
+  const known = found && toneOf(found);
+  return known && known !== "ready" ? known : report.phase === "abandoned" ? "warning" : report.phase === "cleaned" ? "ready" : "working";
 }
 
 function Standing({ report, found }: { report: Report | null; found: SandboxOrGroup | null }): JSX.Element {
@@ -147,18 +196,40 @@ function Standing({ report, found }: { report: Report | null; found: SandboxOrGr
   return (
     <div class="standing">
       <p role="status">
-        <State state={at}>{over ? "ended" : report.closed ? "ending" : TONE_WORDS[at]}</State>
-        <b>{report.reason || report.phase}</b>
+        <State state={at}>{over ? "ended" : report.closed && at === "working" ? "ending" : TONE_WORDS[at]}</State>
       </p>
       <p class="aside">
-        {report.total ? `${report.done} of ${report.total} · ` : ""}
-        {report.bornAt ? `${roughly(now - report.bornAt)} old` : ""}
-        {end && !report.closed ? ` · ${duration(Date.parse(end) - now)} left` : ""}
+        {[
+          report.total ? `${report.done} of ${report.total}` : "",
+          report.bornAt ? `${roughly(now - report.bornAt)} old` : "",
+          end && !report.closed ? `${duration(Date.parse(end) - now)} left` : "",
+        ]
+          .filter(Boolean)
+          .join(" · ")}
+        <EndedBy report={report} />
       </p>
-      <p class="message">
-        <Prose>{report.message ?? ""}</Prose>
+      <p class="message" title={report.reason}>
+        <Prose>{readyOr(report.reason ?? "", report.message ?? "", (report.units ?? []).some((unit) => unit.kind === "fork"))}</Prose>
       </p>
     </div>
+  );
+}
+
+/** Who ended a run, when and why. */
+function EndedBy({ report }: { report: Report }): JSX.Element | null {
+  const request = report.abandon ?? report.closed;
+  if (!request) return null;
+  const { reason, message = "", by, at } = request;
+  const why = message.toLowerCase() === reason.toLowerCase() ? "" : message;
+  return (
+    <span>
+      {" · "}
+      {report.abandon ? "abandoned" : reason === "Expired" ? "expired" : "deleted"}
+      {by ? " by " : ""}
+      <Text>{by ?? ""}</Text> at {moment(at)}
+      {why ? ": " : ""}
+      <Prose>{why}</Prose>
+    </span>
   );
 }
 

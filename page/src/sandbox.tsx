@@ -1,13 +1,13 @@
 /** One sandbox: its run and its details. */
 import type { JSX } from "preact";
 import { plainCluster } from "./api";
-import { About, Ended, Endpoints, Fact, LabelFacts } from "./facts";
+import { About, Fact, LabelFacts } from "./facts";
 import { spec } from "./filter";
 import { useGroupsOf } from "./groups";
 import type { Live } from "./live";
 import { href, qualify, type Place } from "./router";
 import { Run } from "./run";
-import type { ResourceStatus, Report, Sandbox } from "./types";
+import type { ResourceStatus, Sandbox } from "./types";
 import { Text } from "./ui";
 
 export function SandboxView({ name, place, live }: { name: string; place: Place; live: Live }): JSX.Element {
@@ -20,12 +20,12 @@ export function SandboxView({ name, place, live }: { name: string; place: Place;
       place={place}
       found={found}
       missing={missing}
-      facts={(report) => found && <Facts sandbox={found} report={report} live={live} />}
+      facts={() => found && <Facts sandbox={found} live={live} />}
     />
   );
 }
 
-function Facts({ sandbox, report, live }: { sandbox: Sandbox; report: Report; live: Live }): JSX.Element {
+function Facts({ sandbox, live }: { sandbox: Sandbox; live: Live }): JSX.Element {
   const { description = "", labels = {} } = spec(sandbox);
   const groups = useGroupsOf(sandbox.name, live);
   const pooled = sandbox.status.resources ?? [];
@@ -50,8 +50,6 @@ function Facts({ sandbox, report, live }: { sandbox: Sandbox; report: Report; li
           ))}
         </Fact>
       )}
-      <Endpoints endpoints={sandbox.endpoints} />
-      <Ended report={report} />
     </About>
   );
 }

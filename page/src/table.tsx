@@ -4,7 +4,7 @@ import type { ComponentChildren, JSX } from "preact";
 interface Column<Row> {
   title: string;
   /** The class of its cells. In a `wide` column the title keeps its width. */
-  kind?: "age" | "host" | "left" | "reason" | "wide";
+  kind?: "age" | "by" | "host" | "left" | "reason" | "wide";
   cell: (row: Row) => ComponentChildren;
   /** The tooltip of a cell. */
   tip?: (row: Row) => string;

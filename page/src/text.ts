@@ -46,6 +46,17 @@ export function lastPart(text: string, most: number): string {
   return text.slice(line > 0 && line - begin < most / 10 ? line : begin);
 }
 
+/** The begins of at most `most` places where the text has these words, in any case. */
+export function findAll(text: string, words: string, most: number): number[] {
+  const found: number[] = [];
+  // Lower case may change the length of a text, and then positions would not match.
+  const exact = text.toLowerCase().length !== text.length;
+  const [where, what] = exact ? [text, words] : [text.toLowerCase(), words.toLowerCase()];
+  if (!what) return found;
+  for (let at = where.indexOf(what); at >= 0 && found.length < most; at = where.indexOf(what, at + what.length)) found.push(at);
+  return found;
+}
+
 /** A duration in at most two units: 98 ms, 1.2 s, 45 s, 3 min 20 s, 2 h 5 min, 3 d 4 h. */
 export function duration(ms: number): string {
   if (ms > 0 && ms < 999.5) return `${Math.round(ms)} ms`;

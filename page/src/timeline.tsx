@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { part } from "./api";
-import { place, rows, scale } from "./attempts";
+import { MARKS, place, rows, scale, sinceBegin, total, type Row } from "./attempts";
 import { useQuery, useNow } from "./live";
 import { withQuery } from "./router";
 import { duration, moment, visible } from "./text";
@@ -18,8 +18,17 @@ export function Timeline({ at: address, report, units }: { at: string; report: R
   return (
     <section class="timeline" aria-labelledby="timeline">
       <h2 id="timeline">
-        Attempts <span class="aside">over {duration(at.end - at.begin)}</span>
+        Attempts <span class="aside">from {moment(at.begin)}</span>
       </h2>
+      <div class="axis" aria-hidden="true">
+        <span class="track">
+          {MARKS.map((percent) => (
+            <span key={percent} style={{ left: `${percent}%` }}>
+              {percent ? duration(sinceBegin(at, percent)) : "0"}
+            </span>
+          ))}
+        </span>
+      </div>
       <ul>
         {found.map((row) => (
           <li key={row.unit}>
@@ -37,9 +46,17 @@ export function Timeline({ at: address, report, units }: { at: string; report: R
                 );
               })}
             </span>
+            <span class="took">{took(row, now)}</span>
           </li>
         ))}
       </ul>
     </section>
   );
+}
+
+/** How long the attempts of a unit ran: 1.2 s, or 3 × 1.2 s in all. */
+function took(row: Row, now: number): string {
+  const { attempts, ms } = total(row, now);
+  if (!attempts) return "–";
+  return attempts === 1 ? duration(ms) : `${attempts} tries, ${duration(ms)}`;
 }

@@ -2,7 +2,6 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { words } from "./api";
-import type { Tone } from "./filter";
 import { prose, visible } from "./text";
 
 /** A symbol for each state, because not everyone can distinguish the colours. */
@@ -11,6 +10,7 @@ const SIGNS: Record<string, string> = {
   running: "◐",
   succeeded: "✓",
   failed: "✕",
+  stuck: "✕",
   retrying: "↻",
   unknown: "?",
   stopped: "■",
@@ -31,14 +31,6 @@ export function State({ state, children }: { state: string; children?: Component
     </span>
   );
 }
-
-export const TONE_WORDS: Record<Tone, string> = {
-  ready: "ready",
-  working: "working",
-  trouble: "blocked",
-  warning: "warning",
-  failed: "failed",
-};
 
 /** Untrusted text. `bdi` prevents it from changing the direction of the surrounding text. */
 export function Text({ children }: { children: string }): JSX.Element {
@@ -98,12 +90,13 @@ async function put(text: string): Promise<void> {
 
 interface DialogProps {
   title: string;
+  wide?: boolean;
   onClose: () => void;
   children: ComponentChildren;
 }
 
 /** A modal dialog. Escape cancels it. */
-export function Dialog({ title, onClose, children }: DialogProps): JSX.Element {
+export function Dialog({ title, wide = false, onClose, children }: DialogProps): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();
   useEffect(() => {
@@ -114,7 +107,7 @@ export function Dialog({ title, onClose, children }: DialogProps): JSX.Element {
     };
   }, []);
   return (
-    <dialog ref={dialog} aria-labelledby={id} onClose={onClose}>
+    <dialog ref={dialog} class={wide ? "wide" : undefined} aria-labelledby={id} onClose={onClose}>
       <h2 id={id}>{title}</h2>
       {children}
     </dialog>

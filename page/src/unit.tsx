@@ -1,16 +1,26 @@
 /** One unit: inputs, outputs, attempts, log, receipt, and the units it waits for. */
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { may, part, plainCluster, request, words } from "./api";
+import { part } from "./api";
 import { rows, type Bar } from "./attempts";
 import { Cause, causeOf } from "./cause";
 import type { Details } from "./graph-model";
 import { useQuery, useNow } from "./live";
 import { Log } from "./log";
+import { Outputs } from "./outputs";
+import { Advice } from "./questions";
 import { withQuery } from "./router";
 import { duration, moment } from "./text";
-import type { AttemptLog, Blocker, Move, Output, Report, Unit } from "./types";
-import { Fault, Prose, State, Text } from "./ui";
+import type { AttemptLog, Blocker, Move, Report, Unit } from "./types";
+import { Prose, State, Text } from "./ui";
+
+/** The states in which the cause and the log come first. */
+const TROUBLE = new Set(["failed", "retrying", "unknown"]);
+
+/** The unit that a run in trouble is about; undefined if it has none, or is not in trouble. */
+export function unitInTrouble(units: readonly Unit[], about: string): Unit | undefined {
+  return units.find((unit) => unit.id === about) ?? units.find((unit) => unit.state === "failed") ?? units.find((unit) => TROUBLE.has(unit.state));
+}
 
 interface Props {
   at: string;
@@ -38,6 +48,25 @@ export function UnitPanel({ at, report, unit, why, whyLoaded, about, living }: P
   const cause = causeOf(unit.id, why);
   // The sections are shown only when all responses have arrived, so that they do not move.
   const whole = whyLoaded && (moves !== null || unread !== "") && (logs !== null || unlisted !== "");
+  const inTrouble = TROUBLE.has(unit.state);
+  const log = (
+    <section>
+      <h3>Log</h3>
+      {newest ? <Log at={at} unit={unit.id} attempt={shown} /> : <p class="aside log">{living && unlisted ? <Prose>{unlisted}</Prose> : "No log yet."}</p>}
+    </section>
+  );
+  // The state above has the message already, so only deeper causes are listed.
+  const isRoot = !(cause?.because ?? []).length;
+  const causes = cause && (isRoot ? (
+    <Advice next={cause.next ?? ""} unit={unit.id} />
+  ) : (
+    <section class="cause">
+      <h3>Why</h3>
+      <ul>
+        <Cause blocker={cause} root={unit.id} />
+      </ul>
+    </section>
+  ));
   return (
     <aside class="unit" aria-label={`Unit ${unit.id}`}>
       <div class="unit-head">
@@ -51,14 +80,15 @@ export function UnitPanel({ at, report, unit, why, whyLoaded, about, living }: P
       <p class="standing">
         <State state={unit.state} /> <span class="aside">{unit.kind}, {unit.event}</span>
         <br />
-        <span class="message">
-          {unit.reason && unit.reason !== unit.state ? <b>{unit.reason}: </b> : null}
-          <Prose>{unit.message || (unit.since ? `since ${moment(unit.since)}` : "not yet")}</Prose>
+        <span class="message" title={unit.reason}>
+          <Prose>{unit.message || (unit.reason && unit.reason.toLowerCase() !== unit.state ? unit.reason : "") || (unit.since ? `since ${moment(unit.since)}` : "not yet")}</Prose>
         </span>
         {unit.until && unit.until > now ? <span class="aside"> Continues automatically at {moment(unit.until)}, in {duration(unit.until - now)}.</span> : null}
       </p>
       {whole ? (
         <>
+          {inTrouble && causes}
+          {inTrouble && log}
           {(unit.waitsOn ?? []).length > 0 && (
             <p>
               Waits for{" "}
@@ -77,18 +107,8 @@ export function UnitPanel({ at, report, unit, why, whyLoaded, about, living }: P
           )}
           <Inputs about={about} unit={unit} />
           <Outputs at={at} report={report} unit={unit} about={about} living={living} />
-          <section>
-            <h3>Log</h3>
-            {newest ? <Log at={at} unit={unit.id} attempt={shown} /> : <p class="aside log">{living && unlisted ? <Prose>{unlisted}</Prose> : "No log yet."}</p>}
-          </section>
-          {cause && (cause.next || (cause.because ?? []).length > 0) ? (
-            <section class="cause">
-              <h3>Why</h3>
-              <ul>
-                <Cause blocker={cause} root={unit.id} />
-              </ul>
-            </section>
-          ) : null}
+          {!inTrouble && log}
+          {!inTrouble && causes}
           <Attempts bars={bars} logged={logged} shown={shown} show={setAttempt} now={now} />
           <Receipt moves={mine} unit={unit} />
           {living && unread && (
@@ -155,78 +175,6 @@ function Inputs({ about, unit }: { about: Details | undefined; unit: Unit }): JS
           ))}
       </ul>
     </section>
-  );
-}
-
-function Outputs({ at, report, unit, about, living }: Omit<Props, "why" | "whyLoaded">): JSX.Element | null {
-  const there = unit.outputs ?? [];
-  // On the page of a cluster, the report has no names of outputs. They are in a Secret that the user may not be allowed to read.
-  const denied = (report.denied ?? {})["outputs"] ?? "";
-  const given = there.length > 0 || (plainCluster() !== null && unit.state === "succeeded" && unit.kind !== "fork" && unit.kind !== "route");
-  const asks = living && given && may("member") && !denied;
-  const path = asks ? part(at, "outputs", { masked: "true" }) : null;
-  const { found, fault } = useQuery<Output[]>(path, report.version);
-  const mine = (found ?? []).filter((each) => `${each.resource ? `${each.resource}/` : ""}${each.step}` === unit.id);
-  const names = [...new Set([...(about?.outputs ?? []).map((each) => each.name), ...there, ...mine.map((each) => each.output)])];
-  if (!names.length && !fault && !(denied && given)) return null;
-  return (
-    <section>
-      <h3>Outputs</h3>
-      <Fault>{fault}</Fault>
-      {denied && given && (
-        <p class="aside">
-          Values cannot be shown: <Prose>{denied}</Prose>
-        </p>
-      )}
-      <ul class="values">
-        {names.map((output) => {
-          const value = mine.find((each) => each.output === output);
-          return (
-            // The key includes unit and attempt, so that a revealed value is not shown for the output of another unit with the same name.
-            <li key={`${unit.id} ${unit.attempt ?? 0} ${output}`}>
-              <b>
-                <Text>{output}</Text>
-              </b>
-              {value ? <Value at={at} unit={unit.id} output={value} /> : <code class="aside">{there.includes(output) || given ? "recorded" : "not yet"}</code>}
-            </li>
-          );
-        })}
-      </ul>
-    </section>
-  );
-}
-
-/** The value of an output. A sensitive value is shown after a click, which the server records in its audit log. */
-function Value({ at, unit, output }: { at: string; unit: string; output: Output }): JSX.Element {
-  const [shown, setShown] = useState<Output | null>(null);
-  const [fault, setFault] = useState("");
-  const reveal = async (): Promise<void> => {
-    try {
-      setShown(await request<Output>("POST", part(at, "reveal"), { unit, output: output.output }));
-    } catch (refused) {
-      setFault(words(refused));
-    }
-  };
-  const visible = output.sensitive ? shown : output;
-  if (visible)
-    return (
-      <code>
-        <Text>{visible.encoding === "utf-8" ? visible.value : `base64: ${visible.value}`}</Text>{" "}
-        {output.sensitive && (
-          <button type="button" class="quiet" onClick={() => setShown(null)}>
-            Hide
-          </button>
-        )}
-      </code>
-    );
-  return (
-    <code>
-      ••••••{" "}
-      <button type="button" class="quiet" title={plainCluster() ? undefined : "This is recorded"} aria-label={`Reveal ${output.output}${plainCluster() ? "" : "; this is recorded"}`} onClick={() => void reveal()}>
-        Reveal
-      </button>
-      <Fault>{fault}</Fault>
-    </code>
   );
 }
 

@@ -1,13 +1,14 @@
 import { describe, expect, test } from "vitest";
-import { fromHistory, place, rows, scale } from "../src/attempts";
+import { fromHistory, MARKS, place, rows, scale, sinceBegin, total } from "../src/attempts";
 import { part } from "../src/api";
 import { causeOf } from "../src/cause";
-import { mergeEnded } from "../src/ended";
-import { matches, parse, sorted, toneOf } from "../src/filter";
+import { howEnded, mergeEnded } from "../src/ended";
+import { countTones, matches, parse, sorted, toneOf, withTone } from "../src/filter";
 import { matchText, shown } from "../src/match";
+import { advice, messageOf } from "../src/messages";
 import { stepUnits, params, plan, type PluginSpec } from "../src/plugin-model";
 import { graphOf } from "../src/graph-model";
-import { duration, lastPart, logPiece, logText, prose, roughly, shellWord, visible } from "../src/text";
+import { duration, findAll, lastPart, logPiece, logText, prose, roughly, shellWord, visible } from "../src/text";
 import type { Ended, Group, Move, Sandbox, Unit } from "../src/types";
 
 function sandbox(name: string, more: { labels?: Record<string, string>; tone?: string; ready?: boolean; cluster?: string } = {}): Sandbox {
@@ -37,8 +38,58 @@ describe("what has ended", () => {
     expect(names(mergeEnded(ended("b", "a"), []))).toBe("b a");
   });
 
+  test("is abandoned, failed, expired or clean, in this order", () => {
+    const word = (ended: Partial<Ended>): string => howEnded(ended as Ended).word;
+    expect(word({ abandoned: true, failed: true, reason: "Expired" })).toBe("abandoned");
+    expect(word({ failed: true, reason: "Expired" })).toBe("failed");
+    expect(["Expired", "LeaseExpired", "Deleted", ""].map((reason) => word({ reason }))).toEqual(["expired", "expired", "clean", "clean"]);
+  });
+
   test("has no gap that nobody is told of", () => {
     expect(names(mergeEnded(ended("d", "c"), ended("a")))).toBe("d c");
+  });
+});
+
+describe("a search in a log", () => {
+  test("finds words in any case, without overlaps, up to a limit", () => {
+    expect(findAll("Error error ERROR", "error", 10)).toEqual([0, 6, 12]);
+    expect(findAll("aaaa", "aa", 10)).toEqual([0, 2]);
+    expect(findAll("aaaa", "a", 2)).toEqual([0, 1]);
+    expect([findAll("abc", "", 10), findAll("abc", "x", 10)]).toEqual([[], []]);
+  });
+  test("finds the right places behind characters whose lower case is longer", () => {
+    expect(findAll("\u0130\u0130 error", "error", 10)).toEqual([3]);
+  });
+});
+
+describe("the time axis of attempts", () => {
+  test("begins with the first attempt and adds up the time of each unit", () => {
+    const at = { begin: 1000, end: 9000 };
+    expect(MARKS.map((percent) => sinceBegin(at, percent))).toEqual([0, 2000, 4000, 6000, 8000]);
+    const bars = [
+      { attempt: 1, from: 1000, to: 2500, state: "failed", reason: "" },
+      { attempt: 2, from: 5000, to: 0, state: "running", reason: "" },
+    ];
+    expect(total({ unit: "db/make", bars }, 7000)).toEqual({ attempts: 2, ms: 3500 });
+  });
+});
+
+describe("advice with commands that the page has buttons for", () => {
+  test("keeps only the clauses without such commands", () => {
+    const stuck =
+      "read its log with `dayfly logs a db drop` and fix the cause; it is retried until it succeeds, or at once with `dayfly retry a`. " +
+      "If everything that it would remove is certainly gone: `dayfly abandon a --reason ...`";
+    expect(advice(stuck)).toEqual({ text: "Fix the cause; it is retried until it succeeds", actions: ["log", "retry", "abandon"] });
+    const failed = "read its log with `dayfly logs a db make`, fix the plugin or the parameters, delete the sandbox and apply it again";
+    expect(advice(failed)).toEqual({ text: "Fix the plugin or the parameters, delete the sandbox and apply it again", actions: ["log"] });
+    const expiring = "let it expire, or extend it: `dayfly sandbox extend a --for 2h`";
+    expect(advice(expiring)).toEqual({ text: "Let it expire", actions: ["extend"] });
+    expect(advice("watch it with `dayfly logs a db make -f`")).toEqual({ text: "", actions: ["log"] });
+  });
+  test("keeps all other advice, with its commands", () => {
+    const slots = "wait, or raise the limit: on one machine with `dayfly up --parallel N`; in a cluster, the administrator sets it";
+    expect(advice(slots)).toEqual({ text: `W${slots.slice(1)}`, actions: [] });
+    expect(advice("")).toEqual({ text: "", actions: [] });
   });
 });
 
@@ -170,6 +221,28 @@ describe("a filter", () => {
   test("knows no labels but those that are there", () => {
     expect(found("constructor=")).toEqual([]);
     expect(found("toString=")).toEqual([]);
+  });
+  test("counts as stuck if its cleanup does not continue until a person acts", () => {
+    const [ready, failed] = ["ready", "failed"].map((tone) => all.find((each) => toneOf(each) === tone)) as [Sandbox, Sandbox];
+    const stuck = { ...ready, name: "s", status: { ...ready.status, ready: false, reason: "CleanupStuck" }, progress: { ...ready.progress, severity: "warning" } };
+    const lost = { ...failed, name: "l", progress: { ...failed.progress, phase: "closed" } };
+    expect([stuck, lost].map(toneOf)).toEqual(["stuck", "stuck"]);
+    expect(sorted([...all, stuck], "state").map((each) => each.name)[0]).toBe("s");
+    expect([...countTones([...all, stuck, lost])].sort()).toEqual([["failed", 1], ["ready", 1], ["stuck", 2], ["working", 1]]);
+  });
+  test("is filtered by one state at a time with a click on its count", () => {
+    expect(withTone("team=x is:failed", "stuck")).toBe("team=x is:stuck");
+    expect(withTone("team=x is:stuck", "")).toBe("team=x");
+    expect(withTone("", "trouble")).toBe("is:blocked");
+    expect(parse("is:blocked").is).toEqual(parse("is:trouble").is);
+  });
+  test("is described by its message, and by \"ready\" if there are no workloads to describe", () => {
+    const status = { reason: "AllDesiredWorkloadsReady", message: "All desired workloads are available." };
+    const forked = { forks: [{}] } as unknown as Sandbox["spec"];
+    const bare = {} as unknown as Sandbox["spec"];
+    expect(messageOf({ spec: forked, status })).toBe(status.message);
+    expect(messageOf({ spec: bare, status })).toBe("ready");
+    expect(messageOf({ spec: bare, status: { reason: "Blocked", message: "" } })).toBe("Blocked");
   });
   test("is sorted as asked, of equals by name", () => {
     expect(sorted(all, "name").map((each) => each.name)).toEqual(["a", "b", "c"]);

@@ -68,9 +68,7 @@ class Visit:
         self.context = context
         self.elsewhere: list[str] = []
         self.errors: list[str] = []
-        self.expected = re.compile(
-            r"status of 401|status of 403|status of 404|status of 400|ERR_INCOMPLETE_CHUNKED_ENCODING"
-        )
+        self.expected = re.compile(r"status of 40[01349]|status of 412|ERR_INCOMPLETE_CHUNKED_ENCODING")
         context.on("request", self._asks)
         self.page.on("pageerror", lambda fault: self.errors.append(str(fault)))
         self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)

@@ -210,11 +210,9 @@ def test_attention_item_links_to_its_sandbox(world, host, enter):
         visit.open("/page/attention", ".concerns li")
         text = visit.page.inner_text(".concerns")
         assert "sandbox sb1" in text
-        assert "What to do: read its log with dayfly logs sb1" in text
-        codes = visit.page.locator(".concerns .next code").all_inner_texts()
-        assert "dayfly logs sb1" in codes
+        assert "What to do: Fix the plugin or the parameters" in text
         visit.page.click(".concerns a >> nth=0")
-        visit.page.wait_for_selector(".why li:has-text('ResourceFailed')")
+        visit.page.wait_for_selector(".why li:has-text('mydb/provision: exit 1')")
 
 
 def test_badge_equals_the_number_of_listed_concerns(world, host, enter):

@@ -62,7 +62,7 @@ def test_viewer_has_no_buttons_and_reads_the_reason(browser, stage):
         visit.open("/page/sandboxes/box?unit=db%2Fmake", ".denied")
         said = page.inner_text(".denied")
         assert 'you may not delete sandboxes in namespace "shop"' in said
-        assert "extend, retry, abandon: you may not patch sandboxes" in said
+        assert "retry, extend, abandon: you may not patch sandboxes" in said
         assert page.locator(".actions button.danger").count() == 0
         page.wait_for_selector(".unit :text('its log cannot be shown while it runs')")
         page.wait_for_selector("text=The receipt and history cannot be shown")

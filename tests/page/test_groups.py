@@ -128,7 +128,7 @@ def test_group_page_shows_members_and_answering_forks(world, host, enter):
         page = visit.page
         visit.open("/page/routegroups", "text=2 route groups")
         page.wait_for_selector("td.members:has-text('2 pay-api, pay-web')")
-        page.click("tbody a >> nth=1")
+        page.click("tbody a:has-text('pay')")
         page.wait_for_selector(".members li:has-text('pay-api'):has-text('answers for default/web')")
         page.wait_for_selector(
             ".members li:has-text('pay-web'):has-text('does not answer for default/web: pay-api is older')"
@@ -149,7 +149,7 @@ def test_group_page_shows_members_and_answering_forks(world, host, enter):
             "no",
         ]
         page.wait_for_selector("a[href='http://127.0.0.1:8123/']")
-        page.wait_for_selector(".why li:has-text('Unsupported')")
+        page.wait_for_selector(".why li:has-text('Not supported here')")
         # The page shows new, ended and changed sandboxes without a reload.
         page.evaluate("window.same = true")
         world.put("sandboxes/late", specs.empty(labels={"draft": "no"}))
@@ -250,7 +250,7 @@ def test_group_can_be_copied_extended_retried_and_abandoned(world, host, enter):
         page.click("dialog button.main")
         page.wait_for_selector("dialog", state="detached")
         assert host.hurried[-1][0] == {"bye": 1}
-        visit.open("/page/attention", ".concerns li:has-text('CleanupStuck')")
+        visit.open("/page/attention", ".concerns li:has-text('bye: exit 1')")
         page.click(".concerns a:has-text('route group pay')")
         page.click("button:has-text('Abandon')")
         page.fill("dialog input", "nobody listens")

@@ -115,7 +115,7 @@ def test_failing_pool_needs_attention_and_shows_its_log(pooled, host, enter):
         visit.page.click(".concerns a:has-text('pool small')")
         visit.page.wait_for_selector(".log pre:has-text('no route to the database')")
         assert "exit code 3" in visit.text()
-        assert visit.page.locator(".why").inner_text().count("Failing") == 1
+        assert visit.page.locator(".why").inner_text().count("3 members failed in a row") == 1
 
 
 def test_pool_is_paused_and_deleted_by_its_buttons(pooled, host, enter):

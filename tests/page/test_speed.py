@@ -67,7 +67,7 @@ def test_thousand_sandboxes_load_in_a_second_and_rest_cheaply(cli, browser, play
         asked = urllib.request.Request(
             f"{url}/api/v2/orgs/local/sandboxes/box-{n:04}",
             json.dumps(wish).encode(),
-            {"signadot-api-key": key},
+            {"signadot-api-key": key, "content-type": "application/json"},
             method="PUT",
         )
         urllib.request.urlopen(asked, timeout=60).close()

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
+from tests.page.server_data import told
 from tests.page.test_browser import JUMP, uid_of
 from tests.server import specs
 
@@ -53,6 +54,53 @@ def test_ended_sandboxes_of_one_name_are_shown_separately(client, host, enter):
             assert page.locator(".actions").count() == 0, "a living sandbox is not ended by mistake"
         visit.open("/page/ended?q=oth", "text=0 of 2 in the last week")
         visit.open("/page/sandboxes/again", ".standing .state:has-text('ready')")
+
+
+def test_ended_list_shows_how_each_sandbox_ended_and_by_whom(world, host, enter):
+    for name in ("plain", "gone"):
+        world.put(f"sandboxes/{name}", specs.sandbox())
+    told(host, broken := uid_of(host, "gone"))
+    host.lines[broken] = (
+        HistoryEntry(seq=1, at=5, unit="mydb/provision", attempt=1, move="Claim", reason="", message=""),
+    )
+    world.call("POST", "sandboxes/gone/abandon", {"reason": "its machine burnt", "force": True})
+    uid = uid_of(host, "plain")
+    world.call("DELETE", "sandboxes/plain")
+    host.finish(uid)
+    assert world.call("GET", "sandboxes/plain").status == 404
+    with enter() as visit:
+        page = visit.page
+        visit.open("/page/ended", "text=2 in the last week")
+        gone, plain = (
+            page.locator("tr:has-text('gone')").inner_text(),
+            page.locator("tr:has-text('plain')").inner_text(),
+        )
+        assert "abandoned its machine burnt. May have left: mydb/provision" in " ".join(gone.split())
+        assert "clean" in plain
+        author = world.get("ended-sandboxes")[0]["by"]
+        assert author
+        assert author in plain
+        page.fill("#search", "abandoned")
+        page.wait_for_selector("text=1 of 2 in the last week")
+        assert visit.axe() == []
+
+
+def test_label_column_appears_only_with_its_label(client, enter):
+    client.put("sandboxes/bare", specs.empty(labels={"team": "a"}))
+    with enter() as visit:
+        page = visit.page
+        heads = lambda: page.locator("thead th").all_inner_texts()  # noqa: E731
+        page.wait_for_selector("text=1 sandbox")
+        assert not {"Owner", "PR", "Link"} & set(heads())
+        labels = {"owner": "ann", "pr": "https://git.example/shop/pull/17", "link": "javascript:alert(1)"}
+        client.put("sandboxes/full", specs.empty(labels=labels))
+        page.wait_for_selector("text=2 sandboxes")
+        assert {"Owner", "PR", "Link"} <= set(heads())
+        link = page.locator("td.pr a")
+        assert (link.inner_text(), link.get_attribute("href")) == ("#17", labels["pr"])
+        assert page.locator("td.owner").all_inner_texts()[1] == "ann"
+        assert page.locator("td.link a").count() == 0, "only http and https addresses are links"
+        assert visit.axe() == []
 
 
 def test_new_sandbox_appears_at_once_on_its_open_page(client, host, enter):
@@ -118,8 +166,9 @@ def test_unit_panel_shows_attempts_and_obstacles(world, enter):
 def test_a_panel_that_is_loading_moves_nothing(world, enter):
     with enter() as visit:
         page = visit.page
-        visit.open("/page/sandboxes/sb1", ".node:has-text('drop')")
-        page.wait_for_selector("section.why")
+        visit.open("/page/sandboxes/sb1", "aside.unit")
+        page.keyboard.press("Escape")
+        page.wait_for_selector("aside.unit", state="detached")
         held, free = [], threading.Event()
         page.route(
             re.compile(r"/(attempts|history)$"), lambda each: each.continue_() if free.is_set() else held.append(each)
@@ -142,10 +191,12 @@ def test_columns_sort_both_ways_and_the_address_says_so(world, enter):
         visit.open("/page/sandboxes", "text=2 sandboxes")
         assert names() == ["sb1", "sb2"]
         page.click("thead a:has-text('Name')")
-        page.wait_for_selector("th[aria-sort=descending]")
+        page.wait_for_selector("th[aria-sort=ascending]:has-text('Name')")
+        page.click("thead a:has-text('Name')")
+        page.wait_for_selector("th[aria-sort=descending]:has-text('Name')")
         assert (names(), page.url.rpartition("?")[2]) == (["sb2", "sb1"], "by=-name")
         page.click("thead a:has-text('Name')")
-        page.wait_for_selector("th[aria-sort=ascending]")
+        page.wait_for_selector("th[aria-sort=ascending]:has-text('Name')")
         assert names() == ["sb1", "sb2"]
 
 

@@ -254,6 +254,50 @@ def test_ended_sandboxes_are_listed_newest_first(client, host):
     assert client.call("GET", "ended-sandboxes?before=1").json == []
 
 
+def ended_row(client, host, name: str, report=None):
+    """Delete a sandbox after its host has sent a report, and return its entry in the list of ended ones."""
+    client.put(f"sandboxes/{name}", specs.sandbox())
+    uid = next(uid for uid, offer in host.offers.items() if offer.name == name)
+    if report is not None:
+        host.say(uid, ready=False, reason="ResourceFailed", message="mydb/provision: exit 1", units=report)
+        assert client.get(f"sandboxes/{name}")["status"]["reason"] == "ResourceFailed"
+    client.call("DELETE", f"sandboxes/{name}")
+    host.finish(uid)
+    assert client.call("GET", f"sandboxes/{name}").status == 404
+    return client.get("ended-sandboxes")[0]
+
+
+def test_ended_sandbox_has_author_and_reason(client, host):
+    client.put("resource-plugins/db", specs.plugin())
+    found = ended_row(client, host, "one")
+    assert (found["reason"], found["failed"], found["abandoned"], found["units"]) == ("Deleted", False, False, [])
+    assert found["by"], "the name of the key"
+
+
+def test_ended_sandbox_is_failed_if_a_create_step_had_failed(client, host):
+    client.put("resource-plugins/db", specs.plugin())
+    unit = UnitReport(
+        id="mydb/provision", resource="mydb", name="provision", event="preStart", kind="exec", state="failed"
+    )
+    assert ended_row(client, host, "one", (unit,))["failed"]
+    retried = msgspec.structs.replace(unit, id="mydb/drop", name="drop", event="postStop")
+    assert not ended_row(client, host, "two", (retried,))["failed"]
+
+
+def test_ended_sandbox_names_units_that_may_have_left_something(client, host):
+    client.put("resource-plugins/db", specs.plugin())
+    client.put("sandboxes/one", specs.sandbox())
+    (uid,) = host.offers
+    host.lines[uid] = tuple(
+        HistoryEntry(seq=n, at=5, unit=unit, attempt=1, move=move, reason="", message="")
+        for n, (move, unit) in enumerate((("Claim", "mydb/provision"), ("Close", "")))
+    )
+    client.call("POST", "sandboxes/one/abandon", {"reason": "its machine burnt", "force": True})
+    (found,) = client.get("ended-sandboxes")
+    assert (found["abandoned"], found["reason"], found["message"]) == (True, "Abandoned", "its machine burnt")
+    assert found["units"] == ["mydb/provision"]
+
+
 def grouped(**more):
     return {"spec": {"cluster": "local", "match": {"label": {"key": "team", "value": "a"}}, **more}}
 

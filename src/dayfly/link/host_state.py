@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from dayfly.plan.phases import has_failed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -30,6 +32,8 @@ class HostState:
         self._runs: dict[str, RunStatus] = {}
         self._reports: dict[str, RunStatus] = {}
         self._ended: dict[str, RunStatus] = {}
+        # The runs with a report in which a create step had failed.
+        self._failed: set[str] = set()
         # Everything up to the first count was received in order; the host has sent as many as the second.
         self._received = 0
         self._sent = 0
@@ -60,12 +64,18 @@ class HostState:
         """Record a run's status, unless a newer one is known."""
         if run.uid in self._ended:
             return
+        self.record_failure(run)
         known, reported = self._runs.get(run.uid), self._reports.get(run.uid)
         if known is None or run.seq > known.seq:
             self._runs[run.uid] = run
             self._notify(run.uid)
         if run.report is not None and (reported is None or run.seq > reported.seq):
             self._reports[run.uid] = run
+
+    def record_failure(self, run: RunStatus) -> None:
+        """Remember whether a create step had failed, which the last report no longer states."""
+        if run.report is not None and has_failed(run.report):
+            self._failed.add(run.uid)
 
     def record_end(self, run: RunStatus) -> None:
         """Record that a run has ended, which is final."""
@@ -78,6 +88,7 @@ class HostState:
         """Forget the ends of these runs, which have left the store."""
         for uid in uids:
             self._ended.pop(uid, None)
+            self._failed.discard(uid)
             self._changed.pop(uid, None)
 
     @property
@@ -91,6 +102,7 @@ class HostState:
             if uid not in self._ended:
                 self._runs.pop(uid, None)
                 self._reports.pop(uid, None)
+                self._failed.discard(uid)
                 self._changed.pop(uid, None)
 
     def record_count(self, count: int) -> None:
@@ -116,6 +128,10 @@ class HostState:
     def has_ended(self, uid: str) -> bool:
         """Whether the host has reported the run's end."""
         return uid in self._ended
+
+    def had_failed(self, uid: str) -> bool:
+        """Return whether a create step had failed, according to the reports of this session."""
+        return uid in self._failed
 
     def last_report(self, uid: str) -> RunStatus | None:
         """Return the newest status that came with a report."""

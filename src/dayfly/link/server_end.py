@@ -286,7 +286,10 @@ class Link:
     async def _query_batch(self, uids: tuple[str, ...]) -> tuple[tuple[wire.RunStatus, ...], str]:
         """Query the states of these runs. Return them, or none and the reason why they are unknown."""
         try:
-            return (await self.query(wire.StatusQuery(uids=uids), wire.RunStatuses, OPTIONAL_ANSWER_TIMEOUT_S)).runs, ""
+            runs = (await self.query(wire.StatusQuery(uids=uids), wire.RunStatuses, OPTIONAL_ANSWER_TIMEOUT_S)).runs
+            for run in runs:
+                self.state.record_failure(run)
+            return runs, ""
         except HostUnavailableError as fault:
             return (), str(fault)
         except (HostFailedError, DocumentsRefusedError) as fault:

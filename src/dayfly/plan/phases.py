@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from dayfly.plan.reason_catalog import Severity, severity
 from dayfly.spec.lifecycle import CREATE_EVENTS
-from dayfly.spec.report import UnitReport
+from dayfly.spec.report import RunReport, UnitReport
 
 _DONE = ("succeeded", "stopped")
 _TROUBLE_STATES = ("failed", "unknown", "retrying")
@@ -61,6 +61,11 @@ def has_trouble(units: Iterable[UnitReport]) -> bool:
         or (unit.state in ("waiting", "running") and severity(unit.reason) is not Severity.PROGRESS)
         for unit in units
     )
+
+
+def has_failed(report: RunReport) -> bool:
+    """Return whether a create step or hook has failed, also while the run is being cleaned up."""
+    return any(unit.state == "failed" and unit.event in CREATE_EVENTS for unit in report.units)
 
 
 def _rank(unit: UnitReport) -> int:

@@ -16,7 +16,11 @@ from dayfly.cli.cluster_page.entries import PAGE_SANDBOXES, PageEntry, PageSandb
 from dayfly.kube.cache import Cache
 from dayfly.kube.objects import Key
 from dayfly.kube.reflector import Reflector
+from dayfly.plan.history import leftovers_in_report
+from dayfly.plan.phases import has_failed
+from dayfly.server.api.overview import describe_end
 from dayfly.server.http.event_stream import EventFeed, bare_name
+from dayfly.server.http.forms import EndedRun
 from dayfly.server.http.request_data import rfc3339
 
 if TYPE_CHECKING:
@@ -171,15 +175,20 @@ class SandboxWatch(EventFeed):
         if entry is None:
             return
         key, found = self.locate(name), entries.decode(sandbox)
-        row = {
-            "uid": entry.uid,
-            "name": name,
-            "cluster": key.namespace,
-            "routingKey": entry.routing_key,
-            "createdAt": rfc3339(entry.begins_at),
-            "endedAt": rfc3339(now()),
-        }
-        is_abandoned = cluster_report.report(found, now()).abandon is not None
+        report = cluster_report.report(found, now())
+        is_abandoned = report.abandon is not None
+        ended = EndedRun(
+            uid=entry.uid,
+            name=name,
+            cluster=key.namespace,
+            routing_key=entry.routing_key,
+            created_at=rfc3339(entry.begins_at),
+            ended_at=rfc3339(now()),
+            failed=has_failed(report),
+            abandoned=is_abandoned,
+            units=leftovers_in_report(report) if is_abandoned else (),
+        )
+        row = msgspec.to_builtins(describe_end(ended, report.abandon or report.closed, None))
         why = cluster_report.why(found, now(), self._flags, key.name) if is_abandoned else None
         self.ended[name] = DeletedSandbox(row, why)
         self.ended.move_to_end(name)

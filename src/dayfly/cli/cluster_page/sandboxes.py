@@ -83,7 +83,8 @@ class SandboxRoutes:
                 "message": why.message if why else "The sandbox is deleted.",
                 "version": 1,
             }
-            return {**gone.row, **over, "ready": False, "endpoints": []}
+            run = {name: gone.row[name] for name in ("uid", "name", "cluster", "routingKey")}
+            return {**run, **over, "ready": False, "endpoints": []}
         found = await self._context.find_sandbox(name)
         denied = _managed_elsewhere(found) or await self._rights.denied(found["metadata"]["namespace"])
         return entries.report_json(found, name, watch.version(name), cluster_report.report(found, now()), denied)

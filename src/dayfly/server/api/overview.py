@@ -27,11 +27,13 @@ from dayfly.server.attention import AttentionSubject, Concern, SilentCluster
 from dayfly.server.catalog import run_specs
 from dayfly.server.db.tables import agents, ended_route_groups, ended_sandboxes
 from dayfly.server.http.errors import RequestError
+from dayfly.server.http.forms import EndedRun
 from dayfly.server.http.handler import serve
 from dayfly.server.http.request_data import read_json, read_number, rfc3339
 from dayfly.server.records import tombstones
 from dayfly.server.records.run_records import GROUPS, POOLS, SANDBOXES, read_page
 from dayfly.spec.errors import SpecError, quote
+from dayfly.spec.run import EndRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -190,18 +192,28 @@ class OverviewApi:
         """Return the tombstones, the newest first; with `before` those that ended earlier (Unix milliseconds)."""
         before, limit = read_number(request, "before", 0, least=1), read_number(request, "limit", PAGE_SIZE, least=1)
         who = callers.get_caller(request)
-        found = await self._store.for_org(who.org).read(
-            lambda rows: _read_ended(rows, ended_sandboxes, before, min(limit, 5 * PAGE_SIZE), who.scope)
+        found, abandoned = await self._store.for_org(who.org).read(
+            lambda rows: (
+                _read_ended(rows, ended_sandboxes, before, min(limit, 5 * PAGE_SIZE), who.scope),
+                _read_abandoned(rows),
+            )
         )
+        await self._query_ended(who.org, abandoned)
         return [
-            {
-                "uid": row.uid,
-                "name": row.name,
-                "cluster": row.cluster,
-                "routingKey": row.routing_key,
-                "createdAt": rfc3339(row.created_at),
-                "endedAt": rfc3339(row.ended_at),
-            }
+            describe_end(
+                EndedRun(
+                    uid=row.uid,
+                    name=row.name,
+                    cluster=row.cluster,
+                    routing_key=row.routing_key,
+                    created_at=rfc3339(row.created_at),
+                    ended_at=rfc3339(row.ended_at),
+                    failed=bool(row.failed),
+                    abandoned=bool(row.abandoned),
+                ),
+                msgspec.json.decode(row.stop, type=EndRequest) if row.stop else None,
+                self._describe_ended(who.org, row.name, row),
+            )
             for row in found
         ]
 
@@ -235,6 +247,13 @@ class OverviewApi:
         text, encoding = encode_text(value.value)
         found = {"resource": resource, "step": step, "output": output, "value": text, "encoding": encoding}
         return {**found, "sensitive": value.sensitive}
+
+
+def describe_end(ended: EndedRun, stop: EndRequest | None, concern: Concern | None) -> EndedRun:
+    """Return an ended run with the request that ended it and, if it was abandoned, what it may have left."""
+    if stop is not None:
+        ended = msgspec.structs.replace(ended, reason=stop.reason, message=stop.message, by=stop.by)
+    return msgspec.structs.replace(ended, abandoned=True, units=concern.units) if concern is not None else ended
 
 
 def describe_plan(compiled: Compiled) -> dict[str, Any]:

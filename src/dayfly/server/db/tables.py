@@ -287,6 +287,10 @@ ended_sandboxes = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger, nullable=False),
     Column("abandoned", Boolean),
+    # The request that ended it (JSON), which is the request to abandon it if there was one; NULL if unknown.
+    Column("stop", Text),
+    # Whether a create step is known to have failed; NULL if an older server archived it.
+    Column("failed", Boolean),
     Index("ended_sandboxes_by_name", "org", "name", "ended_at"),
     Index("ended_sandboxes_by_end", "org", "ended_at"),
     Index("ended_sandboxes_abandoned", "org", "abandoned", "ended_at"),

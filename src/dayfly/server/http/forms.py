@@ -359,3 +359,11 @@ class EndedRun(Form):
     routing_key: Annotated[str, doc("Its routing key.")]
     created_at: Annotated[Time, doc("Time of its creation.")]
     ended_at: Annotated[Time, doc("Time of its end.")]
+    reason: Annotated[str, doc("Why it ended, in one word like `Deleted` or `Expired`; empty if unknown.")] = ""
+    message: Annotated[str, doc("The reason of the person who ended it; empty without one.")] = ""
+    by: Annotated[str, doc("Author of the request that ended it; empty if unknown.")] = ""
+    failed: Annotated[bool, doc("Whether a create step is known to have failed before.")] = False
+    abandoned: Annotated[bool, doc("Whether its cleanup was abandoned.")] = False
+    units: Annotated[
+        tuple[str, ...], doc("IDs of the units of an abandoned sandbox that may have left something.")
+    ] = ()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from dayfly.server.db.rows import Rows
     from dayfly.server.records.run_records import RunKind, RunRecord
+    from dayfly.spec.run import EndRequest
 
 KEEP_MS = 7 * 24 * 3_600_000
 
@@ -65,7 +66,15 @@ def scope_cluster(row: Row[Any]) -> str:
     return row.cluster if getattr(row, "single_cluster", True) else ""
 
 
-def archive(rows: Rows, record: RunRecord[Any], now: int, *, abandoned: bool | None = False) -> None:
+def archive(
+    rows: Rows,
+    record: RunRecord[Any],
+    now: int,
+    *,
+    abandoned: bool | None = False,
+    stop: EndRequest | None = None,
+    failed: bool = False,
+) -> None:
     """Replace the record of a run that has ended by a tombstone; delete tombstones that are older than a week.
 
     Args:
@@ -73,6 +82,8 @@ def archive(rows: Rows, record: RunRecord[Any], now: int, *, abandoned: bool | N
         record: The record. It may be gone already, if another server has archived it.
         now: Unix milliseconds.
         abandoned: Whether its cleanup was abandoned; None if that is not known.
+        stop: The request that ended it, if its host has reported one; the requests of the record come first.
+        failed: Whether a create step is known to have failed.
     """
     confirmations.delete(rows, record.uid)
     living, ended = record.kind.table, record.kind.ended
@@ -89,5 +100,8 @@ def archive(rows: Rows, record: RunRecord[Any], now: int, *, abandoned: bool | N
             row["routing_key"] = record.routing_key
         if "single_cluster" in ended.c:  # a sandbox always is
             row["single_cluster"] = record.scope_cluster == record.cluster
+        if "stop" in ended.c:  # only a sandbox is listed after its end
+            request = record.abandon or record.stop or stop
+            row |= {"stop": msgspec.json.encode(request).decode() if request else None, "failed": failed}
         rows.insert(ended, row)
     rows.execute(rows.delete(ended).where(ended.c.ended_at < now - KEEP_MS))

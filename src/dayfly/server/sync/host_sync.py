@@ -402,8 +402,12 @@ class HostSync:
         report = last.report if last is not None else None
         # An administrator of its host may also have abandoned it.
         abandoned = record.abandon is not None or (report.abandon is not None if report is not None else None)
+        stop = (report.abandon or report.closed) if report is not None else None
+        if stop is None and 0 < record.expires_at <= now_ms():
+            stop = EndRequest(at=record.expires_at, reason=Reason.EXPIRED)
+        failed = link is not None and link.state.had_failed(record.uid)
         await self._store.for_org(record.org).write(
-            lambda rows: tombstones.archive(rows, record, now_ms(), abandoned=abandoned)
+            lambda rows: tombstones.archive(rows, record, now_ms(), abandoned=abandoned, stop=stop, failed=failed)
         )
         self._archived.add(record.uid)
         self._forget(record.uid)
