@@ -3320,6 +3320,11 @@ export interface components {
             routingKey: string;
             /** @description Time of its creation. */
             createdAt: string;
+            /**
+             * @description Name of the key that created it; absent if it is unknown.
+             * @default
+             */
+            createdBy?: string;
             /** @description Time of the last change of its spec. */
             updatedAt: string;
             /** @description Spec as applied, with defaults. */
@@ -4828,6 +4833,8 @@ export interface operations {
             query?: {
                 /** @description Only objects with these labels: `team=pay,!draft`. May be repeated. */
                 label?: string;
+                /** @description Whether to list only sandboxes that a key with the caller's name created. */
+                mine?: boolean;
                 /** @description Only objects with a later name. */
                 after?: string;
                 /** @description The maximum number of objects, at least 1. */

@@ -93,9 +93,9 @@ class Cookies(Protocol):
 class SingleKey:
     """The only key of a home, with the role admin. Its digest is compared in constant time."""
 
-    def __init__(self, key: str, org: str = LOCAL) -> None:
+    def __init__(self, key: str, org: str, name: str) -> None:
         self._known = digest(key)
-        self._caller = Caller(org, Role.ADMIN, self._known.hex()[:8], "this home")
+        self._caller = Caller(org, Role.ADMIN, self._known.hex()[:8], name)
 
     async def caller(self, key: str) -> Caller | None:
         return self._caller if hmac.compare_digest(digest(key), self._known) else None
@@ -104,9 +104,9 @@ class SingleKey:
         return self._caller if key_id == self._caller.key_id else None
 
 
-def single_key(key: str, org: str = LOCAL) -> Keys:
-    """Return keys with a single key that has the role admin."""
-    return SingleKey(key, org)
+def single_key(key: str, org: str = LOCAL, name: str = "this home") -> Keys:
+    """Return keys with a single key that has a name and the role admin."""
+    return SingleKey(key, org, name)
 
 
 class FirstMatch:

@@ -160,6 +160,9 @@ sandboxes = Table(
     Column("abandon", Text),
     # Increased by each write, which detects a concurrent change.
     Column("revision", Integer, nullable=False, server_default="1"),
+    # Name and ID of the key that created it; empty if an older server created it.
+    Column("created_by", String(253), nullable=False, server_default=""),
+    Column("creator_key", String(32), nullable=False, server_default=""),
     Index("sandboxes_by_name", "org", "name", unique=True),
 )
 

@@ -55,6 +55,7 @@ _POOL = _ORG + "/resourcepools/{name}"
 _AFTER_NAME = QueryParameter("string", "Only objects with a later name.")
 _LIMIT = QueryParameter("integer", "The maximum number of objects, at least 1.")
 _LABEL = QueryParameter("string", "Only objects with these labels: `team=pay,!draft`. May be repeated.")
+_MINE = QueryParameter("boolean", "Whether to list only sandboxes that a key with the caller's name created.")
 _WAIT = QueryParameter("integer", "Seconds to wait for something new, at most 30.")
 _PAGE = {"after": _AFTER_NAME, "limit": _LIMIT}
 _AUDIT = {
@@ -185,7 +186,7 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
         "DELETE": RouteOperation(MEMBER, "Delete a baseline that no fork uses."),
     },
     _ORG + "/sandboxes": {
-        "GET": RouteOperation(VIEWER, "List all sandboxes.", [api.Sandbox], {"label": _LABEL, **_PAGE})
+        "GET": RouteOperation(VIEWER, "List all sandboxes.", [api.Sandbox], {"label": _LABEL, "mine": _MINE, **_PAGE})
     },
     _ORG + "/attention": {
         "GET": RouteOperation(VIEWER, "List what needs attention, the most severe first.", [attention.Concern])

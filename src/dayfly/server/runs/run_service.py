@@ -316,6 +316,8 @@ class RunService(Generic[S]):
                 updated_at=now,
                 lease_seconds=wanted.lease,
                 unmatched_since=now,
+                created_by=who.name,
+                creator_key=who.key,
             )
             return record, run_specs.compile_run(rows, record, target, {})
 

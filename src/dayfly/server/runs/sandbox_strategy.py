@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from dayfly.link.transport import LOCAL_TARGET
 from dayfly.plan.status import with_unsupported
+from dayfly.server.access import callers
 from dayfly.server.access.scopes import WHOLE
 from dayfly.server.admin import clusters
 from dayfly.server.attention import severity
 from dayfly.server.catalog import run_specs
 from dayfly.server.catalog.run_specs import CompiledRun
+from dayfly.server.http.request_data import read_flag
 from dayfly.server.records.run_records import SANDBOXES
 from dayfly.server.runs import endpoints, pool_forms, run_secrets
 from dayfly.server.runs.run_requests import parse_lease
@@ -22,8 +24,10 @@ from dayfly.spec.sandbox import Sandbox, SandboxSpec
 from dayfly.spec.unsupported_fields import unsupported_sandbox_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
+
+    from starlette.requests import Request
 
     from dayfly.compile import Compiled
     from dayfly.link.server_end import Links
@@ -47,6 +51,13 @@ class SandboxStrategy(Strategy[SandboxSpec]):
     def __init__(self, store: Store, links: Links, sync: HostSync, secrets: SecretStores) -> None:
         super().__init__(store, links, sync)
         self._secrets = secrets
+
+    async def read_selection(self, request: Request) -> Callable[[RunRecord[SandboxSpec]], bool]:
+        """Return whether a sandbox was created by the caller, if the query parameter `mine` is set."""
+        if not read_flag(request, "mine"):
+            return await super().read_selection(request)
+        name = callers.get_caller(request).name
+        return lambda record: record.created_by == name
 
     async def query_states(
         self, records: Sequence[RunRecord[SandboxSpec]], _scope: Scope = WHOLE

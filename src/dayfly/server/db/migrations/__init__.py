@@ -4,4 +4,19 @@ An administrator who goes back to an older Dayfly downgrades explicitly (`Store.
 """
 
 # Newest last. A database with another revision was written by a newer Dayfly.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013")
+REVISIONS = (
+    "0001",
+    "0002",
+    "0003",
+    "0004",
+    "0005",
+    "0006",
+    "0007",
+    "0008",
+    "0009",
+    "0010",
+    "0011",
+    "0012",
+    "0013",
+    "0014",
+)
