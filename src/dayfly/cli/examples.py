@@ -96,7 +96,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "server admin-key": ("dayfly server admin-key acme",),
     "server migrate": ("dayfly server migrate 0001",),
     "login": ("dayfly login https://dayfly.example.com --name team",),
-    "key create": ("dayfly key create ci --role member --expires 30d", "dayfly key create ci --scope 'name:ci-*'"),
+    "key create": (
+        "dayfly key create ci --role member --expires 30d",
+        "dayfly key create ci --scope 'name:ci-*'",
+        "dayfly key create bot --role agent --owner ada --plugin postgres --budget 100",
+    ),
     "key list": ("dayfly key list",),
     "key delete": ("dayfly key delete key-1a2b3c",),
     "cluster add": ("dayfly cluster add staging",),

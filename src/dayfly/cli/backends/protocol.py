@@ -63,7 +63,7 @@ class Backend(Protocol):
     """Options that make a command use this backend; empty or with a leading space."""
 
     def sandboxes(self, *, mine: bool = False) -> list[RunView]:
-        """Return all sandboxes, or those that the caller created, sorted by name.
+        """Return all sandboxes, or only sandboxes of the caller, sorted by name.
 
         Raises:
             DayflyError: `mine` is set, and the backend does not record who created a sandbox.

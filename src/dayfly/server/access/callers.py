@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 PAGE = "dayfly-page"
 """The header that the page sends. Forms and links of other sites cannot send it."""
+AGENT = "agent"
+"""The role of keys for agents in the API."""
 LOCAL = "local"
 """The only organisation of a home's server."""
 
@@ -53,6 +55,11 @@ class Caller(NamedTuple):
     key_id: str
     name: str
     scope: Scope = WHOLE
+
+    @property
+    def role_name(self) -> str:
+        """The role in the API; a key for agents has the rights of a member for its sandboxes."""
+        return AGENT if self.scope.agent else self.role.api_name
 
 
 class Requester(Protocol):

@@ -50,6 +50,7 @@ _ORG = "/orgs/{org}"
 _CLUSTER = _ORG + "/clusters/{name}"
 _PLUGIN = _ORG + "/resource-plugins/{name}"
 _SANDBOX = _ORG + "/sandboxes/{name}"
+_SESSION = _ORG + "/sessions/{name}"
 _GROUP = _ORG + "/routegroups/{name}"
 _POOL = _ORG + "/resourcepools/{name}"
 _AFTER_NAME = QueryParameter("string", "Only objects with a later name.")
@@ -157,6 +158,19 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
         ),
     },
     _ORG + "/keys/{id}": {"DELETE": RouteOperation(ADMIN, "Revoke a key.")},
+    _ORG + "/sessions": {
+        "GET": RouteOperation(ADMIN, "List the sessions of agents.", [forms.AgentSession]),
+        "POST": RouteOperation(
+            MEMBER,
+            "Start a session of an agent; only this answer contains its key.",
+            forms.AgentSession,
+            body=forms.NewSession,
+        ),
+    },
+    _SESSION: {"DELETE": RouteOperation(MEMBER, "End a session; all its sandboxes are deleted.")},
+    _SESSION + "/lease": {
+        "PUT": RouteOperation(MEMBER, "Renew the lease of a session.", forms.Until, body=forms.Seconds)
+    },
     _ORG + "/audit": {
         "GET": RouteOperation(
             ADMIN,
@@ -311,7 +325,32 @@ _ALL_RUNS = (
     *(_ORG + name for name in ("/changes", "/attention", "/ended-sandboxes", "/metrics")),
     "/workloads/routing-rules",
 )
+FOR_AGENTS = frozenset(
+    {
+        *((path, "GET") for path in ("/orgs", "/meta/reasons", _ORG + "/clusters", _ORG + "/resource-plugins")),
+        *((path, "GET") for path in (_PLUGIN, _PLUGIN + "/versions", "/page/session")),
+        (_ORG + "/sessions", "POST"),
+        (_SESSION, "DELETE"),
+        (_SESSION + "/lease", "PUT"),
+    }
+)
+"""Operations without a sandbox that keys for agents may use, by path and method."""
+_OF_SANDBOXES_FOR_AGENTS = frozenset(
+    {
+        *((_SANDBOX, method) for method in ("GET", "PUT", "DELETE")),
+        *((f"{_SANDBOX}/{name}", "POST") for name in ("retry", "reset", "extend", "reveal")),
+        *((f"{_SANDBOX}/{name}", "GET") for name in ("plan", "report", "why", "outputs", "attempts")),
+        *((f"{_SANDBOX}/{name}", "GET") for name in ("log", "logs", "history")),
+        (_SANDBOX + "/lease", "PUT"),
+        (_ORG + "/sandboxes", "GET"),
+    }
+)
 _OWN_SESSION = ("/page/links", "/page/session")
+
+
+def is_for_agents(path: str, method: str) -> bool:
+    """Return whether keys for agents may use an operation. New operations are not for them by default."""
+    return (path, method) in FOR_AGENTS or (path, method) in _OF_SANDBOXES_FOR_AGENTS
 
 
 def reach(path: str, method: str) -> Reach:

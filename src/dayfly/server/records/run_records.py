@@ -130,6 +130,8 @@ class RunRecord(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         revision: Increased by each write; 0 for a record that is not stored yet.
         created_by: The name of the key that created a sandbox; empty if it is unknown, and for other kinds.
         creator_key: The ID of that key.
+        session: The session of an agent that created it; empty without one.
+        reserved_seconds: The part of the budget of an agent's key that is reserved for it.
     """
 
     org: str
@@ -148,6 +150,8 @@ class RunRecord(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     revision: int = 0
     created_by: str = ""
     creator_key: str = ""
+    session: str = ""
+    reserved_seconds: int = 0
 
     @property
     def kind(self) -> RunKind[S]:
