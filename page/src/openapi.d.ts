@@ -608,6 +608,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/orgs/{org}/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+            };
+            cookie?: never;
+        };
+        /** Add up how long sandboxes lived, by label. */
+        get: operations["get-orgs-org-usage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/orgs/{org}/sandboxes/{name}/plan": {
         parameters: {
             query?: never;
@@ -3713,6 +3733,38 @@ export interface components {
             until: string;
         };
         /**
+         * Usage
+         * @description The usage of sandboxes within a period.
+         */
+        Usage: {
+            /** @description Key of the label, `createdBy` or `cluster`. */
+            by: string;
+            /**
+             * Format: date-time
+             * @description Begin of the period.
+             */
+            since: string;
+            /**
+             * Format: date-time
+             * @description End of the period.
+             */
+            until: string;
+            /** @description Sums, the most hours first. */
+            sums: components["schemas"]["UsageSum"][];
+        };
+        /**
+         * UsageSum
+         * @description The usage of the sandboxes with one value of a label.
+         */
+        UsageSum: {
+            /** @description Value of the label; empty for sandboxes without it. */
+            value: string;
+            /** @description Number of sandboxes. */
+            sandboxes: number;
+            /** @description Hours that they lived within the period. */
+            hours: number;
+        };
+        /**
          * WhyAbandon
          * @description Why the cleanup is abandoned. Without `force`, the object must already be being deleted.
          */
@@ -5227,6 +5279,42 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["EndedRun"][];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "get-orgs-org-usage": {
+        parameters: {
+            query?: {
+                /** @description Key of a label, `createdBy` (the default) or `cluster`. */
+                by?: string;
+                /** @description Begin of the period, in RFC 3339; by default 30 days before its end. */
+                since?: string;
+                /** @description End of the period, in RFC 3339; by default now. */
+                until?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Usage"];
                 };
             };
             400: components["responses"]["400"];

@@ -50,7 +50,7 @@ MESSAGES: dict[str, dict[str, str]] = {
     "state show": {SERVER: _STATES},
     "with": {CONTEXT: f"{_LEASED}dayfly env NAME --context NAME"},
     "login": {CONTEXT: _ACCOUNTS, SERVER: "takes an address and stores it under a name: dayfly login URL --name NAME"},
-    **{verb: {CONTEXT: _ACCOUNTS} for verb in ("key create", "key list", "key delete", "audit")},
+    **{verb: {CONTEXT: _ACCOUNTS} for verb in ("key create", "key list", "key delete", "audit", "usage")},
     **{verb: {CONTEXT: _AGENTS} for verb in ("cluster add", "cluster list", "cluster remove", "cluster thaw")},
     **{f"cluster token {verb}": {CONTEXT: _AGENTS} for verb in ("create", "list", "delete")},
     "operator": {SERVER: "connects to its server with --server-url URL"},

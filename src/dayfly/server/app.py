@@ -27,6 +27,7 @@ from dayfly.server.api.overview import OverviewApi
 from dayfly.server.api.pool_metrics import PoolMetrics
 from dayfly.server.api.reports import Reports
 from dayfly.server.api.routing_rules import RoutingRulesApi
+from dayfly.server.api.usage_api import UsageApi
 from dayfly.server.catalog.baseline_api import BaselineApi
 from dayfly.server.catalog.baselines import LocalBaselines
 from dayfly.server.catalog.plugins import PluginApi
@@ -163,6 +164,7 @@ class _Services:
         for service in (*services, self._pools):
             yield from service.routes()
             yield from Reports(store, links, service, closing, slots).routes()
+        yield from UsageApi(store).routes()
         yield from AgentApi(self._agents).routes()
 
     @contextlib.asynccontextmanager

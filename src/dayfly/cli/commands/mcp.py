@@ -23,8 +23,8 @@ def command(listen: str | None, *, plain: bool) -> None:
     """Serve tools for coding agents over the Model Context Protocol, on stdin and stdout or over HTTP.
 
     The key must have the role agent (DAYFLY_API_KEY, or the key of --server). On stdin and stdout, the command holds a
-    session; at its end all sandboxes of the session are deleted. Over HTTP, each request needs a key of its own, and
-    the command uses none.
+    session; at its end all sandboxes of the session are deleted. Over HTTP, each request carries the key of its
+    agent.
     """
     try:
         from dayfly.cli.mcp import server

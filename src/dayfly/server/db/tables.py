@@ -319,6 +319,21 @@ ended_sandboxes = Table(
     Index("ended_sandboxes_abandoned", "org", "abandoned", "ended_at"),
 )
 
+# How long an ended sandbox lived, for 400 days. `labels` is JSON.
+sandbox_usage = Table(
+    "sandbox_usage",
+    metadata,
+    Column("uid", String(36), primary_key=True),
+    Column("org", String(253), nullable=False),
+    Column("name", String(30), nullable=False),
+    Column("cluster", String(255), nullable=False),
+    Column("created_by", String(253), nullable=False),
+    Column("labels", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger, nullable=False),
+    Index("sandbox_usage_by_end", "org", "ended_at"),
+)
+
 # The mailboxes of clusters whose agent connects to the server. `sent` is the number of the last message to the host and
 # `sent_digest` covers all of them; `acknowledged` is the last that the host has confirmed. `received` counts the
 # messages of the host in its session, and `inbox` numbers them for replicas.

@@ -382,6 +382,23 @@ class OutputName(Form):
     output: Annotated[str, doc("Name of the output.")]
 
 
+class UsageSum(Form):
+    """The usage of the sandboxes with one value of a label."""
+
+    value: Annotated[str, doc("Value of the label; empty for sandboxes without it.")]
+    sandboxes: Annotated[int, doc("Number of sandboxes.")]
+    hours: Annotated[float, doc("Hours that they lived within the period.")]
+
+
+class Usage(Form):
+    """The usage of sandboxes within a period."""
+
+    by: Annotated[str, doc("Key of the label, `createdBy` or `cluster`.")]
+    since: Annotated[Time, doc("Begin of the period.")]
+    until: Annotated[Time, doc("End of the period.")]
+    sums: Annotated[list[UsageSum], doc("Sums, the most hours first.")]
+
+
 class EndedRun(Form):
     """A sandbox that has ended."""
 

@@ -75,6 +75,11 @@ _ENDED = {
     "before": QueryParameter("integer", "Only sandboxes that ended before this time, in Unix milliseconds."),
     "limit": QueryParameter("integer", "The maximum number of sandboxes, at most 1000; by default 200."),
 }
+_USAGE = {
+    "by": QueryParameter("string", "Key of a label, `createdBy` (the default) or `cluster`."),
+    "since": QueryParameter("string", "Begin of the period, in RFC 3339; by default 30 days before its end."),
+    "until": QueryParameter("string", "End of the period, in RFC 3339; by default now."),
+}
 _FORCE = {"force": QueryParameter("boolean", "Whether to abandon the cleanup.")}
 _MASKED = {"masked": QueryParameter("boolean", "Whether to leave out the values of sensitive outputs.")}
 _REPORT = {"after": QueryParameter("integer", "Wait for a report with a higher version."), "wait": _WAIT}
@@ -208,6 +213,7 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
     _ORG + "/ended-sandboxes": {
         "GET": RouteOperation(VIEWER, "List ended sandboxes, the newest first.", [forms.EndedRun], _ENDED)
     },
+    _ORG + "/usage": {"GET": RouteOperation(VIEWER, "Add up how long sandboxes lived, by label.", forms.Usage, _USAGE)},
     _SANDBOX + "/plan": {
         "GET": RouteOperation(VIEWER, "Return the units of a sandbox by event, and its cleanup in order.", forms.Plan)
     },
@@ -322,7 +328,7 @@ WITH_TAGS = (_SANDBOX, _GROUP, _POOL, _PLUGIN, _CLUSTER, _ORG + "/workloads/{nam
 
 _RUNS = (_ORG + "/sandboxes", _ORG + "/routegroups")
 _ALL_RUNS = (
-    *(_ORG + name for name in ("/changes", "/attention", "/ended-sandboxes", "/metrics")),
+    *(_ORG + name for name in ("/changes", "/attention", "/ended-sandboxes", "/metrics", "/usage")),
     "/workloads/routing-rules",
 )
 FOR_AGENTS = frozenset(

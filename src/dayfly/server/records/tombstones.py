@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.server.records import agent_budget, confirmations
+from dayfly.server.records import agent_budget, confirmations, usage
 
 if TYPE_CHECKING:
     from sqlalchemy import Row
@@ -94,6 +94,7 @@ def archive(rows: Rows, record: RunRecord[Any], now: int, *, abandoned: bool | N
         if "session" in ended.c:  # only sandboxes have them
             row |= {"creator_key": record.creator_key, "session": record.session}
             agent_budget.charge(rows, record, now)
+            usage.store(rows, record, now)
         if "single_cluster" in ended.c:  # a sandbox always is
             row["single_cluster"] = record.scope_cluster == record.cluster
         rows.insert(ended, row)
